@@ -32,7 +32,7 @@ from profiler.record.line_trust import (
     task_of_stream,
 )
 from profiler.record.record_model import CHECKPOINT, Cost, Report
-from profiler.record.stop_causes import Outcome, judge_candidates
+from profiler.record.stop_causes import EventEnd, judge_candidates
 from profiler.record.stopped_task import StoppedTask
 
 # Reserved at the end of an invocation for the document and the notice; at most half of the time
@@ -162,8 +162,8 @@ def container_names(task: StoppedTask) -> Mapping[str, str]:
     }
 
 
-def judge(task: StoppedTask, containers: TaskContainers) -> tuple[Outcome, str | None]:
-    """Determine the outcome of a task, and the name of its batch container; None: unknown."""
+def judge(task: StoppedTask, containers: TaskContainers) -> tuple[EventEnd, str | None]:
+    """How a task ended by its event, and the name of its batch container; None: unknown."""
     return judge_candidates(
         task, containers.candidates, default=containers.default, monitor=containers.monitor
     )

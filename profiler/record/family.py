@@ -17,6 +17,7 @@ from profiler.core.kept_items import Kept
 from profiler.core.optional_math import known_values, max_known, min_known
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, parse_ns
 from profiler.record.fact_list import NumberRow, comparable, number_value
+from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.record_model import Record, Report
 from profiler.record.task_needs import size_of
 from profiler.record.unusual import MIN_FAR_RUNS, MIN_RUNS, Usual, usual_of
@@ -25,8 +26,6 @@ from profiler.record.unusual import MIN_FAR_RUNS, MIN_RUNS, Usual, usual_of
 LAST_SUCCESSES: Final = 50
 # Of these, the newest ones show how long a run takes now.
 LAST_DURATIONS: Final = 20
-# From this share of its size on, the memory of a run that goes on is worth a look.
-NEAR_FULL_SHARE: Final = 0.7
 # A peak this little above the highest one so far is none of another kind.
 _SAME_PEAK: Final = 1.02
 # A run is slow from so many times the 95th percentile on.
@@ -262,9 +261,9 @@ class Family:
     def usual_duration(self, ecs_cluster: str | None = None) -> UsualDuration | None:
         return usual_duration(self.durations_ms(ecs_cluster))
 
-    def highest_peak(self, container: str) -> HighestPeak | None:
+    def highest_peak(self, container: str | None = None) -> HighestPeak | None:
         """What no success of the container has exceeded, at any size; None if fewer than five
-        peaks are known.
+        peaks are known. Without a container, of all.
         """
         peaks_mb = known_values(run.peak_mb for run in self.successes(container))
         if len(peaks_mb) < MIN_RUNS:

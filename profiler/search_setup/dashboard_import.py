@@ -13,13 +13,9 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
+from profiler.search_setup.cluster_requests import rejection, version_of
 from profiler.search_setup.search_servers import DashboardsServer
-from profiler.search_setup.template_install import (
-    rejection,
-    setup_folder,
-    version_of,
-    with_index_prefix,
-)
+from profiler.search_setup.template_install import setup_folder, with_index_prefix
 
 Flavour = Literal["classic", "lens"]
 SavedObject = dict[str, Any]

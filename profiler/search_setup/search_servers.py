@@ -11,7 +11,7 @@ import requests
 from profiler.core.aws_signature import AwsSignature
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.json_fields import decoded
-from profiler.search_setup.template_install import Method, ServerResponse
+from profiler.search_setup.cluster_requests import Method, ServerResponse
 
 # Kibana requires one, OpenSearch Dashboards the other; each ignores the other's.
 _XSRF_HEADERS = {"kbn-xsrf": "true", "osd-xsrf": "true"}

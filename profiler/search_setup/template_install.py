@@ -10,19 +10,23 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from msgspec import Struct
 
-from profiler.core.errors import TaskProfilerError
 from profiler.core.files import package_data_folder
 from profiler.core.index_names import DEFAULT_PREFIX, IndexKind, index_name
-from profiler.core.json_fields import mapping
-
-Method = Literal["GET", "PUT", "POST"]
-Engine = Literal["elasticsearch", "opensearch"]
+from profiler.search_setup.cluster_requests import (
+    Engine,
+    RejectedError,
+    SearchServer,
+    TemplateStep,
+    detect_product,
+    put,
+    rejection,
+)
+from profiler.search_setup.lifecycle_policy import LifecyclePolicy
 
 _POLICY = "task-profiler"
 _PATTERN = re.compile(rf"\b{DEFAULT_PREFIX}-(\w+)-\*")
@@ -30,44 +34,11 @@ _POLICY_FILES: Mapping[Engine, str] = {
     "elasticsearch": "elasticsearch-ilm.json",
     "opensearch": "opensearch-ism.json",
 }
+_REPLICAS = "auto_expand_replicas"
+_ZONES = re.compile(r"multiple of total awareness attributes \[(\d+)\]")
 # The indices behind the data views of the dashboards: as long as one does not exist, its panels are
 # errors.
 _FIRST_INDICES: tuple[IndexKind, ...] = ("reports", "checkpoints", "notices")
-
-
-class Product(Struct, frozen=True, kw_only=True):
-    """What a server is.
-
-    ``is_serverless``: Elastic Cloud Serverless, which manages shards and replicas itself.
-    """
-
-    engine: Engine
-    is_serverless: bool = False
-
-
-class ServerResponse(Struct, frozen=True, kw_only=True):
-    """A response with the parsed body."""
-
-    status: int
-    body: Any = None
-    address: str = "this address"  # for messages
-
-    @property
-    def ok(self) -> bool:
-        return self.status // 100 == 2  # noqa: PLR2004
-
-
-class RejectedError(TaskProfilerError):
-    """The server rejects a policy or a template, not because of missing rights."""
-
-
-class SearchServer(Protocol):
-    """A cluster, directly or through the dashboards' console.
-
-    Raises TaskProfilerError without a response.
-    """
-
-    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse: ...
 
 
 class SetupFiles(Struct, frozen=True, kw_only=True):
@@ -94,13 +65,6 @@ def setup_files() -> SetupFiles:
     return SetupFiles(templates=templates, policies=policies)
 
 
-class TemplateStep(Struct, frozen=True, kw_only=True):
-    """A step of the installation; ``done`` is False if the server does not support it."""
-
-    what: str
-    done: bool
-
-
 def install_templates(
     server: SearchServer,
     files: SetupFiles,
@@ -116,29 +80,63 @@ def install_templates(
     """
     product = detect_product(server)
     engine = product.engine
-    policy = _LifecyclePolicy(server, engine, prefixed_name(_POLICY, prefix))
+    policy = LifecyclePolicy(server, product, prefixed_name(_POLICY, prefix))
     if policy.is_supported and not dry_run:
-        policy.put(with_index_prefix(json.dumps(files.policies[engine]), prefix))
+        policy.install(with_index_prefix(json.dumps(files.policies[engine]), prefix))
     absence = ""
     if not policy.is_supported:
         absence = f": this server has no {policy.feature}"
     yield TemplateStep(what=f"lifecycle policy {policy.name}{absence}", done=policy.is_supported)
+    patterns: list[str] = []
     for name, template in files.templates.items():
         full_name = prefixed_name(name, prefix)
         body = with_index_prefix(json.dumps(template), prefix)
+        patterns += body["index_patterns"]
         settings = body["template"]["settings"]["index"]
         if product.is_serverless:
-            for setting in ("number_of_shards", "auto_expand_replicas"):  # it rejects them
+            for setting in ("number_of_shards", _REPLICAS):  # it rejects them
                 settings.pop(setting, None)
         if engine == "elasticsearch" and policy.is_supported:
             settings["lifecycle"] = {"name": policy.name}
+        what = f"index template {full_name}"
         if not dry_run:
-            _put(server, f"/_index_template/{full_name}", body, f"index template {full_name}")
-        yield TemplateStep(what=f"index template {full_name}", done=True)
+            what += _put_template(server, full_name, body)
+        yield TemplateStep(what=what, done=True)
     for kind in _FIRST_INDICES:
         yield from _create_index(
             server, index_name(kind, now, prefix=prefix, period=period), dry_run=dry_run
         )
+    if policy.is_supported:
+        yield from policy.mend(patterns, dry_run=dry_run)
+
+
+def _put_template(server: SearchServer, name: str, body: Mapping[str, Any]) -> str:
+    """Write a template; returns what is different from the template of this installation.
+
+    With balanced zones, OpenSearch refuses a number of copies that is no multiple of the zones.
+    Amazon OpenSearch Service has a default number of replicas that is one.
+    https://github.com/opensearch-project/OpenSearch/issues/8205
+    """
+    path = f"/_index_template/{name}"
+    what = f"index template {name}"
+    try:
+        put(server, path, body, what)
+    except RejectedError as error:
+        zones = _ZONES.search(str(error))
+        settings: dict[str, Any] = body["template"]["settings"]["index"]
+        if zones is None or settings.pop(_REPLICAS, None) is None:
+            raise
+    else:
+        return ""
+    try:
+        put(server, path, body, what)
+    except RejectedError as error:
+        replicas = int(zones[1]) - 1
+        raise RejectedError(
+            f"{error} Its zones need {zones[1]} copies of each index: set "
+            f"cluster.default_number_of_replicas to {replicas}."
+        ) from error
+    return f" without {_REPLICAS}: the cluster's default replicas fit its {zones[1]} zones"
 
 
 def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator[TemplateStep]:
@@ -159,56 +157,6 @@ def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator
         yield TemplateStep(what=what, done=False)
 
 
-def detect_product(server: SearchServer) -> Product:
-    """Detect the product.
-
-    Raises TaskProfilerError if it is neither Elasticsearch nor OpenSearch.
-    """
-    response = server.request("GET", "/")
-    version = version_of(response)
-    if "number" not in version:
-        raise TaskProfilerError(
-            f"There is no Elasticsearch or OpenSearch at {response.address} "
-            f"({rejection(response)}): check URL and sign-in."
-        )
-    engine: Engine = "elasticsearch"
-    if version.get("distribution") == "opensearch":
-        engine = "opensearch"
-    return Product(engine=engine, is_serverless=version.get("build_flavor") == "serverless")
-
-
-class _LifecyclePolicy:
-    """The lifecycle policy in the API of either engine."""
-
-    def __init__(self, server: SearchServer, engine: Engine, name: str) -> None:
-        self._server = server
-        self._is_opensearch = engine == "opensearch"
-        self.feature = "ILM"
-        self.name = name
-        self.path = f"/_ilm/policy/{name}"
-        if self._is_opensearch:
-            self.feature = "ISM"
-            self.path = f"/_plugins/_ism/policies/{name}"
-        self.existing = server.request("GET", self.path)
-        # Without support, the server reads the path as an index (Elasticsearch 7) or has no handler
-        # (8, OpenSearch).
-        said = str(self.existing.body).lower()
-        is_unknown = self.existing.status == HTTPStatus.NOT_FOUND and "policy not found" in said
-        self.is_supported = self.existing.ok or is_unknown
-
-    def put(self, body: Mapping[str, Any]) -> None:
-        """Install or replace the policy.
-
-        OpenSearch requires the version of the policy to be replaced.
-        """
-        path = self.path
-        existing = self.existing
-        if self._is_opensearch and existing.ok:
-            path += f"?if_seq_no={existing.body['_seq_no']}"
-            path += f"&if_primary_term={existing.body['_primary_term']}"
-        _put(self._server, path, body, f"lifecycle policy {self.name}")
-
-
 def with_index_prefix(text: str, prefix: str) -> dict[str, Any]:
     """Parse an object of JSON, with the prefix in its index patterns, also in those within other
     texts.
@@ -224,32 +172,3 @@ def prefixed_name(text: str, prefix: str) -> str:
     if text.startswith(f"{DEFAULT_PREFIX}-"):
         return prefix + text.removeprefix(DEFAULT_PREFIX)
     return text
-
-
-def _put(server: SearchServer, path: str, body: Mapping[str, Any], what: str) -> None:
-    response = server.request("PUT", path, body)
-    if not response.ok:
-        error = TaskProfilerError if response.status in {401, 403} else RejectedError
-        raise error(f"The {what} was rejected ({rejection(response)}).")
-
-
-def rejection(response: ServerResponse) -> str:
-    """The status and the reason of a failed request, which Amazon OpenSearch Service names
-    ``message``.
-    """
-    body = mapping(response.body)
-    error = body.get("error")
-    if isinstance(error, dict):
-        reason = error.get("reason")
-    else:
-        reason = body.get("message") or body.get("Message") or error
-    if not reason:
-        return f"HTTP {response.status}"
-    return f"HTTP {response.status}: {reason}"
-
-
-def version_of(response: ServerResponse) -> Mapping[str, object]:
-    """What a server says of its version; nothing after a failure."""
-    if not response.ok:
-        return {}
-    return mapping(mapping(response.body).get("version"))

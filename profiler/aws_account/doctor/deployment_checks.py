@@ -31,7 +31,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.text import names_in
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 from profiler.record.units import format_count
-from profiler.search_setup.template_install import SearchServer, detect_product
+from profiler.search_setup.cluster_requests import SearchServer, detect_product
 
 _STACK = "stack"
 _REPORTS = "forward_logs"

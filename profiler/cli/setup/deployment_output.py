@@ -37,14 +37,9 @@ from profiler.cli.styled_text import Column, Span, folding, table, table_width, 
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.record.units import format_count
+from profiler.search_setup.cluster_requests import Engine, RejectedError, detect_product
 from profiler.search_setup.search_servers import ClusterServer
-from profiler.search_setup.template_install import (
-    Engine,
-    RejectedError,
-    detect_product,
-    install_templates,
-    setup_files,
-)
+from profiler.search_setup.template_install import install_templates, setup_files
 
 _STYLES = {"Add": "green", "Modify": "yellow", "Remove": "red"}
 _MAX_FAILURES = 10

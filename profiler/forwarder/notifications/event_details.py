@@ -36,7 +36,7 @@ from profiler.record.notice_model import (
     ScheduleNoticeLine,
 )
 from profiler.record.record_model import Cost, Metrics, Recommendation
-from profiler.record.run_outcome import PREDICATES, EndStatus, StopCategory, describe_exit_code
+from profiler.record.run_outcome import PREDICATES, Status, StopCategory, describe_exit_code
 from profiler.record.units import format_duration
 
 LINE_TYPE = "task.ended"
@@ -94,15 +94,18 @@ class EndedRunDetail(_RunDetail, frozen=True, kw_only=True):
     ``text`` is one sentence about the run, or two: the second contains what a failed or slow run
     waited for most of the time. It contains no quotation mark, backslash or control character: the
     input transformers of EventBridge insert texts as they are, so that these would break the JSON
-    of a template. ``container`` is the name of the batch container. ``stopCategory`` is the cause
-    of the end, ``stoppedReason`` the text from ECS. ``metrics``, ``cost`` and ``recommendation``
-    come from the run's report; without a report, ``metrics`` has the numbers of the last
-    checkpoint, or only the duration, and ``cost`` is left out. ``timeBreakdown`` comes from the
-    report or the checkpoint, with at most three targets. ``unusual`` are the metrics in which a
-    success lies far outside its family, with the median of the family's recent successes.
+    of a template. ``container`` is the name of the batch container. ``outcome`` is the cause of the
+    end in one word, ``outcomeSentence`` in a sentence without its full stop, ``stopCategory`` in
+    the words before ``outcome``, ``stoppedReason`` the text from ECS. ``metrics``, ``cost`` and
+    ``recommendation`` come from the run's report; without a report, ``metrics`` has the numbers of
+    the last checkpoint, or only the duration, and ``cost`` is left out. ``timeBreakdown`` comes
+    from the report or the checkpoint, with at most three targets. ``unusual`` are the metrics in
+    which a success lies far outside its family, with the median of the family's recent successes.
     """
 
-    status: EndStatus
+    status: Status
+    outcome: str | None = None
+    outcome_sentence: str | None = None
     stop_category: StopCategory
     stopped_reason: str | None = None
     exit_code: int | None = None
@@ -149,6 +152,8 @@ def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
         revision=task.revision,
         container=notice.container,
         status=outcome.status,
+        outcome=outcome.cause,
+        outcome_sentence=outcome.sentence,
         stop_category=outcome.category,
         stopped_reason=notice.reason or None,
         exit_code=outcome.exit_code,

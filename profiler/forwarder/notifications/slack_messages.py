@@ -219,11 +219,9 @@ def _fallback(notice: EndedRun) -> str:
     outcome = notice.outcome
     parts = [_title(notice)]
     code = known(describe_exit_code, outcome.exit_code)
-    is_in_title = outcome.category == "exit" and outcome.status == "failure"
+    is_in_title = outcome.cause == "failure"
     if code is not None and not is_in_title:
         parts.append(f"exit code {escape_text(code, MAX_VALUE_LENGTH)}")
-    if outcome.category == "oom" and outcome.status == "success":
-        parts.append("out of memory")
     text = ", ".join(parts)
     last_line = _last_line(notice)
     return f"{text}: {last_line}" if is_in_title and last_line else text
@@ -319,11 +317,11 @@ def _cause_lines(notice: EndedRun) -> list[str]:
     unusual = value_formats.unusual(notice)
     if unusual is not None:
         lines.append(f"Success, but {unusual}.")
-    lines.append(value_formats.cause(outcome))
-    if outcome.category == "oom":
+    lines.append(escape_text(value_formats.cause(outcome) or "", MAX_SENTENCE_LENGTH))
+    if outcome.ran_out_of_memory:
         lines.append(_memory_line(notice.metrics))
     if outcome.status == "failure" and notice.record is not None:
-        seen = visible_memory_advice(notice.record, is_out_of_memory=outcome.category == "oom")
+        seen = visible_memory_advice(notice.record, is_out_of_memory=outcome.ran_out_of_memory)
         lines.append(known(as_sentence, seen))
     kills = None
     if notice.record is not None:
@@ -380,7 +378,7 @@ def _is_before_the_end(notice: EndedRun, record: Record, advice: Recommendation)
     memory_mb = advice.memory_mb or math.inf
     was = record.task_size or TaskSize(vcpu=notice.metrics.vcpu_size, memory_mb=limit_mb)
     is_smaller = vcpu < (was.vcpu or 0) or memory_mb < (was.memory_mb or 0)
-    has_no_more = notice.outcome.category == "oom" and memory_mb <= (limit_mb or 0)
+    has_no_more = notice.outcome.ran_out_of_memory and memory_mb <= (limit_mb or 0)
     return has_no_more or (notice.outcome.status == "failure" and is_smaller)
 
 

@@ -8,9 +8,8 @@ from profiler.forwarder.family_runs import unusual_words
 from profiler.record.fact_list import largest_wait, peak_text
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Distribution, Metrics, Recommendation, Record
-from profiler.record.run_outcome import EndStatus, describe_cause, short_cause
+from profiler.record.run_outcome import Outcome, Status
 from profiler.record.sparkline import GAP, curve_top, sparkline
-from profiler.record.stop_causes import Outcome
 from profiler.record.units import (
     format_duration,
     format_memory,
@@ -19,7 +18,7 @@ from profiler.record.units import (
     format_vcpu,
 )
 
-_SIGNS: dict[EndStatus, str] = {"success": "✅", "failure": "❌", "stopped": "⏹️", "unknown": "❔"}
+_SIGNS: dict[Status, str] = {"success": "✅", "failure": "❌", "stopped": "⏹️", "unknown": "❔"}
 _MIN_SPARKLINE_VALUES = 3
 _WHOLE_PERCENT = 100
 _HALF_PERCENT = 50
@@ -118,8 +117,7 @@ def headline(notice: EndedRun) -> str:
     if notice.unusual:
         return "⚠️ Success, but unlike its family"
     outcome = notice.outcome
-    reason = short_cause(outcome.status, outcome.category, outcome.exit_code)
-    text = f"{_SIGNS[outcome.status]} {reason}"
+    text = f"{_SIGNS.get(outcome.status, '❔')} {outcome.title}"
     if notice.duration_ms is not None:
         text += f" after {format_duration(notice.duration_ms)}"
     return text
@@ -127,15 +125,7 @@ def headline(notice: EndedRun) -> str:
 
 def cause(outcome: Outcome) -> str | None:
     """Return a sentence on why the task stopped."""
-    if outcome.status != "success":
-        sentence = describe_cause(outcome.category, outcome.exit_code)
-        return None if sentence is None else f"{sentence}."
-    if outcome.category != "oom":
-        return None
-    return (
-        "A process in the container was killed because memory ran out, but the container exited "
-        "successfully."
-    )
+    return None if outcome.sentence is None else f"{outcome.sentence}."
 
 
 def unusual(notice: EndedRun) -> str | None:

@@ -24,7 +24,7 @@ from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_lookup import find_runs
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.past_runs.search_runs import IndexedRuns
-from profiler.search_setup.template_install import ServerResponse
+from profiler.search_setup.cluster_requests import ServerResponse
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS

@@ -324,6 +324,8 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
         "status": "failure",
         "exit_code": 1,
         "stop_code": "EssentialContainerExited",
+        "outcome": "failure",
+        "event_outcome": "failure",
         "stop_category": "exit",
         "started_by": "chronos-schedule/nightly",
         "out_of_memory": False,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from profiler.core.errors import TaskProfilerError
+from profiler.search_setup.cluster_requests import ServerResponse
 from profiler.search_setup.dashboard_import import (
     Flavour,
     UiVersion,
@@ -20,7 +21,6 @@ from profiler.search_setup.dashboard_import import (
     read_version,
 )
 from profiler.search_setup.search_servers import DashboardsServer
-from profiler.search_setup.template_install import ServerResponse
 
 OBJECTS: list[dict[str, Any]] = [
     {"type": "index-pattern", "id": "a", "attributes": {"title": "task-reports-*"}},

@@ -7,16 +7,15 @@ from unittest.mock import Mock
 import pytest
 
 from profiler.core.errors import TaskProfilerError
-from profiler.search_setup.template_install import (
+from profiler.search_setup.cluster_requests import (
     Engine,
     Method,
+    RejectedError,
     ServerResponse,
-    SetupFiles,
     TemplateStep,
     detect_product,
-    install_templates,
-    setup_files,
 )
+from profiler.search_setup.template_install import SetupFiles, install_templates, setup_files
 
 FILES = SetupFiles(
     templates={
@@ -193,3 +192,59 @@ def test_something_else_at_the_address_is_said(status: int, body: object) -> Non
     other = Mock(request=lambda *_: ServerResponse(status=status, body=body))
     with pytest.raises(TaskProfilerError, match="no Elasticsearch or OpenSearch"):
         detect_product(other)
+
+
+class ZonedCluster(FakeCluster):
+    """OpenSearch with balanced zones: an index has a multiple of them as copies, or is refused."""
+
+    def __init__(self, zones: int, default_replicas: int) -> None:
+        super().__init__("opensearch", lifecycles=False)
+        self._zones, self._default_replicas = zones, default_replicas
+
+    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
+        if path.startswith("/_index_template") and isinstance(body, dict):
+            cap = body["template"]["settings"]["index"].get("auto_expand_replicas")
+            replicas, what = self._default_replicas, "total copies needs"
+            if cap is not None:
+                replicas, what = int(cap.partition("-")[2]), "max cap on auto expand"
+            if (replicas + 1) % self._zones:
+                reason = (
+                    f"Validation Failed: 1: expected {what} to be a multiple of total awareness "
+                    f"attributes [{self._zones}];"
+                )
+                return ServerResponse(status=400, body={"error": {"reason": reason}})
+        return super().request(method, path, body)
+
+
+def installed_with(zones: int, default_replicas: int) -> tuple[list[str], list[str | None]]:
+    """The installed templates in words, and how their replicas expand."""
+    cluster, files = ZonedCluster(zones, default_replicas), setup_files()
+    steps = install_templates(cluster, files, prefix="task", now=NOW, dry_run=False)
+    words = [step.what for step in steps if step.what.startswith("index template")]
+    caps = [
+        body["template"]["settings"]["index"].get("auto_expand_replicas")
+        for path, body in cluster.put.items()
+        if path.startswith("/_index_template")
+    ]
+    return words, caps
+
+
+@pytest.mark.parametrize(("zones", "default_replicas"), [(1, 1), (2, 1), (1, 0)])
+def test_templates_stay_as_they_are_where_zones_allow_it(zones: int, default_replicas: int) -> None:
+    words, caps = installed_with(zones, default_replicas)
+    assert caps == ["0-1"] * 4
+    assert "index template task-reports" in words
+
+
+def test_balanced_zones_get_the_templates_without_replicas_of_their_own() -> None:
+    words, caps = installed_with(3, 2)
+    assert caps == [None] * 4
+    assert words[0] == (
+        "index template task-checkpoints without auto_expand_replicas: the cluster's default "
+        "replicas fit its 3 zones"
+    )
+
+
+def test_zones_that_the_default_replicas_do_not_fit_are_an_error_with_a_remedy() -> None:
+    with pytest.raises(RejectedError, match=r"set cluster\.default_number_of_replicas to 2"):
+        installed_with(3, 1)

@@ -115,7 +115,12 @@ def test_the_detail_of_a_run_with_a_report() -> None:
         "revision": "7",
         "container": "batch",
         "status": "success",
-        "stopCategory": "exit",
+        "outcome": "oom",
+        "outcomeSentence": (
+            "A process in the container was killed because memory ran out, but the container "
+            "exited successfully"
+        ),
+        "stopCategory": "oom",
         "stoppedReason": "why",
         "exitCode": 0,
         "startedAt": "2026-03-01T10:00:03.000Z",
@@ -143,9 +148,7 @@ def test_the_time_breakdown_has_its_three_largest_targets_and_a_sentence() -> No
         on_cpu_percent=10.0, network_percent=90.0, other_percent=0.0, waiting_for=targets
     )
     record = replace(RECORD, time_breakdown=breakdown)
-    run = detail(
-        ended(changed(RUN, report_line=report_line(record)), status="failure", exit_code=1)
-    )
+    run = detail(ended(changed(RUN, report_line=report_line(record)), cause="failure", exit_code=1))
     assert run["text"].startswith(
         "etl_daily:7 failed with exit code 1: why. 90 % of the time it waited for the net"
     )
@@ -182,8 +185,14 @@ def test_the_line_is_the_detail_with_its_type() -> None:
             ),
         ),
         ({"exit_code": None, "reason": None}, "failed."),
-        ({"status": "stopped", "exit_code": None, "reason": "by user."}, "was stopped: by user."),
-        ({"status": "unknown", "exit_code": None, "reason": ""}, "ended with an unknown result."),
+        (
+            {"cause": "user", "out_of_memory": False, "exit_code": None, "reason": "by user."},
+            "was stopped: by user.",
+        ),
+        (
+            {"cause": "unknown", "out_of_memory": False, "exit_code": None, "reason": ""},
+            "ended with an unknown result.",
+        ),
         (
             {"exit_code": 1, "reason": 'exec: "C:\\etl": \n x'},
             "failed with exit code 1: exec: 'C:/etl':   x.",
@@ -191,7 +200,8 @@ def test_the_line_is_the_detail_with_its_type() -> None:
     ],
 )
 def test_the_text_is_a_sentence(changes: dict[str, Any], text: str) -> None:
-    assert detail(ended(OOM, **changes))["text"] == f"etl_daily:7 {text}"
+    run = replace(OOM, report_line=report_line(RECORD))
+    assert detail(ended(run, **changes))["text"] == f"etl_daily:7 {text}"
 
 
 @pytest.mark.parametrize(
@@ -249,7 +259,7 @@ def test_a_link_that_a_batch_writes_is_text_for_teams_and_as_it_is_for_the_mail(
 
 
 NOT_STARTED = changed(
-    ended(OOM, exit_code=None, category="resources", reason="ResourceInitializationError: no"),
+    ended(OOM, exit_code=None, cause="resources", reason="ResourceInitializationError: no"),
     report_line=None,
     report_log=None,
     log=None,
@@ -329,12 +339,11 @@ def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(
         finished_at=other.outcome.reason,
         time_breakdown=breakdown or HOSTILE.time_breakdown,
     )
-    run = detail(
-        ended(
-            changed(notice, report_line=report_line(record)), reason=f'"{notice.outcome.reason}\\'
-        )
-    )
-    assert run["status"] == notice.outcome.status
+    reported = changed(notice, report_line=report_line(record))
+    hostile = ended(reported, reason=f'"{notice.outcome.reason}\\')
+    run = detail(hostile)
+    assert run["status"] == hostile.outcome.status
+    assert run["outcome"] == hostile.outcome.cause
     check_detail(run, SCHEMA)
 
 

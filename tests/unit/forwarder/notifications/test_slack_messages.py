@@ -19,7 +19,7 @@ from profiler.record import record_model as model
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.notice_model import Notice
 from profiler.record.spot_price import cost_on
-from profiler.record.stop_causes import Outcome
+from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
 from tests.ended_runs import (
@@ -83,16 +83,16 @@ def test_the_message_of_a_success_has_the_usage() -> None:
     ("notice", "begins"),
     [
         (
-            ended(NOTICE, status="failure", exit_code=1, category="oom"),
+            ended(NOTICE, cause="oom", exit_code=1, out_of_memory=True),
             "❌ Out of memory after 2h 13m · etl_daily:7",
         ),
         (
-            ended(NOTICE, status="failure", exit_code=1, category="exit"),
+            ended(NOTICE, cause="failure", exit_code=1),
             "❌ Exit code 1 after 2h 13m · etl_daily:7",
         ),
         (
-            ended(NOTICE, status="failure", exit_code=1, category="unknown"),
-            "❌ Failure after 2h 13m · etl_daily:7",
+            ended(NOTICE, cause="not-started", exit_code=None),
+            "❌ Did not start after 2h 13m · etl_daily:7",
         ),
     ],
 )
@@ -136,7 +136,7 @@ def test_the_command_of_a_resize_reads_the_log_group_of_the_run() -> None:
 def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
     """Alone in a code block. A success has none, nor a run that left nothing to show."""
     log = LogTarget(group="/ecs/etl; #`", stream="ecs/batch/0123")
-    failed = changed(NOTICE, report_log=log, outcome=replace(NOTICE.outcome, status="failure"))
+    failed = changed(ended(NOTICE, cause="failure", exit_code=1), report_log=log)
     command = "```task-profiler show 0123 --from 'logs:/ecs/etl; #' --region eu-west-1```"
     assert command in texts(message_of(failed, kibana_url=None).blocks)
     for other in (
@@ -149,7 +149,7 @@ def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
 
 BARE = run_of(
     task=StoppedTask(arn="1", definition_arn="f"),
-    outcome=Outcome(status="unknown", category="unknown", out_of_memory=False),
+    end=EventEnd(cause="unknown"),
 )
 
 
@@ -163,7 +163,7 @@ def test_unknown_values_are_left_out() -> None:
     ]
 
 
-EXITED = ended(NOTICE, status="failure", exit_code=1, reason=None)
+EXITED = ended(NOTICE, cause="failure", exit_code=1, reason=None)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_the_lock_screen_shows_the_last_line_of_a_batch_that_exited(
 
 
 def test_of_another_end_the_last_line_is_not_the_reason() -> None:
-    for other in (OOM, ended(EXITED, category="user", status="stopped")):
+    for other in (OOM, ended(EXITED, cause="user")):
         sent = message_of(replace(other, log_lines=("done",)), kibana_url=None)
         assert "done" not in sent.text
 
@@ -202,7 +202,7 @@ def test_of_another_end_the_last_line_is_not_the_reason() -> None:
 def test_a_run_that_did_not_start_has_times_and_commands_and_no_link_to_a_log() -> None:
     created = datetime(2026, 3, 1, 3, 8, tzinfo=UTC)
     bare = changed(
-        ended(EXITED, exit_code=None, category="resources"),
+        ended(EXITED, exit_code=None, cause="resources"),
         report_line=None,
         report_log=None,
         log=None,
@@ -310,7 +310,7 @@ ON_SPOT = cost_on(
     "FARGATE_SPOT",
     model.Cost(usd=1, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"),
 )
-FAILURE = ended(NOTICE, status="failure", exit_code=1, reason="why")
+FAILURE = ended(NOTICE, cause="failure", exit_code=1, reason="why")
 SIZE = model.TaskSize(vcpu=0.5, memory_mb=1024)
 VISIBLE: dict[str, Any] = {"task_size": SIZE, "visible": model.Visible(memory_mb=3900, cpus=2)}
 REMEDY = (
@@ -366,11 +366,11 @@ SMALLER = [
         ),
         (OOM, "Reason from ECS: OutOfMemoryError: Container killed due to memory usage"),
         (OOM, "Recommended size: 2 GB (costs 20 % more).\n• Memory was short."),
-        (ended(FAILURE, category="spot"), "AWS reclaimed the Spot capacity."),
-        (ended(FAILURE, category="image"), "image could not be pulled"),
+        (ended(FAILURE, cause="spot"), "AWS reclaimed the Spot capacity."),
+        (ended(FAILURE, cause="image"), "image could not be pulled"),
         (FAILURE, "exited with code 1."),
-        (ended(FAILURE, category="unknown"), "Reason from ECS: why"),
-        (ended(NOTICE, category="oom", out_of_memory=True), "because memory ran out, but"),
+        (ended(FAILURE, cause="not-started"), "Reason from ECS: why"),
+        (ended(NOTICE, cause="oom", out_of_memory=True), "because memory ran out, but"),
         (
             recorded(NOTICE, memory_kills=ONE_KILL),
             "The kernel killed 1 process for lack of memory.",
@@ -411,7 +411,7 @@ SMALLER = [
         (recorded(NOTICE, recommendation=HALF, task_size=SIZE), "• Half would do.\n"),
         (recorded(NOTICE, cost=ON_SPOT), "≥ $0.30 (Spot)"),
         (
-            ended(WAITED, status="failure", exit_code=1),
+            ended(WAITED, cause="failure", exit_code=1),
             f"\n{FOR_NETWORK}, 48 % for 10.0.3.9:5432.\n",
         ),
         (
@@ -466,7 +466,7 @@ def test_what_the_message_says(said: tuple[Any, ...]) -> None:
         ),
         (recorded(FAILURE, recommendation=CHEAPER), "Recommended size"),
         (ended(NOTICE, reason="Essential container in task exited"), "Reason from ECS"),
-        (recorded(ended(NOTICE, status="stopped"), **VISIBLE), "The program sees"),
+        (recorded(ended(NOTICE, cause="user"), **VISIBLE), "The program sees"),
         (recorded(NOTICE, **VISIBLE), "The program sees"),
         (
             recorded(OOM, task_size=SIZE, visible=model.Visible(memory_mb=1100, cpus=2)),
@@ -479,7 +479,7 @@ def test_what_the_message_says(said: tuple[Any, ...]) -> None:
         ),
         (WAITED, "of the time"),
         (replace(WAITED, comparison=AS_EVER), "of the time"),
-        (ended(WAITED, status="stopped"), "of the time"),
+        (ended(WAITED, cause="user"), "of the time"),
     ],
 )
 def test_what_the_message_does_not_say(notice: EndedRun, words: str) -> None:

@@ -1,0 +1,110 @@
+"""What a search cluster is asked while it is set up, and what it answers."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping
+
+Method = Literal["GET", "PUT", "POST"]
+Engine = Literal["elasticsearch", "opensearch"]
+
+
+class Product(Struct, frozen=True, kw_only=True):
+    """What a server is.
+
+    ``major`` is the first number of its version. ``is_serverless``: Elastic Cloud Serverless, which
+    manages shards and replicas itself.
+    """
+
+    engine: Engine
+    major: int
+    is_serverless: bool = False
+
+
+class ServerResponse(Struct, frozen=True, kw_only=True):
+    """A response with the parsed body."""
+
+    status: int
+    body: Any = None
+    address: str = "this address"  # for messages
+
+    @property
+    def ok(self) -> bool:
+        return self.status // 100 == 2  # noqa: PLR2004
+
+
+class RejectedError(TaskProfilerError):
+    """The server rejects a policy or a template, not because of missing rights."""
+
+
+class SearchServer(Protocol):
+    """A cluster, directly or through the dashboards' console.
+
+    Raises TaskProfilerError without a response.
+    """
+
+    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse: ...
+
+
+class TemplateStep(Struct, frozen=True, kw_only=True):
+    """A step of the installation; ``done`` is False if the server does not support it."""
+
+    what: str
+    done: bool
+
+
+def detect_product(server: SearchServer) -> Product:
+    """Detect the product.
+
+    Raises TaskProfilerError if it is neither Elasticsearch nor OpenSearch.
+    """
+    response = server.request("GET", "/")
+    version = version_of(response)
+    major = str(version.get("number")).partition(".")[0]
+    if not major.isdecimal():
+        raise TaskProfilerError(
+            f"There is no Elasticsearch or OpenSearch at {response.address} "
+            f"({rejection(response)}): check URL and sign-in."
+        )
+    engine: Engine = "elasticsearch"
+    if version.get("distribution") == "opensearch":
+        engine = "opensearch"
+    return Product(
+        engine=engine,
+        major=int(major),
+        is_serverless=version.get("build_flavor") == "serverless",
+    )
+
+
+def put(server: SearchServer, path: str, body: Mapping[str, Any], what: str) -> ServerResponse:
+    """Write a policy or a template. Raises TaskProfilerError, RejectedError."""
+    response = server.request("PUT", path, body)
+    if not response.ok:
+        error = TaskProfilerError if response.status in {401, 403} else RejectedError
+        raise error(f"The {what} was rejected ({rejection(response)}).")
+    return response
+
+
+def rejection(response: ServerResponse) -> str:
+    """The status and the reason of a failed request, which Amazon OpenSearch Service names
+    ``message``.
+    """
+    body = mapping(response.body)
+    error = body.get("error")
+    if isinstance(error, dict):
+        reason = error.get("reason")
+    else:
+        reason = body.get("message") or body.get("Message") or error
+    if not reason:
+        return f"HTTP {response.status}"
+    return f"HTTP {response.status}: {reason}"
+
+
+def version_of(response: ServerResponse) -> Mapping[str, object]:
+    """What a server says of its version; nothing after a failure."""
+    if not response.ok:
+        return {}
+    return mapping(mapping(response.body).get("version"))

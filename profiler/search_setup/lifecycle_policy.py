@@ -1,0 +1,171 @@
+"""The lifecycle policy of the indices, in the API of either engine, and the indices that a policy
+has closed for writing.
+
+OpenSearch's ``force_merge`` sets ``index.blocks.write`` and leaves it, as Elasticsearch's
+``forcemerge`` did before version 8. A document of a task that lived long then finds an index that
+refuses it. OpenSearch's policy therefore has a state after the merge whose ``read_write`` takes the
+block away; Elasticsearch's has no merge. An index keeps the version of the ISM policy that it has
+had first, until the policy is changed.
+https://docs.opensearch.org/2.19/im-plugin/ism/api/
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from profiler.core.bounded_batches import batches
+from profiler.core.json_fields import mapping, number
+from profiler.search_setup.cluster_requests import (
+    Product,
+    SearchServer,
+    TemplateStep,
+    put,
+    rejection,
+)
+
+_ISM: Final = "/_plugins/_ism"
+_ISM_POLICY: Final = "index.plugins.index_state_management.policy_id"
+_ILM_POLICY: Final = "index.lifecycle.name"
+_BLOCK: Final = "index.blocks.write"
+# The states of our policy in which its merge has closed the index.
+_MERGED_STATES: Final = ("past", "writable")
+# Elasticsearch 7.17 blocks an index that it merges, 8.7 does not.
+_BLOCKING_MAJOR: Final = 7
+# Names in an address, which has at most 4,096 characters.
+_MAX_NAMES: Final = 50
+
+
+class LifecyclePolicy:
+    """The lifecycle policy of indices with a prefix."""
+
+    def __init__(self, server: SearchServer, product: Product, name: str) -> None:
+        self._server = server
+        self._product = product
+        self.feature = "ILM"
+        self.name = name
+        self._path = f"/_ilm/policy/{name}"
+        if self._is_opensearch:
+            self.feature = "ISM"
+            self._path = f"{_ISM}/policies/{name}"
+        existing = server.request("GET", self._path)
+        self._existing = mapping(existing.body) if existing.ok else {}
+        # Without support, the server reads the path as an index (Elasticsearch 7) or has no handler
+        # (8, OpenSearch).
+        said = str(existing.body).lower()
+        is_unknown = existing.status == HTTPStatus.NOT_FOUND and "policy not found" in said
+        self.is_supported = existing.ok or is_unknown
+
+    @property
+    def _is_opensearch(self) -> bool:
+        return self._product.engine == "opensearch"
+
+    def install(self, body: Mapping[str, Any]) -> None:
+        """Install or replace the policy.
+
+        OpenSearch requires the version of the policy to be replaced, and makes a new one also of
+        the same policy. Raises TaskProfilerError.
+        """
+        path = self._path
+        if self._is_opensearch and self._existing:
+            if _includes(self._existing.get("policy"), body["policy"]):
+                return
+            path += f"?if_seq_no={self._existing['_seq_no']}"
+            path += f"&if_primary_term={self._existing['_primary_term']}"
+        answer = put(self._server, path, body, f"lifecycle policy {self.name}")
+        self._existing = {**self._existing, **mapping(answer.body)}
+
+    def mend(self, patterns: Sequence[str], *, dry_run: bool) -> Iterator[TemplateStep]:
+        """Let existing indices with the policy have its newest version, and be written again
+        where a merge of the policy has blocked that.
+        """
+        if self._is_opensearch:
+            yield from self._mend_opensearch(patterns, dry_run=dry_run)
+        elif self._product.major <= _BLOCKING_MAJOR:
+            names = self._blocked(patterns, with_setting=_ILM_POLICY)
+            yield from self._unblock(names, dry_run=dry_run)
+
+    def _mend_opensearch(self, patterns: Sequence[str], *, dry_run: bool) -> Iterator[TemplateStep]:
+        explained = self._server.request("GET", f"{_ISM}/explain/{','.join(patterns)}")
+        if not explained.ok:
+            what = f"lifecycle policy {self.name} in existing indices ({rejection(explained)})"
+            yield TemplateStep(what=what, done=False)
+            return
+        outdated: list[str] = []
+        merged: list[str] = []
+        for name, told in sorted(mapping(explained.body).items()):
+            index = mapping(told)
+            if index.get(_ISM_POLICY) != self.name:
+                continue
+            seq_no = number(index.get("policy_seq_no"))
+            if seq_no is not None and seq_no != self._existing.get("_seq_no"):
+                outdated.append(name)
+            if mapping(index.get("state")).get("name") in _MERGED_STATES:
+                merged.append(name)
+        for names in batches(outdated, _MAX_NAMES):
+            yield self._change_policy(names, dry_run=dry_run)
+        for names in batches(merged, _MAX_NAMES):
+            yield from self._unblock(self._blocked(names), dry_run=dry_run)
+
+    def _change_policy(self, names: Sequence[str], *, dry_run: bool) -> TemplateStep:
+        noun = "existing index" if len(names) == 1 else "existing indices"
+        what = f"lifecycle policy {self.name} in {len(names)} {noun}"
+        if dry_run:
+            return TemplateStep(what=what, done=True)
+        response = self._server.request(
+            "POST", f"{_ISM}/change_policy/{','.join(names)}", {"policy_id": self.name}
+        )
+        failed = mapping(response.body).get("failed_indices")
+        if not response.ok:
+            return TemplateStep(what=f"{what} ({rejection(response)})", done=False)
+        if failed:
+            return TemplateStep(what=f"{what}: {_failures(failed)}", done=False)
+        return TemplateStep(what=what, done=True)
+
+    def _blocked(self, names: Sequence[str], *, with_setting: str | None = None) -> list[str]:
+        """Those of the indices that nobody can write to; only with this policy in a setting."""
+        asked = ",".join(filter(None, (_BLOCK, with_setting)))
+        response = self._server.request(
+            "GET", f"/{','.join(names)}/_settings/{asked}?flat_settings=true"
+        )
+        blocked: list[str] = []
+        for name, told in sorted(mapping(response.body).items() if response.ok else ()):
+            settings = mapping(mapping(told).get("settings"))
+            is_ours = with_setting is None or settings.get(with_setting) == self.name
+            if settings.get(_BLOCK) == "true" and is_ours:
+                blocked.append(name)
+        return blocked
+
+    def _unblock(self, names: Sequence[str], *, dry_run: bool) -> Iterator[TemplateStep]:
+        for some in batches(names, _MAX_NAMES):
+            what = f"writing to {', '.join(some)}, which {self.feature} had blocked"
+            if dry_run:
+                yield TemplateStep(what=what, done=True)
+                continue
+            path = f"/{','.join(some)}/_settings"
+            response = self._server.request("PUT", path, {_BLOCK: None})
+            if not response.ok:
+                what += f" ({rejection(response)})"
+            yield TemplateStep(what=what, done=response.ok)
+
+
+def _failures(failed: object) -> str:
+    """The first failure of a change of policies, and how many there are."""
+    listed = failed if isinstance(failed, list) else [failed]
+    first = mapping(listed[0])
+    others = "" if len(listed) == 1 else f" (and {len(listed) - 1} more)"
+    return f"{first.get('index_name')}: {first.get('reason')}{others}"
+
+
+def _includes(present: object, wanted: object) -> bool:
+    """Whether a server has everything that is wanted, whatever it adds to objects."""
+    if isinstance(wanted, Mapping):
+        return isinstance(present, Mapping) and all(
+            _includes(present.get(name), value) for name, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(present, list)
+            and len(present) == len(wanted)
+            and all(map(_includes, present, wanted))
+        )
+    return present == wanted
