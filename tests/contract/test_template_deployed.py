@@ -295,9 +295,7 @@ def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
 
 
 def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_message() -> None:
-    run = ended(
-        RUN, cause="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n'
-    )
+    run = ended(RUN, cause="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n')
     detail = msgspec.to_builtins(ended_run(run, kibana_url=None))
     sentence = "etl_daily:7 failed with exit code 127: exec: 'C:/etl.exe': file not found."
     (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
