@@ -25,6 +25,7 @@ from profiler.record.line_trust import AccountTrust, TrustedGroups, read_trusted
 from profiler.runs.past_runs.ended_tasks import ENDED_TYPE, EndedTasks
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, MissingLogGroupError, ReadPages
+from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
 from profiler.runs.past_runs.run_source import OpenProgress, RunSource, is_pattern
 
 ReadDefinition = Callable[[str], Mapping[str, object]]
@@ -86,17 +87,48 @@ def open_pages(options: SourceOptions, clients: OpenClient | None = None) -> Rea
     return read_pages
 
 
+def defined_places(options: SourceOptions) -> DefinedPlaces:
+    """Where the task definitions of the Region send their lines, read when a run needs them.
+
+    A family without a definition may be anywhere; so may all if ECS refuses, which is a warning.
+    """
+    # With botocore, which commands that read a file do without.
+    from profiler.aws_account.registered_definitions import TaskDefinitions, may_exist
+    from profiler.task_definitions.definition_json import read_document
+
+    opened: list[TaskDefinitions] = []
+    refusals: list[TaskProfilerError] = []
+
+    def read_options(name: str) -> LogOptions | None:
+        if refusals:
+            return None
+        try:
+            if not opened:
+                open_client = open_clients(options.region, options.profile)
+                opened.append(TaskDefinitions(open_client("ecs")))
+            return log_options_of(read_document(opened[0].describe(name), name).definition)
+        except TaskProfilerError as error:
+            if may_exist(error):
+                refusals.append(error)
+                warn(f"It is unknown whether runs are where their families log. {error}")
+            return None
+
+    return DefinedPlaces(read_options, reads_revisions=True)
+
+
 def open_log_groups(
     options: SourceOptions,
     names: Iterable[str],
     trust: AccountTrust,
     show: OpenProgress,
+    *,
+    places: DefinedPlaces | None = None,
     whole_since_ns: int | None = None,
 ) -> LogGroupRuns:
     """Open log groups of one Region. One that cannot be read is a warning while others are.
 
-    ``whole_since_ns``: all runs since then are needed. A group that does not reach so far back is a
-    gap.
+    ``places`` None: those of the Region's task definitions. ``whole_since_ns``: all runs since then
+    are needed. A group that does not reach so far back is a gap.
     """
 
     def warn_about(_group: str, error: TaskProfilerError) -> None:
@@ -106,6 +138,7 @@ def open_log_groups(
     pages = open_pages(options)
     groups = tuple(names)
     source = LogGroupRuns(pages, groups, now_ns, show, trust, on_unread=warn_about)
+    source.places = places or defined_places(options)
     if whole_since_ns is not None:
         open_client = open_clients(options.region, options.profile)
         for gap in log_gaps(
@@ -171,13 +204,15 @@ def open_defined_groups(
     warn(found.sentence)
     region = str(open_clients(options.region, options.profile)("logs").meta.region_name)
     trust = log_trust(options)
+    places = defined_places(options)
     sources = [
         open_log_groups(
             replace(options, region=place),
             names,
             with_fields(trust, region=place),
             show,
-            whole_since_ns,
+            places=places,
+            whole_since_ns=whole_since_ns,
         )
         for place, names in found.by_region(region).items()
     ]

@@ -175,7 +175,9 @@ def _open(
             return open_search(source.name, options, show)
         case "logs":
             groups = log_groups(options, (source.name,))
-            return open_log_groups(options, groups, log_trust(options), show, whole_since_ns)
+            return open_log_groups(
+                options, groups, log_trust(options), show, whole_since_ns=whole_since_ns
+            )
         case "insights":
             return _container_insights(source.name, options, now_ns, show)
     return _open_history(source.name)

@@ -6,10 +6,12 @@ from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
 from profiler.core.bounded_batches import batches
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings
+from profiler.core.json_fields import mapping, mappings, number
 from profiler.core.search_answers import why_partial
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
@@ -20,6 +22,7 @@ from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunSource,
     no_progress,
+    uncounted_note,
 )
 from profiler.runs.past_runs.schedule_notices import MAX_NOTICES, read_notices, select_notices
 from profiler.runs.past_runs.search_conditions import (
@@ -36,6 +39,7 @@ from profiler.runs.past_runs.search_conditions import (
     of_own_streams,
     run_conditions,
     term,
+    unconfirmed,
     windows_query,
 )
 from profiler.runs.past_runs.search_documents import report_in, run_in
@@ -78,6 +82,8 @@ class IndexedRuns(RunSource):
         self._unreadable: set[str] = set()  # a document may be read several times
         self._is_cut = False
         self._gaps: dict[str, Gap] = {}  # by the reasons
+        # Of each filter, the runs that do not count.
+        self._uncounted: dict[RunFilter, int] = {}
         self.read_one_by_one = 0  # documents over which the cluster could not compute
         self.place = f"the indices {prefix}-reports-*"
 
@@ -89,6 +95,9 @@ class IndexedRuns(RunSource):
                 f"{self.place}: {format_count(len(self._unreadable), 'record')} could not be read, "
                 "so numbers are missing."
             )
+        uncounted = max(self._uncounted.values(), default=0)
+        if uncounted:
+            notes.append(uncounted_note(self.place, uncounted))
         if self._is_cut:
             notes.append(
                 f"Only the newest {_MAX_CHECKPOINTS} checkpoints of a run were read: its time "
@@ -107,6 +116,7 @@ class IndexedRuns(RunSource):
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         is_found = False
+        self._count_uncounted(selection)
         with self._open_progress() as show:
             # Runs that never started have no start: a second search sorts them by their time.
             started = self.all_runs(run_conditions(selection, START), START, _PAGE_SIZE)
@@ -128,6 +138,7 @@ class IndexedRuns(RunSource):
         """The ``last`` newest matching runs of each family that started: one search finds the
         starts, one the runs.
         """
+        self._count_uncounted(selection)
         searches = self._last_run_conditions(selection, last)
         runs = (self.all_runs(conditions, START, _LARGE_PAGE_SIZE) for conditions in searches)
         with self._open_progress() as show:
@@ -135,6 +146,20 @@ class IndexedRuns(RunSource):
                 show(count, 0)
                 if selection.matches(run.report):
                     yield run
+
+    def _count_uncounted(self, selection: RunFilter) -> None:
+        """Count the runs that the filter leaves out because they do not count."""
+        if not selection.only_counting or selection in self._uncounted:
+            return
+        matching = filter_conditions(replace(selection, only_counting=False), START)
+        query: JsonObject = {
+            "size": 0,
+            "track_total_hits": True,
+            "query": {"bool": {"filter": [*matching, unconfirmed()]}},
+            "sort": [{START: {"order": "desc", "unmapped_type": "date"}}],
+        }
+        total = mapping(mapping(self.post("reports", query)["hits"]).get("total"))
+        self._uncounted[selection] = int(number(total.get("value")) or 0)
 
     def _last_run_conditions(
         self, selection: RunFilter, last: int
