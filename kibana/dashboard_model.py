@@ -193,13 +193,17 @@ class Control(Struct, frozen=True, kw_only=True):
 
 
 class Dashboard(Struct, frozen=True, kw_only=True):
-    """Panels in reading order, and the controls that filter them, five at most."""
+    """Panels in reading order, and the controls that filter them, five at most.
+
+    ``shows_unconfirmed``: also runs of which nothing proves whose task it was.
+    """
 
     key: str
     title: str
     description: str
     controls: tuple[Control, ...]
     panels: tuple[Panel | Drawing | SavedSearch | Stack, ...]
+    shows_unconfirmed: bool = False
 
     @property
     def charts(self) -> tuple[Panel, ...]:

@@ -77,6 +77,7 @@ RUN: Final = Dashboard(
         RUN_DETAILS,
         replace(NEWEST_RUNS, height=9),  # of a selected run, one row
     ),
+    shows_unconfirmed=True,
 )
 
 

@@ -33,6 +33,14 @@ _PAGES_HEIGHT: Final = 2
 Kibana's has neither.
 """
 _NO_SEARCH: Json = {"query": {"query": "", "language": "kuery"}, "filter": []}
+_FILTER_INDEX: Final = f"{SOURCE}.filter[0].meta.index"
+_UNCONFIRMED: Final[Json] = {
+    "bool": {
+        "filter": [{"term": {"task.confirmed": False}}],
+        "must_not": [{"term": {"task.voucher": "trusted-group"}}],
+    }
+}
+"""The runs that do not count: see ``counts`` in profiler/record/line_trust.py."""
 _SEARCH_PERIOD = "(time:(from:now-7d,to:now))"
 _GRID_COLUMNS = 48
 _FITTED_ROWS: Final[Json] = {"rowHeight": -1}
@@ -196,10 +204,29 @@ def dashboard_object(
         **(more_attributes or {}),
         "optionsJSON": to_json({"useMargins": True, "hidePanelTitles": False}),
         "panelsJSON": to_json(panels),
-        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(_NO_SEARCH)},
+        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(_search_of(dashboard))},
     }
+    if not dashboard.shows_unconfirmed:
+        panel_references.append(data_view_reference(_FILTER_INDEX, "reports"))
     identity = object_id("dashboard", dashboard.key)
     return saved_object("dashboard", identity, attributes, [*references, *panel_references])
+
+
+def _search_of(dashboard: Dashboard) -> Json:
+    """The search of all panels: a filter that can be switched off leaves unconfirmed runs out."""
+    if dashboard.shows_unconfirmed:
+        return _NO_SEARCH
+    meta: Json = {
+        "alias": "Unconfirmed runs",
+        "disabled": False,
+        "negate": True,
+        "type": "custom",
+        "key": "query",
+        "value": to_json(_UNCONFIRMED),
+        "indexRefName": _FILTER_INDEX,
+    }
+    added = {"meta": meta, "query": _UNCONFIRMED, "$state": {"store": "appState"}}
+    return {**_NO_SEARCH, "filter": [added]}
 
 
 def drawing_object(drawing: Drawing) -> Json:

@@ -18,7 +18,9 @@ from moto.cloudformation.responses import CloudFormationResponse
 from moto.cloudformation.utils import yaml_tag_constructor
 from moto.core.responses import ActionResult
 from moto.ecr.responses import ECRResponse
-from moto.ecs.models import ecs_backends
+from moto.ecs.exceptions import TaskDefinitionNotFoundException
+from moto.ecs.models import EC2ContainerServiceBackend, ecs_backends
+from moto.ecs.responses import EC2ContainerServiceResponse
 from moto.moto_api._internal.models import moto_api_backend
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
@@ -116,6 +118,37 @@ def _tagged_definitions(response: Any) -> Any:
             if wanted["Key"] in [tag["Key"] for tag in tags]:
                 tagged.append({"ResourceARN": definition.arn, "Tags": tags})
     return ActionResult({"PaginationToken": "", "ResourceTagMappingList": tagged})
+
+
+_describe_definition = EC2ContainerServiceBackend.describe_task_definition
+
+
+def _describe_newest_active(backend: Any, task_definition_str: str) -> Any:
+    """A family's newest active revision; moto's is the newest of all."""
+    name = task_definition_str.rpartition("/")[2]
+    if ":" in name:
+        return _describe_definition(backend, task_definition_str)
+    active = [
+        number
+        for number, definition in backend.task_definitions.get(name, {}).items()
+        if definition.status == "ACTIVE"
+    ]
+    if not active:
+        raise TaskDefinitionNotFoundException
+    return _describe_definition(backend, f"{name}:{max(active)}")
+
+
+def _list_as_sorted(response: Any) -> Any:
+    """The first revisions in the order that is asked for, which moto ignores."""
+    given = response._get_param  # noqa: SLF001  moto's own
+    arns = response.ecs_backend.list_task_definitions(
+        given("familyPrefix"), given("status", "ACTIVE")
+    )
+    arns.sort(
+        key=lambda arn: (arn.rpartition(":")[0], int(arn.rpartition(":")[2])),
+        reverse=given("sort") == "DESC",
+    )
+    return ActionResult({"taskDefinitionArns": arns[: int(given("maxResults") or 100)]})
 
 
 class LogEvent(Struct, frozen=True, kw_only=True):
@@ -265,7 +298,16 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
             ECRResponse, "describe_pull_through_cache_rules", _pull_through_cache_rules, create=True
         )
         by_start = patch.object(Schedule, "update", _update_as_aws)
-        with patched_moto(), by_physical_id, by_tag, by_prefix, by_start:
+        by_family = patch.object(
+            EC2ContainerServiceBackend, "describe_task_definition", _describe_newest_active
+        )
+        by_order = patch.object(
+            EC2ContainerServiceResponse, "list_task_definitions", _list_as_sorted
+        )
+        answers = (by_physical_id, by_tag, by_prefix, by_start, by_family, by_order)
+        with patched_moto(), contextlib.ExitStack() as stack:
+            for answer in answers:
+                stack.enter_context(answer)
             yield FakeAws(url=url)
     finally:
         answer_over_sockets(url)

@@ -95,6 +95,19 @@ class TaskDefinitions:
             )
             return frozenset(family for family in families if fnmatchcase(family, glob))
 
+    def newest_withdrawn(self, family: str) -> int | None:
+        """The number of the newest revision that somebody has deregistered, or is deleting."""
+        numbers: list[int] = []
+        with aws_errors(
+            f"The deregistered revisions of {family} could not be listed", "ecs:ListTaskDefinitions"
+        ):
+            for status in ("INACTIVE", "DELETE_IN_PROGRESS"):
+                page = self._client.list_task_definitions(
+                    familyPrefix=family, status=status, sort="DESC", maxResults=1
+                )
+                numbers += [int(arn.rpartition(":")[2]) for arn in page["taskDefinitionArns"]]
+        return max(numbers, default=None)
+
     def families_of_services(self) -> frozenset[str]:
         families: set[str] = set()
         permission = "ecs:ListClusters, ecs:ListServices and ecs:DescribeServices"

@@ -12,8 +12,9 @@ from profiler.aws_account.family_circumstances import (
 )
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.size_before import EarlierRevisions
-from profiler.core.ecs_terms import arn_account, arn_region
+from profiler.core.ecs_terms import arn_account, arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known_values
 from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
@@ -130,15 +131,30 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         decision = decide_on(revision, circumstances)
         if document.arn is None or decision.action != "resize":
             return decision, circumstances
-        is_ours = revision.resized_from is not None or revision.reverted_from is not None
-        if self.account is not None and not is_ours:
-            tagged = self.account.tagged.of_family(document.arn)
-            revision = case.revisions.with_overwritten(revision, tagged)
+        if self.account is not None:
+            revision = self._with_later_words(case, document.arn, self.account)
             decision = decide_on(revision, circumstances)
         if self.account is not None and decision.action == "resize":
             circumstances = replace(circumstances, stack=self.account.stack_of(case.revisions))
             decision = decide_on(revision, circumstances)
         return decision, circumstances
+
+    def _with_later_words(
+        self, case: "_Case", newest_arn: str, account: FamilyAccount
+    ) -> SizedRevision:
+        """The newest revision with what people did after a change of ours. Raises
+        TaskProfilerError.
+        """
+        revision = case.revision
+        tagged = account.tagged.of_family(newest_arn)
+        withdrawn = case.revisions.withdrawn(
+            account.newest_withdrawn(case.family), case.newest_seen, tagged
+        )
+        revision = replace(revision, withdrawn=withdrawn)
+        is_ours = revision.resized_from is not None or revision.reverted_from is not None
+        if is_ours:
+            return revision
+        return case.revisions.with_overwritten(revision, tagged)
 
     def _check_overrides(self, case: "_Case", changed: ChangedDefinition) -> None:
         """Raise TaskProfilerError if a schedule overrides sizes that the new one does not hold."""
@@ -183,6 +199,14 @@ class _Case(Struct, frozen=True, kw_only=True):
     def has_run_of_newest(self) -> bool:
         number = self.revisions.number
         return any(number in runs.revisions for _, runs in self.window.everywhere())
+
+    @property
+    def newest_seen(self) -> int | None:
+        """The newest revision that has run."""
+        seen: set[str] = set()
+        for _, runs in self.window.everywhere():
+            seen |= runs.revisions.keys()
+        return max(known_values(map(revision_number, seen)), default=None)
 
     @property
     def killed_limits(self) -> Sequence[str]:

@@ -144,6 +144,23 @@ class EarlierRevisions(Struct, frozen=True):
             return revision
         return replace(revision, overwritten=definition_size(document.definition))
 
+    def withdrawn(
+        self, newest_inactive: int | None, seen: int | None, tagged: Mapping[int, Mapping[str, str]]
+    ) -> str | None:
+        """A revision after the newest active one that is gone, in words; None without one.
+
+        ``newest_inactive`` is ECS's, and ``seen`` the newest that has run: of a deleted revision,
+        only its runs are left.
+        """
+        number = revision_number(self.number) or 0
+        gone = max(newest_inactive or 0, seen or 0)
+        if gone <= number:
+            return None
+        name = f"{self.family}:{gone}"
+        if tagged.get(gone, {}).keys() & {RESIZED_FROM, REVERTED_FROM}:
+            return f"{name}, which this command had registered"
+        return name
+
     def _last_own(self, tagged: Mapping[int, Mapping[str, str]]) -> int | None:
         """The last revision before the newest that got a size from us, and was not hidden at
         once by the copy of a deployment.

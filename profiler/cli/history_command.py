@@ -32,10 +32,11 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.fact_list import peak_text
 from profiler.record.family_identity import family_key, place_columns
-from profiler.record.record_model import Distribution, outcome
+from profiler.record.record_model import Distribution
 from profiler.record.units import format_count, format_duration, format_percent
+from profiler.runs.past_runs.lost_runs import LOST
 from profiler.runs.past_runs.run_lookup import no_run_sentence
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.run_source import PastRun, unconfirmed_note
 
 _COLUMNS = (
     Column("Result"),
@@ -102,6 +103,9 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
             if run.event is not None and run.event.retry_of:
                 retries.add(run.report.record.task_id)
         write_lines(table_lines(chosen, terminal_columns(), retries))
+    note = unconfirmed_note(chosen)
+    if note is not None:
+        warn(note)
     if has_more:
         shown = "run is" if last == 1 else f"{last} runs are"
         warn(f"Only the newest {shown} shown: --last N shows more.")
@@ -125,37 +129,36 @@ def table_lines(
 
     ``retries`` are the task ids of retries.
     """
-    listed = [(run.report.record, family_key(run.report.record), run.command or "") for run in runs]
-    places = place_columns([family for _, family, _ in listed])
+    families = [family_key(run.report.record) for run in runs]
+    places = place_columns(families)
     columns = [Column("Run"), Column(f"Started ({local_zone()})"), Column("Family", is_cut=True)]
     columns += [Column(title, rank=3) for title, _ in places]
     values: Sequence[Column] = _COLUMNS
-    if not any(command for *_, command in listed):
+    if not any(run.command for run in runs):
         values = _COLUMNS[:-1]
     columns += values
     rows: list[tuple[str | Span, ...]] = []
-    for record, family, command in listed:
+    for run, family in zip(runs, families, strict=True):
+        record = run.report.record
         metrics = record.metrics
         cpu = record.metrics.cpu_utilization_percent or Distribution()
-        result = str(record.status)
-        if record.exit_code:
-            result += f" {record.exit_code}"
-        if record.likely_out_of_memory:
-            result += " OOM"
+        result = _result(run)
         if record.task_id in retries:
             result += " retry"
+        if not run.counts:
+            result += " unconfirmed"
         peak_mb = metrics.max_memory_used_mb
         size_mb = metrics.memory_size_mb
         share = ""
         if peak_mb is not None and size_mb:
             share = format_percent(100 * peak_mb / size_mb)
         cells = (
-            Span(result, OUTCOME_STYLES.get(outcome(record), "")),
+            Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),
             value_text(cpu.avg, format_percent),
             peak_text(metrics) or UNKNOWN,
             share,
-            command,
+            run.command or "",
         )
         names = (record.family or UNKNOWN, *(get(family) or UNKNOWN for _, get in places))
         rows.append(
@@ -167,3 +170,17 @@ def table_lines(
             )
         )
     return table(columns, rows, gap=1, width=width)
+
+
+def _result(run: PastRun) -> str:
+    """How the run ended: its status, its exit code, and another cause than these."""
+    outcome = run.outcome
+    record = run.report.record
+    words = [record.status if record.status == LOST else outcome.status]
+    if outcome.exit_code:
+        words.append(str(outcome.exit_code))
+    if outcome.cause == "oom":
+        words.append("OOM")
+    elif outcome.cause not in (outcome.status, "unknown"):
+        words.append(outcome.cause)
+    return " ".join(words)

@@ -44,7 +44,7 @@ from profiler.report_page.page_data import PageData, PageRequest, build_page_dat
 from profiler.report_page.page_series import Run, steps_per_run
 from profiler.runs.past_runs.family_evidence import family_evidence, last_success
 from profiler.runs.past_runs.run_lookup import find_run, no_run_sentence
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, unconfirmed_note
 from profiler.runs.past_runs.schedule_notices import due_ns
 from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoints, steps_of_record
 
@@ -131,6 +131,9 @@ def report(
             write_json_lines([{"file": out, "bytes": len(page), "runs": shown}])
         else:
             say(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / 1_000_000)}")
+    note = unconfirmed_note(run.past for run in runs)
+    if note is not None:
+        warn(note)
     if run_id is None:
         _warn_about_omissions(data, len(runs))
     if opens and not webbrowser.open(path.resolve().as_uri()):

@@ -248,6 +248,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
             owners=CloudFormationOwners(self.open_client),
             tagged=TaggedRevisions(self.open_client),
             other_starters=other_starters,
+            newest_withdrawn=TaskDefinitions(self.open_client("ecs")).newest_withdrawn,
             now_ns=self.runs.span.now_ns,
         )
         plans = SizePlans(

@@ -105,6 +105,9 @@ Voucher = Literal[
 ]
 # CloudWatch Logs itself vouches for the task; of the others only the task's event can.
 CONFIRMING_VOUCHERS = frozenset({"task-stream", "monitor-stream"})
+# Whose runs count in advice without an event: those of the task's own streams, those of an instance
+# monitor that ECS knows, and those that the owner of their log group trusts.
+_COUNTING_VOUCHERS = frozenset({*CONFIRMING_VOUCHERS, "instance-monitor", "trusted-group"})
 
 
 class InstanceMonitorGroup(Struct, frozen=True, kw_only=True):
@@ -157,6 +160,18 @@ def is_lambda_stream(log_group: str, log_stream: str) -> bool:
     if match is None:
         return False
     return match[1] in ("", log_group.rpartition("/")[2])
+
+
+def counts(voucher: str | None, *, is_confirmed: bool | None = None) -> bool:
+    """Whether a run counts in advice, comparisons, checks and charts; others are only listed.
+
+    ``is_confirmed``: what the task's event says, None before it. Until then, what vouches for the
+    line decides; None is the batch's own stream. Before an event, only the batch's word is there
+    for a run of a made-up container in the monitor's stream: a document has it as unconfirmed.
+    """
+    if is_confirmed is None:
+        return voucher is None or voucher in _COUNTING_VOUCHERS
+    return is_confirmed or voucher == "trusted-group"
 
 
 class LineClaim(Struct, frozen=True, kw_only=True):
@@ -451,12 +466,16 @@ def cluster_of_arn(arn: str) -> str | None:
     return parts[1] if len(parts) == 3 else None  # noqa: PLR2004  task/CLUSTER/ID
 
 
+def _moment(timestamp_ms: int) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=timestamp_ms)
+
+
 def _impossible_times(claim: LineClaim, timestamp_ms: int) -> str | None:
     """The reason why a line's times cannot be those of its run.
 
     A time that is no time counts as absent.
     """
-    arrived = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=timestamp_ms)
+    arrived = _moment(timestamp_ms)
     written = parse_datetime(claim.time)
     finished = parse_datetime(claim.finished_at)
     started = parse_datetime(claim.started_at)

@@ -16,7 +16,7 @@ from profiler.record.fact_list import NUMBERS
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.mention_limits import NEAR_LIMIT_SHARE
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import Record, Report, outcome
+from profiler.record.record_model import Record, Report
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.report_page.page_activity import CallStacksOf, activity_texts
 from profiler.report_page.page_night import night_of_page
@@ -142,7 +142,8 @@ def _start(
     notices = _notice_rows(request.notices, labels)
     night = None
     if not request.only_one:
-        night = night_of_page(page_runs, notices, parse_ns(request.generated_at) or 0)
+        counting = [row for row, run in zip(page_runs, runs, strict=True) if run.past.counts]
+        night = night_of_page(counting, notices, parse_ns(request.generated_at) or 0)
     evidence: Iterable[Evidence | None] | None = request.evidence
     if evidence is None:
         evidence = evidence_of_past_runs((run.past for run in runs), request.on_fargate)
@@ -162,9 +163,14 @@ def _start(
 def _run_rows(
     runs: Sequence[Run], request: PageRequest, labels: Mapping[FamilyKey, str]
 ) -> Iterator[PageRun]:
+    """A run that does not count has a family of its own, and no cost."""
     for run in runs:
-        cost = cost_on_fargate(run.record, request.on_fargate, request.price_overrides)
-        yield page_run(run, labels[family_key(run.record)], cost)
+        label = labels[family_key(run.record)]
+        if run.past.counts:
+            cost = cost_on_fargate(run.record, request.on_fargate, request.price_overrides)
+            yield page_run(run, label, cost)
+        else:
+            yield page_run(run, f"{label} (unconfirmed)", None)
 
 
 def _successes_before(
@@ -173,7 +179,7 @@ def _successes_before(
     """The newest successes of the same family before the run in a row; the newest run is first."""
     rows_of: dict[FamilyKey, list[int]] = {}
     for row, run in enumerate(runs):
-        if outcome(run.record) == "success":
+        if run.past.outcome.cause == "success" and run.past.counts:
             rows_of.setdefault(keys[row], []).append(row)
 
     def before(row: int) -> Sequence[Record]:

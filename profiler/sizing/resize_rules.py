@@ -176,6 +176,19 @@ def _is_overwritten(case: ResizeCase) -> str | None:
     return "a later revision has the old size again: set the size at its source"
 
 
+def _is_withdrawn(case: ResizeCase) -> str | None:
+    if case.revision.withdrawn is None:
+        return None
+    return (
+        f"somebody deregistered {case.revision.withdrawn}, so that an older one is the newest: "
+        "register a revision to have it sized again"
+    )
+
+
+def _larger_or_smaller(case: ResizeCase) -> ChosenSize | None:
+    return case.larger or case.smaller
+
+
 def _better_or_overwritten(case: ResizeCase) -> ChosenSize | TaskSize | None:
     return case.smaller or case.revision.overwritten
 
@@ -391,6 +404,12 @@ RULES: Final = (
     ),
     Rule(action="revert", reason=_is_too_small, size=_old_size),
     Rule(action="none", reason=_has_few_successes),
+    Rule(
+        action="none",
+        reason=_is_withdrawn,
+        size=_larger_or_smaller,
+        docs="of which somebody deregistered a newer revision",
+    ),
     Rule(
         action="none",
         reason=_is_overwritten,

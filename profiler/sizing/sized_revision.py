@@ -45,8 +45,9 @@ class SizedRevision(Struct, frozen=True, kw_only=True):
     """The newest revision of a family, and the sizes that it remembers; of a file, without a
     ``revision``.
 
-    ``overwritten`` is a plan's size, if a later revision has the old one. ``killed_limit`` is a
-    container's, in words. ``registered_ns``: when the revision was registered.
+    ``overwritten`` is a plan's size, if a later revision has the old one. ``withdrawn``: a later
+    revision that somebody has deregistered, in words. ``killed_limit`` is a container's, in words.
+    ``registered_ns``: when the revision was registered.
     """
 
     revision: str | None
@@ -54,6 +55,7 @@ class SizedRevision(Struct, frozen=True, kw_only=True):
     resized_from: SizeBefore | None = None
     reverted_from: SizeBefore | None = None
     overwritten: TaskSize | None = None
+    withdrawn: str | None = None
     killed_limit: str | None = None
     registered_ns: int | None = None
 

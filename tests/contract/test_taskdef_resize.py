@@ -162,6 +162,57 @@ def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Acco
     assert rows["nightly"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
 
 
+def test_a_revision_that_a_person_deregisters_is_not_registered_again(account: Account) -> None:
+    account.resized()
+    account.ecs.deregister_task_definition(taskDefinition="nightly:2")
+    account.runs("nightly", 7)
+    for _ in range(3):
+        rows, _ = account.rows("--register")
+        assert rows["nightly"]["action"] == "none"
+        assert rows["nightly"]["reason"] == (
+            "somebody deregistered nightly:2, which this command had registered, so that an older "
+            "one is the newest: register a revision to have it sized again"
+        )
+        assert rows["nightly"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
+        assert account.newest("nightly") == [1]
+    account.ecs.delete_task_definitions(taskDefinitions=["nightly:2"])
+    rows, _ = account.rows("--register")
+    assert rows["nightly"]["action"] == "resize", "nothing shows that a revision was deleted"
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_an_older_revision_that_is_the_newest_again_is_a_persons_word(
+    account: Account, *, is_deleted: bool
+) -> None:
+    account.family("nightly")
+    account.runs("nightly", 25)
+    account.family("nightly")
+    account.runs("nightly", 1, revision=2)
+    account.ecs.deregister_task_definition(taskDefinition="nightly:2")
+    if is_deleted:
+        account.ecs.delete_task_definitions(taskDefinitions=["nightly:2"])
+    rows, _ = account.rows("--register")
+    assert rows["nightly"]["action"] == "none"
+    assert rows["nightly"]["reason"].startswith("somebody deregistered nightly:2, so that an older")
+    account.family("nightly")
+    account.family("nightly")
+    account.runs("nightly", 5, revision=4 - is_deleted)
+    assert account.rows("--register")[0]["nightly"]["action"] == "resize"
+
+
+def test_a_killed_run_is_put_back_although_a_later_revision_was_deregistered(
+    account: Account,
+) -> None:
+    account.resized()
+    account.family(
+        "nightly", NEW, tags=[{"key": "task-profiler:resized-from", "value": "1/1024/2048"}]
+    )
+    account.ecs.deregister_task_definition(taskDefinition="nightly:3")
+    account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
+    assert account.rows("--register")[0]["nightly"]["action"] == "revert"
+    assert account.described("nightly")[0]["memory"] == "2048"
+
+
 def test_a_deployment_without_tags_after_a_revert_is_no_pipeline(
     account: Account,
 ) -> None:

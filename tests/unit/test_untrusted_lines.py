@@ -27,9 +27,14 @@ from profiler.forwarder.notifications.running_task_notices import TaskNotices
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.line_trust import AccountTrust, InstanceMonitorGroup, TrustedGroups
+from profiler.record.record_model import Report
 from profiler.record.stopped_task import EventContainer, StoppedTask
+from profiler.runs.past_runs.family_evidence import last_success, read_families
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
+from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions
+from profiler.runs.past_runs.run_lookup import find_runs
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.fakes import FakeInvocationTime
 from tests.log_subscriptions import event, packed_data, record
 from tests.notices import FakeChannel, fake_channel
@@ -73,6 +78,7 @@ class PlayedEcs:
         return task_id in self._on_ec2
 
 
+BATCH = ("batch", "task-monitor")
 INSTANCE_MONITOR = InstanceMonitorGroup(
     account_id=ACCOUNT, log_group=INSTANCE_GROUP, cluster="gpu", family="instance-monitor"
 )
@@ -638,6 +644,101 @@ def test_a_line_in_another_tasks_stream_does_not_replace_a_run() -> None:
     assert run.is_confirmed
     assert run.place == LogTarget(group=GROUP, stream=STREAM)
     assert NOT_OF_THE_TASK in source.notes
+
+
+# One batch and another family's advice
+
+
+THUMBS_STREAM = f"thumbs/batch/{OTHER_TASK}"
+THUMBS_MONITOR = f"thumbs/task-monitor/{OTHER_TASK}"
+OPTIONS_OF_FAMILIES: dict[str, LogOptions] = {
+    "payroll": {name: {"awslogs-group": GROUP, "awslogs-stream-prefix": "ecs"} for name in BATCH},
+    "thumbs": {name: {"awslogs-group": GROUP, "awslogs-stream-prefix": "thumbs"} for name in BATCH},
+    "splunked": {"batch": {}},
+}
+
+
+def read_by_family(*stored: Stored, group: str = GROUP) -> LogGroupRuns:
+    """A reader that knows where the families' definitions send their lines."""
+    source = source_of(*stored, group=group)
+    source.places = DefinedPlaces(OPTIONS_OF_FAMILIES.get)
+    return source
+
+
+def failed_payroll(stream: str, container: str = "batch", **changes: Any) -> Stored:
+    failed: dict[str, Any] = {"status": "failure", "likelyOutOfMemory": True}
+    return (stream, 60, line(container={"name": container}, taskId=OTHER_TASK, **failed, **changes))
+
+
+HONEST_RUNS: dict[str, tuple[Stored, str]] = {
+    "the batch's stream": (HONEST, GROUP),
+    "the monitor's stream": ((MONITOR_STREAM, 0, line()), GROUP),
+    "a family without a definition": (
+        (f"x/batch/{OTHER_TASK}", 0, line(taskId=OTHER_TASK, family="local")),
+        GROUP,
+    ),
+    "a trusted group": (("agent-7", 0, line(family="built")), "/builds/linux"),
+    "the instance's monitor, of another log driver": (
+        (INSTANCE_STREAM, 0, line(family="splunked", cluster="gpu")),
+        INSTANCE_GROUP,
+    ),
+}
+UNCONFIRMED_RUNS: dict[str, tuple[Stored, str]] = {
+    "another family in the own stream": (failed_payroll(THUMBS_STREAM), GROUP),
+    "another family in the monitor's stream": (failed_payroll(THUMBS_MONITOR), GROUP),
+    "a container that the task does not have": (
+        failed_payroll(THUMBS_MONITOR, container="made-up", family="thumbs"),
+        GROUP,
+    ),
+    "a container's id": (failed_payroll(CONTAINER_ID), GROUP),
+    "a family with awslogs in the instance monitor's stream": (
+        failed_payroll(INSTANCE_STREAM, cluster="gpu"),
+        INSTANCE_GROUP,
+    ),
+    "a monitor that ECS does not know": (
+        failed_payroll(f"instance/task-monitor/{UNKNOWN_TASK}", family="splunked", cluster="gpu"),
+        INSTANCE_GROUP,
+    ),
+}
+
+
+@pytest.mark.parametrize(("stored", "group"), HONEST_RUNS.values(), ids=HONEST_RUNS)
+def test_an_honest_run_of_a_log_group_counts(stored: Stored, group: str) -> None:
+    source = read_by_family(stored, group=group)
+    (run,) = source.runs(RunFilter(only_counting=True))
+    assert run.counts
+    assert not any("unconfirmed" in note for note in source.notes)
+
+
+@pytest.mark.parametrize(("stored", "group"), UNCONFIRMED_RUNS.values(), ids=UNCONFIRMED_RUNS)
+def test_an_unconfirmed_run_is_listed_and_counts_nowhere(stored: Stored, group: str) -> None:
+    source = read_by_family(stored, group=group)
+    (run,) = source.runs(RunFilter())
+    assert not run.counts
+    assert "Unconfirmed" in (verdict_of(run, NOW_MS * NS_PER_MS).evidence or "")
+    assert not any("unconfirmed" in note for note in source.notes)
+    assert list(source.runs(RunFilter(only_counting=True))) == []
+    assert f"{group}: 1 unconfirmed run left out, because nothing proves" in " ".join(source.notes)
+
+
+def test_advice_is_of_the_runs_that_count() -> None:
+    forged: list[Stored] = [HONEST]
+    for number in range(60):
+        stream = f"thumbs/batch/{number:032x}"
+        failed: dict[str, Any] = {"status": "failure", "taskId": f"{number:032x}"}
+        forged.append((stream, number, line(**failed)))
+    source = read_by_family(*forged)
+    found = read_families(source, RunFilter(), 50)
+    assert sum(tasks.tasks for tasks in found.tasks_read.values()) == 1
+    assert any("60 unconfirmed runs left out" in note for note in found.notes)
+    shown = find_runs(source, RunFilter(run="payroll"))
+    assert [run.report.record.task_id for run in shown] == [TASK]
+    assert last_success(replace(shown[0], report=later(shown[0])), source) == shown[0]
+
+
+def later(run: PastRun) -> Report:
+    started = format_datetime(NOW + timedelta(minutes=5))
+    return replace(run.report, record=replace(run.report.record, started_at=started))
 
 
 FORGED: dict[str, Stored] = {

@@ -21,6 +21,7 @@ from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import AccountTrust, TrustedGroups, read_trusted_globs
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, MissingLogGroupError, ReadPages
+from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
 from profiler.runs.past_runs.run_source import OpenProgress, RunSource, is_pattern
 
 ReadDefinition = Callable[[str], Mapping[str, object]]
@@ -82,17 +83,55 @@ def open_pages(options: SourceOptions, clients: OpenClient | None = None) -> Rea
     return read_pages
 
 
+def defined_places(options: SourceOptions) -> DefinedPlaces:
+    """Where the task definitions of the Region send their lines, read when a run needs them.
+
+    A family without a definition may be anywhere; so may all if ECS refuses, which is a warning.
+    """
+    # With botocore, which commands that read a file do without.
+    from profiler.aws_account.registered_definitions import TaskDefinitions, may_exist
+    from profiler.task_definitions.definition_json import read_document
+
+    opened: list[TaskDefinitions] = []
+    refusals: list[TaskProfilerError] = []
+
+    def read_options(name: str) -> LogOptions | None:
+        if refusals:
+            return None
+        try:
+            if not opened:
+                open_client = open_clients(options.region, options.profile)
+                opened.append(TaskDefinitions(open_client("ecs")))
+            return log_options_of(read_document(opened[0].describe(name), name).definition)
+        except TaskProfilerError as error:
+            if may_exist(error):
+                refusals.append(error)
+                warn(f"It is unknown whether runs are where their families log. {error}")
+            return None
+
+    return DefinedPlaces(read_options, reads_revisions=True)
+
+
 def open_log_groups(
-    options: SourceOptions, names: Iterable[str], trust: AccountTrust, show: OpenProgress
+    options: SourceOptions,
+    names: Iterable[str],
+    trust: AccountTrust,
+    show: OpenProgress,
+    places: DefinedPlaces | None = None,
 ) -> LogGroupRuns:
-    """Open log groups of one Region. One that cannot be read is a warning while others are."""
+    """Open log groups of one Region. One that cannot be read is a warning while others are.
+
+    ``places`` None: those of the Region's task definitions.
+    """
 
     def warn_about(_group: str, error: TaskProfilerError) -> None:
         report_failure(error)
 
     now_ns = SystemClock().wall_ns()
     pages = open_pages(options)
-    return LogGroupRuns(pages, tuple(names), now_ns, show, trust, on_unread=warn_about)
+    source = LogGroupRuns(pages, tuple(names), now_ns, show, trust, on_unread=warn_about)
+    source.places = places or defined_places(options)
+    return source
 
 
 def open_defined_groups(
@@ -119,9 +158,10 @@ def open_defined_groups(
     warn(found.sentence)
     region = str(open_clients(options.region, options.profile)("logs").meta.region_name)
     trust = log_trust(options)
+    places = defined_places(options)
     sources = [
         open_log_groups(
-            replace(options, region=place), names, with_fields(trust, region=place), show
+            replace(options, region=place), names, with_fields(trust, region=place), show, places
         )
         for place, names in found.by_region(region).items()
     ]

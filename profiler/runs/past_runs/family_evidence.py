@@ -8,7 +8,7 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.completeness import WHOLE, Completeness
+from profiler.core.completeness import WHOLE, Completeness, joined
 from profiler.record.family import LAST_SUCCESSES, Family, run_of_report
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
@@ -48,7 +48,7 @@ def read_families(
     runs.
     """
     families = Families(last, on_fargate)
-    unfinished = _add_runs(families, source, selection, last)
+    unfinished = _add_runs(families, source, replace(selection, only_counting=True), last)
     evidence = families.evidence()
     notes = list(source.notes)
     if unfinished:
@@ -113,21 +113,24 @@ def _add_to_window(
     report = final_report(run)
     if report is None or not _counts(run, report):
         return
-    facts = facts_of(report, is_confirmed=run.is_confirmed and not is_misplaced)
+    facts = facts_of(
+        report, is_confirmed=run.is_confirmed and not is_misplaced, outcome=run.outcome
+    )
     windows.setdefault(facts.family, FamilyWindow(span)).add(facts)
 
 
 def family_evidence(
     run: PastRun, source: RunSource | None, on_fargate: str | None = None
 ) -> Evidence | None:
-    """The evidence of a run's family, also of the run itself; without ``source``, of this run
-    alone.
+    """The evidence of a run's family, also of the run itself if it counts; without ``source``, of
+    this run alone.
     """
     family = family_key(run.report.record)
     families = Families(LAST_RUNS, on_fargate)
     if source is not None:
-        _add_runs(families, source, filter_of(family), LAST_RUNS)
-    _add(families, run)
+        _add_runs(families, source, filter_of(family, only_counting=True), LAST_RUNS)
+    if run.counts:
+        _add(families, run)
     return families.evidence().get(family)
 
 
@@ -137,7 +140,8 @@ def evidence_of_past_runs(
     """The evidence of each family of these runs; None if none of its runs was measured."""
     families = Families(LAST_RUNS, on_fargate)
     for run in runs:
-        _add(families, run)
+        if run.counts:
+            _add(families, run)
     return families.evidence().values()
 
 
@@ -169,7 +173,7 @@ def _add(families: Families, run: PastRun) -> bool:
     """
     report = final_report(run)
     if report is not None and _counts(run, report):
-        families.add(report, is_confirmed=run.is_confirmed)
+        families.add(report, is_confirmed=run.is_confirmed, outcome=run.outcome)
     return report is not None
 
 
@@ -189,7 +193,7 @@ def final_report(run: PastRun) -> Report | None:
     record = report.record
     if run.event is None:
         return None
-    if not record.likely_out_of_memory:
+    if not run.outcome.ran_out_of_memory:
         record = replace(record, metrics=Metrics(), containers=())
     return replace(report, type="task.report", record=record)
 
@@ -201,7 +205,12 @@ def earlier_successes(run: PastRun, source: RunSource) -> tuple[Record, ...]:
 
 
 def _earlier_successes(run: PastRun) -> RunFilter:
-    return filter_of(family_key(run.report.record), statuses=("success",), until_ns=run.started_ns)
+    return filter_of(
+        family_key(run.report.record),
+        statuses=("success",),
+        until_ns=run.started_ns,
+        only_counting=True,
+    )
 
 
 def last_success(run: PastRun, source: RunSource) -> PastRun | None:
@@ -250,9 +259,11 @@ class KnownFamilies:
         if source is None:
             return
         names = tuple(sorted({pattern_of(family.name) for family in missing}))
-        selection = RunFilter(families=names, statuses=("success",), since_ns=self._since_ns)
+        selection = RunFilter(
+            families=names, statuses=("success",), since_ns=self._since_ns, only_counting=True
+        )
         self._add(source.last_runs(selection, LAST_SUCCESSES), set(missing))
-        self.completeness = source.completeness
+        self.completeness = joined((self.completeness, source.completeness))
 
     def _add(self, runs: Iterable[PastRun], incomplete: set[FamilyKey]) -> None:
         """Add the runs of these families; further runs are not read once all are full."""
@@ -261,7 +272,7 @@ class KnownFamilies:
             if family not in incomplete:
                 continue
             known = self._known[family]
-            known.add(run_of_report(run.report))
+            known.add(run_of_report(run.report, run.outcome))
             if known.tasks >= LAST_SUCCESSES:
                 incomplete.remove(family)
             if not incomplete:

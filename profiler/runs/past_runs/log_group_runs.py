@@ -23,8 +23,10 @@ from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.line_trust import (
     AccountTrust,
+    Voucher,
     claim_of_head,
     claim_of_stacks,
+    counts,
     task_of_stream,
 )
 from profiler.record.notice_model import ScheduleNoticeLine
@@ -33,6 +35,7 @@ from profiler.record.report_head import ReportHead
 from profiler.record.stacks_line import StacksLine, decode_stacks
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines
+from profiler.runs.past_runs.log_places import DefinedPlaces
 from profiler.runs.past_runs.record_lines import RunLine, matching_runs, run_line
 from profiler.runs.past_runs.run_source import (
     OpenProgress,
@@ -42,6 +45,7 @@ from profiler.runs.past_runs.run_source import (
     are_of_run,
     no_progress,
     start_ns,
+    uncounted_note,
 )
 from profiler.runs.past_runs.schedule_notices import NOTICE_MARKER, read_notices, select_notices
 
@@ -81,6 +85,8 @@ class _FoundLine(Struct, frozen=True, kw_only=True):
     timestamp_ms: int
     is_report: bool
     is_confirmed: bool
+    counts: bool
+    voucher: Voucher | None
     place: LogTarget
 
     @property
@@ -95,10 +101,12 @@ class LogGroupRuns(RunSource):
     """The runs whose reports are in the log groups, with the notices about schedules.
 
     A group that cannot be read is left out, and ``on_unread`` gets it; the last group's error is
-    raised, unless there are others elsewhere (``raises_last``).
+    raised, unless there are others elsewhere (``raises_last``). A run that is in none of the
+    ``places`` does not count; None: there are none to check.
     """
 
     raises_last = True
+    places: DefinedPlaces | None = None
 
     remedy = (
         "use an earlier --since, or name the batches' log group, where the monitor writes its "
@@ -132,6 +140,7 @@ class LogGroupRuns(RunSource):
         self._now_ns = now_ns
         self._now_ms = now_ns // NS_PER_MS
         self._open_progress = open_progress
+        self._uncounted: set[_ContainerKey] = set()
         self._unreadable = 0
         self._untrusted = 0
         # Why runs are not confirmed that would be.
@@ -155,6 +164,8 @@ class LogGroupRuns(RunSource):
         for count, which in skipped:
             if count:
                 notes.append(f"{self.place}: skipped {format_count(count, 'report')} {which}.")
+        if self._uncounted:
+            notes.append(uncounted_note(self.place, len(self._uncounted)))
         if self._missing:
             notes.append(f"No run is read from {first_names(self._missing)}: no such log group.")
         return tuple(notes)
@@ -233,7 +244,7 @@ class LogGroupRuns(RunSource):
         task = task_of_stream(place.stream)
         if task is not None:
             prefix = place.stream.removesuffix(f"{task.container}/{task.task_id}")
-        return LogGroupRuns(
+        source = LogGroupRuns(
             self._read_pages,
             (place.group,),
             self._now_ns,
@@ -242,6 +253,8 @@ class LogGroupRuns(RunSource):
             stream_prefix=prefix,
             since_ms=self._first_since_ms,
         )
+        source.places = self.places
+        return source
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         return select_notices(self._notices, selection)
@@ -346,7 +359,13 @@ class LogGroupRuns(RunSource):
         self, lines: Sequence[_FoundLine], selection: RunFilter, kept: KeptLines
     ) -> Iterator[PastRun]:
         """The run of these lines, if it matches."""
-        for run in self._matching([lines], selection, kept):
+        for matching in self._matching([lines], selection, kept):
+            run = matching
+            if run.counts and self.places is not None and not self.places.has(run):
+                run = replace(run, counts=False)
+            if selection.only_counting and not run.counts:
+                self._uncounted.add(lines[0].key)
+                continue
             if run.report.type != CHECKPOINT or selection.run is not None:
                 yield run
             # Where the report belongs to a group that is not read, nothing is known about it.
@@ -452,7 +471,9 @@ class LogGroupRuns(RunSource):
             start_ns=start_ns(line.head),
             timestamp_ms=event["timestamp"],
             is_report=line.head.type != CHECKPOINT,
-            is_confirmed=verdict.is_confirmed and self._trust.account_id is not None,
+            is_confirmed=(verdict.is_confirmed and self._trust.account_id is not None),
+            counts=counts(verdict.voucher),
+            voucher=verdict.voucher,
             place=place,
         )
 
@@ -464,7 +485,13 @@ def _read_lines(lines: Iterable[_FoundLine], kept: KeptLines) -> list[RunLine]:
         line = run_line(kept.read(found_line.number))
         if line is not None:
             run_lines.append(
-                replace(line, is_confirmed=found_line.is_confirmed, place=found_line.place)
+                replace(
+                    line,
+                    is_confirmed=found_line.is_confirmed,
+                    counts=found_line.counts,
+                    voucher=found_line.voucher,
+                    place=found_line.place,
+                )
             )
     return run_lines
 

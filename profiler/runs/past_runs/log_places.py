@@ -8,14 +8,15 @@ from profiler.core.json_fields import mapping, mappings, text
 from profiler.record.family_identity import family_key
 from profiler.runs.past_runs.run_source import PastRun
 
-# The options of awslogs by the container's name.
+# The options of awslogs by the container's name; empty for one with another driver.
 LogOptions = Mapping[str, Mapping[str, str]]
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
+_MAX_DEFINITIONS = 2_000
 _PLACE_OPTIONS = ("awslogs-group", "awslogs-stream-prefix")
 
 
 def log_options_of(definition: Mapping[str, object]) -> LogOptions | None:
-    """The awslogs options of a definition's containers; those with another driver are left out.
+    """The awslogs options of a definition's containers; empty for those with another driver.
 
     None: the definition is a file's that computes them, or that has no containers in it.
     """
@@ -30,11 +31,12 @@ def log_options_of(definition: Mapping[str, object]) -> LogOptions | None:
         parts = (container.get("logConfiguration"), *configuration.values(), *places)
         if any(map(_is_computed, parts)):
             return None
+        container_name = text(container.get("name")) or ""
         if configuration.get("logDriver") != AWSLOGS:
+            options_of_container[container_name] = {}
             continue
         if any(text(place) is None for place in places):
             return None
-        container_name = text(container.get("name")) or ""
         options_of_container[container_name] = {
             name: value
             for name, value in options.items()
@@ -51,41 +53,56 @@ def _is_computed(value: object) -> bool:
 class DefinedPlaces:
     """Where the families' newest definitions send their lines. Each family is read once.
 
-    Older revisions are not read: a run in the place that only those name is left out.
-    ``read_options``: of a family; None if any place is as good as another.
+    A run in the place that only its own, older revision names counts only with ``reads_revisions``.
+    ``read_options``: of a family, or ``FAMILY:REVISION``; None if any place is as good as another.
     """
 
-    def __init__(self, read_options: Callable[[str], LogOptions | None]) -> None:
+    def __init__(
+        self, read_options: Callable[[str], LogOptions | None], *, reads_revisions: bool = False
+    ) -> None:
         self._read_options = read_options
+        self._reads_revisions = reads_revisions
         self._options: dict[str, LogOptions | None] = {}
 
     def has(self, run: PastRun) -> bool:
         """Whether the run's line is where its family's definition sends it."""
         if run.place is None:
             return True
-        family = family_key(run.report.record).name
-        if family not in self._options:
-            self._options[family] = self._read_options(family)
-        options = self._options[family]
+        record = run.report.record
+        family = family_key(record).name
+        if self._is_in_place(run, family):
+            return True
+        if not self._reads_revisions or record.revision is None:
+            return False
+        return self._is_in_place(run, f"{family}:{record.revision}")
+
+    def _is_in_place(self, run: PastRun, definition: str) -> bool:
+        """A line can name any family: of names beyond a limit, none is read."""
+        if definition not in self._options:
+            if len(self._options) >= _MAX_DEFINITIONS:
+                return False
+            self._options[definition] = self._read_options(definition)
+        options = self._options[definition]
         return options is None or is_where_defined(run, options)
 
 
 def is_where_defined(run: PastRun, log_options: LogOptions, monitor: str = MONITOR_NAME) -> bool:
     """Whether the Region, the group and the stream are those that the definition names.
 
-    ``log_options``: the awslogs options of each container by its name; a container with another
-    driver is left out, and its report is the monitor's. A run of another source has no place, and
-    nothing to check.
+    ``log_options``: the awslogs options of each container by its name; they are empty for one with
+    another driver, whose report is the monitor's: the task's, or the instance's. A container that
+    is not among them is made up. A run of another source has no place, and nothing to check.
     """
     if run.place is None:
         return True
     record = run.report.record
-    names = [monitor]
-    if record.container.name in log_options:
-        names.append(record.container.name)
-    for name in names:
+    if record.container.name not in log_options:
+        return False
+    if run.voucher == "instance-monitor":
+        return not log_options[record.container.name]
+    for name in (monitor, record.container.name):
         options = log_options.get(name)
-        if options is None:
+        if not options:
             continue
         container_id = record.container.id if name == record.container.name else None
         target: AwslogsTarget = awslogs_target(options, name, record.task_id, container_id)

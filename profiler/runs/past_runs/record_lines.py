@@ -10,6 +10,7 @@ from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import decoded
 from profiler.core.timestamps import parse_ns
 from profiler.record.impossible_values import decode_leniently
+from profiler.record.line_trust import Voucher
 from profiler.record.record_model import CHECKPOINT, Report, decode
 from profiler.record.report_head import ReportHead
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
@@ -19,13 +20,15 @@ from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunKey, run_k
 class RunLine(Struct, frozen=True):
     """A record line and its number in a file, or its place in CloudWatch Logs.
 
-    ``is_confirmed`` and ``place``: see :class:`PastRun`.
+    ``is_confirmed``, ``counts``, ``voucher`` and ``place``: see :class:`PastRun`.
     """
 
     line: bytes
     head: ReportHead
     number: int = 0
     is_confirmed: bool = True
+    counts: bool = True
+    voucher: Voucher | None = None
     place: LogTarget | None = None
 
 
@@ -82,6 +85,8 @@ def _decoded(group: Sequence[RunLine], add_invalid: Callable[[int], None]) -> Pa
         line=line.line,
         checkpoints=tuple(checkpoints),
         is_confirmed=line.is_confirmed,
+        counts=line.counts,
+        voucher=line.voucher,
         place=line.place,
     )
 

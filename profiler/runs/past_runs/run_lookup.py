@@ -35,8 +35,8 @@ def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
     matches, or the named one.
 
     A family takes precedence over a task id. Each run has the cost of the task, which one report
-    contains. Raises TaskProfilerError if no run matches, or several task ids begin with
-    ``selection.run``.
+    contains. Of a family, a run that counts precedes. Raises TaskProfilerError if no run matches,
+    or several task ids begin with ``selection.run``.
     """
     run = _find_run(source, selection)
     record = run.report.record
@@ -96,18 +96,22 @@ def find_run(source: RunSource, selection: RunFilter, container: str | None = No
 def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     similar: list[PastRun] = []
     unconfirmed: PastRun | None = None
+    of_family: PastRun | None = None  # the newest one, which does not count
     for run in source.runs(selection):
         record = run.report.record
         identities = (record.task_id, f"{record.task_id}/{record.container.name}")
         if selection.run is None or fnmatchcase(family_key(record).name, selection.run):
-            return run
-        if selection.run not in identities:
+            if run.counts:
+                return run
+            of_family = of_family or run
+        elif selection.run not in identities:
             similar.append(run)
         elif run.is_confirmed or run.place is not None:
             # A reader of log groups has chosen among a run's lines already.
             return run
         elif unconfirmed is None:
             unconfirmed = run
+    unconfirmed = unconfirmed or of_family
     if unconfirmed is not None:
         return unconfirmed
     ids = {run.report.record.task_id for run in similar}

@@ -17,10 +17,14 @@ from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import decoded
 from profiler.core.timestamps import parse_ns
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
+from profiler.record.line_trust import Voucher
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Record, Report, encode, parse_status
 from profiler.record.report_head import RecordHead, ReportHead
+from profiler.record.run_outcome import Outcome
 from profiler.record.stacks_line import StacksLine, decode_stacks
+from profiler.record.stop_causes import EventEnd, outcome_of
+from profiler.record.units import format_count
 
 if TYPE_CHECKING:
     from profiler.record.notice_model import ScheduleNoticeLine
@@ -43,13 +47,11 @@ ELSEWHERE = "name another source (--from FILE, https://HOST, logs:GLOB or insigh
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True):
-    """ECS's data on the end of a task."""
+    """ECS's data on the end of a task. ``end`` is None if only a retry was written."""
 
+    end: EventEnd | None = None
     stop_code: str | None = None
-    stop_category: str | None = None
-    stopped_reason: str | None = None
     started_by: str | None = None
-    out_of_memory: bool | None = None
     retry_of: str | None = None
     retried_as: str | None = None
 
@@ -60,9 +62,11 @@ class PastRun(Struct, frozen=True, kw_only=True):
     Where ECS's event corrected identity, status or times, they differ from those in ``line``, the
     record line (None: the run left none). ``checkpoints`` are in no particular order. ``command``
     is redacted; only the local history has it. ``is_confirmed``: ECS's event, or the name of the
-    log stream, vouches for the task and its family; a file is its reader's own word. ``place``: the
-    log stream in which CloudWatch Logs has the line; the record's own log stream is the line's
-    word. ``container_ids``: Docker's, of the batch and the monitor, from ECS's event.
+    log stream, vouches for the task and its family; a file is its reader's own word. ``counts``:
+    whether it does in advice, comparisons and checks; else it is only listed, as unconfirmed.
+    ``place``: the log stream in which CloudWatch Logs has the line; the record's own log stream is
+    the line's word. ``voucher``: what vouches for a line of this stream. ``container_ids``:
+    Docker's, of the batch and the monitor, from ECS's event.
     """
 
     report: Report
@@ -71,8 +75,16 @@ class PastRun(Struct, frozen=True, kw_only=True):
     checkpoints: tuple[Report, ...] = ()
     event: TaskEvent | None = None
     is_confirmed: bool = True
+    counts: bool = True
+    voucher: Voucher | None = None
     place: LogTarget | None = None
     container_ids: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended, by its report and ECS's event."""
+        end = None if self.event is None else self.event.end
+        return outcome_of(self.report.record, end, is_confirmed=self.is_confirmed)
 
     @property
     def started_at(self) -> str:
@@ -110,6 +122,25 @@ def _with_identity_of(record: Record, line: bytes) -> bytes:
     return msgspec.json.encode({**document, "record": corrected})
 
 
+def uncounted_note(place: str, runs: int) -> str:
+    """The sentence about the runs that were left out, because nothing vouches for them."""
+    return (
+        f"{place}: {format_count(runs, 'unconfirmed run')} left out, because nothing proves whose "
+        "task it was: task-profiler history lists them."
+    )
+
+
+def unconfirmed_note(runs: Iterable[PastRun]) -> str | None:
+    """The sentence about listed runs that nothing vouches for; None without any."""
+    count = sum(not run.counts for run in runs)
+    if not count:
+        return None
+    return (
+        f"{format_count(count, 'run')} unconfirmed: nothing proves whose task it was, so it counts "
+        "in no advice."
+    )
+
+
 # Task, container, start.
 RunKey = tuple[str, str, str]
 
@@ -145,7 +176,8 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     A run has one value of each condition, but all of the tags. ``families`` are shell patterns;
     None in ``accounts`` or ``regions`` is an unknown one. ``run`` is the beginning of
     ``TASK-ID/CONTAINER``, or a pattern of families. With ``reads_checkpoints``, runs in progress
-    and those that have only checkpoints are read, too.
+    and those that have only checkpoints are read, too. With ``only_counting``, runs that nothing
+    vouches for are left out, and a note of the source counts them.
     """
 
     families: tuple[str, ...] = ()
@@ -158,6 +190,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     until_ns: int | None = None
     run: str | None = None
     reads_checkpoints: bool = False
+    only_counting: bool = False
 
     def matches(self, report: Report | ReportHead) -> bool:
         record = report.record
@@ -197,7 +230,9 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        return self == RunFilter(reads_checkpoints=self.reads_checkpoints)
+        return self == RunFilter(
+            reads_checkpoints=self.reads_checkpoints, only_counting=self.only_counting
+        )
 
 
 def filter_of(family: FamilyKey, **conditions: Any) -> RunFilter:  # noqa: ANN401  those of a filter

@@ -19,6 +19,7 @@ STATUS = "task.status"
 TIME = "@timestamp"
 TASK_ID = "task.id"
 CONTAINER = "container.name"
+CONFIRMED = "task.confirmed"
 # The fields of a family's identity, by their names in the buckets of an aggregation.
 FAMILY_FIELDS: Mapping[str, str] = {"name": FAMILY, "account": ACCOUNT, "region": REGION}
 
@@ -78,7 +79,15 @@ def filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]
     conditions += [term("tags", f"{name}={value}") for name, value in selection.tags]
     if selection.statuses:
         conditions.append(_has_status(selection.statuses))
+    if selection.only_counting:
+        conditions.append(none_of([unconfirmed()]))
     return conditions
+
+
+def unconfirmed() -> JsonObject:
+    """The run does not count: see :func:`profiler.record.line_trust.counts`."""
+    trusted = term("task.voucher", "trusted-group")
+    return {"bool": {"filter": [term(CONFIRMED, value=False)], "must_not": [trusted]}}
 
 
 def _has_status(statuses: Sequence[str]) -> JsonObject:

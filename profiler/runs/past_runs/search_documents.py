@@ -16,9 +16,11 @@ from profiler.core.json_fields import mapping, number, text
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.impossible_values import decode_leniently, without_impossible
 from profiler.record.last_checkpoint import with_whole_duration
+from profiler.record.line_trust import counts
 from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Record, Report, decode
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.spot_price import cost_on
+from profiler.record.stop_causes import outcome_of, written_event_end
 from profiler.record.units import as_number
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.search_conditions import ACCOUNT, CLUSTER, FAMILY, REGION, TIME
@@ -49,21 +51,22 @@ def run_in(source: Mapping[str, Any]) -> PastRun:
     """The run of a document."""
     task = _task_fields(source)
     event = _task_event(task)
-    is_confirmed = task.get("confirmed") is True
+    confirmed = task.get("confirmed")
+    is_confirmed = confirmed is True
+    does_count = counts(text(task.get("voucher")), is_confirmed=confirmed)
     read = report_in(source)
     if read is None:
-        report = _without_record(source, event)
-        return PastRun(report=report, event=event, is_confirmed=is_confirmed)
+        report = _without_record(source)
+        return PastRun(report=report, event=event, is_confirmed=is_confirmed, counts=does_count)
     report, line = read
     record = report.record
+    outcome = outcome_of(record, None if event is None else event.end, is_confirmed=is_confirmed)
     corrected = replace(
         _with_identity(record, source),
-        status=task.get("status") or record.status,
-        exit_code=task.get("exit_code", record.exit_code),
+        status=outcome.status if event is not None else record.status,
+        exit_code=outcome.exit_code,
         cost=cost_on(task.get("capacity_provider"), record.cost),
     )
-    if event is not None and event.out_of_memory:
-        corrected = replace(corrected, likely_out_of_memory=True)
     if report.type != CHECKPOINT:
         corrected = _with_times(corrected, source)
     elif corrected.status != record.status:
@@ -73,6 +76,7 @@ def run_in(source: Mapping[str, Any]) -> PastRun:
         line=line,
         event=event,
         is_confirmed=is_confirmed,
+        counts=does_count,
         container_ids=_texts(_at(source, "task.runtime_ids")),
     )
 
@@ -114,7 +118,10 @@ def _task_fields(source: Mapping[str, Any]) -> dict[str, Any]:
 
 def _task_event(task: Mapping[str, Any]) -> TaskEvent | None:
     reported = {name: task[name] for name in TaskEvent.__struct_fields__ if name in task}
-    return TaskEvent(**reported) if reported else None
+    end = written_event_end(task)
+    if not reported and end is None:
+        return None
+    return TaskEvent(end=end, **reported)
 
 
 def _texts(values: object) -> tuple[str, ...]:
@@ -173,7 +180,7 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     )
 
 
-def _without_record(source: Mapping[str, Any], event: TaskEvent | None) -> Report:
+def _without_record(source: Mapping[str, Any]) -> Report:
     """A report made of the document's fields.
 
     Where the record could not be read, no other number counts than the duration.
@@ -195,8 +202,6 @@ def _without_record(source: Mapping[str, Any], event: TaskEvent | None) -> Repor
                 part = part.setdefault(parent, {})
             part[name] = value
     record = msgspec.convert(document, Record, strict=False)
-    if event is not None and event.out_of_memory is not None:
-        record = replace(record, likely_out_of_memory=event.out_of_memory)
     return Report(
         time=_time(source),
         type="task.report",

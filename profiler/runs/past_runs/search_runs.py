@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from msgspec.structs import replace
+
 from profiler.core.bounded_batches import batches
 from profiler.core.completeness import Completeness
-from profiler.core.json_fields import mapping, mappings
+from profiler.core.json_fields import mapping, mappings, number
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.units import format_count
@@ -17,6 +19,7 @@ from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunSource,
     no_progress,
+    uncounted_note,
 )
 from profiler.runs.past_runs.schedule_notices import MAX_NOTICES, read_notices, select_notices
 from profiler.runs.past_runs.search_conditions import (
@@ -33,6 +36,7 @@ from profiler.runs.past_runs.search_conditions import (
     of_own_streams,
     run_conditions,
     term,
+    unconfirmed,
     windows_query,
 )
 from profiler.runs.past_runs.search_documents import report_in, run_in
@@ -62,6 +66,8 @@ class IndexedRuns(RunSource):
         self._open_progress = open_progress
         self._unreadable: set[str] = set()  # a document may be read several times
         self._is_cut = False
+        # Of each filter, the runs that do not count.
+        self._uncounted: dict[RunFilter, int] = {}
         self.read_one_by_one = 0  # documents over which the cluster could not compute
         self.place = f"the indices {prefix}-reports-*"
         self._indices = SearchedIndices(server, prefix, self.place)
@@ -74,6 +80,9 @@ class IndexedRuns(RunSource):
                 f"{self.place}: {format_count(len(self._unreadable), 'record')} could not be read, "
                 "so numbers are missing."
             )
+        uncounted = max(self._uncounted.values(), default=0)
+        if uncounted:
+            notes.append(uncounted_note(self.place, uncounted))
         if self._is_cut:
             notes.append(
                 f"Only the newest {_MAX_CHECKPOINTS} checkpoints of a run were read: its time "
@@ -97,6 +106,7 @@ class IndexedRuns(RunSource):
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         self.ask_since(selection.since_ns)
         is_found = False
+        self._count_uncounted(selection)
         with self._open_progress() as show:
             # Runs that never started have no start: a second search sorts them by their time.
             started = self.all_runs(run_conditions(selection, START), START, _PAGE_SIZE)
@@ -119,6 +129,7 @@ class IndexedRuns(RunSource):
         starts, one the runs.
         """
         self.ask_since(selection.since_ns)
+        self._count_uncounted(selection)
         searches = self._last_run_conditions(selection, last)
         runs = (self.all_runs(conditions, START, _LARGE_PAGE_SIZE) for conditions in searches)
         with self._open_progress() as show:
@@ -126,6 +137,20 @@ class IndexedRuns(RunSource):
                 show(count, 0)
                 if selection.matches(run.report):
                     yield run
+
+    def _count_uncounted(self, selection: RunFilter) -> None:
+        """Count the runs that the filter leaves out because they do not count."""
+        if not selection.only_counting or selection in self._uncounted:
+            return
+        matching = filter_conditions(replace(selection, only_counting=False), START)
+        query: JsonObject = {
+            "size": 0,
+            "track_total_hits": True,
+            "query": {"bool": {"filter": [*matching, unconfirmed()]}},
+            "sort": [{START: {"order": "desc", "unmapped_type": "date"}}],
+        }
+        total = mapping(mapping(self.post("reports", query)["hits"]).get("total"))
+        self._uncounted[selection] = int(number(total.get("value")) or 0)
 
     def _last_run_conditions(
         self, selection: RunFilter, last: int

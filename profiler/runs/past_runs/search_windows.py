@@ -14,8 +14,10 @@ from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import SlowdownBounds, TaskSize
+from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.runs.past_runs.search_conditions import (
+    CONFIRMED,
     CONTAINER,
     FAMILY,
     FAMILY_FIELDS,
@@ -52,7 +54,6 @@ _VCPU: Final = "task.size.vcpu"
 _MEMORY: Final = "task.size.memory_mb"
 _LAUNCH_TYPE: Final = "task.launch_type"
 _LIMIT: Final = "usage.memory.size_mb"
-_CONFIRMED: Final = "task.confirmed"
 _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "success": "success",
     "failure": "failed",
@@ -132,7 +133,7 @@ class IndexedWindows:
         conditions = [
             *self._conditions(START),
             exists(START),
-            none_of([term(_CONFIRMED, value=True)]),
+            none_of([term(CONFIRMED, value=True)]),
         ]
         for bucket in self._buckets(conditions, FAMILY_FIELDS, {}):
             family = family_of(bucket)
@@ -141,9 +142,8 @@ class IndexedWindows:
 
     def _counted(self, *, is_killed: bool) -> Iterator[_SizeGroup]:
         """Count the runs that were killed for memory, or the others; yields their groups."""
-        killed = _killed()
         conditions = [*self._conditions(START), *_complete()]
-        conditions.append(killed if is_killed else none_of([killed]))
+        conditions.append(RAN_OUT_OF_MEMORY if is_killed else none_of([RAN_OUT_OF_MEMORY]))
         fields = {**FAMILY_FIELDS, **_RUN_FIELDS}
         for bucket in self._buckets(conditions, fields, _count_aggregations()):
             family = family_of(bucket)
@@ -206,12 +206,12 @@ class IndexedWindows:
     ) -> None:
         for hit in hits:
             run = self._runs.run_of(hit)
-            facts = facts_of(run.report, is_confirmed=run.is_confirmed)
+            facts = facts_of(run.report, is_confirmed=run.is_confirmed, outcome=run.outcome)
             window.add_counted(facts, is_sampled=is_sampled)
 
     def _others(self) -> Iterator[PastRun]:
         """The confirmed runs over which the cluster cannot compute."""
-        started = [*self._conditions(START), exists(START), term(_CONFIRMED, value=True)]
+        started = [*self._conditions(START), exists(START), term(CONFIRMED, value=True)]
         incomplete = none_of([{"bool": {"filter": _complete()}}])
         for run in self._runs.all_runs([*started, incomplete], START, _READ_PAGE):
             self._runs.read_one_by_one += 1
@@ -254,15 +254,9 @@ def _query(conditions: Sequence[JsonObject], size: int, order: str, direction: s
     }
 
 
-def _killed() -> JsonObject:
-    return any_of(
-        [term("task.likely_out_of_memory", value=True), term("task.out_of_memory", value=True)]
-    )
-
-
 def _complete() -> list[JsonObject]:
     """The conditions of a document over which the cluster can compute."""
-    conditions = [term(_CONFIRMED, value=True), term("task.complete", value=True)]
+    conditions = [term(CONFIRMED, value=True), term("task.complete", value=True)]
     conditions += [{"terms": {STATUS: list(_OUTCOMES)}}]
     conditions += [exists(field) for field in (START, _VCPU, _MEMORY, CONTAINER)]
     conditions += [any_of([none_of([exists(old)]), exists(new)]) for old, new in _NEEDED_FIELDS]
@@ -307,9 +301,9 @@ def _extreme_aggregations() -> dict[str, JsonObject]:
     }
     killed_values = ("usage.memory.size_mb", "usage.task.others_memory_mb", "usage.task.memory_mb")
     for field in killed_values:
-        aggregations[f"top killed {field}"] = {"filter": _killed(), "aggs": _top(field)}
+        aggregations[f"top killed {field}"] = {"filter": RAN_OUT_OF_MEMORY, "aggs": _top(field)}
     aggregations["timed"] = {
-        "filter": {"bool": {"filter": [term(STATUS, "success"), none_of([_killed()])]}},
+        "filter": {"bool": {"filter": [term(STATUS, "success"), none_of([RAN_OUT_OF_MEMORY])]}},
         "aggs": {
             "hours": {
                 "date_histogram": {"field": START, "fixed_interval": "1h", "min_doc_count": 1},

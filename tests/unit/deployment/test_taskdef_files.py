@@ -40,6 +40,7 @@ WITHOUT_RESOURCE = {
             "ListClusters",
             "ListServices",
             "ListTaskDefinitionFamilies",
+            "ListTaskDefinitions",
         )
     ),
 }

@@ -462,3 +462,24 @@ def test_both_flavours_count_the_same_documents(panel: Panel) -> None:
         )
     if panel.metrics[0].share_of is not None:
         assert [state["params"]["series"][0]["metrics"][0]["numerator"]["query"]] == queries
+
+
+@pytest.mark.parametrize("flavour", [CLASSIC, LENS])
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
+def test_dashboards_leave_unconfirmed_runs_out_but_that_of_one_run(
+    dashboard: Dashboard, flavour: str
+) -> None:
+    saved = by_id(flavour, object_id("dashboard", dashboard.key))
+    source = json.loads(saved["attributes"]["kibanaSavedObjectMeta"]["searchSourceJSON"])
+    if dashboard.key == "task-run":
+        assert source["filter"] == []
+        return
+    (added,) = source["filter"]
+    assert added["meta"]["negate"]
+    assert not added["meta"]["disabled"]
+    assert json.loads(added["meta"]["value"]) == added["query"]
+    assert added["query"]["bool"]["filter"] == [{"term": {"task.confirmed": False}}]
+    (view,) = [
+        each for each in saved["references"] if each["name"] == added["meta"]["indexRefName"]
+    ]
+    assert view["type"] == "index-pattern"

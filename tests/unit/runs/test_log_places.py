@@ -43,9 +43,44 @@ def test_a_run_elsewhere_does_not_count(group: str, stream: str) -> None:
 
 
 def test_with_another_driver_of_the_batch_only_the_monitors_stream_counts() -> None:
-    options = {"task-monitor": OTHER}
+    options: dict[str, dict[str, str]] = {"task-monitor": OTHER, "batch": {}}
     assert is_where_defined(run_in("/ecs/monitors", "tp/task-monitor/task-0"), options)
     assert not is_where_defined(run_in("/ecs/monitors", "tp/batch/task-0"), options)
+
+
+def test_a_container_that_the_definition_does_not_have_counts_nowhere() -> None:
+    assert not is_where_defined(
+        run_in("/ecs/jobs", "ecs/task-monitor/task-0"),
+        {"other": OPTIONS, "task-monitor": OPTIONS},
+    )
+
+
+def test_an_instance_monitors_stream_counts_for_batches_with_another_driver() -> None:
+    place = LogTarget(group="/ecs/instance", stream="instance/task-monitor/task-9")
+    run = PastRun(report=report(), place=place, voucher="instance-monitor")
+    assert is_where_defined(run, {"batch": {}})
+    assert not is_where_defined(run, {"batch": OPTIONS})
+    assert not is_where_defined(run, {"other": {}})
+
+
+def test_a_run_of_an_older_revision_counts_where_that_one_sends_it() -> None:
+    """Its own revision is read only if the newest one sends its lines elsewhere."""
+    old = {"batch": OPTIONS}
+    read: list[str] = []
+
+    def read_options(name: str) -> LogOptions:
+        read.append(name)
+        return old if name.endswith(":3") else {"batch": OTHER}
+
+    known = report()
+    known = replace(known, record=replace(known.record, revision="3", family="nightly"))
+    place = LogTarget(group="/ecs/jobs", stream="ecs/batch/task-0")
+    run = PastRun(report=known, place=place)
+    assert DefinedPlaces(read_options, reads_revisions=True).has(run)
+    assert read == ["nightly", "nightly:3"]
+    assert not DefinedPlaces(read_options).has(run)
+    newer = replace(run, report=replace(known, record=replace(known.record, revision="4")))
+    assert not DefinedPlaces(read_options, reads_revisions=True).has(newer)
 
 
 def test_a_definition_without_awslogs_confirms_no_stream() -> None:
@@ -73,7 +108,7 @@ def container(name: str, driver: str, **options: object) -> dict[str, object]:
 def test_a_definition_names_the_places_of_its_containers_with_awslogs() -> None:
     batch = container("batch", "awsfirelens", Name="s3")
     definition = {"containerDefinitions": [batch, container("task-monitor", "awslogs", **OPTIONS)]}
-    assert log_options_of(definition) == {"task-monitor": OPTIONS}
+    assert log_options_of(definition) == {"task-monitor": OPTIONS, "batch": {}}
 
 
 TEMPLATE = """

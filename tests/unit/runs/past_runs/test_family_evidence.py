@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from profiler.record.family import UsualDuration
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import Cost, TaskSize, encode
+from profiler.record.stop_causes import EventEnd
 from profiler.runs.past_runs.family_evidence import (
     FoundFamilies,
     KnownFamilies,
@@ -85,7 +86,7 @@ def test_a_run_without_a_report_and_an_event_is_left_out_with_a_note(status: str
     unfinished = read_families(ListedRuns([past(0), seen]), RunFilter(), 50)
     assert [present(evidence).outcomes.runs for evidence in unfinished.families.values()] == [1]
     assert unfinished.notes == ("the list: skipped 1 run with checkpoints but no report.",)
-    ended = replace(seen, event=TaskEvent(stop_category="oom"))
+    ended = replace(seen, event=TaskEvent(end=EventEnd(cause="oom", out_of_memory=True)))
     assert read_families(ListedRuns([past(0), ended]), RunFilter(), 50).notes == ()
 
 
@@ -145,7 +146,11 @@ def test_each_familys_evidence_is_that_of_its_own_runs_in_any_order(
 
 
 class PlayedCluster:
-    """A cluster with some families. Each search for runs finds the documents."""
+    """A cluster with some families, and unconfirmed runs. Each search for runs finds the
+    documents.
+    """
+
+    unconfirmed = 0
 
     def __init__(self, *sources: Mapping[str, Any], families: int = 1) -> None:
         keys = [
@@ -157,6 +162,9 @@ class PlayedCluster:
         self.family_pages = 0
 
     def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
+        if body["track_total_hits"]:
+            found_hits = {"hits": [], "total": {"value": self.unconfirmed}}
+            return ServerResponse(status=200, body={"hits": found_hits})
         if "aggs" not in body:
             self.found_by_search.append(len(body["query"]["bool"]["filter"][0]["bool"]["should"]))
             return ServerResponse(status=200, body={"hits": {"hits": self.hits}})
@@ -305,3 +313,11 @@ def test_one_page_holds_the_last_runs_of_the_families_of_a_search(
     assert list(IndexedRuns(cluster, "task").last_runs(RunFilter(), last)) == []
     assert cluster.found_by_search == searches
     assert cluster.family_pages == family_pages
+
+
+def test_unconfirmed_runs_in_a_cluster_are_counted_in_one_sentence() -> None:
+    cluster = PlayedCluster(document(None))
+    cluster.unconfirmed = 25
+    found = read_families(IndexedRuns(cluster, "task"), RunFilter(), 50)
+    (note,) = found.notes
+    assert note.startswith("the indices task-reports-*: 25 unconfirmed runs left out, because")
