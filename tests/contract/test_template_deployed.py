@@ -3,8 +3,7 @@ their way through it.
 """
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from profiler.forwarder.function_settings import (
 )
 from profiler.forwarder.notifications.event_details import ended_run, run_notice, schedule_notice
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
-from tests.bus_events import RUN
+from tests.bus_events import RUN, mail_of
 from tests.cloudformation import (
     ACCOUNT,
     LOG_GROUPS,
@@ -243,25 +242,6 @@ def test_only_ended_tasks_of_the_named_clusters_match_the_rule() -> None:
     assert matched_by_the_rule(*events) == [True, False, True]
 
 
-def mail_of(transformer: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
-    """The text that EventBridge's input transformer makes of an event. An absent value is empty."""
-    text = str(transformer["InputTemplate"])
-    for name, path in transformer["InputPathsMap"].items():
-        value: Any = {"detail": detail}
-        for part in re.findall(r"[A-Za-z]+|\d+", path):
-            is_list = isinstance(value, list)
-            value = (
-                value[int(part)]
-                if is_list
-                else value.get(part)
-                if isinstance(value, dict)
-                else None
-            )
-        assert f"<{name}>" in text
-        text = text.replace(f"<{name}>", "" if value is None else str(value))
-    return text
-
-
 def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
     stack = deploy(NoticeEmail="ops@example.com")
     assert stack.environment("TaskStoppedFunction")["EVENT_BUS_NAME"] == "default"
@@ -295,7 +275,11 @@ def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
 
 def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_message() -> None:
     run = ended(
-        RUN, status="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n'
+        RUN,
+        cause="failure",
+        out_of_memory=False,
+        exit_code=127,
+        reason='exec: "C:\\etl.exe": file not found\n',
     )
     detail = msgspec.to_builtins(ended_run(run, kibana_url=None))
     sentence = "etl_daily:7 failed with exit code 127: exec: 'C:/etl.exe': file not found."
