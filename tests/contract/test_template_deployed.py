@@ -300,7 +300,9 @@ def test_the_mail_of_a_run_that_did_not_start_has_no_holes() -> None:
     detail = msgspec.to_builtins(ended_run(run, kibana_url=None))
     (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
     lines = [json.loads(line) for line in mail_of(target["InputTransformer"], detail).splitlines()]
-    assert lines[0] == "etl_daily:7 failed: CannotPullContainerError."
+    assert lines[0] == (
+        "etl_daily:7 failed: The container's image could not be pulled. CannotPullContainerError."
+    )
     assert lines[1] == "The task did not run."
     assert lines[2].startswith("Task 0123 in cluster jobs: https://")
     assert lines[2].endswith(" To look: task-profiler doctor etl_daily --region eu-west-1")
