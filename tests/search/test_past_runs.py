@@ -30,6 +30,7 @@ from tests.runs import checkpoint, lines, report
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import Context, Forward, call, event, index_without_a_node, search
 from tests.shown_runs import missed_notice
+from tests.values import present
 from tools.search_server import SearchServer
 
 pytestmark = [pytest.mark.search, TWO_SERVERS]
