@@ -13,7 +13,14 @@ from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.run_event import RunEvent, StreamClaim
 from profiler.record.last_checkpoint import with_whole_duration
-from profiler.record.record_model import CHECKPOINT, Cost, Metrics, Record, Report
+from profiler.record.record_model import (
+    CHECKPOINT,
+    Cost,
+    Metrics,
+    Record,
+    Report,
+    possible_cost,
+)
 from profiler.record.spot_price import cost_on
 
 _Part = TypeVar("_Part", bound=Struct)
@@ -141,7 +148,8 @@ def merge(
     status                                   event    it saw the end; an unknown one is the report's
     exit code                                event    as above
     stop code, category, reason, starter     event    no report has them
-    cost                                     report   on Fargate Spot, which the event alone knows,
+    cost                                     report   if the task's size and life can cost so much;
+                                                      on Fargate Spot, which the event alone knows,
                                                       a fraction of it
     all other numbers                        report   only the monitor measures; the task's size
                                                       and the log are the event's without a report
@@ -174,7 +182,7 @@ def merge(
         finished_at = event.alone.finished_at
         record = _until_the_end(record, event, event.alone.record)
     return MergedRun(
-        record=replace(record, cost=cost_on(event.capacity_provider, record.cost)),
+        record=replace(record, cost=_cost_of(record, event)),
         report=report,
         event=event,
         started_at=started_at,
@@ -183,6 +191,15 @@ def merge(
         is_complete=reported.is_complete,
         is_confirmed=event.vouches_for(claim, report.record.account_id),
     )
+
+
+def _cost_of(record: Record, event: RunEvent) -> Cost | None:
+    """The cost, if a task of this launch type and time can have cost as much."""
+    longest_ms = None
+    if event.created_at is not None and event.stopped_at is not None:
+        lived = event.stopped_at - event.created_at + 2 * CLOCK_TOLERANCE
+        longest_ms = lived / timedelta(milliseconds=1)
+    return cost_on(event.capacity_provider, possible_cost(record, longest_ms))
 
 
 def _of_checkpoint(record: Record) -> Record:

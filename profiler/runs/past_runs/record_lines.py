@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import decoded
 from profiler.core.timestamps import parse_ns
-from profiler.record.bounded_json_line import is_too_long
 from profiler.record.impossible_values import decode_leniently
 from profiler.record.line_trust import Voucher
 from profiler.record.record_model import CHECKPOINT, Report, decode
@@ -34,9 +33,7 @@ class RunLine(Struct, frozen=True):
 
 
 def run_line(line: bytes, number: int = 0) -> RunLine | None:
-    """A line with its head decoded; None for another line, and for one that is too long."""
-    if is_too_long(line):
-        return None
+    """A line with its head decoded; None for another line."""
     head = decoded(partial(decode_leniently, ReportHead), line)
     return None if head is None else RunLine(line, head, number)
 
