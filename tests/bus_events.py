@@ -13,4 +13,6 @@ RECORD = Record(
     recommendation=Recommendation(vcpu=0.25, memory_mb=2048, reasons=("x" * 500,) * 9),
     finished_at="2026-03-01T12:00:00.000Z",
 )
-RUN = ended(changed(NOTICE, report_line=report_line(RECORD)), out_of_memory=True, reason="why")
+RUN = ended(
+    changed(NOTICE, report_line=report_line(RECORD)), cause="oom", out_of_memory=True, reason="why"
+)

@@ -53,6 +53,8 @@ class CountingSearch(FakeSearchCluster):
             forbidden = any(self._matches(source, one) for one in asked.get("must_not", ()))
             chosen = any(self._matches(source, one) for one in asked.get("should", ()))
             return filters and not forbidden and (chosen or "should" not in asked)
+        if kind == "exists":
+            return field_at(source, asked["field"]) is not None
         ((field, wanted),) = asked.items()
         value = field_at(source, field)
         if kind == "range":

@@ -14,9 +14,10 @@ from profiler.forwarder.notifications.slack_messages import SlackMessage, messag
 from profiler.record import record_model as model
 from profiler.record.activity_model import WaitTarget
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.stop_causes import Outcome
+from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
+from tests.values import present
 
 KIBANA = "https://kibana.example.com/s/ops"
 TASK = StoppedTask(
@@ -51,7 +52,7 @@ LOG = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123")
 
 def run_of(
     task: StoppedTask,
-    outcome: Outcome,
+    end: EventEnd,
     container: str | None = None,
     report_line: ReportLine | None = None,
     *,
@@ -60,16 +61,14 @@ def run_of(
 ) -> EndedRun:
     """The run of a stopped task, merged of its event and its report."""
     run = run_of_task(
-        task, outcome, container, report_line, log=more.get("log"), resized_from=resized_from
+        task, end, container, report_line, log=more.get("log"), resized_from=resized_from
     )
-    return EndedRun(
-        task=task, run=run, outcome=outcome, container=container, report_line=report_line, **more
-    )
+    return EndedRun(task=task, run=run, container=container, report_line=report_line, **more)
 
 
 NOTICE = run_of(
     TASK,
-    Outcome(status="success", category="exit", out_of_memory=False, exit_code=0),
+    EventEnd(cause="success", exit_code=0),
     "batch",
     report_line(RECORD),
     report_log=LOG,
@@ -77,9 +76,15 @@ NOTICE = run_of(
 )
 
 
+def end_of(notice: EndedRun) -> EventEnd:
+    """How the run ended by its event alone."""
+    return present(notice.run.event).end
+
+
 def changed(notice: EndedRun, **changes: Any) -> EndedRun:
     """The notice with other parts, merged again."""
     parts = {name: value for name, value in asdict(notice).items() if name != "run"}
+    parts["end"] = end_of(notice)
     return run_of(**(parts | changes))
 
 
@@ -89,8 +94,8 @@ def recorded(notice: EndedRun, **changes: Any) -> EndedRun:
 
 
 def ended(notice: EndedRun, **changes: Any) -> EndedRun:
-    """The notice with another outcome."""
-    return changed(notice, outcome=replace(notice.outcome, **changes))
+    """The notice with another end in its event."""
+    return changed(notice, end=replace(end_of(notice), **changes))
 
 
 def in_task(notice: EndedRun, **changes: Any) -> EndedRun:
@@ -100,8 +105,7 @@ def in_task(notice: EndedRun, **changes: Any) -> EndedRun:
 OOM = recorded(
     ended(
         NOTICE,
-        status="failure",
-        category="oom",
+        cause="oom",
         out_of_memory=True,
         exit_code=137,
         reason="OutOfMemoryError: Container killed due to memory usage",
@@ -233,9 +237,10 @@ ANY[StoppedTask] = any_struct(
 ANY[ReportLine] = st.builds(
     report_line, ANY[model.Record], st.sampled_from(["task.report", "task.checkpoint"])
 )
-_ENDED = "task outcome container report_line comparison report_log log log_lines"
+_ENDED = "task container report_line comparison report_log log log_lines"
 NOTICES = st.fixed_dictionaries(
-    {
+    {"end": any_value(EventEnd)}
+    | {
         field.name: any_value(field.type)
         for field in msgspec.structs.fields(EndedRun)
         if field.name in _ENDED.split()

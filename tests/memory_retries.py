@@ -35,8 +35,8 @@ def ended(
     *, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any
 ) -> EndedRun:
     stopped = task(**{"containers": [BATCH], "cpu": "256", "memory": "512", **detail})
-    outcome, name = judge(stopped, identify_containers(described, stopped))
-    return run_of(task=stopped, outcome=outcome, container=name, report_line=line)
+    end, name = judge(stopped, identify_containers(described, stopped))
+    return run_of(task=stopped, end=end, container=name, report_line=line)
 
 
 def batch(exit_code: int | None, reason: str | None = None) -> list[dict[str, Any]]:

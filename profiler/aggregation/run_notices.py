@@ -12,15 +12,15 @@ from msgspec import Struct
 
 from profiler.aggregation.idle_time import QUIET_BYTES_PER_SECOND, IdleTime, NoticeReading
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.record.mention_limits import QUIET_VCPU, wait_in_words
+from profiler.record.mention_limits import NEAR_FULL_SHARE, QUIET_VCPU, wait_in_words
 from profiler.record.record_model import RaisedNotice
 from profiler.record.units import MIB, VCPU_DIGITS, format_duration, format_memory, format_minutes
 
 if TYPE_CHECKING:
     from profiler.readers.linux.waited_target import Wait
+    from profiler.record.family import HighestPeak
     from profiler.record.notice_model import Notice, NoticeKind
 
-_MIN_USED = 0.7
 _MINUTES_LEFT = 15.0
 MIN_RUN_NS = 20 * 60 * NS_PER_SECOND
 _STEPS = 128
@@ -85,7 +85,7 @@ class GrowthToLimit:
         self._recent[step] = min(used, self._recent.get(step, inf))
         if len(self._recent) > _RECENT_STEPS:
             del self._recent[next(iter(self._recent))]
-        if not size or used < _MIN_USED * size or at_ns < self._next_check_ns:
+        if not size or used < NEAR_FULL_SHARE * size or at_ns < self._next_check_ns:
             return None
         self._next_check_ns = at_ns + _RECENT_STEP_NS
         return self._find(at_ns, used, size)
@@ -144,7 +144,9 @@ class NoticeFinding(Struct, frozen=True, kw_only=True):
 class RunNotices:
     """The notices of one run, in constant memory, each kind once.
 
-    ``stuck_minutes`` are without work; 0: never.
+    ``stuck_minutes`` are without work; 0: never. ``earlier_peak`` is asked from most of the memory
+    in use on: what the family's earlier successes reached, as soon as that is known; it is then
+    decisive, in place of the forecast.
     """
 
     def __init__(
@@ -154,7 +156,9 @@ class RunNotices:
         stuck_minutes: float = 30.0,
         expected_seconds: float | None = None,
         interval_ns: int = NS_PER_SECOND,
+        earlier_peak: "Callable[[], HighestPeak | None]" = lambda: None,
     ) -> None:
+        self._earlier_peak = earlier_peak
         self._started_ns = started_ns
         self._expected_seconds = expected_seconds
         window_ns = round(stuck_minutes * 60 * NS_PER_SECOND)
@@ -171,20 +175,15 @@ class RunNotices:
         findings: list[NoticeFinding] = []
         at_ns = reading.at_ns
         idle = self._idle
-        memory = self._memory
         disk = self._disk
-        used = reading.memory_used_bytes
         used_mb = reading.disk_used_mb
         if idle is not None and idle.add(reading) and idle.since_ns is not None:
             self._idle = None
             findings.append(_stuck(idle, idle.since_ns, at_ns))
-        if (
-            memory
-            and used is not None
-            and (growth := memory.add(at_ns, used, reading.memory_size_bytes))
-        ):
+        memory = self._memory_finding(reading)
+        if memory is not None:
             self._memory = None
-            findings.append(_growing("memory", growth, at_ns, MIB))
+            findings.append(memory)
         if (
             disk
             and used_mb is not None
@@ -193,6 +192,22 @@ class RunNotices:
             self._disk = None
             findings.append(_growing("disk", growth, at_ns, 1))
         return findings
+
+    def _memory_finding(self, reading: NoticeReading) -> NoticeFinding | None:
+        """The forecast or, where earlier runs are known, that the run is above all of them."""
+        used = reading.memory_used_bytes
+        size = reading.memory_size_bytes
+        if self._memory is None or used is None:
+            return None
+        growth = self._memory.add(reading.at_ns, used, size)
+        if not size or used < NEAR_FULL_SHARE * size:
+            return None
+        peak = self._earlier_peak()
+        if peak is not None:
+            return _above_all(reading.at_ns, used / MIB, size / MIB, growth, peak)
+        if growth is not None:
+            return _growing("memory", growth, reading.at_ns, MIB)
+        return None
 
     def overdue(self, now_ns: int) -> list[NoticeFinding]:
         """The finding, returned once, that the run takes longer than expected.
@@ -267,6 +282,30 @@ def _stuck(idle: IdleTime, since_ns: int, at_ns: int) -> NoticeFinding:
             "block_bytes_per_second": round(idle.block),
         },
         waited_since_ns=since_ns,
+    )
+
+
+def _above_all(
+    at_ns: int, used_mb: float, size_mb: float, growth: GrowthFit | None, peak: "HighestPeak"
+) -> NoticeFinding | None:
+    """The run uses more than all earlier successes; None if that is no news."""
+    from profiler.record.memory_news import MemoryReading, news_text  # most runs have no notice
+
+    minutes_left = None if growth is None else growth.minutes_left
+    now = MemoryReading(used_mb=used_mb, size_mb=size_mb, minutes_left=minutes_left)
+    text = news_text(now, peak)
+    if text is None:
+        return None
+    evidence = {
+        "used_mb": round(used_mb, 1),
+        "size_mb": round(size_mb, 1),
+        "earlier_peak_mb": peak.peak_mb,
+        "earlier_runs": peak.runs,
+    }
+    if minutes_left is not None:
+        evidence["minutes_left"] = round(minutes_left, 1)
+    return NoticeFinding(
+        kind="memory", since_ns=at_ns, at_ns=at_ns, message=text, evidence=evidence
     )
 
 

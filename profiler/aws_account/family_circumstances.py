@@ -20,7 +20,7 @@ from profiler.core.optional_math import known_values
 from profiler.schedules.due_times import shortest_gaps_ms
 from profiler.sizing.family_window import OLDER_REVISIONS, FamilyWindow
 from profiler.sizing.sized_revision import TAG_PREFIX, Circumstances, TargetOverride
-from profiler.task_definitions.containers import read_containers, roles_of
+from profiler.task_definitions.containers import read_containers, roles_of, windows_of
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.size_changes import (
     LEAST_CPU_UNITS,
@@ -37,9 +37,10 @@ _CPU_UNITS = 1024
 def circumstances_of(document: TaskDefinitionDocument) -> Circumstances:
     """What a definition alone says."""
     platform = mapping(document.definition.get("runtimePlatform"))
+    linux = text(platform.get("operatingSystemFamily"))
     is_off = document.tags.get(OFF_TAG, "").strip().lower() in _OFF_WORDS
     return Circumstances(
-        operating_system=text(platform.get("operatingSystemFamily")),
+        operating_system=windows_of(document.definition) or linux,
         off_tag=OFF_TAG if is_off else None,
         stack=document.stack,
     )

@@ -32,8 +32,9 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.fact_list import peak_text
 from profiler.record.family_identity import family_key, place_columns
-from profiler.record.record_model import Distribution, outcome
+from profiler.record.record_model import Distribution
 from profiler.record.units import format_count, format_duration, format_percent
+from profiler.runs.past_runs.lost_runs import LOST
 from profiler.runs.past_runs.run_lookup import no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, unconfirmed_note
 
@@ -141,11 +142,7 @@ def table_lines(
         record = run.report.record
         metrics = record.metrics
         cpu = record.metrics.cpu_utilization_percent or Distribution()
-        result = str(record.status)
-        if record.exit_code:
-            result += f" {record.exit_code}"
-        if record.likely_out_of_memory:
-            result += " OOM"
+        result = _result(run)
         if record.task_id in retries:
             result += " retry"
         if not run.counts:
@@ -156,7 +153,7 @@ def table_lines(
         if peak_mb is not None and size_mb:
             share = format_percent(100 * peak_mb / size_mb)
         cells = (
-            Span(result, OUTCOME_STYLES.get(outcome(record), "")),
+            Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),
             value_text(cpu.avg, format_percent),
             peak_text(metrics) or UNKNOWN,
@@ -173,3 +170,17 @@ def table_lines(
             )
         )
     return table(columns, rows, gap=1, width=width)
+
+
+def _result(run: PastRun) -> str:
+    """How the run ended: its status, its exit code, and another cause than these."""
+    outcome = run.outcome
+    record = run.report.record
+    words = [record.status if record.status == LOST else outcome.status]
+    if outcome.exit_code:
+        words.append(str(outcome.exit_code))
+    if outcome.cause == "oom":
+        words.append("OOM")
+    elif outcome.cause not in (outcome.status, "unknown"):
+        words.append(outcome.cause)
+    return " ".join(words)

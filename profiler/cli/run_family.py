@@ -15,7 +15,7 @@ from profiler.readers.linux.interpreters import is_interpreter
 from profiler.record.record_model import Recommendation, Record, Report
 
 if TYPE_CHECKING:
-    from profiler.record.family import Family, UsualDuration
+    from profiler.record.family import Family, HighestPeak, UsualDuration
     from profiler.runs.history.run_database import HistoryStore
     from profiler.sizing.prices import PriceOverrides
 
@@ -77,6 +77,12 @@ def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | Non
     """
     family = known_family_of(options, clock)
     return None if family is None else family.usual_duration()
+
+
+def highest_peak_of(options: RunOptions, clock: Clock) -> "HighestPeak | None":
+    """What the last successes of the family in the local history reached."""
+    family = known_family_of(options, clock)
+    return None if family is None else family.highest_peak()
 
 
 def known_family_of(options: RunOptions, clock: Clock) -> "Family | None":

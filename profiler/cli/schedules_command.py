@@ -89,6 +89,7 @@ _STYLES: Mapping[DueOutcome, str] = {
     "refused": "red",
     "late": "yellow",
     "overlapped": "yellow",
+    "started twice": "yellow",
     "unknown": "yellow",
     "due": "",
     "running": "cyan",
@@ -336,9 +337,9 @@ def _task(run: PastRun) -> StartedTask | None:
         created_ns=run.started_ns,
         started_ns=run.started_ns,
         stopped_ns=run.started_ns + round(duration_ms * NS_PER_MS),
-        exit_code=record.exit_code,
+        exit_code=run.outcome.exit_code,
         stop_code=event.stop_code,
-        stopped_reason=event.stopped_reason,
+        stopped_reason=run.outcome.reason,
     )
 
 

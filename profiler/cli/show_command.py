@@ -35,7 +35,7 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, local_time, parse_ns
 from profiler.record.family_identity import family_key
 from profiler.record.line_trust import task_of_stream
-from profiler.record.record_model import Record, Series, known_status
+from profiler.record.record_model import LOCAL, Record, Series, known_status
 from profiler.runs.past_runs.family_evidence import earlier_successes, last_success
 from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_stacks_sentence
@@ -186,7 +186,7 @@ def _comparison(
 
 def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:
     """Show the batch's last lines before each moment. Raises TaskProfilerError."""
-    if record.launch_type == "LOCAL" and record.log_group is None:
+    if record.launch_type == LOCAL and record.log_group is None:
         raise TaskProfilerError(
             "The output of local runs is not kept: use --logs for batches in ECS."
         )

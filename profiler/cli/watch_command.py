@@ -62,8 +62,9 @@ from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.line_trust import AccountTrust
-from profiler.record.record_model import Distribution, Report, known_status, outcome
+from profiler.record.record_model import Distribution, Report
 from profiler.record.run_outcome import PREDICATES
+from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_count, format_duration, format_memory
 from profiler.runs.past_runs.family_evidence import KnownFamilies
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
@@ -300,7 +301,7 @@ def run_document(watched: WatchedRun) -> dict[str, object]:
         "container": record.container.name or None,
         "cluster": record.cluster,
         "family": record.family,
-        "status": known_status(record),
+        "status": outcome_of(record, None).status,
         "startedAt": record.started_at,
         "elapsedMs": known(round, watched.elapsed_ms),
         "usual": usual_ms,
@@ -438,10 +439,11 @@ def _of_size(used: float | None, size: float | None, format_value: Callable[[flo
 def _state(run: RunningRun) -> Span | str:
     record = run.report.record
     if not run.is_running:
-        text = PREDICATES[known_status(record)]
-        if record.exit_code:
-            text += f" ({record.exit_code})"
-        return Span(text, OUTCOME_STYLES.get(outcome(record), ""))
+        outcome = outcome_of(record, None)
+        text = PREDICATES[outcome.status]
+        if outcome.exit_code:
+            text += f" ({outcome.exit_code})"
+        return Span(text, OUTCOME_STYLES.get(outcome.group, ""))
     texts = [notice.kind for notice in run.notices]
     if run.silent_ms is not None:
         texts.append(f"last seen {format_duration(run.silent_ms)} ago")

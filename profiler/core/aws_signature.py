@@ -12,7 +12,12 @@ from profiler.core.errors import UsageError
 
 SERVERLESS = "aoss"
 _AMAZON = re.compile(
-    r"https?://[^/]*?([a-z0-9-]+)\.(es|aoss)\.amazonaws\.com(?:\.cn)?(?::\d*)?(?:/|$)",
+    r"https?://[^/]*?(?:"
+    r"(?P<region>[a-z0-9-]+)\.(?P<service>es|aoss)\.amazonaws\.(?:com(?:\.cn)?|eu)"
+    # The dual-stack addresses.
+    r"|\.(?P<dual_service>aos|aoss)\.(?P<dual_region>[a-z0-9-]+)"
+    r"\.on\.(?:aws|amazonwebservices\.(?:com\.cn|eu))"
+    r")(?::\d*)?(?:/|$)",
     re.IGNORECASE,
 )
 NO_SERVERLESS = (
@@ -37,13 +42,14 @@ def signing_service(url: str, environment: Mapping[str, str]) -> str | None:
     match = _AMAZON.match(url)
     if match is None or environment.get("ELASTICSEARCH_USER", "").strip():
         return None
-    return match[2].lower()
+    service = (match["service"] or match["dual_service"]).lower()
+    return SERVERLESS if service == SERVERLESS else "es"
 
 
 def signing_region(url: str) -> str | None:
     """The Region in an address of Amazon."""
     match = _AMAZON.match(url)
-    return None if match is None else match[1].lower()
+    return None if match is None else (match["region"] or match["dual_region"]).lower()
 
 
 class AwsSignature(Struct, eq=False):

@@ -57,6 +57,11 @@ def cluster_name(cluster: str | None) -> str | None:
     return cluster.rsplit("/", 1)[-1] if cluster else None
 
 
+def is_of_aws_batch(cluster: str | None) -> bool:
+    """Whether the cluster has a name that AWS Batch gives: ``AWSBatch-…``, ``…_Batch_…``."""
+    return cluster is not None and (cluster.startswith("AWSBatch-") or "_Batch_" in cluster)
+
+
 def family_of(definition: str) -> str:
     """The family of a task definition's ARN, of ``family:revision`` or of a family."""
     return definition.rpartition("/")[2].split(":", 1)[0]

@@ -42,6 +42,7 @@ def run_fields(
         fields["links"] = links
     if run.event is not None:
         fields = merge_fields(fields, event_fields(run.event))
+    fields = merge_fields(fields, outcome_fields(run))
     if claim is not None:
         fields["task"] |= claim_fields(claim)
     if run.is_confirmed is not None:
@@ -71,8 +72,19 @@ def claim_fields(claim: StreamClaim) -> Fields:
     return {"confirmed": False, "voucher": claim.voucher, "voucher_stream": claim.stream}
 
 
+def outcome_fields(run: MergedRun) -> Fields:
+    """How the run ended. Only with an event, ``task.stop_category`` has the earlier word for it."""
+    outcome = run.outcome
+    task: Fields = {"status": outcome.status, "outcome": outcome.cause}
+    if run.event is not None:
+        task["stop_category"] = outcome.category
+    if outcome.exit_code is not None:
+        task["exit_code"] = outcome.exit_code
+    return {"event": {"outcome": event_outcome(outcome.status)}, "task": task}
+
+
 def event_fields(event: RunEvent) -> Fields:
-    """The fields that an event sets, also in a document that a report has written."""
+    """The fields that an event alone sets."""
     fields: Fields = {}
     for path, name in EVENT_FIELDS.items():
         value = getattr(event, name)
@@ -84,8 +96,6 @@ def event_fields(event: RunEvent) -> Fields:
             set_field(fields, path, value)
     set_field(fields, "cloud.provider", "aws")
     set_field(fields, "orchestrator.type", "ecs")
-    if event.status is not None:
-        set_field(fields, "event.outcome", event_outcome(event.status))
     link = ecs_task(event.region, event.cluster, task_id(event.task_arn))
     if link is not None:
         set_field(fields, "links.task", link)

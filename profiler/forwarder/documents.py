@@ -25,13 +25,14 @@ from profiler.forwarder.document_fields import (
     claim_fields,
     drop_empty,
     merge_fields,
+    outcome_fields,
     record_fields,
     run_fields,
     set_field,
     set_monthly_saving,
 )
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.line_kinds import InvalidReport, replace_lone_surrogates
+from profiler.forwarder.line_kinds import InvalidReport, read_line, replace_lone_surrogates
 from profiler.forwarder.merged_run import merge, run_of_report, within_task
 from profiler.forwarder.run_event import (
     EVENT_FIELDS,
@@ -45,6 +46,7 @@ from profiler.forwarder.run_links import kibana_task, links_of_line, links_of_sc
 from profiler.record.line_trust import MAX_RUN_LENGTH
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
+from profiler.record.stop_causes import outcome_of
 
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
 MAX_ID_BYTES = 512
@@ -57,6 +59,7 @@ _TOO_LONG = InvalidReport(
 # What a writer needs of an existing document of a run.
 STORED_FIELDS = (
     *EVENT_FIELDS,
+    *("task.outcome", "task.status", "task.stop_category", "event.outcome"),
     *("task.complete", "task.confirmed", "task.voucher", "task.voucher_stream"),
     "task.report_account",
     *("@timestamp", "event.start", "event.end"),
@@ -76,6 +79,15 @@ class Stored(Struct, frozen=True, kw_only=True):
     def has_report(self) -> bool:
         """Whether its numbers come from a report."""
         return mapping(self.fields.get("task")).get("complete") is True
+
+    @property
+    def report(self) -> Report | None:
+        """The report in the document, if it has one and its line was asked for."""
+        line = self.fields.get("record")
+        if not self.has_report or not isinstance(line, str):
+            return None
+        report = read_line(line)
+        return report if isinstance(report, Report) else None
 
     @property
     def claim(self) -> StreamClaim | None:
@@ -189,7 +201,7 @@ def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, o
     else:
         body["upsert"] = document.upsert
     if document.event is not None:
-        body["_source"] = STORED_FIELDS
+        body["_source"] = (*STORED_FIELDS, "record")
     return action, body
 
 
@@ -295,6 +307,7 @@ def report_document(
     index = settings.index(kind, began)
     if is_checkpoint:
         fields = record_fields(record, CHECKPOINT, written)
+        fields["task"]["outcome"] = outcome_of(record, None).cause
         fields["record"] = replace_lone_surrogates(line)
         links = links_of_line(report, settings.kibana_url).document_fields()
         if links:
@@ -349,16 +362,16 @@ def with_runs_per_month(document: Document, runs_per_month: float) -> Document:
 
 
 def _corrections(document: Document, stored: Stored) -> Fields:
-    """What an event changes in a stored report: times outside of the task's life, and whether the
-    run is confirmed.
+    """What an event changes in a stored report: how the run ended, times outside of the task's
+    life, and whether the run is confirmed.
     """
     if document.event is None:
         return {}
     event = document.event.event
-    fields: Fields = {}
+    fields = _corrected_outcome(event, stored)
     is_vouched_for = event.vouches_for(stored.claim, stored.report_account)
     if not is_vouched_for and event.vouches_for(None):
-        fields["task"] = {"confirmed": False}
+        fields = merge_fields(fields, {"task": {"confirmed": False}})
     times = mapping(stored.fields.get("event"))
     before = {
         "event.start": parse_datetime(text(times.get("start"))),
@@ -377,6 +390,21 @@ def _corrections(document: Document, stored: Stored) -> Fields:
     if link is not None:
         set_field(fields, "links.run", link)
     return fields
+
+
+def _corrected_outcome(event: RunEvent, stored: Stored) -> Fields:
+    """How the run ended by the stored report and the event, where the document says otherwise."""
+    report = stored.report
+    if report is None:
+        return {}
+    wanted = outcome_fields(merge(report, event, stored.claim))
+    present = stored.fields
+    is_same = all(
+        mapping(present.get(part)).get(name) == value
+        for part, values in wanted.items()
+        for name, value in values.items()
+    )
+    return {} if is_same else wanted
 
 
 def notice_document(

@@ -15,7 +15,8 @@ from profiler.forwarder.merged_run import MergedRun, completed, merge, run_of_ev
 from profiler.forwarder.run_event import run_event
 from profiler.forwarder.run_links import RunLinks, links_of_run
 from profiler.record.record_model import Cost, Metrics, Number, Record, Report
-from profiler.record.stop_causes import Outcome
+from profiler.record.run_outcome import Outcome
+from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 
@@ -59,7 +60,6 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 
     task: StoppedTask
     run: MergedRun
-    outcome: Outcome
     container: str | None = None
     also_reported: tuple[str, ...] = ()
     monitor: str = MONITOR_NAME
@@ -80,6 +80,18 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         if self.container is None:
             return None
         return self.task.container(self.container)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended, by its report and its event."""
+        return self.run.outcome
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the batch has run, as far as anybody knows."""
+        if self.record is not None or self.task.started_at is not None:
+            return True
+        return self.batch is not None and self.batch.exit_code is not None
 
     @property
     def record(self) -> Record | None:
@@ -107,7 +119,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     @property
     def reason(self) -> str | None:
         """The text from ECS; None for a success, unless memory ran out."""
-        is_plain_success = self.outcome.status == "success" and not self.outcome.out_of_memory
+        is_plain_success = self.outcome.cause == "success"
         return None if is_plain_success else self.outcome.reason
 
     @property
@@ -155,7 +167,7 @@ class EndedRun(EndedTask, frozen=True, kw_only=True):
 
 def run_of_task(
     task: StoppedTask,
-    outcome: Outcome,
+    end: EventEnd,
     container: str | None,
     line: ReportLine | None = None,
     *,
@@ -169,7 +181,7 @@ def run_of_task(
     ``report``: the line's, if it is not as the line has it. ``log`` is the batch's.
     ``resized_from``: the tag of a definition that ``taskdef resize`` registered.
     """
-    event = run_event(task, outcome, container, log=log, monitor=monitor, resized_from=resized_from)
+    event = run_event(task, end, container, log=log, monitor=monitor, resized_from=resized_from)
     claim = None
     if line is not None:
         report = report or line.report

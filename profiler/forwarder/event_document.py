@@ -14,6 +14,7 @@ from profiler.forwarder.document_fields import (
     Fields,
     event_fields,
     merge_fields,
+    outcome_fields,
     record_cost_fields,
     run_fields,
 )
@@ -29,11 +30,12 @@ from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.line_kinds import read_line
-from profiler.forwarder.merged_run import run_of_event
+from profiler.forwarder.merged_run import MergedRun, run_of_event
 from profiler.forwarder.run_event import RunEvent, read_claim, run_event
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.record_model import Report
-from profiler.record.stop_causes import determine_outcome
+from profiler.record.run_outcome import Cause
+from profiler.record.stop_causes import end_of_event
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _MAX_REQUEST_SECONDS = 5.0
@@ -79,7 +81,7 @@ def event_documents(
     document = Document(
         index=place[0],
         id=place[1],
-        fields=merge_fields(_own_fields(event), _cost_fields(numbers, ended)),
+        fields=merge_fields(_own_fields(ended.run, event), _cost_fields(numbers, ended)),
         upsert=everything,
         event=EventPart(event=event, task_id=task.id),
         kibana_url=settings.kibana_url,
@@ -105,13 +107,15 @@ def _documents_of_others(
         place = _run_place(task, container, settings)
         if place is None:
             continue
-        outcome = replace(determine_outcome(task, container), status="unknown")
-        event = run_event(task, outcome, name, monitor=ended.monitor)
+        of_task = end_of_event(task, container)
+        cause: Cause = "oom" if of_task.out_of_memory else "unknown"
+        end = replace(of_task, cause=cause, exit_code=None)
+        event = run_event(task, end, name, monitor=ended.monitor)
         documents.append(
             Document(
                 index=place[0],
                 id=place[1],
-                fields=_own_fields(event),
+                fields=_own_fields(run_of_event(event), event),
                 upsert=run_fields(run_of_event(event), None, settings.kibana_url, moment=moment),
                 event=EventPart(event=event, task_id=task.id),
                 kibana_url=settings.kibana_url,
@@ -132,8 +136,11 @@ def _numbers(line: ReportLine, task: StoppedTask, settings: ForwarderSettings) -
     return replace(document, is_of_event=True)
 
 
-def _own_fields(event: RunEvent) -> Fields:
+def _own_fields(run: MergedRun, event: RunEvent) -> Fields:
+    """What the event says, in a document that a report may have written."""
     fields = event_fields(event)
+    if run.outcome.status != "unknown":
+        fields = merge_fields(fields, outcome_fields(run))
     fields["task"]["confirmed"] = event.vouches_for(None)
     return fields
 
@@ -186,7 +193,7 @@ def find_indexed_report(
         return None
     left_seconds = time.remaining_seconds() - WAIT_RESERVED_SECONDS
     source = cluster.get(*place, max(1.0, min(left_seconds, _MAX_REQUEST_SECONDS))) or {}
-    event = run_event(task, determine_outcome(task, batch), batch.name)
+    event = run_event(task, end_of_event(task, batch), batch.name)
     claim = read_claim(source)
     report_account = text(mapping(source.get("task")).get("report_account"))
     if claim is not None and not event.vouches_for(claim):

@@ -60,8 +60,7 @@ def reduced_memory(ended: EndedTask, change: SizeChange | None) -> str | None:
     None: the run was not killed for memory, or at a size that is not the definition's, or the
     definition's memory was not reduced.
     """
-    reported = ended.record is not None and bool(ended.record.likely_out_of_memory)
-    if change is None or not (reported or ended.outcome.out_of_memory):
+    if change is None or not ended.outcome.ran_out_of_memory:
         return None
     old_mb = change.old_memory_mb
     memory_mb = change.memory_mb

@@ -34,7 +34,6 @@ from profiler.record.family import MemoryNeed
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.record_model import TaskSize
 from profiler.record.spot_price import FARGATE_SPOT
-from profiler.record.stop_causes import ran_out_of_memory
 from profiler.record.stopped_task import StoppedTask
 from profiler.record.units import format_memory, format_usd
 from profiler.schedules.schedule_model import STARTERS, may_be_starter
@@ -70,29 +69,20 @@ class LargerMemory(Struct, frozen=True, kw_only=True):
 
 
 def should_retry(ended: EndedTask, families: tuple[str, ...]) -> bool:
-    """Whether a schedule started the selected run, and ECS's reason or the kernel's counter
-    proves the kill.
+    """Whether a schedule started the selected run, and ECS's reason or the kernel's counter in a
+    whole report proves the kill.
     """
     is_selected = ended.family != PROOF_FAMILY and any(
         fnmatchcase(ended.family, family) for family in families
     )
     is_scheduled = (ended.task.started_by or "").startswith(tuple(STARTERS.values()))
-    if (
-        not (is_selected and is_scheduled)
-        or ended.outcome.status != "failure"
-        or ended.batch is None
-    ):
+    outcome = ended.outcome
+    if not (is_selected and is_scheduled) or ended.batch is None:
         return False
-    if (
-        ended.record is not None
-        and ended.is_complete
-        and ended.record.out_of_memory_evidence == "kernel-counter"
-    ):
-        return True
-    is_of_another = not ran_out_of_memory(ended.batch) and any(
-        map(ran_out_of_memory, ended.task.containers)
+    is_proven = outcome.memory_evidence == "ecs" or (
+        outcome.memory_evidence == "kernel-counter" and ended.is_complete
     )
-    return ended.outcome.out_of_memory and not is_of_another
+    return outcome.status == "failure" and outcome.ran_out_of_memory and is_proven
 
 
 def larger_memory(

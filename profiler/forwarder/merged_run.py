@@ -21,7 +21,9 @@ from profiler.record.record_model import (
     Report,
     possible_cost,
 )
+from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import cost_on
+from profiler.record.stop_causes import outcome_of
 
 _Part = TypeVar("_Part", bound=Struct)
 
@@ -39,6 +41,7 @@ class MergedRun(Struct, frozen=True, kw_only=True):
     """
 
     record: Record
+    outcome: Outcome
     report: Report | None
     event: RunEvent | None
     started_at: datetime | None
@@ -89,7 +92,7 @@ class MergedRun(Struct, frozen=True, kw_only=True):
         return replace(
             whole,
             container=completed(record.container, event.alone.record.container),
-            likely_out_of_memory=event.out_of_memory or record.likely_out_of_memory,
+            likely_out_of_memory=self.outcome.ran_out_of_memory or record.likely_out_of_memory,
             metrics=self.metrics,
         )
 
@@ -101,8 +104,10 @@ def run_of_report(report: Report, claim: StreamClaim | None = None) -> MergedRun
     """
     is_complete = report.type != CHECKPOINT
     record = report.record if is_complete else _of_checkpoint(report.record)
+    outcome = outcome_of(report.record, None)
     return MergedRun(
-        record=record,
+        record=_with_outcome(record, outcome),
+        outcome=outcome,
         report=report,
         event=None,
         started_at=parse_datetime(record.started_at),
@@ -117,8 +122,11 @@ def run_of_event(event: RunEvent) -> MergedRun:
     """The run as the task's event alone shows it, without a report."""
     if event.alone is None:
         raise ValueError("The event was read back from a document.")
+    record = _with_event(event.alone.record, event)
+    outcome = outcome_of(None, event.end, container=record.container.name)
     return MergedRun(
-        record=_with_event(event.alone.record, event),
+        record=_with_outcome(record, outcome),
+        outcome=outcome,
         report=None,
         event=event,
         started_at=event.alone.started_at,
@@ -145,9 +153,9 @@ def merge(
     container id, image, digest              event    as above
     start and end of the container           report   it is exact; kept within the task's life, from
                                                       ``created_at`` to ``stopped_at``, a minute off
-    status                                   event    it saw the end; an unknown one is the report's
-    exit code                                event    as above
-    stop code, category, reason, starter     event    no report has them
+    outcome: status and cause                both     :mod:`profiler.record.stop_causes`
+    exit code                                event    the report's, if ECS does not know it
+    stop code, reason, starter               event    no report has them
     cost                                     report   if the task's size and life can cost so much;
                                                       on Fargate Spot, which the event alone knows,
                                                       a fraction of it
@@ -180,16 +188,20 @@ def merge(
     elif event.alone is not None:
         started_at = event.alone.started_at or started_at
         finished_at = event.alone.finished_at
-        record = _until_the_end(record, event, event.alone.record)
+        record = _until_the_end(record, event.alone.record)
+    is_confirmed = event.vouches_for(claim, report.record.account_id)
+    outcome = outcome_of(report.record, event.end, is_confirmed=is_confirmed)
+    record = replace(record, cost=_cost_of(record, event))
     return MergedRun(
-        record=replace(record, cost=_cost_of(record, event)),
+        record=_with_outcome(record, outcome),
+        outcome=outcome,
         report=report,
         event=event,
         started_at=started_at,
         finished_at=finished_at,
         written_at=within_task(reported.written_at, event),
         is_complete=reported.is_complete,
-        is_confirmed=event.vouches_for(claim, report.record.account_id),
+        is_confirmed=is_confirmed,
     )
 
 
@@ -213,12 +225,11 @@ def _of_checkpoint(record: Record) -> Record:
     )
 
 
-def _until_the_end(record: Record, event: RunEvent, alone: Record) -> Record:
+def _until_the_end(record: Record, alone: Record) -> Record:
     """The record of a checkpoint with the start and the end of the task's event."""
     record = with_whole_duration(record, alone.metrics.duration_ms)
     return replace(
         record,
-        status=event.status or "unknown",
         started_at=alone.started_at or record.started_at,
         finished_at=alone.finished_at,
         log_group=alone.log_group or record.log_group,
@@ -262,9 +273,13 @@ def _with_event(record: Record, event: RunEvent) -> Record:
         revision=event.revision or record.revision,
         launch_type=event.launch_type or record.launch_type,
         container=container,
-        status=event.status or record.status,
-        exit_code=record.exit_code if event.exit_code is None else event.exit_code,
     )
+
+
+def _with_outcome(record: Record, outcome: Outcome) -> Record:
+    if (record.status, record.exit_code) == (outcome.status, outcome.exit_code):
+        return record
+    return replace(record, status=outcome.status, exit_code=outcome.exit_code)
 
 
 def within_task(moment: datetime | None, event: RunEvent) -> datetime | None:

@@ -16,7 +16,6 @@ from profiler.core.json_fields import (
     Json,
     decoded,
     field_at,
-    integer,
     mapping,
     mappings,
     number,
@@ -27,11 +26,13 @@ from profiler.forwarder.invocation import PartialAnswerError, ReadError
 from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRunDetail
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
-from profiler.record.last_night import OUT_OF_MEMORY, Night, NightCost, count_runs
+from profiler.record.last_night import Night, NightCost, count_runs
 from profiler.record.line_trust import is_lambda_stream
 from profiler.record.record_model import TaskSize
-from profiler.record.run_outcome import describe_cause
+from profiler.record.run_outcome import OUT_OF_MEMORY, Outcome
+from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 from profiler.record.spot_price import FARGATE_SPOT, is_on_spot
+from profiler.record.stop_causes import document_outcome
 
 _MAX_FAMILIES = 200
 _MAX_MISSED = 50
@@ -40,20 +41,16 @@ _MAX_EARLIER_RUNS = 40
 _HISTORY_DAYS = 35
 _SAVED_DAYS = 30
 _NEWEST: Json = [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}]
-_KILLED: Json = {
-    "bool": {
-        "should": [
-            {"term": {"task.out_of_memory": True}},
-            {"term": {"task.likely_out_of_memory": True}},
-        ],
-        "minimum_should_match": 1,
-    }
-}
 _DECODER = msgspec.json.Decoder(EndedRunDetail)
 _PRICED_ON_SPOT: Json = [
     {"term": {"task.capacity_provider": FARGATE_SPOT}},
     {"exists": {"field": "cost.usd"}},
 ]
+_OUTCOME_FIELDS = (
+    *("task.outcome", "task.status", "task.exit_code", "task.stopped_reason", "task.first_end"),
+    *("task.stop_category", "task.stop_code", "task.out_of_memory", "container.name"),
+    "task.likely_out_of_memory",
+)
 _FAILED_OUTCOMES = (OUT_OF_MEMORY, "failure")
 
 
@@ -254,7 +251,7 @@ def _runs_by_outcome() -> Mapping[str, Json]:
     newest: Json = {
         "size": 1,
         "sort": _NEWEST,
-        "_source": ["task.stop_category", "task.exit_code", "event.end", "links.run", "links.logs"],
+        "_source": [*_OUTCOME_FIELDS, "event.end", "links.run", "links.logs"],
     }
     families: Json = {
         "terms": {"field": "task.family", "size": _MAX_FAMILIES, "order": {"latest": "desc"}},
@@ -267,10 +264,10 @@ def _runs_by_outcome() -> Mapping[str, Json]:
             "reports": {"filter": {"term": {"task.complete": True}}},
         },
     }
-    filters: dict[str, Json] = {OUT_OF_MEMORY: _KILLED}
+    filters: dict[str, Json] = {OUT_OF_MEMORY: RAN_OUT_OF_MEMORY}
     for status in ("failure", "stopped", "success"):
         has_status: Json = {"term": {"task.status": status}}
-        filters[status] = {"bool": {"filter": [has_status], "must_not": [_KILLED]}}
+        filters[status] = {"bool": {"filter": [has_status], "must_not": [RAN_OUT_OF_MEMORY]}}
     return {
         "filters": {"other_bucket_key": "unknown", "filters": filters},
         "aggs": {"families": families},
@@ -334,11 +331,12 @@ def _outcome_order(run: FailedRun) -> int:
 
 
 def _failed_run(outcome: str, family: str, source: Mapping[str, Json]) -> FailedRun:
-    category = text(field_at(source, "task.stop_category"))
     return FailedRun(
         outcome=outcome,
         family=family,
-        reason=describe_cause(category, integer(field_at(source, "task.exit_code"))),
+        reason=document_outcome(
+            mapping(source.get("task")), text(field_at(source, "container.name"))
+        ).sentence,
         ended_at=text(field_at(source, "event.end")),
         url=text(field_at(source, "links.run")) or text(field_at(source, "links.logs")),
     )
@@ -408,7 +406,7 @@ def runs_of_lines(lines: Iterable[tuple[int, str]], night: Night) -> NightRuns:
     outcomes: list[tuple[str, str]] = []
     failed: dict[tuple[str, str], FailedRun] = {}
     for run in reversed(runs.values()):
-        outcome = OUT_OF_MEMORY if run.stop_category == "oom" else run.status
+        outcome = _line_outcome(run).group
         outcomes.append((outcome, run.family))
         if outcome in _FAILED_OUTCOMES:
             failed.setdefault((outcome, run.family), _failed_line(outcome, run))
@@ -432,9 +430,23 @@ def _failed_line(outcome: str, run: EndedRunDetail) -> FailedRun:
     return FailedRun(
         outcome=outcome,
         family=run.family,
-        reason=describe_cause(run.stop_category, run.exit_code),
+        reason=run.outcome_sentence or _line_outcome(run).sentence,
         ended_at=run.finished_at,
         url=url,
+    )
+
+
+def _line_outcome(run: EndedRunDetail) -> Outcome:
+    """How the run of a line ended."""
+    return document_outcome(
+        {
+            "outcome": run.outcome,
+            "status": run.status,
+            "exit_code": run.exit_code,
+            "stop_category": run.stop_category,
+            "stopped_reason": run.stopped_reason,
+        },
+        run.container,
     )
 
 

@@ -15,11 +15,10 @@ from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.record_model import Container, Metrics, Record, TaskSize
-from profiler.record.stop_causes import Outcome
+from profiler.record.run_outcome import Cause
+from profiler.record.stop_causes import EventEnd, written_event_end
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
-# The statuses of an event that replace a report's status.
-KNOWN_END_STATUSES = frozenset({"success", "failure", "stopped"})
 # What vouches for a report whose log stream is not its container's: a ``Voucher`` of
 # profiler.record.line_trust.
 CONTAINER_ID = "container-id"
@@ -52,8 +51,9 @@ class RunEvent(Struct, frozen=True, kw_only=True):
 
     It is made from the event, or read back from the document that has it (:data:`EVENT_FIELDS`).
     ``created_at`` and ``stopped_at`` are the task's: the bounds of the container's start and end.
-    ``runtime_ids`` are Docker's ids of the container and of the task's
-    monitor, which name their log streams. ``status`` is None if ECS does not report the end.
+    ``runtime_ids`` are Docker's ids of the container and of the task's monitor, which name their
+    log streams. ``cause`` is the event's own word for the end, and ``first_end`` how another
+    container ended (:class:`~profiler.record.stop_causes.EventEnd`).
     ``is_identified``: account, Region and family are the event's own.
     """
 
@@ -71,10 +71,10 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     runtime_ids: tuple[str, ...] = ()
     created_at: datetime | None = None
     stopped_at: datetime | None = None
-    status: str | None = None
+    cause: Cause = "unknown"
     exit_code: int | None = None
+    first_end: str | None = None
     stop_code: str | None = None
-    stop_category: str | None = None
     stopped_reason: str | None = None
     started_by: str | None = None
     capacity_provider: str | None = None
@@ -85,6 +85,17 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     is_identified: bool = False
     # None if the event was read back from a document.
     alone: EventAlone | None = None
+
+    @property
+    def end(self) -> EventEnd:
+        """How the run ended by the event alone."""
+        return EventEnd(
+            cause=self.cause,
+            exit_code=self.exit_code,
+            reason=self.stopped_reason,
+            out_of_memory=bool(self.out_of_memory),
+            first_end=self.first_end,
+        )
 
     def is_of_other_account(self, report_account: str | None) -> bool:
         """Whether the log group of a report is of another account than the task; None: unknown."""
@@ -133,10 +144,10 @@ EVENT_FIELDS: Mapping[str, str] = {
     "task.runtime_ids": "runtime_ids",
     "task.created_at": "created_at",
     "task.stopped_at": "stopped_at",
-    "task.status": "status",
+    "task.event_outcome": "cause",
     "task.exit_code": "exit_code",
+    "task.first_end": "first_end",
     "task.stop_code": "stop_code",
-    "task.stop_category": "stop_category",
     "task.stopped_reason": "stopped_reason",
     "task.started_by": "started_by",
     "task.capacity_provider": "capacity_provider",
@@ -152,7 +163,7 @@ _TIMES = ("created_at", "stopped_at")
 
 def run_event(
     task: StoppedTask,
-    outcome: Outcome,
+    end: EventEnd,
     container: str | None,
     *,
     log: LogTarget | None = None,
@@ -169,7 +180,6 @@ def run_event(
         batch = EventContainer(name="")
     else:
         batch = task.container(container)
-    is_known = outcome.status in KNOWN_END_STATUSES
     return RunEvent(
         account_id=task.account_id,
         region=task.region,
@@ -185,14 +195,14 @@ def run_event(
         runtime_ids=_runtime_ids(task, batch, monitor),
         created_at=task.created_at,
         stopped_at=task.stopped_at,
-        status=outcome.status if is_known else None,
-        exit_code=outcome.exit_code if is_known else None,
+        cause=end.cause,
+        exit_code=end.exit_code,
+        first_end=end.first_end,
         stop_code=task.stop_code,
-        stop_category=outcome.category,
-        stopped_reason=outcome.reason,
+        stopped_reason=end.reason,
         started_by=task.started_by,
         capacity_provider=task.capacity_provider,
-        out_of_memory=outcome.out_of_memory,
+        out_of_memory=end.out_of_memory,
         retry_of=retry_of,
         retried_as=retried_as,
         resized_from=resized_from,
@@ -250,7 +260,8 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
     the event was identified: it is not confirmed, or only because of the report's log stream.
     """
     task = mapping(fields.get("task"))
-    if task.get("stop_category") is None:
+    end = written_event_end(task)
+    if end is None:
         return None
     values: dict[str, Any] = {}
     for path, name in EVENT_FIELDS.items():
@@ -259,8 +270,7 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
             value = mapping(value).get(part)
         if value is not None:
             values[name] = value
-    if values.get("status") not in KNOWN_END_STATUSES:
-        values.pop("status", None)
+    values["cause"] = end.cause
     values |= {name: parse_datetime(text(values.get(name))) for name in _TIMES}
     is_claimed = task.get("confirmed") is False and read_claim(fields) is not None
     is_identified = task.get("confirmed") is True or is_claimed

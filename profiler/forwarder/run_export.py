@@ -116,7 +116,7 @@ def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
         pull_started_ns=parse_ns(known(format_datetime, task.pull_started_at)),
         pull_stopped_ns=parse_ns(known(format_datetime, task.pull_stopped_at)),
         reason=ended.reason,
-        stop_category=ended.outcome.category,
+        judged=ended.outcome,
         is_complete=ended.is_complete,
         context=ended.labels,
         observed_ns=now_ns,

@@ -41,8 +41,8 @@ from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
 from profiler.record.record_model import Report
-from profiler.record.run_outcome import EndStatus
-from profiler.record.stop_causes import Outcome
+from profiler.record.run_outcome import Status
+from profiler.record.stop_causes import EventEnd, outcome_of
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
@@ -56,7 +56,7 @@ class TaskStoppedResult(Struct, frozen=True, kw_only=True):
     every channel has.
     """
 
-    status: EndStatus | None = None
+    status: Status | None = None
     indexed: bool = False
     notified: ChannelKind | None = None
 
@@ -127,7 +127,7 @@ class _Known(Struct, frozen=True, kw_only=True):
     task: StoppedTask
     definition: Mapping[str, object] | None
     containers: TaskContainers
-    outcome: Outcome
+    end: EventEnd
     size_change: SizeChange | None = None
 
     @property
@@ -181,7 +181,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         """How the task ended, by its event and its definition, and its containers."""
         definition = known(self.account.describe, task.definition_arn)
         containers = identify_containers(definition, task)
-        outcome, batch = judge(task, containers)
+        end, batch = judge(task, containers)
         if len(containers.candidates) > 1:
             self.outputs.warn(
                 f"Task {task.id} has several possible batch containers "
@@ -192,7 +192,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             task=task,
             definition=definition,
             containers=replace(containers, batch=batch),
-            outcome=outcome,
+            end=end,
             size_change=size_change(definition),
         )
 
@@ -224,26 +224,26 @@ class TaskStoppedHandler(Struct, frozen=True):
                 "looked for everywhere."
             )
         change = known_task.size_change
+        log = containers.batch_log
         run = run_of_task(
             task,
-            known_task.outcome,
+            known_task.end,
             containers.batch,
             line,
             report=_priced(line, containers, reports),
-            log=containers.batch_log,
+            log=log if reports.exists(log) else None,
             monitor=containers.monitor or MONITOR_NAME,
             resized_from=None if change is None else change.tag,
         )
         return EndedTask(
             task=task,
             run=run,
-            outcome=known_task.outcome,
             container=containers.batch,
             also_reported=others if is_monitored else (),
             monitor=containers.monitor or MONITOR_NAME,
             report_line=line,
             report_log=containers.log_of(line),
-            log=containers.batch_log,
+            log=log,
             labels=containers.batch_labels,
         )
 
@@ -256,7 +256,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         is_read = (
             containers.monitor is not None
             or not known_task.task.is_service_task
-            or selects(settings, known_task.task, known_task.outcome.status)
+            or selects(settings, known_task.task, outcome_of(None, known_task.end).status)
         )
         return known_values((containers.batch_log, containers.monitor_log)) if is_read else ()
 
@@ -388,7 +388,7 @@ def _comparison(
     return index.compare(ended)
 
 
-def selects(settings: NoticeSettings, task: StoppedTask, status: EndStatus) -> bool:
+def selects(settings: NoticeSettings, task: StoppedTask, status: Status) -> bool:
     """Whether the settings select a task with this status for a notice."""
     if task.is_service_task and not settings.services:
         return False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from profiler.core.optional_math import sum_known
+from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
@@ -17,6 +18,7 @@ from profiler.record.record_model import RaisedNotice, Record
 if TYPE_CHECKING:
     from profiler.aggregation.run_notices import NoticeFinding, RunNotices
     from profiler.readers.linux.waited_target import Wait
+    from profiler.record.family import HighestPeak
     from profiler.record.notice_model import NoticeLine
 
 # The kernel counts the CPU time of a process in ticks of 10 ms, which are 1 % of a vCPU in one
@@ -26,11 +28,14 @@ _STEP_NS = 10 * NS_PER_SECOND
 _FIRST_NS = 5 * NS_PER_SECOND
 _USUAL_STUCK_MINUTES = 10
 
+RequestPeak = Callable[[], "BackgroundCall[HighestPeak] | None"]
+
 
 class LocalNotices:
     """The notices of one run. After a defect there are no more, and ``warnings`` says so.
 
     ``read_network`` reads the bytes of the machine or container: an upper bound.
+    ``request_earlier_peak`` starts to read what earlier successes reached.
     """
 
     def __init__(
@@ -41,6 +46,7 @@ class LocalNotices:
         *,
         stuck_minutes: float,
         expected_seconds: float | None = None,
+        request_earlier_peak: RequestPeak = lambda: None,
     ) -> None:
         window_ns = round(stuck_minutes * 60 * NS_PER_SECOND)
         self._step_ns = max(min(_STEP_NS, window_ns // 12 or _STEP_NS), interval_ns)
@@ -48,6 +54,9 @@ class LocalNotices:
         self._stuck_minutes = stuck_minutes
         self._expected_seconds = expected_seconds
         self._read_network = read_network
+        self._request_earlier_peak = request_earlier_peak
+        self._has_requested = False
+        self._earlier_peak: BackgroundCall[HighestPeak] | None = None
         self._next_ns = started_ns
         may_be_early = expected_seconds is not None or 0 < stuck_minutes < _USUAL_STUCK_MINUTES
         self._first_ns = started_ns
@@ -91,7 +100,15 @@ class LocalNotices:
             stuck_minutes=self._stuck_minutes,
             expected_seconds=self._expected_seconds,
             interval_ns=self._step_ns,
+            earlier_peak=self._known_peak,
         )
+
+    def _known_peak(self) -> "HighestPeak | None":
+        """What earlier successes reached; None until it is read, which may take long."""
+        if not self._has_requested:
+            self._has_requested = True
+            self._earlier_peak = self._request_earlier_peak()
+        return None if self._earlier_peak is None else self._earlier_peak.result_so_far()
 
     def _findings(
         self, notices: "RunNotices", sample: ContainerSample, memory_size_bytes: float | None

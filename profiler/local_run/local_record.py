@@ -42,6 +42,7 @@ from profiler.readers.cgroup.hierarchy import Cgroups
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import (
+    LOCAL,
     Container,
     Distribution,
     MemoryKills,
@@ -325,7 +326,7 @@ def _base_record(
     return Record(
         task_id=identity.task_id,
         family=identity.family,
-        launch_type="LOCAL",
+        launch_type=LOCAL,
         cpu_architecture=identity.host.cpu_architecture,
         processor=processor_of(identity.host),
         visible=visible_of(identity.host),

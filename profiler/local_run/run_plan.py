@@ -14,6 +14,7 @@ from profiler.record.record_model import Report
 
 if TYPE_CHECKING:
     from profiler.aggregation.time_series import RunSeries
+    from profiler.record.family import HighestPeak
     from profiler.record.notice_model import NoticeLine
     from profiler.sizing.prices import PriceOverrides
 
@@ -33,6 +34,10 @@ class RunSurroundings:
 
     def request_placement(self) -> BackgroundCall[Placement | None] | None:
         """Start to read the ECS task; None outside of ECS."""
+        return None
+
+    def request_earlier_peak(self) -> "BackgroundCall[HighestPeak] | None":
+        """Start to read what earlier successes of the family reached; None: that is not known."""
         return None
 
     def on_started(self) -> None:

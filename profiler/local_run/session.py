@@ -69,6 +69,7 @@ class _Session:
             partial(network_of, started.pid),
             stuck_minutes=plan.stuck_minutes,
             expected_seconds=plan.expected_seconds,
+            request_earlier_peak=self._around.request_earlier_peak,
         )
         offset_ns = started.started_wall_ns - started.started_ns
         self._clock_jumps = ClockJumpDetector(self._clock, offset_ns)

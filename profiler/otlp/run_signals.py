@@ -22,13 +22,13 @@ from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.family_identity import family_key
 from profiler.record.metric_catalogue import RunView, reader, view_of
-from profiler.record.record_model import Container, Record, Report, known_status
-from profiler.record.run_outcome import describe_exit_code
+from profiler.record.record_model import LOCAL, Container, Record, Report
+from profiler.record.run_outcome import Outcome
+from profiler.record.stop_causes import outcome_of
 from profiler.runs.past_runs.moments import find_moments
 
 _Known = str | int | float | bool | Sequence[str]
 Value = _Known | None
-_LOCAL = "LOCAL"
 _MAX_TEXT = 4096
 _MAX_LABELS = 64
 # https://www.w3.org/TR/trace-context/: a later version may append fields; version ff is invalid.
@@ -128,7 +128,7 @@ def _resource_attributes(record: Record, user: Mapping[str, str]) -> list[Messag
         "service.name": service_name(record),
         "service.version": record.revision,
     }
-    if record.task_arn is not None or record.launch_type not in (None, _LOCAL):
+    if record.task_arn is not None or record.launch_type not in (None, LOCAL):
         values |= _ecs_attributes(record)
     values |= {
         "aws.log.group.names": _listed(record.log_group),
@@ -234,13 +234,17 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     pull_started_ns: int | None = None
     pull_stopped_ns: int | None = None
     reason: str | None = None
-    stop_category: str | None = None
+    judged: Outcome | None = None  # None: the record alone says how the run ended
     is_complete: bool = True  # the record covers the whole run
     # The batch's labels or a command's environment: may have a TRACEPARENT.
     context: Mapping[str, str] | None = None
     resource: Mapping[str, str] = {}  # the user's attributes, which take precedence
     part: str = ""  # distinguishes the runs of one task
     observed_ns: int
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.judged or outcome_of(self.record, None)
 
     @property
     def started_ns(self) -> int | None:
@@ -295,20 +299,19 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
 def _run_attributes(run: ExportedRun) -> list[Message]:
     """How the run ended: attributes of its span and of its log record."""
     record = run.record
-    status = known_status(record)
-    error_type: str | None = None
-    if status == "failure":
-        error_type = run.stop_category or ("oom" if record.likely_out_of_memory else "exit")
+    outcome = run.outcome
+    error_type = outcome.cause if outcome.status == "failure" else None
     return attributes(
         {
-            "process.exit.code": record.exit_code,
+            "process.exit.code": outcome.exit_code,
             "error.type": error_type,
             "task_profiler.task.id": record.task_id,
-            "task_profiler.status": status,
+            "task_profiler.status": outcome.status,
+            "task_profiler.outcome": outcome.cause,
             "task_profiler.complete": run.is_complete,
-            "task_profiler.stop_category": run.stop_category,
+            "task_profiler.stop_category": outcome.category,
             "task_profiler.stopped_reason": run.reason,
-            "task_profiler.out_of_memory": record.likely_out_of_memory,
+            "task_profiler.out_of_memory": outcome.ran_out_of_memory,
         }
     )
 
@@ -374,15 +377,10 @@ def _status(run: ExportedRun) -> Message:
     """Only a failure is an error: a run that was stopped, or whose end was not seen, is not
     known to have failed.
     """
-    if known_status(run.record) != "failure":
+    if run.outcome.status != "failure":
         return {"code": _STATUS_UNSET}
-    exit_code = run.record.exit_code
-    if run.reason:
-        message = run.reason
-    elif exit_code is not None:
-        message = f"exit code {describe_exit_code(exit_code)}"
-    else:
-        message = "the run failed"
+    title = run.outcome.title
+    message = f"{title}: {run.reason}" if run.reason else title
     return {"code": _STATUS_ERROR, "message": text(message)}
 
 
@@ -412,7 +410,7 @@ def _event(time_ns: int, name: str, values: Mapping[str, Value]) -> Message:
 
 def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message:
     severity_number, severity_text = _INFO
-    if known_status(run.record) == "failure":
+    if run.outcome.status == "failure":
         severity_number, severity_text = _ERROR
     line = run.line
     if line is None or len(line.encode(errors="replace")) > MAX_LINE_BYTES:

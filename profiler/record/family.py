@@ -17,7 +17,10 @@ from profiler.core.kept_items import Kept
 from profiler.core.optional_math import known_values, max_known, min_known
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, parse_ns
 from profiler.record.fact_list import NumberRow, comparable, number_value
+from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.record_model import Record, Report
+from profiler.record.run_outcome import Outcome
+from profiler.record.stop_causes import outcome_of
 from profiler.record.task_needs import size_of
 from profiler.record.unusual import MIN_FAR_RUNS, MIN_RUNS, Usual, usual_of
 
@@ -25,8 +28,6 @@ from profiler.record.unusual import MIN_FAR_RUNS, MIN_RUNS, Usual, usual_of
 LAST_SUCCESSES: Final = 50
 # Of these, the newest ones show how long a run takes now.
 LAST_DURATIONS: Final = 20
-# From this share of its size on, the memory of a run that goes on is worth a look.
-NEAR_FULL_SHARE: Final = 0.7
 # A peak this little above the highest one so far is none of another kind.
 _SAME_PEAK: Final = 1.02
 # A run is slow from so many times the 95th percentile on.
@@ -42,15 +43,14 @@ class FamilyRun(Struct, frozen=True, kw_only=True):
     """What a family keeps of a run of one of its containers; None is unknown.
 
     ``peak_mb`` is the container's; ``memory_size_mb`` is its limit, which is the task's memory
-    without one of its own. ``is_killed``: memory ran out. ``is_complete``: the numbers are those of
-    a report.
+    without one of its own. ``outcome`` is the word of :mod:`profiler.record.run_outcome`.
+    ``is_complete``: the numbers are those of a report.
     """
 
     task_id: str
     container: str
     ended_ns: int
-    status: str
-    is_killed: bool = False
+    outcome: str
     is_complete: bool = True
     ecs_cluster: str | None = None
     processor: str | None = None
@@ -64,12 +64,7 @@ class FamilyRun(Struct, frozen=True, kw_only=True):
 
     @property
     def is_success(self) -> bool:
-        return self.status == "success"
-
-    @property
-    def outcome(self) -> str:
-        """The status, or ``oom``."""
-        return "oom" if self.is_killed and not self.is_success else self.status
+        return self.outcome == "success"
 
 
 class UsualDuration(Struct, frozen=True, kw_only=True):
@@ -262,9 +257,9 @@ class Family:
     def usual_duration(self, ecs_cluster: str | None = None) -> UsualDuration | None:
         return usual_duration(self.durations_ms(ecs_cluster))
 
-    def highest_peak(self, container: str) -> HighestPeak | None:
+    def highest_peak(self, container: str | None = None) -> HighestPeak | None:
         """What no success of the container has exceeded, at any size; None if fewer than five
-        peaks are known.
+        peaks are known. Without a container, of all.
         """
         peaks_mb = known_values(run.peak_mb for run in self.successes(container))
         if len(peaks_mb) < MIN_RUNS:
@@ -280,16 +275,15 @@ class Family:
         self.last_ns = max_known(self.last_ns, last_ns)
 
 
-def run_of_report(report: Report) -> FamilyRun:
-    """What a family keeps of a final report."""
+def run_of_report(report: Report, outcome: Outcome | None = None) -> FamilyRun:
+    """What a family keeps of a final report. ``outcome``: also by the task's event."""
     record = report.record
     metrics = record.metrics
     return FamilyRun(
         task_id=record.task_id,
         container=record.container.name,
         ended_ns=parse_ns(record.finished_at or report.time) or 0,
-        status=record.status,
-        is_killed=bool(record.likely_out_of_memory),
+        outcome=(outcome or outcome_of(record, None)).cause,
         ecs_cluster=cluster_name(record.cluster),
         processor=None if record.processor is None else record.processor.model,
         duration_ms=metrics.duration_ms,

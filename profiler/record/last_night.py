@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_SECOND, instant_of_local
 from profiler.record.fact_list import marked
+from profiler.record.run_outcome import OUT_OF_MEMORY
 from profiler.record.units import AT_LEAST, format_usd
 
 NOON = time(12)
 MIDNIGHT = time(0)
 MISSED = "missed"
-OUT_OF_MEMORY = "out of memory"
 # What needs a reader is first, each with what the sentence calls it.
 _PREDICATES: Mapping[str, str] = {
     MISSED: "missed",

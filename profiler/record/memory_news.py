@@ -11,7 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.record.bounded_json_line import without_lists
-from profiler.record.family import NEAR_FULL_SHARE, HighestPeak
+from profiler.record.family import HighestPeak
+from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine
 from profiler.record.record_model import CHECKPOINT, Number, Record, Report
 from profiler.record.units import format_memory, format_minutes, format_percent
@@ -59,7 +60,9 @@ def is_near_full(report: Report) -> bool:
 
 
 def news_text(now: MemoryReading, peak: HighestPeak) -> str | None:
-    """A sentence, if the run uses more than all successes did; None if that is no news."""
+    """A sentence without its full stop, if the run uses more than all successes did; None if that
+    is no news.
+    """
     if not peak.is_exceeded_by(now.used_mb, now.size_mb):
         return None
     used = format_percent(_PERCENT * now.used_mb / now.size_mb)
@@ -70,7 +73,7 @@ def news_text(now: MemoryReading, peak: HighestPeak) -> str | None:
     )
     if now.minutes_left is not None:
         text += f", full in {format_minutes(now.minutes_left)} at this pace"
-    return f"{text}."
+    return text
 
 
 def judged_notice(line: NoticeLine, peak: HighestPeak) -> NoticeLine | None:
@@ -85,7 +88,7 @@ def judged_notice(line: NoticeLine, peak: HighestPeak) -> NoticeLine | None:
     if text is None:
         return None
     evidence = _with_peak(notice.evidence or NoticeEvidence(), now, peak)
-    return replace(line, notice=replace(notice, message=text, evidence=evidence))
+    return replace(line, notice=replace(notice, message=f"{text}.", evidence=evidence))
 
 
 def notice_of_checkpoint(report: Report, peak: HighestPeak) -> NoticeLine | None:
@@ -95,7 +98,7 @@ def notice_of_checkpoint(report: Report, peak: HighestPeak) -> NoticeLine | None
     if now is None or text is None:
         return None
     evidence = _with_peak(NoticeEvidence(), now, peak)
-    notice = Notice(kind=MEMORY_NOTICE, message=text, since=report.time, evidence=evidence)
+    notice = Notice(kind=MEMORY_NOTICE, message=f"{text}.", since=report.time, evidence=evidence)
     return NoticeLine(time=report.time, notice=notice, record=without_lists(report.record))
 
 

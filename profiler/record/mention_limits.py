@@ -20,6 +20,8 @@ MIN_CPU_WAIT_PERCENT = 10
 _MIN_CPU_WAIT_SECONDS = 0.1
 # From this share of the time on in which all vCPUs were used, a task counts as saturated.
 SATURATED_PERCENT = 5
+# From this share of its size on, the memory of a run that goes on is worth a look.
+NEAR_FULL_SHARE = 0.7
 # From this share of the limit on, a memory peak is near it.
 NEAR_LIMIT_SHARE = 0.9
 # From this share of the run on, the idle time of the GPUs gets advice.

@@ -19,6 +19,7 @@ CHECKPOINT: Final = "task.checkpoint"
 PeakSource = Literal["kernel", "sampled"]
 Number = int | float
 CONTAINER_INSIGHTS = "container-insights"
+LOCAL: Final = "LOCAL"  # the launch type of `run`
 """The source of records that are made of Container Insights' log events, one a minute."""
 
 # A newer writer may use words that this reader does not know: it keeps them and treats them as
@@ -459,13 +460,6 @@ def parse_status(word: str) -> Status:
     if word in get_args(Status):
         return cast("Status", word)
     return "unknown"
-
-
-def outcome(record: Record) -> str:
-    """Return the status, or ``out of memory`` for a run that was probably killed for it."""
-    if record.likely_out_of_memory:
-        return "out of memory"
-    return known_status(record)
 
 
 def known_peak_source(metrics: Metrics) -> PeakSource | None:

@@ -1,21 +1,49 @@
-"""How a run ended: the words of records, documents and notifications, and their sentences."""
+"""How a run ended: the words of records, documents and notifications."""
 
 import signal
 from collections.abc import Mapping
 from typing import Literal
 
+from msgspec import Struct
+
 EndStatus = Literal["success", "failure", "stopped", "unknown"]
 Status = Literal["success", "failure", "stopped", "running", "unknown"]
+# Why a run ended, in one word: ``task.outcome`` of a document.
+Cause = Literal[
+    "success",
+    "failure",
+    "oom",
+    "gpu-error",
+    "timeout",
+    "user",
+    "spot",
+    "scheduler",
+    "infrastructure",
+    "sidecar",
+    "image",
+    "secrets",
+    "command",
+    "dependency",
+    "resources",
+    "not-started",
+    "unknown",
+    "running",
+]
+# The words before ``task.outcome``, which documents and events keep.
 StopCategory = Literal[
     "oom", "spot", "user", "scheduler", "infrastructure", "image", "resources", "exit", "unknown"
 ]
 OutOfMemoryEvidence = Literal["kernel-counter", "exit-137-at-limit", "memory-at-limit"]
+
+# What shows that memory ran out: ECS's own word, or the report's evidence.
+MemoryEvidence = Literal["ecs", "kernel-counter", "exit-137-at-limit", "memory-at-limit"]
 
 # Shells and Docker report the end by a signal as 128 + its number.
 FIRST_SIGNAL_EXIT_CODE = 128
 SIGKILL_EXIT_CODE = 137  # from the kernel's OOM killer, or from ECS after the stop timeout
 SIGTERM_EXIT_CODE = 143  # from ECS, to stop a container
 
+OUT_OF_MEMORY = "out of memory"
 PREDICATES: Mapping[Status, str] = {
     "success": "succeeded",
     "failure": "failed",
@@ -23,42 +51,56 @@ PREDICATES: Mapping[Status, str] = {
     "running": "is running",
     "unknown": "ended with an unknown result",
 }
-_CAUSES: Mapping[str, str] = {
-    "oom": "Out of memory: the container was killed because it exceeded its memory limit",
-    "spot": "AWS reclaimed the Spot capacity",
-    "user": "A person or a program stopped the task",
-    "scheduler": "The ECS scheduler stopped the task",
-    "infrastructure": (
-        "AWS stopped the task because of a problem with the underlying infrastructure"
-    ),
-    "image": "The container's image could not be pulled",
-    "resources": "ECS could not get the resources that the task needs to start",
-}
-
-_SHORT_CAUSES: Mapping[str, str] = {
-    "oom": "Out of memory",
-    "spot": "Spot capacity reclaimed",
-    "user": "Stopped on request",
-    "scheduler": "Stopped by the ECS scheduler",
-    "infrastructure": "Stopped by AWS",
-    "image": "Image could not be pulled",
-    "resources": "No resources to start",
-}
-_SHORT_ENDS: Mapping[EndStatus, str] = {
-    "success": "Success",
-    "failure": "Failure",
-    "stopped": "Stopped",
-    "unknown": "Outcome unknown",
+_CATEGORIES: Mapping[Cause, StopCategory] = {
+    "success": "exit",
+    "failure": "exit",
+    "gpu-error": "exit",
+    "oom": "oom",
+    "user": "user",
+    "spot": "spot",
+    "scheduler": "scheduler",
+    "infrastructure": "infrastructure",
+    "image": "image",
+    "secrets": "resources",
+    "command": "resources",
+    "resources": "resources",
 }
 
 
-def short_cause(status: EndStatus, category: StopCategory, exit_code: int | None) -> str:
-    """Why the task ended, in at most four words for a title: ``Out of memory``, ``Exit code 3``."""
-    if status == "failure" and category == "exit" and exit_code is not None:
-        return f"Exit code {describe_exit_code(exit_code)}"
-    if status == "success":
-        return _SHORT_ENDS[status]
-    return _SHORT_CAUSES.get(category, _SHORT_ENDS[status])
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How a run ended: its status, and why.
+
+    :mod:`profiler.record.stop_causes` decides it. ``cause`` is ``task.outcome`` of the document.
+    ``title`` says why in a few words, ``sentence`` in one without its full stop, None if there is
+    nothing to add to the status. ``reason``: ECS's text, the batch's own, else the task's, else
+    another container's, after its name. ``memory_evidence``: what shows that memory ran out,
+    ``ecs`` for ECS's own word; it may stand beside another cause.
+    """
+
+    status: Status
+    cause: Cause
+    title: str
+    sentence: str | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    memory_evidence: MemoryEvidence | None = None
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Whether it is the cause of the end, or a process was killed for it beside a success."""
+        return self.cause == "oom"
+
+    @property
+    def group(self) -> str:
+        """Under which word lists count and colour the run: its status, or out of memory."""
+        return OUT_OF_MEMORY if self.cause == "oom" else self.status
+
+    @property
+    def category(self) -> StopCategory:
+        """The word for the cause before ``task.outcome``."""
+        if self.cause == "failure" and self.exit_code is None:
+            return "unknown"
+        return _CATEGORIES.get(self.cause, "unknown")
 
 
 def end_status(exit_code: int | None, *, was_stopped: bool, has_failed: bool = False) -> EndStatus:
@@ -76,15 +118,6 @@ def end_status(exit_code: int | None, *, was_stopped: bool, has_failed: bool = F
     if exit_code is not None or has_failed:
         return "failure"
     return "unknown"
-
-
-def describe_cause(category: str | None, exit_code: int | None = None) -> str | None:
-    """Why the task stopped, or why it did not start: a sentence without its full stop; None if
-    the cause is unknown.
-    """
-    if category == "exit" and exit_code is not None:
-        return f"The container exited with code {describe_exit_code(exit_code)}"
-    return _CAUSES.get(category or "")
 
 
 def describe_exit_code(exit_code: int) -> str:

@@ -133,6 +133,8 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
         get=lambda run: integer(run.record.exit_code),
         record_path="exitCode",
     ),
+    # How the run ended in one word, and the event's own word; how another container ended first.
+    *keywords("task.outcome task.event_outcome task.first_end"),
     *keywords(
         "task.stop_code task.stop_category task.stopped_reason task.started_by "
         "task.capacity_provider"
@@ -156,6 +158,25 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     *keywords("task.report_account"),
     DocumentField(name="tags", get=_tags),
 )
+# The condition of a search. A document from before ``task.outcome`` has only the flags.
+RAN_OUT_OF_MEMORY: dict[str, Any] = {
+    "bool": {
+        "should": [
+            {"term": {"task.outcome": "oom"}},
+            {
+                "bool": {
+                    "must_not": [{"exists": {"field": "task.outcome"}}],
+                    "should": [
+                        {"term": {"task.out_of_memory": True}},
+                        {"term": {"task.likely_out_of_memory": True}},
+                    ],
+                    "minimum_should_match": 1,
+                }
+            },
+        ],
+        "minimum_should_match": 1,
+    }
+}
 # The forwarder adds the whole line as text.
 FIELDS = (
     *IDENTITY_FIELDS,

@@ -1,65 +1,634 @@
-"""Why a task ended: ECS's texts, the category and the status that follow from them."""
+"""The verdict on a run: one table of causes, and the function that reads it.
 
-from collections.abc import Mapping, Sequence
+Three witnesses: ECS's texts and codes in the task's event, the monitor, which alone saw the order
+of the ends, and the exit code. The order of the table is their precedence.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import MONITOR_NAME, is_of_aws_batch
+from profiler.core.json_fields import integer, text
+from profiler.record.record_model import LOCAL, Record, known_status, parse_status
 from profiler.record.run_outcome import (
     SIGKILL_EXIT_CODE,
     SIGTERM_EXIT_CODE,
-    EndStatus,
-    StopCategory,
+    Cause,
+    MemoryEvidence,
+    Outcome,
+    Status,
+    describe_exit_code,
     end_status,
 )
+from profiler.record.spot_price import FARGATE_SPOT
 from profiler.record.stopped_task import STOPPED_BY_USER, EventContainer, StoppedTask
 
 _NO_REASON = "essential container in task exited"
 _VAGUE_REASON = "task failed to start"
 _FAILED_TO_START = "taskfailedtostart"
-# Substrings of reasons, and stop codes, in lower case, found with and without their spaces: agents
-# differ in them.
 _OUT_OF_MEMORY = ("out of memory", "killed due to memory usage")
-_EXTERNAL_STOPS: Mapping[StopCategory, tuple[str, ...]] = {
-    "spot": ("spot task was interrupted", "spot interruption", "termination notice"),
-    "user": ("stopped by user", STOPPED_BY_USER),
-    "scheduler": (
-        *("serviceschedulerinitiated", "scaling activity initiated"),
-        *("failed elb health checks", "failed container health checks"),
-    ),
-    # A failing or retired host:
-    # https://docs.aws.amazon.com/AmazonECS/latest/developerguide/stopped-task-error-codes.html
-    "infrastructure": ("infrastructure health", "underlying infrastructure", "host ec2 (instance"),
-}
-_IMAGE = ("cannotpull", "pull image", "image pull", "manifest unknown")
-_RESOURCES = (
-    *(
-        "resourceinitializationerror",
-        "provisioning to complete",
-        "capacity is unavailable",
-        "unable to place",
-    ),
-    *(
-        "resource:",
-        "cannotstartcontainererror",
-        "cannotcreatevolumeerror",
-        "cannotcreatecontainererror",
-    ),
-    *("dockertimeouterror", "containerruntimeerror", "containerruntimetimeouterror"),
-    *("fetching secret data", "unexpected ec2 error"),
+# Of a container that handles SIGTERM, and that does not, or not in time.
+_STOPPED_EXIT_CODES = (0, SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE)
+# The codes of Docker for a command that could not be started.
+_EXEC = re.compile(r"\bexec:? ")
+_COMMAND_EXIT_CODES = (None, 126, 127, 128)
+# Xids that report no error of their own, by NVIDIA's catalogue: a clean-up after an end or another
+# error, and notes on memory.
+_XID_NOTES: Final = frozenset({45, 63, 92, 154})
+_STOPS: Final[frozenset[Cause]] = frozenset(
+    {"user", "spot", "scheduler", "infrastructure", "sidecar"}
 )
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
-    """How a task ended.
+class EventEnd(Struct, frozen=True, kw_only=True):
+    """How a run ended by ECS's event alone; the cause is ``unknown`` if the event does not tell.
 
     ``reason``: the batch's own, else the task's, else another container's, after its name.
+    ``out_of_memory``: ECS says so of the batch. ``first_end``: how another container of the task
+    ended by itself, such as "log_router exited with 139 (SIGSEGV)".
     """
 
-    status: EndStatus
-    category: StopCategory
-    out_of_memory: bool
+    cause: Cause
     exit_code: int | None = None
     reason: str | None = None
+    out_of_memory: bool = False
+    first_end: str | None = None
+
+
+class _Said(Struct, frozen=True, kw_only=True):
+    """What an event says of the end, in lower case. ``stated`` is the task's reason.
+
+    ``reasons`` are the task's and all containers'; ``texts`` with the stop code and without spaces,
+    in which agents differ.
+    """
+
+    code: str
+    stated: str
+    reasons: str
+    texts: str
+    exit_code: int | None
+    is_out_of_memory: bool
+    has_started: bool
+    is_on_fargate_spot: bool
+    is_of_aws_batch: bool
+    has_failed_container: bool
+
+    def has(self, *texts: str) -> bool:
+        return any(text.replace(" ", "") in self.texts for text in texts)
+
+    @property
+    def nothing_ran(self) -> bool:
+        return self.exit_code is None
+
+    @property
+    def failed_to_start(self) -> bool:
+        return self.code == _FAILED_TO_START or self.stated == _VAGUE_REASON
+
+
+class _Seen(Struct, frozen=True, kw_only=True):
+    """What a report says of the end, beside the event, if there is one."""
+
+    record: Record
+    event: EventEnd | None
+    status: Status
+    memory_evidence: MemoryEvidence | None
+
+
+class _Row(Struct, frozen=True, kw_only=True):
+    """A cause, what shows it in the event or in the report, and its words.
+
+    ``{end}`` is how another container ended, ``{code}`` the exit code, ``{batch}`` the container.
+    """
+
+    cause: Cause
+    title: str
+    sentence: str | None = None
+    event: Callable[[_Said], bool] = lambda _: False
+    report: Callable[[_Seen], bool] = lambda _: False
+
+
+def _says(*texts: str) -> Callable[[_Said], bool]:
+    return lambda said: said.has(*texts)
+
+
+def _says_before_a_start(*texts: str) -> Callable[[_Said], bool]:
+    return lambda said: said.nothing_ran and said.has(*texts)
+
+
+def _has_timed_out(said: _Said) -> bool:
+    return said.is_of_aws_batch and "job attempt duration exceeded timeout" in said.stated
+
+
+def _is_spot(said: _Said) -> bool:
+    if said.has("spot task was interrupted", "spot interruption"):
+        return True
+    # Also the code of an instance that was terminated: its text decides.
+    return said.is_on_fargate_spot and said.has("termination notice") and not _names_host(said)
+
+
+def _names_host(said: _Said) -> bool:
+    """Whether a host fails or is retired.
+
+    https://docs.aws.amazon.com/AmazonECS/latest/developerguide/stopped-task-error-codes.html.
+    """
+    return said.has("infrastructure health", "underlying infrastructure", "host ec2 (instance")
+
+
+def _is_command(said: _Said) -> bool:
+    if said.exit_code not in _COMMAND_EXIT_CODES:
+        return False
+    if said.has("executable file not found", "exec format error"):
+        return True
+    # A mount, too, can name a file that does not exist. A hook of the runtime is no command.
+    is_of_command = _EXEC.search(said.reasons) and not said.has("hook")
+    return bool(is_of_command) and said.has("no such file or directory", "permission denied")
+
+
+def _lacks_resources(said: _Said) -> bool:
+    if not said.nothing_ran:
+        return False
+    return said.has(*_RESOURCES) or said.stated in _REASONS_OF_RUN_TASK
+
+
+def _waited_for_a_container(said: _Said) -> bool:
+    is_unexplained = said.failed_to_start or (said.stated == _NO_REASON and not said.has_started)
+    return said.nothing_ran and is_unexplained and said.has_failed_container
+
+
+# RunTask's reasons, of which each is the whole text:
+# https://docs.aws.amazon.com/AmazonECS/latest/developerguide/api_failures_messages.html
+_REASONS_OF_RUN_TASK = frozenset({"agent", "attribute", "empty capacity provider"})
+_RESOURCES = (
+    *("resourceinitializationerror", "provisioning to complete", "capacity is unavailable"),
+    *("capacity is not available", "no container instances were found", "unable to place"),
+    *("resource:", "cannotstartcontainererror", "cannotcreatevolumeerror"),
+    *("cannotcreatecontainererror", "dockertimeouterror", "containerruntimeerror"),
+    *("containerruntimetimeouterror", "unexpected ec2 error", "spotinterruptionerror"),
+)
+
+
+def _is_local_stop(seen: _Seen) -> bool:
+    return seen.status == "stopped" and seen.record.launch_type == LOCAL
+
+
+def _is_gpu_error(seen: _Seen) -> bool:
+    """An Xid of a run that failed without another cause."""
+    if seen.status != "failure" or (seen.event is not None and seen.event.cause != "failure"):
+        return False
+    return any(set(gpu.xids) - _XID_NOTES for gpu in seen.record.gpus)
+
+
+def _was_stopped_by_another_end(seen: _Seen) -> bool:
+    return seen.status == "stopped" and seen.event is not None and bool(seen.event.first_end)
+
+
+def _has_status(status: Status) -> Callable[[_Seen], bool]:
+    """The report's status, where the event does not know the end."""
+    return lambda seen: (
+        seen.status == status and (seen.event is None or seen.event.cause == "unknown")
+    )
+
+
+# The first row that the event or the report shows is the cause.
+TABLE: Final = (
+    _Row(
+        cause="timeout",
+        title="Timed out",
+        sentence="AWS Batch stopped the job because it ran longer than its timeout",
+        event=_has_timed_out,
+    ),
+    _Row(
+        cause="user",
+        title="Stopped on request",
+        sentence="A person or a program stopped the task",
+        event=_says("stopped by user", STOPPED_BY_USER),
+        report=_is_local_stop,
+    ),
+    _Row(
+        cause="spot",
+        title="Spot capacity reclaimed",
+        sentence="AWS reclaimed the Spot capacity",
+        event=_is_spot,
+    ),
+    _Row(
+        cause="infrastructure",
+        title="Stopped by AWS",
+        sentence="AWS stopped the task because of a problem with the underlying infrastructure",
+        event=lambda said: _names_host(said) or said.has("termination notice"),
+    ),
+    _Row(
+        cause="scheduler",
+        title="Stopped by the ECS scheduler",
+        sentence="The ECS scheduler stopped the task",
+        event=_says(
+            *("serviceschedulerinitiated", "scaling activity initiated"),
+            *("failed elb health checks", "failed container health checks"),
+        ),
+    ),
+    _Row(
+        cause="oom",
+        title="Out of memory",
+        sentence="Out of memory: a process of the container was killed at its memory limit",
+        event=lambda said: said.is_out_of_memory,
+        report=lambda seen: seen.memory_evidence not in (None, "ecs"),
+    ),
+    _Row(
+        cause="secrets",
+        title="Secret could not be read",
+        sentence="ECS could not read a secret or the credentials of a registry",
+        event=_says_before_a_start(
+            *("pull secrets", "retrieve secret", "fetching secret data", "fetch secret"),
+            *("registry auth", "getauthorizationtoken"),
+        ),
+    ),
+    _Row(
+        cause="image",
+        title="Image could not be pulled",
+        sentence="The container's image could not be pulled",
+        event=_says_before_a_start("cannotpull", "pull image", "image pull", "manifest unknown"),
+    ),
+    _Row(
+        cause="command",
+        title="Command could not be started",
+        sentence="The container's command does not exist in its image, or cannot be executed there",
+        event=_is_command,
+    ),
+    _Row(
+        cause="resources",
+        title="No resources to start",
+        sentence="ECS could not get the resources that the task needs to start",
+        event=_lacks_resources,
+    ),
+    _Row(
+        cause="dependency",
+        title="Another container failed",
+        sentence="{end}, so {batch} did not start",
+        event=_waited_for_a_container,
+    ),
+    _Row(
+        cause="not-started",
+        title="Did not start",
+        sentence="The task did not start",
+        event=lambda said: said.nothing_ran and said.failed_to_start,
+    ),
+    _Row(
+        cause="sidecar",
+        title="Stopped with its task",
+        sentence="{end} before {batch} ended, so ECS stopped the task",
+        report=_was_stopped_by_another_end,
+    ),
+    _Row(
+        cause="gpu-error",
+        title="GPU error",
+        sentence="The GPU's driver reported an error (Xid), and the container exited with {code}",
+        report=_is_gpu_error,
+    ),
+    _Row(cause="running", title="Running", report=_has_status("running")),
+    _Row(
+        cause="success",
+        title="Success",
+        event=lambda said: said.exit_code == 0,
+        report=_has_status("success"),
+    ),
+    _Row(
+        cause="failure",
+        title="Exit code {code}",
+        sentence="The container exited with code {code}",
+        event=lambda said: said.exit_code is not None,
+        report=_has_status("failure"),
+    ),
+    _Row(
+        cause="unknown",
+        title="Outcome unknown",
+        event=lambda _: True,
+        report=lambda _: True,
+    ),
+)
+_ROWS: Final[Mapping[Cause, _Row]] = {row.cause: row for row in TABLE}
+# For the words before ``task.outcome``.
+_CAUSES: Final[Mapping[str, Cause]] = {
+    "oom": "oom",
+    "spot": "spot",
+    "user": "user",
+    "scheduler": "scheduler",
+    "infrastructure": "infrastructure",
+    "image": "image",
+    "resources": "resources",
+}
+# Whatever the exit code is. A job that ends with 0 at its timeout has not done its work.
+_STATUSES: Final[Mapping[Cause, Status]] = {
+    "running": "running",
+    "success": "success",
+    "failure": "failure",
+    "timeout": "failure",
+}
+_TITLES: Final[Mapping[Status, str]] = {
+    "success": "Success",
+    "failure": "Failure",
+    "stopped": "Stopped",
+    "running": "Running",
+    "unknown": "Outcome unknown",
+}
+_KILLED_IN_SUCCESS = (
+    "A process in the container was killed because memory ran out, but the container exited "
+    "successfully"
+)
+
+
+def outcome_of(
+    record: Record | None,
+    event: EventEnd | None,
+    *,
+    is_confirmed: bool = True,
+    container: str | None = None,
+) -> Outcome:
+    """How a run ended, by the record of its report or last checkpoint and its task's event.
+
+    ECS's own word on a stop or a kill comes first, then the monitor's, which alone saw the order
+    of the ends, then the exit code. A report that is not confirmed counts only where ECS does not
+    know the end. ``container``: the batch's name, if no report has it.
+    """
+    container = container or (None if record is None else record.container.name)
+    if event is not None and event.cause != "unknown" and not is_confirmed:
+        record = None
+    exit_code = None if event is None else event.exit_code
+    evidence: MemoryEvidence | None = None if event is None or not event.out_of_memory else "ecs"
+    status: Status = "unknown"
+    if record is not None:
+        exit_code = record.exit_code if exit_code is None else exit_code
+        evidence = evidence or _reported_evidence(record, event)
+        status = known_status(record)
+        if event is not None and status == "running":
+            status = "unknown"  # a checkpoint, which is older than the event
+    if status == "stopped" and _ended_by_itself(event):
+        status = "unknown"
+    cause = _cause(event, record, status, evidence)
+    return _worded(
+        cause,
+        _status(cause, exit_code, event, status),
+        exit_code=exit_code,
+        evidence=evidence,
+        reason=None if event is None else event.reason,
+        end=None if event is None else event.first_end,
+        batch=container,
+    )
+
+
+def _ended_by_itself(event: EventEnd | None) -> bool:
+    """Whether the exit code is none with which a container ends that ECS stops."""
+    return (
+        event is not None
+        and event.cause == "failure"
+        and event.exit_code not in _STOPPED_EXIT_CODES
+    )
+
+
+def _cause(
+    event: EventEnd | None, record: Record | None, status: Status, evidence: MemoryEvidence | None
+) -> Cause:
+    """The cause in the first row of the table that the event or the report shows."""
+    seen = None
+    if record is not None:
+        seen = _Seen(record=record, event=event, status=status, memory_evidence=evidence)
+    of_event = None if event is None else event.cause
+    if status == "stopped" and of_event in ("success", "failure"):
+        of_event = None  # the exit code does not tell who ended first
+    for row in TABLE:
+        if row.cause == of_event or (seen is not None and row.report(seen)):
+            return row.cause
+    return "unknown"
+
+
+def _reported_evidence(record: Record, event: EventEnd | None) -> MemoryEvidence | None:
+    """The report's evidence of a kill for memory; an inference only if the end is the event's."""
+    if record.out_of_memory_evidence == "kernel-counter":
+        return "kernel-counter"
+    if not record.likely_out_of_memory:
+        return None
+    if event is not None and event.exit_code not in (None, record.exit_code):
+        return None
+    if record.out_of_memory_evidence == "exit-137-at-limit":
+        return "exit-137-at-limit"
+    return "memory-at-limit"
+
+
+def _status(
+    cause: Cause, exit_code: int | None, event: EventEnd | None, reported: Status
+) -> Status:
+    """The status: the report's where the event does not know the end, or the batch was stopped."""
+    if cause in _STATUSES:
+        return _STATUSES[cause]
+    if cause in _STOPS or reported == "stopped":
+        return "stopped"
+    if cause == "unknown" or (event is None and reported in ("success", "failure")):
+        return reported
+    return end_status(exit_code, was_stopped=False, has_failed=True)
+
+
+def _worded(
+    cause: Cause,
+    status: Status,
+    *,
+    exit_code: int | None,
+    evidence: MemoryEvidence | None,
+    reason: str | None,
+    end: str | None,
+    batch: str | None,
+) -> Outcome:
+    """The outcome with its words: the table's, but for a kill within a success, and without an
+    exit code.
+    """
+    row = _ROWS[cause]
+    title = row.title
+    sentence = row.sentence
+    if cause == "oom" and status == "success":
+        title = "Success, but out of memory"
+        sentence = _KILLED_IN_SUCCESS
+    if cause == "unknown" or (cause == "failure" and exit_code is None):
+        title = _TITLES[status]
+        sentence = "The task was stopped before {batch} ended" if status == "stopped" else None
+    words = {
+        "code": "unknown" if exit_code is None else describe_exit_code(exit_code),
+        "end": end or "Another container ended",
+        "batch": batch or "the batch",
+    }
+    return Outcome(
+        status=status,
+        cause=cause,
+        title=title.format_map(words),
+        sentence=None if sentence is None else sentence.format_map(words),
+        exit_code=exit_code,
+        reason=reason,
+        memory_evidence=evidence,
+    )
+
+
+def written_outcome(
+    cause: str | None,
+    status: Status,
+    *,
+    exit_code: int | None = None,
+    reason: str | None = None,
+    first_end: str | None = None,
+    container: str | None = None,
+) -> Outcome:
+    """The outcome that a document or line has. A newer version's cause is read as its status."""
+    known = [row.cause for row in TABLE if row.cause in (cause, status)]
+    exact = [each for each in known if each == cause]
+    return _worded(
+        next(iter([*exact, *known]), "unknown"),
+        status,
+        exit_code=exit_code,
+        evidence=None,
+        reason=reason,
+        end=first_end,
+        batch=container,
+    )
+
+
+def document_outcome(task: Mapping[str, object], container: str | None = None) -> Outcome:
+    """The outcome in the ``task`` of a document, also of one from before ``task.outcome``."""
+    cause = text(task.get("outcome"))
+    end = written_event_end(task)
+    if cause is None and end is not None and end.cause != "unknown":
+        cause = end.cause
+    if cause is None and task.get("likely_out_of_memory") is True:
+        cause = "oom"
+    return written_outcome(
+        cause,
+        parse_status(text(task.get("status")) or "unknown"),
+        exit_code=integer(task.get("exit_code")),
+        reason=text(task.get("stopped_reason")),
+        first_end=text(task.get("first_end")),
+        container=container,
+    )
+
+
+def end_of_event(
+    task: StoppedTask, batch: EventContainer | None, *, monitor: str | None = None
+) -> EventEnd:
+    """How the batch ended by the event alone, None: unknown.
+
+    The ``monitor``'s reason does not explain it.
+    """
+    exit_code = None if batch is None else batch.exit_code
+    reasons = [task.reason_of_ecs, *(container.reason or "" for container in task.containers)]
+    if batch is not None:
+        reasons.append(batch.reason or "")
+    own_failures = _failures_of_others(task, batch, monitor)
+    said = _Said(
+        code=(task.stop_code or "").lower(),
+        stated=_stated(task.stopped_reason),
+        reasons="\n".join(reasons).lower(),
+        texts=_without_spaces(*reasons, task.stop_code or ""),
+        exit_code=exit_code,
+        is_out_of_memory=_is_out_of_memory(task, batch),
+        has_started=task.started_at is not None,
+        is_on_fargate_spot=task.capacity_provider == FARGATE_SPOT,
+        is_of_aws_batch=is_of_aws_batch(task.cluster),
+        has_failed_container=bool(own_failures),
+    )
+    return EventEnd(
+        cause=_cause_in(said),
+        exit_code=exit_code,
+        reason=_specific_reason(task, batch, monitor),
+        out_of_memory=said.is_out_of_memory,
+        first_end=_described_end(own_failures[0]) if own_failures else None,
+    )
+
+
+def written_event_end(task: Mapping[str, object]) -> EventEnd | None:
+    """The event's end in the ``task`` of a document; None if no event was written.
+
+    Before ``task.event_outcome``, the word was ``task.stop_category``.
+    """
+    cause = next((row.cause for row in TABLE if row.cause == task.get("event_outcome")), None)
+    category = text(task.get("stop_category"))
+    if cause is None and category is None:
+        return None
+    exit_code = integer(task.get("exit_code"))
+    is_out_of_memory = task.get("out_of_memory") is True
+    stop_code = text(task.get("stop_code"))
+    reason = text(task.get("stopped_reason"))
+    if cause is None:
+        said = _Said(
+            code=(stop_code or "").lower(),
+            stated=_stated(reason),
+            reasons=(reason or "").lower(),
+            texts=_without_spaces(reason or "", stop_code or ""),
+            exit_code=exit_code,
+            is_out_of_memory=is_out_of_memory,
+            has_started=True,
+            is_on_fargate_spot=task.get("capacity_provider") == FARGATE_SPOT,
+            is_of_aws_batch=False,
+            has_failed_container=False,
+        )
+        cause = _cause_in(said)
+        if cause in ("success", "failure", "unknown", "not-started"):
+            cause = _CAUSES.get(category or "", cause)
+    return EventEnd(
+        cause=cause,
+        exit_code=exit_code,
+        reason=reason,
+        out_of_memory=is_out_of_memory,
+        first_end=text(task.get("first_end")),
+    )
+
+
+def _cause_in(said: _Said) -> Cause:
+    return next((row.cause for row in TABLE if row.event(said)), "unknown")
+
+
+def _without_spaces(*texts: str) -> str:
+    return "\n".join(texts).lower().replace(" ", "")
+
+
+def _is_out_of_memory(task: StoppedTask, batch: EventContainer | None) -> bool:
+    """Whether ECS says so of the batch: a reason of the task can be about another container."""
+    if batch is not None and ran_out_of_memory(batch):
+        return True
+    if any(ran_out_of_memory(container) for container in task.containers):
+        return False
+    return _names_memory(task.reason_of_ecs)
+
+
+def ran_out_of_memory(container: EventContainer) -> bool:
+    """Whether ECS's reason for the end of the container is that memory ran out."""
+    return _names_memory(container.reason or "")
+
+
+def _names_memory(reason: str) -> bool:
+    text = _without_spaces(reason)
+    return any(words.replace(" ", "") in text for words in _OUT_OF_MEMORY)
+
+
+def _failures_of_others(
+    task: StoppedTask, batch: EventContainer | None, monitor: str | None
+) -> Sequence[EventContainer]:
+    """The other containers that failed, the likeliest cause of the batch's end first.
+
+    ECS stops the others after one has ended: with SIGTERM, later with SIGKILL.
+    """
+    name = None if batch is None else batch.name
+    failed = [
+        container
+        for container in task.containers
+        if container.name != name and container.exit_code not in (None, 0, SIGTERM_EXIT_CODE)
+    ]
+    return sorted(
+        failed,
+        key=lambda container: (
+            container.name == (monitor or MONITOR_NAME),
+            container.exit_code == SIGKILL_EXIT_CODE,
+        ),
+    )
+
+
+def _described_end(container: EventContainer) -> str:
+    return f"{container.name} exited with {describe_exit_code(container.exit_code or 0)}"
 
 
 def judge_candidates(
@@ -68,18 +637,18 @@ def judge_candidates(
     *,
     default: str | None = None,
     monitor: str | None = None,
-) -> tuple[Outcome, str | None]:
-    """The outcome of a task, and which of the candidates is its batch; ``default`` if the end
-    does not tell.
+) -> tuple[EventEnd, str | None]:
+    """How a task ended by its event, and which of the candidates is its batch; ``default`` if the
+    end does not tell.
 
     Several are judged together: one that failed is the batch, and the run is a success only if all
     exited with 0. Those that ECS stopped because another one ended do not count.
     """
     listed = [task.container(name) for name in candidates]
     if not listed:
-        return determine_outcome(task, None, monitor=monitor), None
+        return end_of_event(task, None, monitor=monitor), None
     if len(listed) == 1:
-        return determine_outcome(task, listed[0], monitor=monitor), listed[0].name
+        return end_of_event(task, listed[0], monitor=monitor), listed[0].name
     not_stopped = [container for container in listed if not _may_be_stopped_by_ecs(task, container)]
     if any(container.exit_code is not None for container in not_stopped):
         ended = not_stopped
@@ -90,7 +659,7 @@ def judge_candidates(
     judged = failed or (ended[0] if is_success else None)
     is_alone = failed is not None or (is_success and len(ended) == 1)
     return (
-        determine_outcome(task, judged, monitor=monitor),
+        end_of_event(task, judged, monitor=monitor),
         judged.name if judged is not None and is_alone else default,
     )
 
@@ -100,9 +669,7 @@ def _may_be_stopped_by_ecs(task: StoppedTask, container: EventContainer) -> bool
     task ended.
     """
     if container.exit_code == SIGKILL_EXIT_CODE:
-        return not (
-            ran_out_of_memory(container) or _contains_any(task.reason_of_ecs, _OUT_OF_MEMORY)
-        )
+        return not (ran_out_of_memory(container) or _names_memory(task.reason_of_ecs))
     return container.exit_code == SIGTERM_EXIT_CODE
 
 
@@ -110,55 +677,6 @@ def _has_failed(container: EventContainer) -> bool:
     if container.exit_code is None:
         return ran_out_of_memory(container)
     return container.exit_code != 0
-
-
-def ran_out_of_memory(container: EventContainer) -> bool:
-    """Whether ECS's reason for the end of the container is that memory ran out."""
-    return _contains_any((container.reason or "").lower(), _OUT_OF_MEMORY)
-
-
-def determine_outcome(
-    task: StoppedTask, batch: EventContainer | None, *, monitor: str | None = None
-) -> Outcome:
-    """The outcome, by the batch's exit code alone (None: unknown).
-
-    The ``monitor``'s reason does not explain it.
-    """
-    exit_code = None
-    own_reason = f" {task.reason_of_ecs}".lower()
-    if batch is not None:
-        exit_code = batch.exit_code
-        own_reason = f"{batch.reason or ''}{own_reason}".lower()
-    reasons = own_reason
-    for container in task.containers:
-        reasons += f" {container.reason or ''}".lower()
-    out_of_memory = _contains_any(own_reason, _OUT_OF_MEMORY)
-    stop_code = (task.stop_code or "").lower()
-    nothing_ran = exit_code is None
-    # The first match counts. A missing image or resource can be the cause only if nothing ran.
-    matches: tuple[tuple[StopCategory, bool], ...] = (
-        *(
-            (kind, _contains_any(f"{reasons} {stop_code}", words))
-            for kind, words in _EXTERNAL_STOPS.items()
-        ),
-        ("oom", out_of_memory),
-        ("image", nothing_ran and _contains_any(reasons, _IMAGE)),
-        ("resources", nothing_ran and _contains_any(reasons, _RESOURCES)),
-        ("exit", not nothing_ran),
-    )
-    category: StopCategory = next((kind for kind, is_match in matches if is_match), "unknown")
-    failed_to_start = stop_code == _FAILED_TO_START or category in {"image", "resources"}
-    return Outcome(
-        status=end_status(
-            exit_code,
-            was_stopped=category in _EXTERNAL_STOPS,
-            has_failed=out_of_memory or failed_to_start,
-        ),
-        category=category,
-        out_of_memory=out_of_memory,
-        exit_code=exit_code,
-        reason=_specific_reason(task, batch, monitor),
-    )
 
 
 def _specific_reason(
@@ -184,8 +702,8 @@ def _specific_reason(
 
 
 def _is_only(reason: str | None, sentence: str) -> bool:
-    return (reason or "").strip().rstrip(".").lower() == sentence
+    return _stated(reason) == sentence
 
 
-def _contains_any(text: str, patterns: tuple[str, ...]) -> bool:
-    return any(pattern in text or pattern.replace(" ", "") in text for pattern in patterns)
+def _stated(reason: str | None) -> str:
+    return (reason or "").strip().rstrip(".").lower()

@@ -16,7 +16,7 @@ from profiler.record.fact_list import NUMBERS
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.mention_limits import NEAR_LIMIT_SHARE
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import Record, Report, outcome
+from profiler.record.record_model import Record, Report
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.report_page.page_activity import CallStacksOf, activity_texts
 from profiler.report_page.page_night import night_of_page
@@ -179,7 +179,7 @@ def _successes_before(
     """The newest successes of the same family before the run in a row; the newest run is first."""
     rows_of: dict[FamilyKey, list[int]] = {}
     for row, run in enumerate(runs):
-        if outcome(run.record) == "success" and run.past.counts:
+        if run.past.outcome.cause == "success" and run.past.counts:
             rows_of.setdefault(keys[row], []).append(row)
 
     def before(row: int) -> Sequence[Record]:

@@ -24,7 +24,6 @@ from profiler.record.record_model import (
     RaisedNotice,
     Record,
     TaskSize,
-    outcome,
 )
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import span_ms
@@ -41,6 +40,7 @@ _NO_DISTRIBUTION = Distribution()
 def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
     """What tables and overview charts show; ``family`` is a label that only this family has."""
     record = run.record
+    outcome = run.past.outcome
     metrics = record.metrics
     cpu = metrics.cpu_utilization_percent or _NO_DISTRIBUTION
     memory = metrics.memory_utilization_percent or _NO_DISTRIBUTION
@@ -52,8 +52,8 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         name=None if family == record.family else record.family,
         revision=record.revision,
         container=record.container.name,
-        outcome=outcome(record),
-        exit=record.exit_code,
+        outcome=outcome.group,
+        exit=outcome.exit_code,
         began=known(whole_ms, started_ns),
         start_unknown=parse_ns(record.started_at) is None or None,
         ms=finite_number(metrics.duration_ms),

@@ -274,7 +274,9 @@ class _Judge(Struct, frozen=True, kw_only=True):
     ) -> tuple[DueOutcome, str | None]:
         first = slot.tasks[0]
         last = slot.tasks[-1]
-        if all(task.stop_code == _FAILED_TO_START for task in slot.tasks):
+        created = (*slot.tasks, *slot.extra)
+        started = [task for task in created if task.stop_code != _FAILED_TO_START]
+        if not started:
             return (
                 "refused",
                 f"The task failed to start: {first.stopped_reason or 'ECS gives no reason'}",
@@ -283,6 +285,9 @@ class _Judge(Struct, frozen=True, kw_only=True):
             after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
             end = "window" if slot.schedule.window_minutes else "due time"
             return "late", f"The task started {after} after the {end}."
+        if slot.extra and len(started) > slot.schedule.task_count:
+            names = " and ".join(task_id(task.arn) for task in started)
+            return "started twice", f"Tasks {names} were started for the same time."
         previous = last_ends[first.arn]
         if previous is not None and (
             previous.stopped_ns is None or previous.stopped_ns > first.created_ns

@@ -11,14 +11,15 @@ from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_SECOND
 from profiler.record.family_identity import FamilyKey
 
 ScheduleKind = Literal["schedule", "rule"]
-# ``refused``: AWS did not start the task. ``due``: within the grace period or the window. ``none``:
-# nothing was due.
+# ``refused``: AWS did not start the task. ``started twice``: more tasks than the schedule starts.
+# ``due``: within the grace period or the window. ``none``: nothing was due.
 DueOutcome = Literal[
     "ran",
     "missed",
     "late",
     "refused",
     "overlapped",
+    "started twice",
     "running",
     "disabled",
     "due",
@@ -116,13 +117,14 @@ class DueTime(Struct, frozen=True, kw_only=True):
 
 class TaskSlot(Struct, kw_only=True):
     """A due time of a schedule, the next one if it is known, and the tasks that it started, by
-    creation.
+    creation. ``extra``: more tasks at the same time than it starts.
     """
 
     schedule: Schedule
     due_ns: int
     next_ns: int | None = None
     tasks: list[StartedTask]
+    extra: list[StartedTask] = []
 
     @property
     def window_end_ns(self) -> int:
@@ -172,9 +174,10 @@ def assign_tasks(
 
     Each due time gets at most the tasks that it starts.
 
-    A task created within a minute of a due time, or of its window, belongs to it. The others are
-    late ones of the last due time before them that lacks a task. Slots and tasks have the same
-    ``startedBy``, and are ascending.
+    A task created within a minute of a due time, or of its window, belongs to it, also one task
+    more than it starts: EventBridge may start a target twice. The others are late ones of the last
+    due time before them that lacks a task. Slots and tasks have the same ``startedBy``, and are
+    ascending.
     """
     dues = [slot.due_ns for slot in slots]
     longest_ns = max((slot.window_end_ns - slot.due_ns for slot in slots), default=0) + _PROMPT_NS
@@ -182,13 +185,12 @@ def assign_tasks(
     for task in tasks:
         end = bisect_right(dues, task.created_ns + SKEW_NS)
         start = bisect_right(dues, task.created_ns - longest_ns - 1, 0, end)
-        fitting = [
+        due = [
             slot
             for slot in slots[start:end]
-            if slot.is_open
-            and task.created_ns <= slot.window_end_ns + _PROMPT_NS
-            and did_start(slot.schedule, task)
+            if task.created_ns <= slot.window_end_ns + _PROMPT_NS and did_start(slot.schedule, task)
         ]
+        fitting = [slot for slot in due if slot.is_open]
         if fitting:
             # The task of a due time that is too old may be forgotten. It must not take the task of
             # the next due time.
@@ -201,6 +203,8 @@ def assign_tasks(
                 ),
             )
             first.tasks.append(task)
+        elif due:
+            due[-1].extra.append(task)
         else:
             left.append((task, end))
     for task, end in left:

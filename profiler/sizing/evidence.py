@@ -24,6 +24,7 @@ from profiler.record.record_model import (
     is_sampled_each_minute,
     known_peak_source,
 )
+from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import memory_of, size_of
 from profiler.sizing.billed_tasks import BilledTasks, billed_tasks
@@ -192,11 +193,15 @@ class Families:
         self._families: dict[FamilyKey, dict[tuple[str, str, str], RunFacts]] = {}
         self._dropped: dict[FamilyKey, TasksRead] = {}
 
-    def add(self, report: Report, *, is_confirmed: bool = True) -> None:
+    def add(
+        self, report: Report, *, is_confirmed: bool = True, outcome: Outcome | None = None
+    ) -> None:
         """Add the run of a final report to its family; a repeated line of the same run is
         ignored.
+
+        ``outcome``: see :func:`facts_of`.
         """
-        run = facts_of(report, self._on_fargate, is_confirmed=is_confirmed)
+        run = facts_of(report, self._on_fargate, is_confirmed=is_confirmed, outcome=outcome)
         runs = self._families.setdefault(run.family, {})
         runs.setdefault(run.key, run)
         if len(runs) >= 2 * self._last + 100:
@@ -282,13 +287,13 @@ def with_size_of(latest: Record, newest: Record) -> Record:
 def outcomes_of(window: Sequence[RunFacts]) -> Outcomes:
     """How runs ended, of which some are measured."""
     runs = [run for run in window if run.is_measured]
-    killed = [run for run in window if run.record.likely_out_of_memory]
+    killed = [run for run in window if run.outcome.ran_out_of_memory]
     killed_unmeasured = sum(not run.is_measured for run in killed)
     return Outcomes(
         runs=len(runs),
-        failed=sum(run.record.status == "failure" for run in runs),
-        stopped=sum(run.record.status == "stopped" for run in runs),
-        has_success=any(has_succeeded(run.record) for run in runs),
+        failed=sum(run.outcome.status == "failure" for run in runs),
+        stopped=sum(run.outcome.status == "stopped" for run in runs),
+        has_success=any(map(has_succeeded, runs)),
         out_of_memory=len(killed),
         out_of_memory_unmeasured=killed_unmeasured,
         ignored=len(window) - len(runs) - killed_unmeasured,
@@ -300,7 +305,7 @@ def outcomes_of(window: Sequence[RunFacts]) -> Outcomes:
 def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
     """What runs needed, of which some are measured; compared with a vCPU size."""
     runs = [run for run in window if run.is_measured]
-    killed = [run for run in window if run.record.likely_out_of_memory]
+    killed = [run for run in window if run.outcome.ran_out_of_memory]
     of_largest = Metrics()
     if runs:
         of_largest = max(runs, key=lambda run: run.needed_memory_mb or -1).record.metrics
@@ -321,13 +326,15 @@ def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
 
 def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
     """How busy tasks were, of which some are measured."""
-    records = [run.record for run in window if run.is_measured]
+    runs = [run for run in window if run.is_measured]
+    records = [run.record for run in runs]
     # Runs at another vCPU size do not show how busy the task is now.
-    records_now = [record for record in records if size_of(record).vcpu == current_vcpu]
+    runs_now = [run for run in runs if size_of(run.record).vcpu == current_vcpu]
+    records_now = [run.record for run in runs_now]
     idle_flags = known_values(gpus_idle(record) for record in records)
     idle_gpus = known_values(record.gpu_idle for record in records)
     durations_ms = known_values(
-        record.metrics.duration_ms for record in records_now if has_succeeded(record)
+        run.record.metrics.duration_ms for run in runs_now if has_succeeded(run)
     )
     return Usage(
         saturated_percent=_mean_percent(records_now, _saturated_percent),
@@ -393,13 +400,12 @@ def _mean_percent(
     return round(math.fsum(products) / total_ms, FACTOR_DIGITS)
 
 
-def has_succeeded(record: Record) -> bool:
+def has_succeeded(run: RunFacts) -> bool:
     """Whether the run succeeded, or perhaps: Container Insights alone does not know how a run
     ended.
     """
-    return record.status == "success" or (
-        record.status == "unknown" and is_sampled_each_minute(record)
-    )
+    status = run.outcome.status
+    return status == "success" or (status == "unknown" and is_sampled_each_minute(run.record))
 
 
 def _is_too_short(record: Record) -> bool:

@@ -223,7 +223,7 @@ class FamilyWindow:
         at_size = self._of_run(run)
         of_revision = at_size.of_revision(self._known_revision(record.revision or ""))
         of_revision.counts.add(run)
-        of_revision.add_duration(identity, record)
+        of_revision.add_duration(identity, run)
         for container, limit_mb in limits_of_containers(record):
             of_revision.add_limit(container, limit_mb)
         at_size.keep(identity, run)

@@ -18,19 +18,19 @@ _KEPT_LIMITS: Final = 50
 Outcome = Literal["success", "killed", "failed", "stopped", "not known"]
 
 
-def outcome_of(record: Record) -> Outcome:
-    """How a run ended.
+def counted_as(run: RunFacts) -> Outcome:
+    """How a run counts.
 
     Without a known end, it failed. Container Insights never knows the end. One that was stopped by
     a person or Spot is neither a success nor a failure.
     """
-    if record.likely_out_of_memory:
+    if run.outcome.ran_out_of_memory:
         return "killed"
-    if record.status == "success":
+    if run.outcome.status == "success":
         return "success"
-    if record.status == "stopped":
+    if run.outcome.status == "stopped":
         return "stopped"
-    if record.status == "unknown" and is_sampled_each_minute(record):
+    if run.outcome.status == "unknown" and is_sampled_each_minute(run.record):
         return "not known"
     return "failed"
 
@@ -85,7 +85,7 @@ class RunCounts(Struct, kw_only=True):
 
     def add(self, run: RunFacts) -> None:
         record = run.record
-        outcome = outcome_of(record)
+        outcome = counted_as(run)
         self.ends[record.container.name, outcome] += 1
         self.first_ns = min_known(self.first_ns, run.began_ns)
         self.last_ns = max_known(self.last_ns, run.began_ns)
@@ -122,10 +122,10 @@ class RevisionRuns:
         """The sample, in order."""
         return sorted(self.durations_ms.items())
 
-    def add_duration(self, identity: int, record: Record) -> None:
+    def add_duration(self, identity: int, run: RunFacts) -> None:
         """Nothing can be compared with a duration of 0."""
-        duration_ms = record.metrics.duration_ms
-        if duration_ms and outcome_of(record) == "success":
+        duration_ms = run.record.metrics.duration_ms
+        if duration_ms and counted_as(run) == "success":
             self.durations_ms.add(identity, identity, duration_ms)
 
     def add_limit(self, container: str, limit_mb: float | None, count: int = 1) -> None:

@@ -21,6 +21,8 @@ from profiler.record.record_model import (
     is_sampled_each_minute,
     without_course,
 )
+from profiler.record.run_outcome import Outcome
+from profiler.record.stop_causes import outcome_of
 from profiler.record.task_needs import needed_memory_mb, needed_vcpu, others_memory_mb, size_of
 from profiler.record.units import billed_ms
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -47,6 +49,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     needed_vcpu: float | None
     slowdown: Mapping[float, SlowdownBounds] | None
     is_moved: bool
+    outcome: Outcome
     is_confirmed: bool = True
 
     @property
@@ -61,9 +64,16 @@ class RunFacts(Struct, frozen=True, kw_only=True):
 
 
 def facts_of(
-    report: Report, on_fargate: str | None = None, *, is_confirmed: bool = True
+    report: Report,
+    on_fargate: str | None = None,
+    *,
+    is_confirmed: bool = True,
+    outcome: Outcome | None = None,
 ) -> RunFacts:
-    """The facts of a final report; with a Region, as if its run had been on Fargate there."""
+    """The facts of a final report; with a Region, as if its run had been on Fargate there.
+
+    ``outcome``: with the event's word; None: by the report alone.
+    """
     given = report.record
     record = without_course(given if on_fargate is None else record_on_fargate(given, on_fargate))
     began = record.started_at or report.time
@@ -76,6 +86,7 @@ def facts_of(
         needed_vcpu=needed_vcpu(record),
         slowdown=_slowdown(record.metrics),
         is_moved=record.launch_type != given.launch_type,
+        outcome=outcome or outcome_of(given, None),
         is_confirmed=is_confirmed,
     )
 

@@ -13,9 +13,8 @@ from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.kept_items import Kept
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_HOUR
-from profiler.record.record_model import Record
 from profiler.record.task_needs import size_of
-from profiler.sizing.run_counts import RevisionRuns, RunCounts, outcome_of
+from profiler.sizing.run_counts import RevisionRuns, RunCounts, counted_as
 from profiler.sizing.run_facts import (
     RunFacts,
     in_order,
@@ -50,7 +49,7 @@ def _vcpu_without_slowdown(run: RunFacts) -> float | None:
 
 
 def _killed_at_mb(run: RunFacts) -> float | None:
-    if run.record.likely_out_of_memory:
+    if run.outcome.ran_out_of_memory:
         return oom_size_mb(run.record)
     return None
 
@@ -133,10 +132,10 @@ class RunsAtSize:
         if run.slowdown:
             for vcpu in VCPU_SIZES:
                 self._add_factors(vcpu, factors_of_run(run.slowdown, vcpu))
-        for name, memory in _memory_by_container(run.record):
+        for name, memory in _memory_by_container(run):
             self._add_container(name, memory)
         duration_ms = run.record.metrics.duration_ms
-        if duration_ms and outcome_of(run.record) == "success":
+        if duration_ms and counted_as(run) == "success":
             self.add_longest(run.began_ns, duration_ms)
 
     def add_longest(self, began_ns: int, duration_ms: float) -> None:
@@ -184,12 +183,13 @@ class RunsAtSize:
         self.containers[name] = memory.with_larger(self.containers.get(name, ContainerMemory()))
 
 
-def _memory_by_container(record: Record) -> Iterator[tuple[str, ContainerMemory]]:
+def _memory_by_container(run: RunFacts) -> Iterator[tuple[str, ContainerMemory]]:
+    record = run.record
     metrics = record.metrics
     name = record.container.name
     limit_mb = metrics.memory_size_mb
     is_killed_at_own_limit = (
-        bool(record.likely_out_of_memory)
+        run.outcome.ran_out_of_memory
         and limit_mb is not None
         and limit_mb < (size_of(record).memory_mb or 0)
     )

@@ -26,7 +26,20 @@ SYS_PTRACE = "SYS_PTRACE"
 # The spellings of root's user.
 ROOT_USERS = ("0", "root", "0:0", "root:root")
 _MB_PER_GB = 1024
-_TASK_MEMORY = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(GB)?\s*", re.ASCII | re.IGNORECASE)
+_TASK_MEMORY = re.compile(
+    r"\s*(\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})\s*(GB)?\s*", re.ASCII | re.IGNORECASE
+)
+# The placement in ECS's query language, and what negates it.
+_ON_WINDOWS = re.compile(
+    r"(?P<negation>\bnot\b\s*\(?\s*|!\s*\(?\s*)?"
+    r"attribute:ecs\.os-(?:type|family)\s*(?:==|equals|in|=~|matches)[^&|)]*windows",
+    re.IGNORECASE,
+)
+_WINDOWS_IMAGE = re.compile(
+    r"mcr\.microsoft\.com/(?:windows|dotnet/framework)\b"
+    r"|microsoft/(?:aspnet|iis|nanoserver|windowsservercore)\b",
+    re.IGNORECASE,
+)
 
 
 class DefinedContainer(TaskContainer, frozen=True, kw_only=True):
@@ -206,8 +219,8 @@ def prints_report(environment: Mapping[str, object]) -> bool:
 
 
 def task_memory_mb(definition: Mapping[str, object]) -> float | None:
-    """The task's memory in MiB, written as ``"2048"``, ``"2GB"`` or ``"2 GB"``; None if it has
-    none.
+    """The task's memory in MiB, written as ``"2048"``, ``"2GB"``, ``"2 GB"`` or ``".5 gb"``; None
+    if it has none.
     """
     match = _TASK_MEMORY.fullmatch(str(definition.get("memory")))
     if match is None:
@@ -216,6 +229,29 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
     if match[2]:
         amount *= _MB_PER_GB
     return amount or None
+
+
+def windows_of(definition: Mapping[str, object]) -> str | None:
+    """What says that the tasks run on Windows, in words; None: nothing does. On EC2 and on
+    external instances, ``runtimePlatform`` is optional.
+    """
+    platform = mapping(definition.get("runtimePlatform"))
+    system = text(platform.get("operatingSystemFamily")) or ""
+    if system.upper().startswith("WINDOWS"):
+        return system
+    for constraint in mappings(definition.get("placementConstraints")):
+        expression = text(constraint.get("expression")) or ""
+        placed = _ON_WINDOWS.search(expression)
+        if placed is not None and placed["negation"] is None:
+            return f"Windows, by the placement {expression!r}"
+    for volume in mappings(definition.get("volumes")):
+        if volume.get("fsxWindowsFileServerVolumeConfiguration"):
+            return "Windows, by its volume of FSx for Windows File Server"
+    for container in mappings(definition.get("containerDefinitions")):
+        image = text(container.get("image")) or ""
+        if _WINDOWS_IMAGE.match(image):
+            return f"Windows, by the image {image}"
+    return None
 
 
 def find_batch(containers: Sequence[DefinedContainer], requested: str | None) -> DefinedContainer:

@@ -23,6 +23,7 @@ from profiler.task_definitions.containers import (
     read_container,
     read_containers,
     task_memory_mb,
+    windows_of,
 )
 from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.monitor_container import (
@@ -76,12 +77,8 @@ def add_monitor(
     used last. Raises TaskProfilerError if the monitor cannot work there, or would use memory that
     belongs to the batch.
     """
-    system = text(mapping(definition.get("runtimePlatform")).get("operatingSystemFamily")) or ""
-    if system.upper().startswith("WINDOWS"):
-        raise TaskProfilerError(
-            f"The task definition is for {system}, where the monitor does not work: profile Linux "
-            "tasks."
-        )
+    check_system(definition)
+    check_names(definition)
     containers = read_containers(definition)
     existing = find_monitor(containers, options.image, options.container)
     region = arn_region(revision_arn) or options.region or template_region
@@ -104,6 +101,36 @@ def add_monitor(
     if options.shared_pids or options.stacks is not None:
         return _with_shared_pids(added)
     return added
+
+
+def check_system(definition: Mapping[str, object]) -> None:
+    """Raise TaskProfilerError for a definition of Windows tasks."""
+    system = windows_of(definition)
+    if system is not None:
+        raise TaskProfilerError(
+            f"The task definition is for {system}, where the monitor does not work: profile Linux "
+            "tasks."
+        )
+
+
+def check_names(definition: Mapping[str, object]) -> None:
+    """Raise TaskProfilerError for a container without a name."""
+    for number, container in enumerate(_raw_containers(definition), 1):
+        if not container.get("name"):
+            raise TaskProfilerError(
+                f"The container number {number} of the task definition has no name, which ECS "
+                'requires: give it a "name".'
+            )
+
+
+def check_count(containers: Sequence[DefinedContainer]) -> None:
+    """Raise TaskProfilerError if ECS allows no container beside these."""
+    if len(containers) >= _MAX_CONTAINERS:
+        raise TaskProfilerError(
+            f"The task definition has {len(containers)} containers already, and ECS allows "
+            f"{_MAX_CONTAINERS}: remove one, or start the batch with 'task-profiler run -- CMD' "
+            "instead of adding a monitor."
+        )
 
 
 def default_image_note(image: str) -> str:
@@ -211,15 +238,10 @@ def _with_new_monitor(
 ) -> ChangedDefinition:
     """Add a monitor. Raises TaskProfilerError if there is no room for it."""
     batch = find_batch(containers, options.container)
-    if len(containers) >= _MAX_CONTAINERS:
-        raise TaskProfilerError(
-            f"The task definition has {len(containers)} containers already, and ECS allows "
-            f"{_MAX_CONTAINERS}: remove one, or start the batch with 'task-profiler run -- CMD' "
-            "instead of adding a monitor."
-        )
+    check_count(containers)
     monitor = _monitor(definition, containers, batch, options, image=image)
     own = monitor.definition()
-    notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch, monitor)]
+    notes = [*memory_notes(definition, containers, monitor.memory_mb), *_log_notes(batch, monitor)]
     if batch.uses_neuron and not batch.neuron_devices:
         notes.append(
             f"The batch {batch.name!r} gets its Neuron devices through a resource requirement, "
@@ -343,13 +365,13 @@ def architecture_notes(definition: Mapping[str, object], image: str) -> Iterator
         )
 
 
-def _memory_notes(
+def memory_notes(
     definition: Mapping[str, object],
     containers: Sequence[DefinedContainer],
-    monitor: MonitorContainer,
+    monitor_mb: int,
 ) -> Iterator[str]:
     """Refuse if the containers may use all of the task's memory: the monitor would use memory of
-    the batch.
+    the batch. Raises TaskProfilerError.
     """
     task_mb = task_memory_mb(definition)
     if task_mb is None:
@@ -364,10 +386,10 @@ def _memory_notes(
             f"the task's {task_mb:g} MiB: lower a container's memory or raise the task's, so that "
             f"{RESERVATION_MB} MiB are free."
         )
-    if left_mb < monitor.memory_mb:
+    if left_mb < monitor_mb:
         yield (
             f"Only {left_mb:g} MiB of the task's memory are not assigned to other containers, and "
-            f"the monitor may use {monitor.memory_mb} MiB: leave it that much if the batch uses "
+            f"the monitor may use {monitor_mb} MiB: leave it that much if the batch uses "
             "all of its memory."
         )
 

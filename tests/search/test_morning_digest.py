@@ -15,8 +15,9 @@ from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.night_runs import ClusterNight
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.family_identity import PROOF_FAMILY
-from profiler.record.last_night import OUT_OF_MEMORY, Night, last_night
+from profiler.record.last_night import Night, last_night
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
+from profiler.record.run_outcome import OUT_OF_MEMORY
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import (
     Context,

@@ -29,7 +29,6 @@ from tests.runs import checkpoint, lines, report
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import Context, Forward, call, event, index_without_a_node, search
 from tests.shown_runs import missed_notice
-from tests.values import present
 from tools.search_server import SearchServer
 
 pytestmark = [pytest.mark.search, TWO_SERVERS]
@@ -248,7 +247,7 @@ def test_the_cluster_finds_the_same_runs_as_every_other_source(
     )
     assert corrected.report.record.status == "stopped"
     assert corrected.report.record.exit_code == 0
-    assert present(corrected.event).stopped_reason == "Stopped by ann"
+    assert corrected.outcome.reason == "Stopped by ann"
     assert corrected.line == encode(RUNS[0])
     assert restored.report.type == "task.report"
     assert restored.report.schema_version == "1.3"

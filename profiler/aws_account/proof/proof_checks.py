@@ -20,7 +20,7 @@ from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.record_model import Record
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.stop_causes import determine_outcome
+from profiler.record.stop_causes import end_of_event, outcome_of
 from profiler.record.stopped_task import StoppedTask
 from profiler.record.units import MIB, billed_ms, format_count, format_duration
 from profiler.sizing.prices import PriceOverrides, cost_of
@@ -272,7 +272,7 @@ def _kill(_plan: ProofPlan, task: ProofTask) -> Verdict:
 
 
 def _outcome_category(end: StoppedTask) -> str:
-    return determine_outcome(end, end.container(BATCH)).category
+    return outcome_of(None, end_of_event(end, end.container(BATCH))).category
 
 
 def _statistics_period(plan: ProofPlan, task: ProofTask) -> Verdict:
@@ -468,8 +468,8 @@ def _why_not_run(task: ProofTask, wait_seconds: float) -> str | None:
         return None
     if task.end is None:
         return f"it was {task.state or 'unknown'} after {_minutes(wait_seconds)}"
-    outcome = determine_outcome(task.end, task.end.container(BATCH))
-    return outcome.reason or "ECS gave no reason"
+    end = end_of_event(task.end, task.end.container(BATCH))
+    return end.reason or "ECS gave no reason"
 
 
 def _row(plan: ProofPlan, task: ProofTask, check: Check, wait_seconds: float | None) -> Row:

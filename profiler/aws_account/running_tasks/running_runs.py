@@ -16,7 +16,7 @@ from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.bounded_json_line import is_too_long
 from profiler.record.line_trust import AccountTrust, StreamTrust, claim_of
-from profiler.record.notice_model import NoticeLine, decode_notice
+from profiler.record.notice_model import NoticeEvidence, NoticeLine, decode_notice
 from profiler.record.record_model import (
     CHECKPOINT,
     SCHEMA_VERSION,
@@ -43,11 +43,14 @@ PATTERN = "{ " + " || ".join(f'$.type = "{name}"' for name in LINE_TYPES) + " }"
 
 
 class SeenNotice(Struct, frozen=True, kw_only=True):
-    """A notice of the monitor; the message is None if its line is older than the first read."""
+    """A notice of the monitor; message and evidence are None if its line is older than the first
+    read.
+    """
 
     kind: str
     at: str | None = None
     message: str | None = None
+    evidence: NoticeEvidence | None = None
 
 
 class RunningRun(Struct, frozen=True, kw_only=True):
@@ -119,7 +122,7 @@ class RunningRuns(Struct):
         report, notice = _report_of(line)
         if not self.selection.matches(report):
             return
-        key = _key(report)
+        key = run_key(report)
         if is_confirmed and key not in self._confirmed:
             # What was said of the task by others does not count any more.
             self._confirmed.add(key)
@@ -148,7 +151,7 @@ class RunningRuns(Struct):
         running = {}
         ended = []
         for run in runs:
-            key = _key(run.report)
+            key = run_key(run.report)
             if not run.is_running and key in self._shown:
                 ended.append(run)
             # ECS says of its tasks whether they run.
@@ -172,7 +175,7 @@ class RunningRuns(Struct):
 
         The newest checkpoint also lists notices of unread lines.
         """
-        notices = dict(self._notices.get(_key(report), {}))
+        notices = dict(self._notices.get(run_key(report), {}))
         for raised in report.record.notices:
             notices.setdefault(raised.kind, SeenNotice(kind=raised.kind, at=raised.at))
         return tuple(sorted(notices.values(), key=lambda notice: notice.at or ""))
@@ -204,10 +207,14 @@ def _report_of(line: Report | NoticeLine) -> tuple[Report, SeenNotice | None]:
     report = Report(
         time=line.time, type=CHECKPOINT, schema_version=SCHEMA_VERSION, record=line.record
     )
-    return report, SeenNotice(kind=line.notice.kind, at=line.time, message=line.notice.message)
+    notice = line.notice
+    seen = SeenNotice(
+        kind=notice.kind, at=line.time, message=notice.message, evidence=notice.evidence
+    )
+    return report, seen
 
 
-def _key(report: Report) -> RunKey:
+def run_key(report: Report) -> RunKey:
     """The task and the container."""
     return report.record.task_id, report.record.container.name
 

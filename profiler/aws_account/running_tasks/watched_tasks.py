@@ -11,7 +11,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
-from profiler.aws_account.running_tasks.running_runs import FollowedLogs, RunningRun, RunningRuns
+from profiler.aws_account.running_tasks.running_runs import (
+    FollowedLogs,
+    RunKey,
+    RunningRun,
+    RunningRuns,
+    SeenNotice,
+    run_key,
+)
 from profiler.aws_account.started_tasks import read_tasks
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import (
@@ -24,11 +31,12 @@ from profiler.core.ecs_terms import (
 )
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_datetime, format_ms
-from profiler.record.family import UsualDuration
+from profiler.record.family import Family, UsualDuration
 from profiler.record.family_identity import family_key
+from profiler.record.memory_news import MEMORY_NOTICE, memory_now, news_text
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status
-from profiler.record.stop_causes import judge_candidates
+from profiler.record.stop_causes import judge_candidates, outcome_of
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.runs.past_runs.family_evidence import KnownFamilies
 from profiler.runs.past_runs.run_lookup import similar_families
@@ -146,7 +154,8 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
         started_at = format_datetime(task["startedAt"].astimezone(UTC))
     end = parse_stopped_task({"detail": task})  # ECS's event has the same fields
     if end is not None:
-        outcome, _ = judge_candidates(end, definition.candidates, monitor=definition.monitor)
+        judged, _ = judge_candidates(end, definition.candidates, monitor=definition.monitor)
+        outcome = outcome_of(None, judged)
         status = outcome.status
         exit_code = outcome.exit_code
     record = Record(
@@ -196,6 +205,8 @@ class WatchedTasks(Struct, kw_only=True):
     clock: Clock
     family_names: Callable[[], Collection[str]] = frozenset
     similar: str = ""  # a sentence about the families that may be meant
+    # The memory notices of runs above everything that their families reached.
+    _news: dict[RunKey, SeenNotice] = {}
     _has_similar: bool = False
     _found: tuple[RunningRun, ...] = ()
 
@@ -250,17 +261,40 @@ class WatchedTasks(Struct, kw_only=True):
         duration first.
         """
         now_ns = self.clock.wall_ns()
-        watched = [
-            WatchedRun(
-                run=run,
-                elapsed_ms=run.elapsed_ms(now_ns),
-                usual=self.families.of(family_key(run.report.record)).usual_duration(),
+        watched = []
+        for run in self._found:
+            family = self.families.of(family_key(run.report.record))
+            watched.append(
+                WatchedRun(
+                    run=self._with_news(run, family),
+                    elapsed_ms=run.elapsed_ms(now_ns),
+                    usual=family.usual_duration(),
+                )
             )
-            for run in self._found
-        ]
         return tuple(
             sorted(
                 watched,
                 key=lambda task: (task.run.is_running, -(task.share or 0), -(task.elapsed_ms or 0)),
             )
         )
+
+    def _with_news(self, run: RunningRun, family: Family) -> RunningRun:
+        """The run with the notice that its memory is news, in place of the monitor's forecast,
+        where its family is known.
+        """
+        record = run.report.record
+        peak = family.highest_peak(record.container.name)
+        if peak is None or not run.is_running or not self.families.completeness.is_whole:
+            return run
+        forecasts = [notice for notice in run.notices if notice.kind == MEMORY_NOTICE]
+        others = [notice for notice in run.notices if notice.kind != MEMORY_NOTICE]
+        key = run_key(run.report)
+        for evidence in (*(notice.evidence for notice in forecasts), None):
+            now = memory_now(record, evidence)
+            text = None if now is None else news_text(now, peak)
+            if text is not None:
+                notice = SeenNotice(kind=MEMORY_NOTICE, at=run.report.time, message=f"{text}.")
+                self._news.setdefault(key, notice)
+        if key in self._news:
+            others.append(self._news[key])
+        return replace(run, notices=tuple(others))

@@ -34,7 +34,11 @@ from profiler.aws_account.setup.group_filters import (
     delivery_of,
     log_groups_parameter,
 )
-from profiler.aws_account.setup.template_limits import check_limits, check_values
+from profiler.aws_account.setup.template_limits import (
+    check_function_names,
+    check_limits,
+    check_values,
+)
 from profiler.aws_account.setup.template_parameters import (
     MONITOR_GROUP_EXISTS,
     MONITORED_CLUSTER,
@@ -228,6 +232,7 @@ class ForwarderDeployment(Struct, frozen=True):
         values = parameter_values(template, given, state.parameters)
         check_rules(template, values)
         check_limits(template, values)
+        check_function_names(template, request.name, values)
         bucket = self._bucket(state)
         given |= {"CodeBucket": bucket.name, "CodeKey": code_key}
         tags = {key: value for key, value in {**state.tags, **request.tags}.items() if value}

@@ -16,6 +16,12 @@ from profiler.core.errors import UsageError
 # A variable of a function with the value of a parameter.
 _VARIABLE = re.compile(r"^ {10}([A-Z_]+): (?:!Ref (\w+))?", re.MULTILINE)
 _FUNCTION = re.compile(r"^  (\w+Function):\n(?:    .*\n|\n)+", re.MULTILINE)
+_FUNCTION_CONDITION = re.compile(r"^    Condition: (\w+)$", re.MULTILINE)
+_FUNCTION_SUFFIX = re.compile(
+    r"^      FunctionName: !Sub \$\{AWS::StackName\}([a-z-]+)$", re.MULTILINE
+)
+# https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html
+_MAX_FUNCTION_NAME = 64
 # The longest value of a variable that is not a parameter: the address of a queue.
 _OTHER_VALUE_BYTES = 160
 # The inline policies of task_stopped's role without what its parameters add, with every option.
@@ -123,6 +129,27 @@ def check_limits(template: str, values: Values) -> None:
             raise UsageError(
                 f"{limit.what} would have {size:,} {limit.unit}, and AWS allows "
                 f"{limit.maximum:,}: {limit.way_out}."
+            )
+
+
+def check_function_names(template: str, stack: str, values: Values) -> None:
+    """Raise UsageError for a stack's name with which the name of a function is too long."""
+    absent = set()
+    if values["WatchSchedules"] != "true":
+        absent.add("WatchesSchedules")
+    if not values["DigestSchedule"]:
+        absent.add("SendsDigest")
+    for function in _FUNCTION.finditer(template):
+        condition = _FUNCTION_CONDITION.search(function[0])
+        suffix = _FUNCTION_SUFFIX.search(function[0])
+        if suffix is None or (condition is not None and condition[1] in absent):
+            continue
+        name = f"{stack}{suffix[1]}"
+        if len(name) > _MAX_FUNCTION_NAME:
+            raise UsageError(
+                f"The function {name} would have a name of {len(name)} characters, and AWS Lambda "
+                f"allows {_MAX_FUNCTION_NAME}: use a --name of at most "
+                f"{_MAX_FUNCTION_NAME - len(suffix[1])}."
             )
 
 

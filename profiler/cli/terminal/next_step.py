@@ -9,6 +9,7 @@ from profiler.record.mention_limits import (
     wait_in_words,
 )
 from profiler.record.record_model import Metrics, Processor, Record, known_status
+from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
     format_count,
     format_memory,
@@ -33,7 +34,7 @@ def next_step(record: Record, recommend: str) -> str | None:
     ``recommend`` is the command for a size; "" without one.
     """
     metrics = record.metrics
-    if record.likely_out_of_memory:
+    if outcome_of(record, None).ran_out_of_memory:
         return _more_memory(record, recommend)
     if known_status(record) != "success":
         return None
@@ -154,7 +155,9 @@ def _one_cpu(metrics: Metrics) -> str | None:
 def may_name_size(record: Record) -> bool:
     """Whether the advice can be a size."""
     is_long = (record.metrics.duration_ms or 0) >= _MIN_SIZED_MS
-    is_compared = record.likely_out_of_memory or (is_long and record.task_size is None)
+    is_compared = outcome_of(record, None).ran_out_of_memory or (
+        is_long and record.task_size is None
+    )
     return is_compared and record.recommendation is not None
 
 

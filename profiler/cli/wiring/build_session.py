@@ -36,12 +36,15 @@ from profiler.settings import SettingsReader, endpoint_address, problems_message
 
 if TYPE_CHECKING:
     from profiler.local_run.live_view import LiveView
+    from profiler.record.family import HighestPeak
     from profiler.record.notice_model import NoticeLine
     from profiler.runs.history.recorder import HistoryRecorder
 
 _STDERR = 2
 # The report does not wait longer for the task metadata endpoint.
 _MAX_PLACEMENT_SECONDS = 1.0
+# The notices do not wait for the history.
+_MAX_HISTORY_SECONDS = 10.0
 _VIEW_AFTER_NS = NS_PER_SECOND // 4
 
 
@@ -71,7 +74,11 @@ class RunSession:
             interval_seconds=options.interval_seconds,
             labels=labels,
             surroundings=_Surroundings(
-                clock, self._view, self._recorder, partial(_print_notice, stderr, prints_json)
+                options,
+                clock,
+                self._view,
+                self._recorder,
+                partial(_print_notice, stderr, prints_json),
             ),
             collectors=Collectors(*accelerators),
             prices=settings.prices(),
@@ -195,6 +202,7 @@ def _report_format(options: RunOptions) -> str:
 class _Surroundings(Struct, RunSurroundings):
     """This machine, the terminal and the history."""
 
+    _options: RunOptions
     _clock: Clock
     _view: "_LateView | None"
     _recorder: "HistoryRecorder | None"
@@ -216,6 +224,15 @@ class _Surroundings(Struct, RunSurroundings):
             return None
         return BackgroundCall(
             partial(read_placement, *endpoint), self._clock, _MAX_PLACEMENT_SECONDS
+        )
+
+    def request_earlier_peak(self) -> "BackgroundCall[HighestPeak] | None":
+        if self._recorder is None:
+            return None
+        from profiler.cli.run_family import highest_peak_of  # most runs do without it
+
+        return BackgroundCall(
+            partial(highest_peak_of, self._options, self._clock), self._clock, _MAX_HISTORY_SECONDS
         )
 
     def on_started(self) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey, family_key
-from profiler.record.record_model import Cost, Record, Report, known_status, without_course
+from profiler.record.record_model import Cost, Record, Report, without_course
 from profiler.record.units import format_count
 from profiler.runs.comparison.compared_metrics import is_measured
 from profiler.runs.past_runs.family_evidence import final_report
@@ -181,7 +181,7 @@ def _suffixes(record: Record) -> list[str]:
 def _counted(run: PastRun) -> tuple[Report | None, str]:
     """The report of a run that counts in a family's set, else the reason why it does not."""
     report = final_report(run)
-    status = known_status(run.report.record)
+    status = run.outcome.status
     if report is None or status == "running":
         return None, "unfinished"
     if status == "failure":

@@ -8,7 +8,7 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.completeness import WHOLE, Completeness
+from profiler.core.completeness import WHOLE, Completeness, joined
 from profiler.record.family import LAST_SUCCESSES, Family, run_of_report
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
@@ -113,7 +113,9 @@ def _add_to_window(
     report = final_report(run)
     if report is None or not _counts(run, report):
         return
-    facts = facts_of(report, is_confirmed=run.is_confirmed and not is_misplaced)
+    facts = facts_of(
+        report, is_confirmed=run.is_confirmed and not is_misplaced, outcome=run.outcome
+    )
     windows.setdefault(facts.family, FamilyWindow(span)).add(facts)
 
 
@@ -171,7 +173,7 @@ def _add(families: Families, run: PastRun) -> bool:
     """
     report = final_report(run)
     if report is not None and _counts(run, report):
-        families.add(report, is_confirmed=run.is_confirmed)
+        families.add(report, is_confirmed=run.is_confirmed, outcome=run.outcome)
     return report is not None
 
 
@@ -191,7 +193,7 @@ def final_report(run: PastRun) -> Report | None:
     record = report.record
     if run.event is None:
         return None
-    if not record.likely_out_of_memory:
+    if not run.outcome.ran_out_of_memory:
         record = replace(record, metrics=Metrics(), containers=())
     return replace(report, type="task.report", record=record)
 
@@ -261,7 +263,7 @@ class KnownFamilies:
             families=names, statuses=("success",), since_ns=self._since_ns, only_counting=True
         )
         self._add(source.last_runs(selection, LAST_SUCCESSES), set(missing))
-        self.completeness = source.completeness
+        self.completeness = joined((self.completeness, source.completeness))
 
     def _add(self, runs: Iterable[PastRun], incomplete: set[FamilyKey]) -> None:
         """Add the runs of these families; further runs are not read once all are full."""
@@ -270,7 +272,7 @@ class KnownFamilies:
             if family not in incomplete:
                 continue
             known = self._known[family]
-            known.add(run_of_report(run.report))
+            known.add(run_of_report(run.report, run.outcome))
             if known.tasks >= LAST_SUCCESSES:
                 incomplete.remove(family)
             if not incomplete:

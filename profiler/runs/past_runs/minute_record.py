@@ -33,7 +33,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.spot_price import cost_on
-from profiler.record.stop_causes import judge_candidates
+from profiler.record.stop_causes import judge_candidates, outcome_of
 from profiler.record.stopped_task import EventContainer, StoppedTask
 from profiler.record.units import (
     CPU_SECONDS_DIGITS,
@@ -219,7 +219,8 @@ def run_of_minutes(
         [TaskContainer(name=listed.name, image=listed.image) for listed in listing.containers]
     )
     batch = listing.container(roles.batch or event.task_definition_family or "unknown")
-    outcome, _ = judge_candidates(known_end, roles.candidates, monitor=roles.monitor)
+    judged, _ = judge_candidates(known_end, roles.candidates, monitor=roles.monitor)
+    outcome = outcome_of(None, judged, container=batch.name)
     record = replace(
         _described_record(task, known_end),
         container=Container(
@@ -231,7 +232,7 @@ def run_of_minutes(
         ),
         status=outcome.status,
         exit_code=outcome.exit_code,
-        likely_out_of_memory=outcome.out_of_memory or None,
+        likely_out_of_memory=outcome.ran_out_of_memory or None,
         started_at=None if span.started_ns is None else format_ms(span.started_ns),
         finished_at=None if span.finished_ns is None else format_ms(span.finished_ns),
         metrics=_metrics(event, minutes, span),
@@ -242,11 +243,9 @@ def run_of_minutes(
     if end is None:
         return PastRun(report=report)
     task_event = TaskEvent(
+        end=judged,
         stop_code=end.stop_code,
-        stop_category=outcome.category,
-        stopped_reason=outcome.reason,
         started_by=end.started_by,
-        out_of_memory=outcome.out_of_memory,
     )
     return PastRun(report=report, event=task_event)
 

@@ -21,7 +21,9 @@ from profiler.record.line_trust import Voucher
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Record, Report, encode, parse_status
 from profiler.record.report_head import RecordHead, ReportHead
+from profiler.record.run_outcome import Outcome
 from profiler.record.stacks_line import StacksLine, decode_stacks
+from profiler.record.stop_causes import EventEnd, outcome_of
 from profiler.record.units import format_count
 
 if TYPE_CHECKING:
@@ -45,13 +47,11 @@ ELSEWHERE = "name another source (--from FILE, https://HOST, logs:GLOB or insigh
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True):
-    """ECS's data on the end of a task."""
+    """ECS's data on the end of a task. ``end`` is None if only a retry was written."""
 
+    end: EventEnd | None = None
     stop_code: str | None = None
-    stop_category: str | None = None
-    stopped_reason: str | None = None
     started_by: str | None = None
-    out_of_memory: bool | None = None
     retry_of: str | None = None
     retried_as: str | None = None
 
@@ -79,6 +79,12 @@ class PastRun(Struct, frozen=True, kw_only=True):
     voucher: Voucher | None = None
     place: LogTarget | None = None
     container_ids: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended, by its report and ECS's event."""
+        end = None if self.event is None else self.event.end
+        return outcome_of(self.report.record, end, is_confirmed=self.is_confirmed)
 
     @property
     def started_at(self) -> str:

@@ -21,6 +21,7 @@ from profiler.record.line_trust import counts
 from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Record, Report, decode
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.spot_price import cost_on
+from profiler.record.stop_causes import outcome_of, written_event_end
 from profiler.record.units import as_number
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.search_conditions import ACCOUNT, CLUSTER, FAMILY, REGION, TIME
@@ -56,18 +57,17 @@ def run_in(source: Mapping[str, Any]) -> PastRun:
     does_count = counts(text(task.get("voucher")), is_confirmed=confirmed)
     read = report_in(source)
     if read is None:
-        report = _without_record(source, event)
+        report = _without_record(source)
         return PastRun(report=report, event=event, is_confirmed=is_confirmed, counts=does_count)
     report, line = read
     record = report.record
+    outcome = outcome_of(record, None if event is None else event.end, is_confirmed=is_confirmed)
     corrected = replace(
         _with_identity(record, source),
-        status=task.get("status") or record.status,
-        exit_code=task.get("exit_code", record.exit_code),
+        status=outcome.status if event is not None else record.status,
+        exit_code=outcome.exit_code,
         cost=cost_on(task.get("capacity_provider"), record.cost),
     )
-    if event is not None and event.out_of_memory:
-        corrected = replace(corrected, likely_out_of_memory=True)
     if report.type != CHECKPOINT:
         corrected = _with_times(corrected, source)
     elif corrected.status != record.status:
@@ -119,7 +119,10 @@ def _task_fields(source: Mapping[str, Any]) -> dict[str, Any]:
 
 def _task_event(task: Mapping[str, Any]) -> TaskEvent | None:
     reported = {name: task[name] for name in TaskEvent.__struct_fields__ if name in task}
-    return TaskEvent(**reported) if reported else None
+    end = written_event_end(task)
+    if not reported and end is None:
+        return None
+    return TaskEvent(end=end, **reported)
 
 
 def _texts(values: object) -> tuple[str, ...]:
@@ -178,7 +181,7 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     )
 
 
-def _without_record(source: Mapping[str, Any], event: TaskEvent | None) -> Report:
+def _without_record(source: Mapping[str, Any]) -> Report:
     """A report made of the document's fields.
 
     Where the record could not be read, no other number counts than the duration.
@@ -200,8 +203,6 @@ def _without_record(source: Mapping[str, Any], event: TaskEvent | None) -> Repor
                 part = part.setdefault(parent, {})
             part[name] = value
     record = msgspec.convert(document, Record, strict=False)
-    if event is not None and event.out_of_memory is not None:
-        record = replace(record, likely_out_of_memory=event.out_of_memory)
     return Report(
         time=_time(source),
         type="task.report",

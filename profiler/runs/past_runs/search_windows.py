@@ -14,6 +14,7 @@ from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import SlowdownBounds, TaskSize
+from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.runs.past_runs.search_conditions import (
     CONFIRMED,
@@ -140,9 +141,8 @@ class IndexedWindows:
 
     def _counted(self, *, is_killed: bool) -> Iterator[_SizeGroup]:
         """Count the runs that were killed for memory, or the others; yields their groups."""
-        killed = _killed()
         conditions = [*self._conditions(START), *_complete()]
-        conditions.append(killed if is_killed else none_of([killed]))
+        conditions.append(RAN_OUT_OF_MEMORY if is_killed else none_of([RAN_OUT_OF_MEMORY]))
         fields = {**FAMILY_FIELDS, **_RUN_FIELDS}
         for bucket in self._buckets(conditions, fields, _count_aggregations()):
             family = family_of(bucket)
@@ -205,7 +205,7 @@ class IndexedWindows:
     ) -> None:
         for hit in hits:
             run = self._runs.run_of(hit)
-            facts = facts_of(run.report, is_confirmed=run.is_confirmed)
+            facts = facts_of(run.report, is_confirmed=run.is_confirmed, outcome=run.outcome)
             window.add_counted(facts, is_sampled=is_sampled)
 
     def _others(self) -> Iterator[PastRun]:
@@ -251,12 +251,6 @@ def _query(conditions: Sequence[JsonObject], size: int, order: str, direction: s
         "query": {"bool": {"filter": list(conditions)}},
         "sort": [{order: {"order": direction, "unmapped_type": unmapped_type}}],
     }
-
-
-def _killed() -> JsonObject:
-    return any_of(
-        [term("task.likely_out_of_memory", value=True), term("task.out_of_memory", value=True)]
-    )
 
 
 def _complete() -> list[JsonObject]:
@@ -306,9 +300,9 @@ def _extreme_aggregations() -> dict[str, JsonObject]:
     }
     killed_values = ("usage.memory.size_mb", "usage.task.others_memory_mb", "usage.task.memory_mb")
     for field in killed_values:
-        aggregations[f"top killed {field}"] = {"filter": _killed(), "aggs": _top(field)}
+        aggregations[f"top killed {field}"] = {"filter": RAN_OUT_OF_MEMORY, "aggs": _top(field)}
     aggregations["timed"] = {
-        "filter": {"bool": {"filter": [term(STATUS, "success"), none_of([_killed()])]}},
+        "filter": {"bool": {"filter": [term(STATUS, "success"), none_of([RAN_OUT_OF_MEMORY])]}},
         "aggs": {
             "hours": {
                 "date_histogram": {"field": START, "fixed_interval": "1h", "min_doc_count": 1},

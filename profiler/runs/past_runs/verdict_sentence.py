@@ -8,18 +8,17 @@ from msgspec.structs import replace
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.record_model import (
     CHECKPOINT,
+    LOCAL,
     Metrics,
     Record,
     is_sampled_each_minute,
     known_peak_source,
-    known_status,
 )
-from profiler.record.run_outcome import describe_cause, describe_exit_code
+from profiler.record.run_outcome import Outcome, describe_exit_code
 from profiler.record.units import format_duration, format_memory, format_percent
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
-from profiler.runs.past_runs.run_source import PastRun, TaskEvent
+from profiler.runs.past_runs.run_source import PastRun
 
-_LOCAL = "LOCAL"
 UNCONFIRMED = "Unconfirmed: nothing proves whose task this was, so it counts in no advice."
 
 
@@ -42,26 +41,26 @@ def verdict_of(run: PastRun, now_ns: int) -> Verdict:
 
 def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     record = run.report.record
-    event = run.event or TaskEvent()
+    outcome = run.outcome
     family = record.family or record.container.name or "The run"
     name = family if record.revision is None else f"{family}:{record.revision}"
-    status = known_status(record)
+    status = outcome.status
     if status == "running" or record.status == LOST:
         return _running(run, name, now_ns)
-    if record.likely_out_of_memory:
-        return _out_of_memory(record, event, name)
+    if outcome.ran_out_of_memory:
+        return _out_of_memory(record, outcome, name)
     if status == "success":
         return Verdict(text=f"{name} succeeded{_duration(record, ' in ')}.", tone="good")
     if status == "failure":
-        return _failure(run, event, name)
+        return _failure(run, outcome, name)
     if status == "stopped":
         return Verdict(
             text=f"{name} was stopped{_after(record)}.",
-            evidence=_stop(record, event),
+            evidence=_stop(record, outcome),
             tone="warning",
         )
     # The command may have run on when its profiler was killed, and the task after its last minute.
-    may_run = record.launch_type == _LOCAL or (
+    may_run = record.launch_type == LOCAL or (
         is_sampled_each_minute(record) and record.finished_at is None
     )
     if may_run:
@@ -92,9 +91,9 @@ def _running(run: PastRun, name: str, now_ns: int) -> Verdict:
     )
 
 
-def _out_of_memory(record: Record, event: TaskEvent, name: str) -> Verdict:
+def _out_of_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
     metrics = record.metrics
-    if known_status(record) == "success":
+    if outcome.status == "success":
         kills = record.memory_kills
         count = "a process" if kills is None or kills.count == 1 else f"{kills.count} processes"
         return Verdict(
@@ -102,25 +101,25 @@ def _out_of_memory(record: Record, event: TaskEvent, name: str) -> Verdict:
             evidence=f"The kernel killed {count} for lack of memory: the result may be incomplete.",
             tone="warning",
         )
-    if event.out_of_memory and event.stopped_reason:
-        evidence = f"ECS reported: {event.stopped_reason.rstrip('.')}."
+    if outcome.memory_evidence == "ecs" and outcome.reason:
+        evidence = f"ECS reported: {outcome.reason.rstrip('.')}."
     elif is_sampled_each_minute(record):
         evidence = "ECS reported an OutOfMemoryError."
-    elif record.out_of_memory_evidence == "kernel-counter" or record.memory_kills is not None:
+    elif outcome.memory_evidence == "kernel-counter" or record.memory_kills is not None:
         evidence = f"The kernel counted the kill{_at_peak(metrics)}."
     else:
-        if record.exit_code is None:
+        if outcome.exit_code is None:
             code = ""
         else:
-            code = f", exit code {describe_exit_code(record.exit_code)}"
+            code = f", exit code {describe_exit_code(outcome.exit_code)}"
         evidence = f"It was killed{_at_peak(metrics)}{code}. No stop was requested."
     return Verdict(text=f"{name} ran out of memory{_after(record)}.", evidence=evidence, tone="bad")
 
 
-def _failure(run: PastRun, event: TaskEvent, name: str) -> Verdict:
+def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
     record = run.report.record
-    cause = _cause(event)
-    if record.exit_code is None:
+    cause = _cause(outcome)
+    if outcome.exit_code is None:
         if record.started_at is None:
             text = f"{name} did not start."
         else:
@@ -134,7 +133,7 @@ def _failure(run: PastRun, event: TaskEvent, name: str) -> Verdict:
         cause = f"No sample reached the memory limit: {share} was seen."
         if known_peak_source(record.metrics) == "kernel":
             cause = f"The memory limit was not reached: {share} was used."
-    exit_code = describe_exit_code(record.exit_code)
+    exit_code = describe_exit_code(outcome.exit_code)
     return Verdict(
         text=f"{name} failed with exit code {exit_code}{_after(record)}.",
         evidence=cause,
@@ -142,13 +141,13 @@ def _failure(run: PastRun, event: TaskEvent, name: str) -> Verdict:
     )
 
 
-def _stop(record: Record, event: TaskEvent) -> str:
-    known = _cause(event)
-    if known is not None:
+def _stop(record: Record, outcome: Outcome) -> str:
+    known = _cause(outcome)
+    if known is not None and record.launch_type != LOCAL:
         return known
     if record.exit_code is None:
         return "The task was stopped before the batch ended; the exit code was not seen."
-    if record.launch_type == _LOCAL:
+    if record.launch_type == LOCAL:
         return (
             "A signal asked it to stop, and it ended with exit code "
             f"{describe_exit_code(record.exit_code)}."
@@ -156,9 +155,10 @@ def _stop(record: Record, event: TaskEvent) -> str:
     return f"The task was stopped before the batch ended, with exit code {record.exit_code}."
 
 
-def _cause(event: TaskEvent) -> str | None:
-    words = None if event.stop_category == "oom" else describe_cause(event.stop_category)
-    reason = (event.stopped_reason or "").rstrip(".")
+def _cause(outcome: Outcome) -> str | None:
+    """Why the run ended, and ECS's text; not the exit code, which stands in the verdict."""
+    words = None if outcome.cause in ("failure", "unknown") else outcome.sentence
+    reason = (outcome.reason or "").rstrip(".")
     if words and reason:
         return f"{words}: {reason}."
     if reason:
@@ -176,7 +176,7 @@ def _lost(run: PastRun) -> str | None:
         return "The run left no report: only what ECS reported is known."
     if run.report.type == CHECKPOINT:
         return "The run left no report: the numbers come from its last checkpoint."
-    if run.report.record.launch_type == _LOCAL:
+    if run.report.record.launch_type == LOCAL:
         return "The profiler did not see the end of the command."
     return "The monitor did not see the end of the batch."
 

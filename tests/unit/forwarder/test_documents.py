@@ -34,7 +34,7 @@ from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.forwarder.subscription import LogEvent, Payload, log_line_document
 from profiler.record import record_model as model
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
-from profiler.record.stop_causes import determine_outcome
+from profiler.record.stop_causes import end_of_event
 from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
 from tests.ended_runs import RUN_NOTICES, run_of
@@ -114,6 +114,7 @@ def test_the_document_has_exactly_the_expected_fields() -> None:
             "arn": "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
             "family": "nightly",
             "status": "failure",
+            "outcome": "failure",
             "exit_code": 137,
             "complete": True,
             "report_account": "111122223333",
@@ -459,8 +460,8 @@ def of_report(text: str) -> list[Document]:
 
 def of_event(stopped: StoppedTask, text: str | None = None, **known: Any) -> list[Document]:
     line = None if text is None else report_line(text)
-    outcome = determine_outcome(stopped, stopped.container("batch"))
-    ended = run_of(task=stopped, outcome=outcome, container="batch", report_line=line, **known)
+    end = end_of_event(stopped, stopped.container("batch"))
+    ended = run_of(task=stopped, end=end, container="batch", report_line=line, **known)
     return [*event_documents(ended, ForwarderSettings(), ended.retry)]
 
 
@@ -687,8 +688,8 @@ def test_the_notification_links_a_run_to_the_same_times_as_its_document(
     line: ReportLine | None,
 ) -> None:
     stream = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
-    outcome = determine_outcome(FAILED, None)
-    ended = run_of(task=FAILED, outcome=outcome, container="batch", report_line=line, log=stream)
+    end = end_of_event(FAILED, None)
+    ended = run_of(task=FAILED, end=end, container="batch", report_line=line, log=stream)
     links = ended.links("https://kibana")
     (document, *_) = event_documents(ended, ForwarderSettings(kibana_url="https://kibana"))
     assert document.initial_fields["links"]["run"] == links.kibana

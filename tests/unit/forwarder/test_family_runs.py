@@ -208,7 +208,7 @@ def test_only_a_success_with_a_report_is_compared() -> None:
     )
     found = unusual(changed(success(), report_line=report_line(unread)), *runs)
     assert not {"blockReadBytes", "blockWriteBytes"} & {measure.metric for measure in found}
-    assert not unusual(ended(success(), status="failure", exit_code=1), *runs)
+    assert not unusual(ended(success(), cause="failure", exit_code=1), *runs)
     checkpoint = report_line(present(success().record), "task.checkpoint")
     assert not unusual(changed(success(), report_line=checkpoint), *runs)
 

@@ -58,6 +58,11 @@ INVALID: list[tuple[Callable[[dict[str, str]], object], dict[str, str], str]] = 
         "Serverless is not supported",
     ),
     (
+        read_settings,
+        {"ELASTICSEARCH_URL": "https://a1.aoss.eu-west-1.on.aws"},
+        "Serverless is not supported",
+    ),
+    (
         read_notice_settings,
         {"NOTIFY": "failure,never"},
         "must be all, or a list of success, failure and running",

@@ -13,7 +13,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.kill_after_resize import reduced_memory, size_change
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.slack_messages import ended_task_message
-from profiler.record.stop_causes import Outcome
+from profiler.record.stop_causes import EventEnd
 from tests.ended_runs import changed, run_of
 from tests.task_events import task
 from tests.values import present
@@ -23,15 +23,15 @@ RESIZED = {
     "registeredAt": datetime(2026, 11, 18, 3, 0, tzinfo=UTC),
     "tags": [{"key": "task-profiler:resized-from", "value": "4/1024/4096"}],
 }
-KILLED = Outcome(status="failure", category="oom", out_of_memory=True, exit_code=137)
+KILLED = EventEnd(cause="oom", out_of_memory=True, exit_code=137)
 SENTENCE = (
     "Its memory was reduced from 4 GB to 512 MB on 18 November. This puts it back: "
     "task-profiler taskdef resize nightly --revert --register --update-schedules --region us-west-2"
 )
 
 
-def ended(outcome: Outcome = KILLED, memory: str = "512") -> EndedRun:
-    return run_of(task=task(memory=memory), outcome=outcome, container="batch")
+def ended(end: EventEnd = KILLED, memory: str = "512") -> EndedRun:
+    return run_of(task=task(memory=memory), end=end, container="batch")
 
 
 def tagged(value: str) -> dict[str, Any]:
@@ -74,7 +74,8 @@ def test_a_tag_that_is_not_a_size_is_not_in_the_document(
 
 
 def test_another_failure_and_a_kill_at_another_size_say_nothing() -> None:
-    assert reduced_memory(ended(replace(KILLED, out_of_memory=False)), size_change(RESIZED)) is None
+    failed = ended(EventEnd(cause="failure", exit_code=137))
+    assert reduced_memory(failed, size_change(RESIZED)) is None
     assert reduced_memory(ended(memory="1024"), size_change(RESIZED)) is None
 
 

@@ -30,10 +30,10 @@ from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, 
 from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.record.fact_list import CPU_TIME, number_fact
 from profiler.record.search_document_fields import FIELDS
-from profiler.record.stop_causes import determine_outcome
+from profiler.record.stop_causes import end_of_event
 from profiler.record.stopped_task import StoppedTask
 from profiler.runs.past_runs.search_documents import run_in
-from tests.ended_runs import run_of
+from tests.ended_runs import end_of, run_of
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line
@@ -71,7 +71,7 @@ def of_report(text: str, claim: StreamClaim | None = None) -> list[Document]:
 def ended(stopped: StoppedTask, text: str | None = None) -> EndedRun:
     return run_of(
         task=stopped,
-        outcome=determine_outcome(stopped, stopped.container("batch")),
+        end=end_of_event(stopped, stopped.container("batch")),
         container="batch",
         report_line=None if text is None else report_line(text),
     )
@@ -143,7 +143,7 @@ def test_a_report_of_a_container_that_the_task_does_not_have_stays_unconfirmed()
     "stopped", [NO_FAMILY, replace(task(), account_id=None), replace(task(), region=None)]
 )
 def test_an_event_without_account_region_or_family_confirms_nothing(stopped: StoppedTask) -> None:
-    event = run_event(stopped, ended(stopped).outcome, "batch")
+    event = run_event(stopped, end_of(ended(stopped)), "batch")
     assert merge(report_line(report()).report, event).is_confirmed is False
 
 
@@ -201,7 +201,7 @@ def test_a_clock_that_is_a_minute_off_changes_nothing() -> None:
 
 @pytest.mark.parametrize("text", [None, "never", ""])
 def test_what_is_no_time_is_not_changed(text: str | None) -> None:
-    event = run_event(task(), ended(task()).outcome, "batch")
+    event = run_event(task(), end_of(ended(task())), "batch")
     reported = report_line(report()).report
     reported = replace(reported, record=replace(reported.record, started_at=text))
     run = merge(reported, event)
@@ -620,12 +620,12 @@ def test_a_run_has_a_report_or_an_event() -> None:
 def test_an_event_is_the_same_after_it_was_written_and_read() -> None:
     every = run_event(
         ON_EC2,
-        determine_outcome(task(capacityProviderName="FARGATE_SPOT"), ON_EC2.container("batch")),
+        end_of_event(task(capacityProviderName="FARGATE_SPOT"), ON_EC2.container("batch")),
         "batch",
         retry_of="8" * 32,
         retried_as="9" * 32,
     )
-    for event in (every, run_event(task(), ended(task()).outcome, "batch")):
+    for event in (every, run_event(task(), end_of(ended(task())), "batch")):
         fields = event_fields(event)
         fields["task"]["confirmed"] = True
         assert read_run_event(fields) == replace(event, alone=None)

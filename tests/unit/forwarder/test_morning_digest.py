@@ -25,8 +25,9 @@ from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import NightSummary, notification_key
 from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.record.family_identity import PROOF_FAMILY
-from profiler.record.last_night import OUT_OF_MEMORY, NightCost, last_night
+from profiler.record.last_night import NightCost, last_night
 from profiler.record.record_model import TaskSize
+from profiler.record.run_outcome import OUT_OF_MEMORY
 
 NIGHT = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC))
 DAY_NS = 86_400 * NS_PER_SECOND

@@ -17,7 +17,7 @@ from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter
 from profiler.otlp.otlp_settings import Targets, read_targets
 from profiler.otlp.run_signals import signals_of
 from profiler.record.record_model import decode
-from profiler.record.stop_causes import Outcome
+from profiler.record.stop_causes import EventEnd
 from profiler.sinks import LogTarget
 from tests.ended_runs import run_of
 from tests.fakes import FakeClock
@@ -26,15 +26,13 @@ from tests.stopped_tasks import report
 from tests.task_events import ARN, task
 
 NOW_NS = parse_ns("2026-03-01T10:13:00Z") or 0
-FAILED = Outcome(
-    status="failure", category="exit", out_of_memory=False, exit_code=1, reason="out of disk"
-)
+FAILED = EventEnd(cause="failure", exit_code=1, reason="out of disk")
 
 
-def ended(line: str | None = None, *, outcome: Outcome = FAILED, **detail: Any) -> EndedRun:
+def ended(line: str | None = None, *, end: EventEnd = FAILED, **detail: Any) -> EndedRun:
     return run_of(
         task=task(pullStoppedAt="2026-03-01T10:11:25Z", **detail),
-        outcome=outcome,
+        end=end,
         container="batch",
         report_line=None if line is None else ReportLine(decode(line), line),
         log=LogTarget(group="/ecs/jobs", stream="ecs/batch/4dd5"),
@@ -189,7 +187,7 @@ def test_without_a_report_the_event_is_the_record() -> None:
     root, pull, init = signals_of(run)["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert int(root["startTimeUnixNano"]) == parse_ns("2026-03-01T10:11:19.058Z")
     assert int(root["endTimeUnixNano"]) == parse_ns("2026-03-01T10:12:32.316Z")
-    assert root["status"] == {"code": 2, "message": "out of disk"}
+    assert root["status"] == {"code": 2, "message": "Exit code 1: out of disk"}
     assert pull["name"] == "pull"
     assert int(pull["endTimeUnixNano"]) == parse_ns("2026-03-01T10:11:25Z")
     assert init["name"] == "init"

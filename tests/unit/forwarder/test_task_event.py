@@ -7,7 +7,7 @@ import pytest
 
 from profiler.forwarder.batch_report import identify_containers, judge
 from profiler.record.run_outcome import EndStatus
-from profiler.record.stop_causes import determine_outcome
+from profiler.record.stop_causes import end_of_event, outcome_of
 from profiler.record.stopped_task import EventContainer, parse_stopped_task
 from tests.task_events import ARN, container, definition, event, task
 
@@ -185,10 +185,11 @@ def test_the_outcome_of_each_case(
     stop_code: str | None, stated: str | None, exit_code: int | None, own: str | None, expected: str
 ) -> None:
     batch = EventContainer(name="batch", exit_code=exit_code, reason=own)
-    outcome = determine_outcome(task(stopCode=stop_code, stoppedReason=stated), batch)
+    end = end_of_event(task(stopCode=stop_code, stoppedReason=stated), batch)
+    outcome = outcome_of(None, end)
     assert f"{outcome.status} {outcome.category}" == expected
     assert outcome.exit_code == exit_code
-    assert outcome.out_of_memory == ((own or "").lower() == OOM.lower())
+    assert end.out_of_memory == ((own or "").lower() == OOM.lower())
 
 
 @pytest.mark.parametrize(
@@ -209,8 +210,8 @@ def test_the_most_specific_reason(
     listed = [{"name": "batch", "exitCode": 1, "reason": batch}]
     listed += [{"name": name, "reason": reason} for name, reason in others.items()]
     parsed = task(stoppedReason=stated, containers=listed)
-    outcome = determine_outcome(parsed, parsed.container("batch"), monitor="task-monitor")
-    assert outcome.reason == expected
+    end = end_of_event(parsed, parsed.container("batch"), monitor="task-monitor")
+    assert end.reason == expected
 
 
 @pytest.mark.parametrize("wanted", ["renamed", "Batch", ""])
@@ -287,7 +288,8 @@ def test_possible_batch_containers_are_judged_together(
     described = definition(
         container("xray"), container("batch"), container("task-monitor", essential=False)
     )
-    outcome, judged = judge(parsed, identify_containers(described, parsed))
+    end, judged = judge(parsed, identify_containers(described, parsed))
+    outcome = outcome_of(None, end)
     assert outcome.status == status
     assert judged == batch
     assert outcome.exit_code == exit_code
@@ -296,6 +298,6 @@ def test_possible_batch_containers_are_judged_together(
 def test_without_a_definition_candidates_with_the_same_end_have_no_batch() -> None:
     """The order of the containers in the event has no meaning."""
     parsed = task(containers=[{"name": "xray", "exitCode": 0}, {"name": "batch", "exitCode": 0}])
-    outcome, batch = judge(parsed, identify_containers(None, parsed))
+    end, batch = judge(parsed, identify_containers(None, parsed))
     assert batch is None
-    assert outcome.status == "success"
+    assert outcome_of(None, end).status == "success"

@@ -14,9 +14,10 @@ from profiler.aggregation.memory_evidence import observed as memory_observed
 from profiler.aggregation.process_tree_usage import GroupPeak, TreeBlocks, TreeCpu
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import build_sampling
+from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
-from profiler.local_run.local_notices import LocalNotices
+from profiler.local_run.local_notices import LocalNotices, RequestPeak
 from profiler.local_run.local_record import (
     Placement,
     RunIdentity,
@@ -30,6 +31,7 @@ from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
+from profiler.record.family import HighestPeak
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import (
     Container,
@@ -44,7 +46,7 @@ from profiler.record.record_model import (
     Visible,
 )
 from profiler.record.units import MIB
-from tests.fakes import START_NS, process, sample, seconds
+from tests.fakes import START_NS, FakeClock, process, sample, seconds
 from tests.values import present
 
 _MIB = 2**20
@@ -385,14 +387,17 @@ def lines(
     network: Callable[[], int | None] = lambda: 7,
     blocks: int | None = 0,
     until: int = 200,
+    size_mb: int = 10_000,
+    peak: RequestPeak = lambda: None,
     **limits: float,
 ) -> list[NoticeLine]:
-    notices = LocalNotices(START_NS, seconds(0.5), network, **{"stuck_minutes": 1, **limits})
+    given: dict[str, Any] = {"stuck_minutes": 1, **limits}
+    notices = LocalNotices(START_NS, seconds(0.5), network, **given, request_earlier_peak=peak)
     found: list[NoticeLine] = []
     for half in range(2 * until):
         one = sample(START_NS + seconds(half / 2), cpu_seconds(half // 2), (50 + half) * MIB)
         one = replace(one, block_read_bytes=blocks, block_write_bytes=blocks)
-        notices.look(one, 10_000 * MIB, lambda: RUN, lambda _: None, found.append)
+        notices.look(one, size_mb * MIB, lambda: RUN, lambda _: None, found.append)
     assert notices.raised == tuple(
         RaisedNotice(kind=line.notice.kind, at=line.time) for line in found
     )
@@ -414,6 +419,48 @@ def test_an_idle_command_is_stuck_and_overdue_once() -> None:
     # third second.
     (stuck,) = lines(cpu_seconds=lambda second: second // 3 / 100)
     assert present(present(stuck.notice.evidence).vcpu_used) < 0.01
+
+
+def read_peak(peak: HighestPeak | None) -> BackgroundCall[HighestPeak]:
+    """The history has been read."""
+    call = BackgroundCall(lambda: peak, FakeClock(), 10)
+    call.result()
+    return call
+
+
+BUSY: dict[str, Any] = {"cpu_seconds": float, "stuck_minutes": 0, "size_mb": 400}
+
+
+def test_a_run_above_everything_in_the_history_says_so_once() -> None:
+    """The command takes a megabyte each half second, from 50 MB on: it has 280 MB after 115 s."""
+    asked = []
+
+    def request() -> BackgroundCall[HighestPeak]:
+        asked.append(1)
+        return read_peak(HighestPeak(peak_mb=300, runs=12))
+
+    (line,) = lines(peak=request, **BUSY)
+    assert line.notice.kind == "memory"
+    assert line.notice.message == (
+        "The run's memory is at 80 % of 400 MB, above everything that 12 earlier runs reached "
+        "(75 %)."
+    )
+    evidence = present(line.notice.evidence)
+    assert (evidence.used_mb, evidence.earlier_peak_mb, evidence.earlier_runs) == (320, 300, 12)
+    assert asked == [1]
+    assert lines(peak=request, **BUSY, until=130) == []
+    assert lines(peak=request, **{**BUSY, "size_mb": 10_000}) == []
+    assert asked == [1, 1], "the history is read from most of the memory in use on"
+
+
+def test_where_the_history_knows_nothing_only_the_forecast_counts() -> None:
+    never = read_peak(None)
+    assert lines(peak=lambda: None, **BUSY) == lines(peak=lambda: never, **BUSY) == []
+    leak: dict[str, Any] = {**BUSY, "size_mb": 3400, "until": 1500}
+    (forecast,) = lines(**leak)
+    assert "it reaches the limit in" in forecast.notice.message
+    reached = read_peak(HighestPeak(peak_mb=3300, runs=12))
+    assert lines(peak=lambda: reached, **leak) == []
 
 
 def test_unknown_bytes_are_no_idleness() -> None:

@@ -95,9 +95,9 @@ def test_a_parent_leads_to_the_trace_of_the_caller() -> None:
 @pytest.mark.parametrize(
     ("record", "reason", "message"),
     [
-        ({"status": "failure", "exit_code": 137}, None, "exit code 137 (SIGKILL)"),
-        ({"status": "failure", "exit_code": 1}, "OutOfMemoryError", "OutOfMemoryError"),
-        ({"status": "failure"}, None, "the run failed"),
+        ({"status": "failure", "exit_code": 137}, None, "Exit code 137 (SIGKILL)"),
+        ({"status": "failure", "exit_code": 1}, "out of disk", "Exit code 1: out of disk"),
+        ({"status": "failure"}, None, "Failure"),
         ({"status": "success"}, "ignored", None),
         ({"status": "stopped"}, None, None),
         ({"status": "a newer word"}, None, None),

@@ -8,11 +8,11 @@ import pytest
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.last_night import (
     MISSED,
-    OUT_OF_MEMORY,
     NightCost,
     last_night,
     night_sentence,
 )
+from profiler.record.run_outcome import OUT_OF_MEMORY
 
 BERLIN = ZoneInfo("Europe/Berlin")
 HOUR_NS = 3600 * NS_PER_SECOND

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.record.family_identity import PROOF_FAMILY
-from profiler.record.last_night import OUT_OF_MEMORY
+from profiler.record.run_outcome import OUT_OF_MEMORY
 from profiler.report_page.page_night import night_of_page
 from profiler.report_page.page_rows import PageNight, PageNotice, PageRun
 from tests.report_page import content, report, run_of

@@ -73,6 +73,31 @@ def test_a_task_after_the_grace_is_late() -> None:
     assert outcomes(flexible, task(96), since=60, now=97) == ["late"]
 
 
+def test_two_tasks_at_one_due_time_leave_the_earlier_one_missed() -> None:
+    """EventBridge may start a target twice; the second task is none of an earlier due time."""
+    twice = (task(120.1, 121), task(120.3, 122))
+    known: Any = {"since": 60, "now": 130, "known_since": 0}
+    assert outcomes(schedule(), *twice, **known) == ["missed", "started twice"]
+    assert outcomes(schedule(), *twice[:1], **known) == ["missed", "ran"]
+    (due,) = judge(schedule(), *twice, since=120, now=130)[0].due_times
+    assert due.task == twice[0]
+    assert due.reason is not None
+    assert due.reason.endswith("were started for the same time.")
+    two = schedule(task_count=2)
+    assert outcomes(two, *twice, since=120, now=130) == ["ran"]
+    assert outcomes(two, *twice, task(120.5, 123), since=120, now=130) == ["started twice"]
+
+
+def test_a_late_task_and_one_that_failed_to_start_are_no_second_start() -> None:
+    late = task(114, 115)
+    assert outcomes(schedule(), late, task(120.1, 121), since=60, now=130) == ["late", "ran"]
+    failed = task(120.1, 120.2, stop_code="TaskFailedToStart", stopped_reason="No capacity")
+    assert outcomes(schedule(), failed, task(120.3, 122), since=120, now=130) == ["ran"]
+    window = schedule(window_minutes=20)
+    within = (task(61, 62), task(75, 76))
+    assert outcomes(window, *within, since=60, now=90) == ["started twice"]
+
+
 def test_a_task_belongs_to_the_last_due_time_before_it() -> None:
     assert outcomes(schedule(), task(60.1, 61), task(120.1, 121), since=60, now=122) == [
         "ran",

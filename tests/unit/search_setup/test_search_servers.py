@@ -47,6 +47,15 @@ def test_the_variables_sign_in_and_a_netrc_does_not_replace_them(
         ("https://search-x.eu-west-1.es.amazonaws.com", {}, "es"),
         ("https://A1.eu-west-1.AOSS.amazonaws.com/team", KEY, "aoss"),
         ("https://a1.cn-north-1.aoss.amazonaws.com.cn:443", {}, "aoss"),
+        ("https://search-x.eusc-de-east-1.es.amazonaws.eu", {}, "es"),
+        ("https://search-x.aos.eu-west-1.on.aws", {}, "es"),
+        ("https://search-x.AOS.eu-west-1.on.aws:443/team", KEY, "es"),
+        ("https://search-x.aos.cn-north-1.on.amazonwebservices.com.cn", {}, "es"),
+        ("https://search-x.aos.eusc-de-east-1.on.amazonwebservices.eu/", {}, "es"),
+        ("https://a1.aoss.eu-west-1.on.aws", {}, "aoss"),
+        ("https://search-x.aos.eu-west-1.on.aws", NAME, None),
+        ("https://search-x.aos.eu-west-1.on.aws.example.com", {}, None),
+        ("https://a.lambda-url.eu-west-1.on.aws", {}, None),
         ("https://search-x.eu-west-1.es.amazonaws.com", NAME, None),
         ("https://search.example.com", {"ELASTICSEARCH_AWS_AUTH": "es", **NAME}, "es"),
         ("https://proxy.example.com/x.eu-west-1.es.amazonaws.com", {}, None),
@@ -62,6 +71,7 @@ def test_amazons_addresses_are_signed_without_being_asked(
 def test_the_region_is_the_one_in_the_address() -> None:
     """The region is the one in the address and a collection gets the hash of the body signed."""
     assert signing_region("https://search-x.eu-west-1.es.amazonaws.com") == "eu-west-1"
+    assert signing_region("https://search-x.aos.eu-west-1.on.aws/a") == "eu-west-1"
     assert signing_region("https://search.example.com") is None
     signature = AwsSignature(Session("key", "secret").get_credentials(), "eu-west-1", "aoss")
     headers = signature.sign("POST", "https://a1.eu-west-1.aoss.amazonaws.com/_search", "{}")

@@ -197,6 +197,24 @@ def test_a_monitor_before_other_containers_moves_to_the_end(place: int) -> None:
     assert difference(before, result.definition) == "monitor"
 
 
+@pytest.mark.parametrize(
+    "linux",
+    [
+        {"placementConstraints": [{"expression": "attribute:ecs.os-type == linux"}]},
+        {"placementConstraints": [{"expression": "attribute:ecs.os-type != windows"}]},
+        {"placementConstraints": [{"expression": "not (attribute:ecs.os-type == windows)"}]},
+        {"placementConstraints": [{"expression": "attribute:ecs.os-type not_in [windows]"}]},
+        {"placementConstraints": [{"expression": "attribute:stack == windows"}]},
+        {"runtimePlatform": {"operatingSystemFamily": "LINUX"}},
+        {"volumes": [{"name": "windows"}]},
+    ],
+)
+def test_a_definition_that_does_not_ask_for_windows_gets_a_monitor(linux: dict[str, Any]) -> None:
+    for image in ("team/windows:1", "mcr.microsoft.com/dotnet/runtime:8.0"):
+        given = definition({**BATCH, "image": image}, **linux)
+        assert added(dict(given)).monitor is not None
+
+
 TEN = [BATCH, *({**HELPER, "name": f"helper-{number}"} for number in range(9))]
 WINDOWS = {"runtimePlatform": {"operatingSystemFamily": "windows_server_2019_full"}}
 FOREIGN = "'task-monitor' is not Task Profiler's"
@@ -218,6 +236,32 @@ FOREIGN = "'task-monitor' is not Task Profiler's"
             {"stacks": "on"},
             ("windows_server_2019_full", "does not work"),
         ),
+        (
+            definition(
+                BATCH,
+                placementConstraints=[
+                    {"type": "memberOf", "expression": "attribute:ecs.os-type == windows"}
+                ],
+            ),
+            {},
+            ("Windows, by the placement", "does not work"),
+        ),
+        (
+            definition(
+                BATCH,
+                volumes=[{"name": "v", "fsxWindowsFileServerVolumeConfiguration": {"a": "b"}}],
+            ),
+            {},
+            ("Windows, by its volume of FSx", "does not work"),
+        ),
+        (
+            definition({**BATCH, "image": "mcr.microsoft.com/windows/servercore/iis"}),
+            {},
+            ("Windows, by the image mcr.microsoft.com/windows", "does not work"),
+        ),
+        (definition({"image": "etl:26"}), {}, ("container number 1", 'give it a "name"')),
+        (definition(BATCH, {"name": "", "image": "etl:26"}), {}, ("container number 2",)),
+        (definition({**BATCH, "memory": 512}, memory=".5 gb"), {}, ("No memory is left", "512")),
         (definition(*TEN), {}, ("allows 10",)),
         (
             definition({**BATCH, "memory": 481}, memory="512"),

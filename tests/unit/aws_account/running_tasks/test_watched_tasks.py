@@ -10,8 +10,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from profiler.aws_account.running_tasks.running_runs import PATTERN, RunningRuns
-from profiler.aws_account.running_tasks.watched_tasks import RunningTasks
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, WatchedTasks
+from profiler.core.completeness import Completeness, Gap
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine, encode_notice
+from profiler.record.record_model import Distribution, Interval
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import ListedRuns, checkpoint_at, ended, text
@@ -103,6 +106,89 @@ def test_the_largest_share_of_the_usual_duration_is_first() -> None:
         "fifth",
         "new",
     ]
+
+
+SIZE_MB = 2048
+
+
+class PartialList(ListedRuns):
+    """A source that did not give everything."""
+
+    @property
+    def completeness(self) -> Completeness:
+        return Completeness((Gap(place="the list", reason="A shard is lost."),))
+
+
+def memory_line(minutes: float, used_mb: float, family: str = "nightly") -> str:
+    """A checkpoint after so many minutes."""
+    interval = Interval(memory_used_mb=Distribution(avg=used_mb, max=used_mb))
+    line = checkpoint_at(
+        START_NS,
+        age_seconds=600 - 60 * minutes,
+        task_id=family,
+        family=family,
+        interval=interval,
+    )
+    return text(line)
+
+
+def forecast_line(family: str, used_mb: float) -> str:
+    evidence = NoticeEvidence(used_mb=used_mb, size_mb=SIZE_MB, minutes_left=6)
+    notice = Notice(kind="memory", message="By the slope.", evidence=evidence)
+    record = checkpoint_at(START_NS, 1, task_id=family, family=family, interval=None).record
+    line = NoticeLine(time=format_ms(START_NS), notice=notice, record=record)
+    return encode_notice(line).decode()
+
+
+def shown_notices(watched: WatchedTasks) -> dict[str, list[str | None]]:
+    return {
+        one.run.report.record.task_id: [notice.message for notice in one.run.notices]
+        for one in watched.runs()
+    }
+
+
+@pytest.mark.parametrize("reading", ["whole", "part"])
+def test_memory_is_news_above_what_the_family_reached_and_a_forecast_without_it(
+    reading: str,
+) -> None:
+    logs = FakeLogs()
+    past = [report(n, peak_mb=1300 + n) for n in range(20)]
+    kind = PartialList if reading == "part" else ListedRuns
+    source = kind(PastRun(report=one) for one in past)
+    watched = watched_tasks(logs, FakeClock(), past=lambda: source)
+    lines = [
+        memory_line(8, 1600),
+        memory_line(8, 1400, family="new"),
+        forecast_line("new", 1400),
+        forecast_line("nightly", 1300),
+    ]
+    for line in lines:
+        logs.put(START_NS, line)
+    watched.refresh()
+    forecast = ["By the slope."]
+    assert shown_notices(watched) == {"nightly": forecast, "new": forecast}, "nothing is read yet"
+    watched.read_usual()
+    known = [
+        "The run's memory is at 78 % of 2 GB, above everything that 20 earlier runs reached (64 %)."
+    ]
+    expected = {"nightly": forecast if reading == "part" else known, "new": forecast}
+    assert shown_notices(watched) == expected
+    logs.put(START_NS, memory_line(9, 900))
+    watched.refresh()
+    assert shown_notices(watched) == expected, "it was news"
+
+
+def test_a_forecast_below_what_the_family_reached_is_not_shown() -> None:
+    logs = FakeLogs()
+    past = [report(n, peak_mb=1800) for n in range(5)]
+    watched = watched_tasks(
+        logs, FakeClock(), past=lambda: ListedRuns(PastRun(report=one) for one in past)
+    )
+    for line in (memory_line(8, 1830), forecast_line("nightly", 1830)):
+        logs.put(START_NS, line)
+    watched.refresh()
+    watched.read_usual()
+    assert shown_notices(watched) == {"nightly": []}
 
 
 def test_a_clock_that_is_ahead_misses_nothing() -> None:

@@ -1,12 +1,18 @@
 """What AWS refuses in the parameters of a stack, before anything is made."""
 
 import json
+import re
 from typing import Any
 
 import boto3
 import pytest
 
-from profiler.aws_account.setup.template_limits import LIMITS, check_limits, check_values
+from profiler.aws_account.setup.template_limits import (
+    LIMITS,
+    check_function_names,
+    check_limits,
+    check_values,
+)
 from profiler.aws_account.setup.template_parameters import parameter_values
 from profiler.core.errors import UsageError
 from profiler.task_definitions.permissions import characters
@@ -46,6 +52,31 @@ def test_each_limit_is_refused_with_the_way_out(limit: Any) -> None:
     assert sentence.startswith(f"{limit.what} would have ")
     assert sentence.endswith(f"AWS allows {limit.maximum:,}: {limit.way_out}.")
     assert limit.source.startswith("https://docs.aws.amazon.com/")
+
+
+@pytest.mark.parametrize(
+    ("most", "given"),
+    [
+        (51, {}),
+        (49, {"DigestSchedule": "cron(0 7 * * ? *)"}),
+        (48, {"WatchSchedules": "true", "DigestSchedule": "cron(0 7 * * ? *)"}),
+    ],
+)
+def test_a_stacks_name_leaves_room_for_those_of_its_functions(
+    most: int, given: dict[str, str]
+) -> None:
+    check_function_names(WHOLE, "s" * most, values(**given))
+    words = f"AWS Lambda allows 64: use a --name of at most {most}."
+    with pytest.raises(UsageError, match=words):
+        check_function_names(WHOLE, "s" * (most + 1), values(**given))
+
+
+def test_the_names_of_all_functions_are_known() -> None:
+    resources = template()["Resources"].values()
+    functions = [one for one in resources if one["Type"] == "AWS::Lambda::Function"]
+    assert len(functions) == len(re.findall(r"FunctionName: !Sub \$\{AWS::StackName\}-", WHOLE))
+    conditions = {one["Condition"] for one in functions}
+    assert conditions >= {"WatchesSchedules", "SendsDigest"}
 
 
 def test_the_event_pattern_has_room_for_28_clusters() -> None:

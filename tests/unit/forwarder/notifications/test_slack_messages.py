@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +19,7 @@ from profiler.record import record_model as model
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.notice_model import Notice
 from profiler.record.spot_price import cost_on
-from profiler.record.stop_causes import Outcome
+from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
 from tests.ended_runs import (
@@ -36,6 +38,7 @@ from tests.ended_runs import (
     in_task,
     objects,
     recorded,
+    report_line,
     run_of,
     text_of,
     texts,
@@ -80,16 +83,16 @@ def test_the_message_of_a_success_has_the_usage() -> None:
     ("notice", "begins"),
     [
         (
-            ended(NOTICE, status="failure", exit_code=1, category="oom"),
+            ended(NOTICE, cause="oom", exit_code=1, out_of_memory=True),
             "❌ Out of memory after 2h 13m · etl_daily:7",
         ),
         (
-            ended(NOTICE, status="failure", exit_code=1, category="exit"),
+            ended(NOTICE, cause="failure", exit_code=1),
             "❌ Exit code 1 after 2h 13m · etl_daily:7",
         ),
         (
-            ended(NOTICE, status="failure", exit_code=1, category="unknown"),
-            "❌ Failure after 2h 13m · etl_daily:7",
+            ended(NOTICE, cause="not-started", exit_code=None),
+            "❌ Did not start after 2h 13m · etl_daily:7",
         ),
     ],
 )
@@ -133,7 +136,7 @@ def test_the_command_of_a_resize_reads_the_log_group_of_the_run() -> None:
 def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
     """Alone in a code block. A success has none, nor a run that left nothing to show."""
     log = LogTarget(group="/ecs/etl; #`", stream="ecs/batch/0123")
-    failed = changed(NOTICE, report_log=log, outcome=replace(NOTICE.outcome, status="failure"))
+    failed = changed(ended(NOTICE, cause="failure", exit_code=1), report_log=log)
     command = "```task-profiler show 0123 --from 'logs:/ecs/etl; #' --region eu-west-1```"
     assert command in texts(message_of(failed, kibana_url=None).blocks)
     for other in (
@@ -146,7 +149,7 @@ def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
 
 BARE = run_of(
     task=StoppedTask(arn="1", definition_arn="f"),
-    outcome=Outcome(status="unknown", category="unknown", out_of_memory=False),
+    end=EventEnd(cause="unknown"),
 )
 
 
@@ -156,8 +159,107 @@ def test_unknown_values_are_left_out() -> None:
     assert texts(sent.blocks) == [
         "❔ Outcome unknown · f",
         "task 1",
-        "There is no report: the numbers are from the last checkpoint, or from ECS alone.",
+        "```task-profiler doctor f```",
     ]
+
+
+EXITED = ended(NOTICE, cause="failure", exit_code=1, reason=None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "ending"),
+    [
+        (
+            ("Traceback:", "  ValueError: no  table <orders>", " "),
+            ": ValueError: no table &lt;orders&gt;",
+        ),
+        (("login failed, password=hunter2",), ": login failed, password=…"),
+        (("<!channel> " + "x" * 4000,), "…"),
+        (("", "\t"), ""),
+        ((), ""),
+    ],
+)
+def test_the_lock_screen_shows_the_last_line_of_a_batch_that_exited(
+    lines: tuple[str, ...], ending: str
+) -> None:
+    """Without secrets: everybody can read it there."""
+    sent = message_of(replace(EXITED, log_lines=lines), kibana_url=None)
+    begins = "❌ Exit code 1 after 2h 13m · etl_daily:7"
+    assert sent.text.startswith(begins)
+    assert sent.text.endswith(ending)
+    assert ending or sent.text == begins
+    assert "hunter2" not in sent.text
+    assert "<!" not in sent.text
+    assert len(sent.text) < len(begins) + 160
+
+
+def test_of_another_end_the_last_line_is_not_the_reason() -> None:
+    for other in (OOM, ended(EXITED, cause="user")):
+        sent = message_of(replace(other, log_lines=("done",)), kibana_url=None)
+        assert "done" not in sent.text
+
+
+def test_a_run_that_did_not_start_has_times_and_commands_and_no_link_to_a_log() -> None:
+    created = datetime(2026, 3, 1, 3, 8, tzinfo=UTC)
+    bare = changed(
+        ended(EXITED, exit_code=None, cause="resources"),
+        report_line=None,
+        report_log=None,
+        log=None,
+        task=replace(
+            NOTICE.task,
+            started_at=None,
+            created_at=created,
+            stopped_at=created + timedelta(minutes=2),
+            started_by="events-rule/etl",
+        ),
+    )
+    text = text_of(bare)
+    assert "*Created*\n<!date^1772334480^" in text
+    assert "*Stopped*\n<!date^1772334600^" in text
+    assert (
+        "```task-profiler doctor etl_daily --region eu-west-1\n"
+        "task-profiler schedules --cluster jobs --region eu-west-1```"
+    ) in text
+    assert "Log stream" not in text
+    assert "There is no report" not in text
+
+
+def test_the_numbers_without_a_report_have_their_source() -> None:
+    checkpoint = changed(EXITED, report_line=report_line(RECORD, "task.checkpoint"))
+    assert "the numbers are from the last checkpoint." in text_of(checkpoint)
+    ended_at = replace(NOTICE.task, execution_stopped_at=datetime(2026, 3, 1, 10, 9, tzinfo=UTC))
+    by_ecs = changed(EXITED, report_line=None, report_log=None, task=ended_at)
+    assert "the duration is ECS's." in text_of(by_ecs)
+
+
+def test_a_notice_has_the_commands_that_help() -> None:
+    stuck = stuck_notice()
+    place = f"--cluster jobs --task {stuck.record.task_id} --region {stuck.record.region}"
+    assert f"\naws ecs stop-task {place}```" in text_of(stuck)
+    assert f"```task-profiler watch {stuck.record.task_id} --cluster jobs" in text_of(stuck)
+    line = missed_notice()
+    missed = replace(line, notice=replace(line.notice, next_due_at="2026-03-02T03:00:00.000Z"))
+    assert "*Next due*\n<!date^1772420400^" in text_of(missed)
+    assert "```task-profiler schedules --cluster " in text_of(missed)
+
+
+HOSTILE_NAME = "```; $(reboot) <!channel> `id`\n--apply"
+
+
+def test_a_forged_name_stays_one_word_of_the_command() -> None:
+    """A monitor's line can say anything of cluster and Region."""
+    line = stuck_notice()
+    record = replace(line.record, cluster=HOSTILE_NAME, region=HOSTILE_NAME)
+    message = message_of(replace(line, record=record), kibana_url=None)
+    (block,) = (text for text in texts(message.blocks) if "stop-task" in text)
+    commands = block.removeprefix("```").removesuffix("```")
+    assert "`" not in commands
+    assert "<!" not in commands
+    assert len(commands.splitlines()) == 2
+    for command in commands.splitlines():
+        words = shlex.split(command.replace("&lt;", "<").replace("&gt;", ">"))
+        assert words[-1].startswith("; $(reboot) <!channel> id")
 
 
 USED = model.Distribution(avg=41, max=99)
@@ -208,7 +310,7 @@ ON_SPOT = cost_on(
     "FARGATE_SPOT",
     model.Cost(usd=1, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"),
 )
-FAILURE = ended(NOTICE, status="failure", exit_code=1, reason="why")
+FAILURE = ended(NOTICE, cause="failure", exit_code=1, reason="why")
 SIZE = model.TaskSize(vcpu=0.5, memory_mb=1024)
 VISIBLE: dict[str, Any] = {"task_size": SIZE, "visible": model.Visible(memory_mb=3900, cpus=2)}
 REMEDY = (
@@ -264,11 +366,11 @@ SMALLER = [
         ),
         (OOM, "Reason from ECS: OutOfMemoryError: Container killed due to memory usage"),
         (OOM, "Recommended size: 2 GB (costs 20 % more).\n• Memory was short."),
-        (ended(FAILURE, category="spot"), "AWS reclaimed the Spot capacity."),
-        (ended(FAILURE, category="image"), "image could not be pulled"),
+        (ended(FAILURE, cause="spot"), "AWS reclaimed the Spot capacity."),
+        (ended(FAILURE, cause="image"), "image could not be pulled"),
         (FAILURE, "exited with code 1."),
-        (ended(FAILURE, category="unknown"), "Reason from ECS: why"),
-        (ended(NOTICE, category="oom", out_of_memory=True), "because memory ran out, but"),
+        (ended(FAILURE, cause="not-started"), "Reason from ECS: why"),
+        (ended(NOTICE, cause="oom", out_of_memory=True), "because memory ran out, but"),
         (
             recorded(NOTICE, memory_kills=ONE_KILL),
             "The kernel killed 1 process for lack of memory.",
@@ -309,7 +411,7 @@ SMALLER = [
         (recorded(NOTICE, recommendation=HALF, task_size=SIZE), "• Half would do.\n"),
         (recorded(NOTICE, cost=ON_SPOT), "≥ $0.30 (Spot)"),
         (
-            ended(WAITED, status="failure", exit_code=1),
+            ended(WAITED, cause="failure", exit_code=1),
             f"\n{FOR_NETWORK}, 48 % for 10.0.3.9:5432.\n",
         ),
         (
@@ -364,7 +466,7 @@ def test_what_the_message_says(said: tuple[Any, ...]) -> None:
         ),
         (recorded(FAILURE, recommendation=CHEAPER), "Recommended size"),
         (ended(NOTICE, reason="Essential container in task exited"), "Reason from ECS"),
-        (recorded(ended(NOTICE, status="stopped"), **VISIBLE), "The program sees"),
+        (recorded(ended(NOTICE, cause="user"), **VISIBLE), "The program sees"),
         (recorded(NOTICE, **VISIBLE), "The program sees"),
         (
             recorded(OOM, task_size=SIZE, visible=model.Visible(memory_mb=1100, cpus=2)),
@@ -377,7 +479,7 @@ def test_what_the_message_says(said: tuple[Any, ...]) -> None:
         ),
         (WAITED, "of the time"),
         (replace(WAITED, comparison=AS_EVER), "of the time"),
-        (ended(WAITED, status="stopped"), "of the time"),
+        (ended(WAITED, cause="user"), "of the time"),
     ],
 )
 def test_what_the_message_does_not_say(notice: EndedRun, words: str) -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from profiler.record.family import UsualDuration
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import Cost, TaskSize, encode
+from profiler.record.stop_causes import EventEnd
 from profiler.runs.past_runs.family_evidence import (
     FoundFamilies,
     KnownFamilies,
@@ -85,7 +86,7 @@ def test_a_run_without_a_report_and_an_event_is_left_out_with_a_note(status: str
     unfinished = read_families(ListedRuns([past(0), seen]), RunFilter(), 50)
     assert [present(evidence).outcomes.runs for evidence in unfinished.families.values()] == [1]
     assert unfinished.notes == ("the list: skipped 1 run with checkpoints but no report.",)
-    ended = replace(seen, event=TaskEvent(stop_category="oom"))
+    ended = replace(seen, event=TaskEvent(end=EventEnd(cause="oom", out_of_memory=True)))
     assert read_families(ListedRuns([past(0), ended]), RunFilter(), 50).notes == ()
 
 

@@ -23,6 +23,7 @@ from profiler.record.record_model import (
     Report,
     Series,
 )
+from profiler.record.stop_causes import EventEnd
 from profiler.runs.past_runs import moments
 from profiler.runs.past_runs.moments import (
     MIN_STRETCH_STEPS,
@@ -356,16 +357,17 @@ UNKNOWN = changed(etl(), status="unknown", exit_code=None, finished_at=None, met
 UNSEEN = "The monitor did not see the end of the batch."
 UNSEEN_LOCALLY = "The profiler did not see the end of the command."
 OOM_ERROR = "OutOfMemoryError: Container killed due to memory usage"
-REPORTED = TaskEvent(out_of_memory=True, stopped_reason=OOM_ERROR)
-NO_IMAGE = TaskEvent(stop_category="image", stopped_reason="CannotPullContainerError: not found")
-PULL = f"The container's image could not be pulled: {NO_IMAGE.stopped_reason}"
+REPORTED = TaskEvent(end=EventEnd(cause="oom", out_of_memory=True, reason=OOM_ERROR))
+NOT_PULLED = "CannotPullContainerError: not found"
+NO_IMAGE = TaskEvent(end=EventEnd(cause="image", reason=NOT_PULLED))
+PULL = f"The container's image could not be pulled: {NOT_PULLED}"
 BY_COUNTER = changed(out_of_memory(), out_of_memory_evidence="kernel-counter")
 BY_SIGNAL = changed(failure(), exit_code=139, likely_out_of_memory=None)
 BELOW_LIMIT = "No sample reached the memory limit: at most 81 % of 4 GB was seen."
 IN_PART = "The run left no report: the numbers come from its last checkpoint."
 ANN = "Stopped by ann"
-BY_EXIT = TaskEvent(stop_category="exit")
-BY_USER = TaskEvent(stop_category="user", stopped_reason=f"{ANN}.")
+BY_EXIT = TaskEvent(end=EventEnd(cause="failure", exit_code=143))
+BY_USER = TaskEvent(end=EventEnd(cause="user", reason=f"{ANN}."))
 # The run, what is said of it, and ECS's event if there is one.
 ENDS: tuple[tuple[Any, ...], ...] = (
     (etl(), "good: ETL succeeded in 19m 42s."),

@@ -1,0 +1,141 @@
+"""Generated memory curves: which runs are announced, where their family is known.
+
+A family's runs have one shape and sizes of their own: growth until the input ends, a second phase,
+a sawtooth, a plateau, page cache. The task's size is 1.2 times the largest peak. A runaway is a
+curve that would need 1.3 times the size. What is asked at each checkpoint is the product's own
+question, of a ``Family`` to which all other runs were added. Memory that rises from what is usual
+to the size within a minute is between two checkpoints, and is left out: nothing can announce it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Final
+
+import pytest
+from msgspec import Struct
+
+from profiler.record.family import LAST_SUCCESSES, Family, FamilyRun
+from profiler.record.memory_news import MemoryReading, news_text
+
+SEED: Final = 20261126
+FAMILIES: Final = 60
+RUNS: Final = LAST_SUCCESSES + 1
+CHECKPOINT_SECONDS: Final = 60
+SIZE_TO_PEAK: Final = 1.2
+RUNAWAY_TO_SIZE: Final = 1.3
+MAX_FALSE_SHARE: Final = 0.01
+MIN_ANNOUNCED_SHARE: Final = 0.95
+# How much the peaks of a family's runs differ, as the standard deviation of their logarithms.
+NOISES: Final = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1)
+
+# The memory at each checkpoint, as a share of the run's peak.
+Shape = Callable[[Random, int], list[float]]
+
+
+def growth(_rng: Random, steps: int) -> list[float]:
+    """The program keeps what it reads, until its input ends."""
+    return [(step + 1) / steps for step in range(steps)]
+
+
+def second_phase(rng: Random, steps: int) -> list[float]:
+    """A quiet first phase, then a sort of a few minutes."""
+    first = rng.uniform(0.2, 0.6)
+    begin = steps - max(steps // 10, 8)
+    later = [first + (1 - first) * (step + 1) / (steps - begin) for step in range(steps - begin)]
+    return [first * rng.uniform(0.97, 1) for _ in range(begin)] + later
+
+
+def sawtooth(rng: Random, steps: int) -> list[float]:
+    """A garbage collector."""
+    period = rng.randrange(8, 20)
+    curve = [0.4 + 0.6 * (step % period) / (period - 1) for step in range(steps)]
+    return [*curve[:-1], 1.0]
+
+
+def plateau(rng: Random, steps: int) -> list[float]:
+    """A table is loaded, and the work does not need more."""
+    loaded = max(steps // rng.randrange(3, 8), 1)
+    return [min((step + 1) / loaded, 1.0) * rng.uniform(0.99, 1) for step in range(steps - 1)] + [1]
+
+
+def page_cache(rng: Random, steps: int) -> list[float]:
+    """Reads fill the cache, of which most is dropped now and then."""
+    curve = []
+    level = 0.1
+    for _ in range(steps):
+        level = level + rng.uniform(0, 0.1) if level < 0.9 else 0.3
+        curve.append(min(level, 1.0))
+    return [*curve[:-1], 1.0]
+
+
+SHAPES: Final[tuple[Shape, ...]] = (growth, second_phase, sawtooth, plateau, page_cache)
+
+
+class Curve(Struct, frozen=True):
+    """The memory of a run at each checkpoint, in MB."""
+
+    readings_mb: tuple[float, ...]
+
+    @property
+    def peak_mb(self) -> float:
+        return max(self.readings_mb)
+
+
+def family_curves(rng: Random, shape: Shape) -> list[Curve]:
+    usual_mb = math.exp(rng.uniform(math.log(200), math.log(50_000)))
+    noise = rng.choice(NOISES)
+    curves = []
+    for _ in range(RUNS):
+        peak_mb = usual_mb * math.exp(rng.gauss(0, noise))
+        steps = rng.randrange(20, 200)
+        curves.append(Curve(tuple(peak_mb * share for share in shape(rng, steps))))
+    return curves
+
+
+def family_of(curves: Sequence[Curve]) -> Family:
+    family = Family()
+    for number, curve in enumerate(curves):
+        run = FamilyRun(
+            task_id=str(number),
+            container="batch",
+            ended_ns=number,
+            outcome="success",
+            peak_mb=curve.peak_mb,
+        )
+        family.add(run)
+    return family
+
+
+def first_news(curve: Curve, family: Family, size_mb: float) -> int | None:
+    """The checkpoint at which the run is announced, before it needs more than the size."""
+    peak = family.highest_peak("batch")
+    assert peak is not None
+    for number, used_mb in enumerate(curve.readings_mb):
+        if used_mb > size_mb:
+            return None
+        now = MemoryReading(used_mb=used_mb, size_mb=size_mb)
+        if news_text(now, peak) is not None:
+            return number
+    return None
+
+
+def scaled(curve: Curve, peak_mb: float) -> Curve:
+    return Curve(tuple(used * peak_mb / curve.peak_mb for used in curve.readings_mb))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_of_normal_runs_hardly_any_is_announced_and_of_runaways_nearly_all(shape: Shape) -> None:
+    rng = Random(f"{SEED} {shape.__name__}")
+    false, announced, count = 0, 0, 0
+    for _ in range(FAMILIES):
+        curves = family_curves(rng, shape)
+        size_mb = SIZE_TO_PEAK * max(curve.peak_mb for curve in curves)
+        for number, curve in enumerate(curves):
+            others = family_of([*curves[:number], *curves[number + 1 :]])
+            count += 1
+            false += first_news(curve, others, size_mb) is not None
+            runaway = scaled(curve, RUNAWAY_TO_SIZE * size_mb)
+            announced += first_news(runaway, others, size_mb) is not None
+    assert false <= MAX_FALSE_SHARE * count, (false, count)
+    assert announced >= MIN_ANNOUNCED_SHARE * count, (announced, count)
