@@ -33,9 +33,9 @@ from profiler.forwarder.line_kinds import read_line
 from profiler.forwarder.merged_run import MergedRun, run_of_event
 from profiler.forwarder.run_event import RunEvent, read_claim, run_event
 from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.record.event_end import end_of_event
 from profiler.record.record_model import Report
 from profiler.record.run_outcome import Cause
-from profiler.record.stop_causes import end_of_event
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _MAX_REQUEST_SECONDS = 5.0

@@ -15,13 +15,14 @@ from msgspec.structs import replace
 from profiler.core.json_fields import mapping, number, text
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.bounded_json_line import is_too_long
+from profiler.record.event_end import written_event_end
 from profiler.record.impossible_values import decode_leniently, without_impossible
 from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.line_trust import counts
 from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Record, Report, decode
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.spot_price import cost_on
-from profiler.record.stop_causes import outcome_of, written_event_end
+from profiler.record.stop_causes import outcome_of
 from profiler.record.units import as_number
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.search_conditions import ACCOUNT, CLUSTER, FAMILY, REGION, TIME

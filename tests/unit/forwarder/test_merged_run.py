@@ -28,9 +28,9 @@ from profiler.forwarder.run_event import (
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
+from profiler.record.event_end import end_of_event
 from profiler.record.fact_list import CPU_TIME, number_fact
 from profiler.record.search_document_fields import FIELDS
-from profiler.record.stop_causes import end_of_event
 from profiler.record.stopped_task import StoppedTask
 from profiler.runs.past_runs.search_documents import run_in
 from tests.ended_runs import end_of, run_of
