@@ -42,7 +42,7 @@ from profiler.forwarder.notifications.notification import NoticeChannel, notific
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
 from profiler.record.record_model import Report
 from profiler.record.run_outcome import Status
-from profiler.record.stop_causes import EventEnd, outcome_of
+from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
@@ -256,7 +256,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         is_read = (
             containers.monitor is not None
             or not known_task.task.is_service_task
-            or selects(settings, known_task.task, outcome_of(None, known_task.end).status)
+            or selects(settings, known_task.task, is_success=known_task.end.cause == "success")
         )
         return known_values((containers.batch_log, containers.monitor_log)) if is_read else ()
 
@@ -388,11 +388,11 @@ def _comparison(
     return index.compare(ended)
 
 
-def selects(settings: NoticeSettings, task: StoppedTask, status: Status) -> bool:
-    """Whether the settings select a task with this status for a notice."""
+def selects(settings: NoticeSettings, task: StoppedTask, *, is_success: bool) -> bool:
+    """Whether the settings select a task with this end for a notice."""
     if task.is_service_task and not settings.services:
         return False
-    subject: Subject = "success" if status == "success" else "failure"
+    subject: Subject = "success" if is_success else "failure"
     return settings.selects(subject, task.family or "unknown")
 
 
@@ -400,7 +400,7 @@ def should_notify(ended: EndedTask, settings: NoticeSettings, *, is_unusual: boo
     """Whether the settings select this task for a notice; ``is_unusual``: a success is, or may
     be, unlike its family.
     """
-    if selects(settings, ended.task, ended.outcome.status):
+    if selects(settings, ended.task, is_success=ended.outcome.status == "success"):
         return True
     is_failure = settings.unusual_as_failures and is_unusual
-    return is_failure and selects(settings, ended.task, "failure")
+    return is_failure and selects(settings, ended.task, is_success=False)
