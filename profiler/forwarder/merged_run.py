@@ -104,8 +104,7 @@ def run_of_report(report: Report, claim: StreamClaim | None = None) -> MergedRun
 
     ``claim``: the report's log stream, if it does not name the task.
     """
-    is_confirmed = None if claim is None else False
-    return _run(_seen_by_monitor(report), report, None, is_confirmed=is_confirmed)
+    return _run(_seen_by_monitor(report), report, None, claim)
 
 
 def run_of_event(event: RunEvent) -> MergedRun:
@@ -114,11 +113,11 @@ def run_of_event(event: RunEvent) -> MergedRun:
     if alone is None:
         raise ValueError("The event was read back from a document.")
     seen = _Seen(
-        record=_with_event(alone.record, event),
+        record=alone.record,
         started_at=alone.started_at,
         finished_at=alone.finished_at,
     )
-    return _run(seen, None, event, is_confirmed=event.vouches_for(None))
+    return _run(seen, None, event, None)
 
 
 def merge(
@@ -165,17 +164,19 @@ def merge(
         seen = _within_task(seen, event)
     elif event.alone is not None:
         seen = _until_the_end(seen, event.alone)
-    record = _with_event(seen.record, event)
-    record = replace(record, cost=cost_on(event.capacity_provider, record.cost))
-    is_confirmed = event.vouches_for(claim, report.record.account_id)
-    return _run(replace(seen, record=record), report, event, is_confirmed=is_confirmed)
+    return _run(seen, report, event, claim)
 
 
 def _run(
-    seen: _Seen, report: Report | None, event: RunEvent | None, *, is_confirmed: bool | None
+    seen: _Seen, report: Report | None, event: RunEvent | None, claim: StreamClaim | None
 ) -> MergedRun:
-    """The run with its outcome, by the report and the event."""
+    """The run with what the event decides, and with its outcome by both."""
     record = seen.record
+    is_confirmed = None if claim is None else False
+    if event is not None:
+        record = _with_event(record, event)
+        account_id = None if report is None else report.record.account_id
+        is_confirmed = event.vouches_for(claim, account_id)
     outcome = outcome_of(
         None if report is None else report.record,
         None if event is None else event.end,
@@ -269,6 +270,7 @@ def _with_event(record: Record, event: RunEvent) -> Record:
         revision=event.revision or record.revision,
         launch_type=event.launch_type or record.launch_type,
         container=container,
+        cost=cost_on(event.capacity_provider, record.cost),
     )
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.optional_math import known, known_values
+from profiler.core.optional_math import known
 from profiler.forwarder.batch_report import (
     ReportFinder,
     ReportLine,
@@ -40,7 +40,6 @@ from profiler.forwarder.kill_after_resize import SizeChange, reduced_memory, siz
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
-from profiler.record.record_model import Report
 from profiler.record.run_outcome import Status
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
@@ -225,13 +224,15 @@ class TaskStoppedHandler(Struct, frozen=True):
             )
         change = known_task.size_change
         log = containers.batch_log
+        priced = reports.priced(line, containers)
+        existing_log = log if reports.exists(log) else None
         run = run_of_task(
             task,
             known_task.end,
             containers.batch,
             line,
-            report=_priced(line, containers, reports),
-            log=log if reports.exists(log) else None,
+            report=priced,
+            log=existing_log,
             monitor=containers.monitor or MONITOR_NAME,
             resized_from=None if change is None else change.tag,
         )
@@ -258,7 +259,8 @@ class TaskStoppedHandler(Struct, frozen=True):
             or not known_task.task.is_service_task
             or selects(settings, known_task.task, is_success=known_task.end.cause == "success")
         )
-        return known_values((containers.batch_log, containers.monitor_log)) if is_read else ()
+        logs = (containers.batch_log, containers.monitor_log) if is_read else ()
+        return [log for log in logs if log is not None]
 
     def _has_monitor(self, known_task: _Known) -> bool:
         """Whether the run was monitored.
@@ -359,24 +361,6 @@ class TaskStoppedHandler(Struct, frozen=True):
             self.outputs.once(key, lambda: self.outputs.print_line(line))
         except ForwarderError:
             self.outputs.print_line(line)
-
-
-def _priced(
-    line: ReportLine | None, containers: TaskContainers, reports: ReportFinder
-) -> Report | None:
-    """The report with the cost of the task: of several reports, only the last one has it."""
-    if line is None:
-        return None
-    report = line.report
-    record = report.record
-    if record.cost is not None or not line.is_final:
-        return report
-    others = [name for name in containers.reported if name != record.container.name]
-    if not others:
-        return report
-    streams = known_values((*map(containers.logs.get, others), containers.monitor_log))
-    cost = attempt(lambda: reports.task_cost(streams), [])
-    return replace(report, record=replace(record, cost=cost))
 
 
 def _comparison(
