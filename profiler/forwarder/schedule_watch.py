@@ -295,7 +295,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         for schedule, task in running:
             usual = durations.get((schedule.family, cluster_name(schedule.cluster_arn) or ""))
             elapsed_ms = (self.now_ns - (task.started_ns or self.now_ns)) / NS_PER_MS
-            if usual is None or elapsed_ms <= 1.5 * usual.p95_ms:
+            if usual is None or not usual.is_slow(elapsed_ms):
                 continue
             message = (
                 f"{schedule.name} has been running for {format_duration(elapsed_ms)}. 95 % of its "

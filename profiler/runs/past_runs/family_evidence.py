@@ -8,7 +8,7 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.completeness import WHOLE, Completeness
+from profiler.core.completeness import WHOLE, Completeness, joined
 from profiler.record.family import LAST_SUCCESSES, Family, run_of_report
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
@@ -263,7 +263,7 @@ class KnownFamilies:
             families=names, statuses=("success",), since_ns=self._since_ns, only_counting=True
         )
         self._add(source.last_runs(selection, LAST_SUCCESSES), set(missing))
-        self.completeness = source.completeness
+        self.completeness = joined((self.completeness, source.completeness))
 
     def _add(self, runs: Iterable[PastRun], incomplete: set[FamilyKey]) -> None:
         """Add the runs of these families; further runs are not read once all are full."""
@@ -272,7 +272,7 @@ class KnownFamilies:
             if family not in incomplete:
                 continue
             known = self._known[family]
-            known.add(run_of_report(run.report))
+            known.add(run_of_report(run.report, run.outcome))
             if known.tasks >= LAST_SUCCESSES:
                 incomplete.remove(family)
             if not incomplete:
