@@ -23,6 +23,7 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.line_kinds import has_stacks, read_line, read_notice
 from profiler.forwarder.run_event import CONTAINER_ID, StreamClaim
+from profiler.record.event_end import judge_candidates
 from profiler.record.line_trust import (
     CONFIRMING_VOUCHERS,
     TrustedGroups,
@@ -32,7 +33,7 @@ from profiler.record.line_trust import (
     task_of_stream,
 )
 from profiler.record.record_model import CHECKPOINT, Cost, Report
-from profiler.record.stop_causes import EventEnd, judge_candidates
+from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
 
 # Reserved at the end of an invocation for the document and the notice; at most half of the time
