@@ -146,11 +146,18 @@ def _own_fields(run: MergedRun, event: RunEvent) -> Fields:
 
 
 def _cost_fields(numbers: Document | None, ended: EndedTask) -> Fields:
-    """The cost on the task's capacity provider, which a report does not know."""
+    """The cost on the task's capacity provider, which a report does not know; none, if the task
+    cannot have cost what the report says.
+    """
     if numbers is None or numbers.fields.get("cost") is None:
         return {}
     cost = record_cost_fields(ended.run.record)
-    return {} if cost == numbers.fields["cost"] else {"cost": cost}
+    if cost == numbers.fields["cost"]:
+        return {}
+    fields: Fields = {"cost": {**dict.fromkeys(numbers.fields["cost"]), **cost}}
+    if "usd" not in cost:
+        fields["recommendation"] = {"saving_usd_per_month": None}
+    return fields
 
 
 def _run_place(

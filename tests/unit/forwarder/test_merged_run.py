@@ -356,6 +356,23 @@ def test_an_instance_monitor_replaces_no_report_of_the_tasks_own_stream(launch_t
         assert written(*writes) == expected
 
 
+def test_the_event_bounds_the_cost_by_the_life_of_the_task() -> None:
+    """A report can say that it ran on a large machine for weeks."""
+    claimed: dict[str, Any] = {
+        "launchType": "EC2",
+        "startedAt": "2026-02-01T10:00:00Z",
+        "finishedAt": "2026-03-01T10:00:00Z",
+        "cost": {"usd": 9_000.0},
+    }
+    text = report(**claimed)
+    assert written(of_report(text))["cost"]["usd"] == 9_000
+    for writes in ([of_report(text), of_event(task(), text)], [of_event(task()), of_report(text)]):
+        cost = written(*writes).get("cost", {})
+        assert cost.get("usd") is None
+    honest = report(cost={"usd": 0.01})
+    assert written(of_event(task(), honest))["cost"]["usd"] == 0.01
+
+
 class OneDocument(FakeSearchCluster):
     """Returns the only document, whatever is asked for."""
 
