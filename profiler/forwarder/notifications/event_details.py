@@ -95,6 +95,12 @@ class EndedRunDetail(_RunDetail, frozen=True, kw_only=True):
     links: RunLinks | None = None
 
 
+class EndedLine(EndedRunDetail, frozen=True, kw_only=True):
+    """A ``task.ended`` line as a reader needs it. ``service``: the task was one of a service."""
+
+    service: bool = False
+
+
 def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[str, Struct]:
     """Return the type of a notification's event, and its detail: texts truncated, in JSON
     smaller than 32 KB.
@@ -143,11 +149,13 @@ def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
 def ended_line(
     ended: EndedRun, *, kibana_url: str | None, indexed: bool, notified: ChannelKind | None
 ) -> str:
-    """The ``task.ended`` line: the event's detail, whether the run's document was written, and the
-    kind of the posted notification.
+    """The ``task.ended`` line: the event's detail, whether the run's document was written, the
+    kind of the posted notification, and whether the task was one of a service.
     """
     run = msgspec.to_builtins(ended_run(ended, kibana_url=kibana_url))
     line = {"type": LINE_TYPE, **run, "indexed": indexed, "notified": notified}
+    if ended.task.is_service_task:
+        line["service"] = True
     return msgspec.json.encode(line).decode()
 
 
