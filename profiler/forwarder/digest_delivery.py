@@ -122,7 +122,7 @@ class DigestDelivery(Struct, frozen=True, kw_only=True):
     ) -> tuple[NightSummary, ...]:
         """Send each channel that gets successes its message. Returns those that were sent."""
         messages: dict[Remembered, NightMessage] = {}
-        sent = []
+        sent: list[NightSummary] = []
         for channel in channels:
             try:
                 if channel.accepts("success"):

@@ -1,5 +1,5 @@
-"""One message in the morning about the last night: what failed, what is unusual, what grows, and
-what a resize saves.
+"""One message in the morning about what ended since the last one: what failed, what is unusual,
+what grows, and what a resize saved.
 """
 
 from collections.abc import Iterator, Sequence

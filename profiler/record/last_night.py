@@ -1,6 +1,6 @@
-"""The last night in one sentence, with which the morning message and the report page begin.
+"""A night in one sentence, with which the morning message and the report page begin.
 
-A night lasts from noon to noon: a failure at 22:30 and a success at 00:01 are in one night. The
+On the page, a night lasts from noon to noon: a failure at 22:30 and a success at 00:01 are in one night. The
 last night is the one that contains this morning, also in the afternoon.
 """
 

@@ -252,9 +252,9 @@ class ScheduleNoticeDetail(Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class NightSummaryDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The last night of all runs: ``text`` is the whole message, its lines after one another.
+    """What ended since the last one: ``text`` is the whole message, its lines after one another.
 
-    ``night`` is the day of its evening, ``lines`` are the single lines. The texts have the same
+    ``night`` is the day on which that time began, ``lines`` are the single lines. The texts have the same
     characters as those of an ended run.
     """
 
