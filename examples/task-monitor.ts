@@ -25,6 +25,7 @@ export class TaskMonitor implements ecs.ITaskDefinitionExtension {
       environment: { TASK_PROFILER_CONTAINER: batch.containerName },
       logging: ecs.LogDrivers.awsLogs({ logGroup: this.logGroup, streamPrefix: this.streamPrefix }),
     });
+    taskDefinition.node.addValidation({ validate: () => refusals(taskDefinition) });
     monitor.addContainerDependencies({ container: batch, condition: ecs.ContainerDependencyCondition.START });
     taskDefinition.addToTaskRolePolicy(
       new iam.PolicyStatement({
@@ -33,4 +34,31 @@ export class TaskMonitor implements ecs.ITaskDefinitionExtension {
       }),
     );
   }
+}
+
+// What `taskdef add-monitor` refuses, too: Windows, an eleventh container, and a monitor that would use memory of the batch.
+function refusals(taskDefinition: ecs.TaskDefinition): string[] {
+  const resource = taskDefinition.node.defaultChild as ecs.CfnTaskDefinition;
+  const definition = cdk.Stack.of(taskDefinition).resolve({
+    containers: resource.containerDefinitions,
+    memory: resource.memory,
+    places: resource.placementConstraints,
+    platform: resource.runtimePlatform,
+  });
+  const found: string[] = [];
+  const places = JSON.stringify(definition.places ?? []);
+  if (/^windows/i.test(definition.platform?.operatingSystemFamily ?? "") || /ecs\.os-(type|family) *(==|=~|in)[^&|)]*windows/i.test(places)) {
+    found.push("The monitor does not work on Windows: profile Linux tasks.");
+  }
+  if (definition.containers.length > 10) {
+    found.push("ECS allows 10 containers, with the monitor: remove one.");
+  }
+  const taken = definition.containers
+    .filter((container: any) => container.name !== "task-monitor")
+    .map((container: any) => container.memory ?? container.memoryReservation ?? 0)
+    .reduce((sum: number, memory: number) => sum + memory, 0);
+  if (Number(definition.memory) - taken < 32) {
+    found.push(`No memory is left for the monitor: the containers may take ${taken} of the task's ${definition.memory} MiB.`);
+  }
+  return found;
 }

@@ -14,6 +14,7 @@ from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
+from constructs import IValidation
 
 from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, MONITOR_REPOSITORY, ReportStream
 from profiler.core.errors import TaskProfilerError
@@ -24,6 +25,7 @@ from profiler.task_definitions.containers import (
     environment_of,
     needs_put,
 )
+from profiler.task_definitions.monitor_changes import refusal_of
 from profiler.task_definitions.monitor_container import (
     DEFAULT_STREAM_PREFIX,
     CallStacksAccess,
@@ -74,7 +76,8 @@ class TaskMonitor:
     def extend(self, task_definition: ecs.TaskDefinition) -> None:
         """Add the monitor; the CDK calls this.
 
-        Raises TaskProfilerError if the batch container is missing.
+        Raises TaskProfilerError if the batch container is missing. What ``taskdef add-monitor``
+        refuses is an error when the template is made.
         """
         batch = self._batch_of(task_definition)
         if self._stacks is not None:
@@ -172,6 +175,7 @@ class TaskMonitor:
         if isinstance(resource, ecs.CfnTaskDefinition):
             monitor_last = _MonitorLast(resource.container_definitions)
             resource.container_definitions = Lazy.uncached_any(monitor_last)
+            task_definition.node.add_validation(_Room(resource, monitor["memory"]))
 
 
 @jsii.implements(IAnyProducer)
@@ -187,6 +191,30 @@ class _MonitorLast:
         """Called by the CDK."""
         containers: list[Any] = context.resolve(self._containers)
         return sorted(containers, key=lambda container: bool(container["name"] == MONITOR_NAME))
+
+
+@jsii.implements(IValidation)
+class _Room:
+    """Whether the definition, with all of its containers, can have a monitor."""
+
+    def __init__(self, resource: ecs.CfnTaskDefinition, monitor_mb: int) -> None:
+        self._resource = resource
+        self._monitor_mb = monitor_mb
+
+    def validate(self) -> list[str]:
+        """Called by the CDK when it writes the template."""
+        resource = self._resource
+        definition = Stack.of(resource).resolve(
+            {
+                "memory": resource.memory,
+                "runtimePlatform": resource.runtime_platform,
+                "placementConstraints": resource.placement_constraints,
+                "volumes": resource.volumes,
+                "containerDefinitions": resource.container_definitions,
+            }
+        )
+        refusal = refusal_of(definition, self._monitor_mb)
+        return [] if refusal is None else [refusal]
 
 
 def _awslogs_options(batch: ecs.ContainerDefinition) -> dict[str, str]:

@@ -18,6 +18,7 @@ SERVICES = frozenset(
         "cloudtrail",
         "cloudwatch",
         "dynamodb",
+        "ecr",
         "ecs",
         "events",
         "iam",

@@ -3,7 +3,7 @@ attaches policies.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 
@@ -20,6 +20,7 @@ from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check
 from profiler.aws_account.registered_definitions import TaskDefinitions, glob_prefix, revision_of
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.shared_streams import batch_streams
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.aws_account.started_tasks import (
     SCHEDULE,
@@ -43,6 +44,9 @@ from profiler.task_definitions.permissions import (
     RolePolicy,
     planned_policy,
 )
+
+# The families beside the plan that are read, at about 20 a second.
+_MAX_OTHERS = 500
 
 
 class RolloutRequest(Struct, frozen=True, kw_only=True):
@@ -221,6 +225,26 @@ class Rollout(Struct, kw_only=True, dict=True):
             self.on_problem(sentence)
             self.counts["unmatched"] = len(unmatched)
         return tuple(sorted(selected))
+
+    def other_streams(self, families: Collection[str]) -> dict[str, frozenset[str]]:
+        """The log streams of the batches of the account's other families, by family; what cannot
+        be read is left out, with a sentence.
+        """
+        streams: dict[str, frozenset[str]] = {}
+        try:
+            others = sorted(self._definitions.families("*").difference(families))
+            for family in others[:_MAX_OTHERS]:
+                document = read_document(self._describe(family), family)
+                streams[family] = batch_streams(document.definition, document.arn or "")
+        except TaskProfilerError as error:
+            others = []
+            self.on_problem(f"{error} Which other families log to the same streams is unknown.")
+        if len(others) > _MAX_OTHERS:
+            self.on_problem(
+                f"Only {_MAX_OTHERS} of {len(others)} other families were looked at: which others "
+                "log to the same streams is unknown."
+            )
+        return streams
 
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""

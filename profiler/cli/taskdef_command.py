@@ -21,6 +21,7 @@ from profiler.aws_account.planned_family import (
 )
 from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.rollout import Rollout, RolloutRequest
+from profiler.aws_account.shared_streams import with_shared_streams
 from profiler.cli.options import (
     CallStacksCommand,
     CommandGroup,
@@ -414,6 +415,9 @@ def _roll_out(
     with sign_of_life(READING_ACCOUNT):
         families = rollout.families()
         planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
+        if request.attach_policy or request.print_policy:
+            others = rollout.other_streams(families)
+            planned = tuple(with_shared_streams(planned, others, image))
     _print_plan(planned, prints_policy=request.print_policy, as_json=as_json, adds=adds)
     if paths is not None:
         for sentence in sorted(paths.problems):

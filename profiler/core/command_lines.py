@@ -1,5 +1,5 @@
-"""Command lines of this program for people to copy: they run from any shell with credentials, so
-they name the source of the runs and the Region.
+"""Command lines of this program, and of AWS's, for people to copy: they run from any shell with
+credentials, so they name the source of the runs and the Region.
 """
 
 import shlex
@@ -7,6 +7,12 @@ import shlex
 from profiler.core.text import on_one_line
 
 _NAME = "task-profiler"
+
+
+def aws_command_line(*words: str, region: str | None = None) -> str:
+    """A command of AWS's command line with these words, quoted for a shell, on one line."""
+    where = () if region is None else ("--region", region)
+    return shlex.join(on_one_line(word) for word in ("aws", *words, *where))
 
 
 def command_line(

@@ -12,6 +12,10 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.bounded_batches import batches
 
 MESSAGES_PER_CALL = 10
+# The template's queues keep a message so long: the most that SQS allows.
+KEPT_SECONDS = 14 * 24 * 3600
+# Lambda tries an event for so long, before its message is put into a queue.
+TRIED_SECONDS = 6 * 3600
 # A long poll asks all servers of the queue. A short one asks a few, and may find nothing in a queue
 # with messages.
 LONG_POLL_SECONDS = 1

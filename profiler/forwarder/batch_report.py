@@ -23,6 +23,7 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.line_kinds import has_stacks, read_line, read_notice
 from profiler.forwarder.run_event import CONTAINER_ID, StreamClaim
+from profiler.record.event_end import judge_candidates
 from profiler.record.line_trust import (
     CONFIRMING_VOUCHERS,
     TrustedGroups,
@@ -32,7 +33,7 @@ from profiler.record.line_trust import (
     task_of_stream,
 )
 from profiler.record.record_model import CHECKPOINT, Cost, Report
-from profiler.record.stop_causes import EventEnd, judge_candidates
+from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
 
 # Reserved at the end of an invocation for the document and the notice; at most half of the time
@@ -185,6 +186,10 @@ class ReportLine(Struct, frozen=True):
         return self.report.type != CHECKPOINT
 
 
+class MissingStreamError(ForwarderError):
+    """CloudWatch Logs has no such log stream, or no such log group."""
+
+
 class StreamLine(Struct, frozen=True):
     """A line of a log stream; ``timestamp_ms`` is CloudWatch's, since 1970."""
 
@@ -199,6 +204,7 @@ class _Tail(Struct):
     lines: list[StreamLine] = []
     is_whole: bool = False
     has_failed: bool = False  # the pages that follow are lost
+    is_missing: bool = False
 
 
 class ReportFinder(Struct):
@@ -212,8 +218,8 @@ class ReportFinder(Struct):
     alone. DeliveryError: a stream could not be read.
     """
 
-    # The pages of a log stream, the newest line first; none if it does not exist or may not be
-    # read.
+    # The pages of a log stream, the newest line first; none if it may not be read. Raises
+    # MissingStreamError, DeliveryError.
     newest_pages: Callable[[LogTarget], Iterator[Sequence[StreamLine]]]
     budget: InvocationTime
     task: StoppedTask
@@ -338,6 +344,12 @@ class ReportFinder(Struct):
                         return cost
         return None
 
+    def exists(self, stream: LogTarget | None) -> bool:
+        """Whether there may be such a log stream: it was not looked for in vain."""
+        if stream is None:
+            return False
+        return stream not in self._tails or not self._tails[stream].is_missing
+
     def last_lines(self, stream: LogTarget | None, count: int) -> tuple[str, ...]:
         """Return the newest lines of a stream without Task Profiler's own, the newest last."""
         if stream is None or count < 1:
@@ -457,7 +469,11 @@ class ReportFinder(Struct):
         self.has_time = before_seconds - self._slowest_read_seconds >= self._reserved_seconds
         if not self.has_time:
             return False
-        page = next(tail.pages, None)
+        try:
+            page = next(tail.pages, None)
+        except MissingStreamError:
+            tail.is_missing = True
+            page = None
         read_seconds = before_seconds - self.budget.remaining_seconds()
         self._slowest_read_seconds = max(self._slowest_read_seconds, read_seconds)
         tail.is_whole = page is None
@@ -539,9 +555,10 @@ class CloudWatchTail(Struct, frozen=True):
             )
         except (ClientError, BotoCoreError) as error:
             what = f"The log stream {stream.stream} of {stream.group}"
-            self.warn(
-                _why_unreadable(error, what, f"logs:GetLogEvents on the log group {stream.group}")
-            )
+            why = _why_unreadable(error, what, f"logs:GetLogEvents on the log group {stream.group}")
+            self.warn(why)
+            if error_code(error) in _UNKNOWN:
+                raise MissingStreamError(why) from error
             return {}
         return page
 

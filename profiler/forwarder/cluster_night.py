@@ -26,13 +26,13 @@ from profiler.forwarder.night_runs import (
     ResizedCost,
 )
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
+from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import NightCost
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY
 from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 from profiler.record.spot_price import FARGATE_SPOT
-from profiler.record.stop_causes import document_outcome
 
 # Named, and compared with their past. The rest is counted.
 _MAX_FAMILIES = 200

@@ -87,6 +87,13 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return self.run.outcome
 
     @property
+    def has_started(self) -> bool:
+        """Whether the batch has run, as far as anybody knows."""
+        if self.record is not None or self.task.started_at is not None:
+            return True
+        return self.batch is not None and self.batch.exit_code is not None
+
+    @property
     def record(self) -> Record | None:
         """The record of the report or checkpoint, with what the event decides."""
         return None if self.report_line is None else self.run.record

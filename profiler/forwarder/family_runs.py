@@ -28,6 +28,7 @@ from profiler.record.family import (
 from profiler.record.hardware import processor_difference
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Processor, TaskSize
+from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 from profiler.record.units import MIB, as_number, format_value
 from profiler.record.unusual import MIN_FAR_RUNS, Usual, usual_of
 
@@ -81,22 +82,12 @@ _CLUSTER = "orchestrator.cluster.name"
 _PROCESSOR = "host.cpu.model"
 _PEAK = RUN_NUMBERS["peak_mb"]
 _RUN_FIELDS = (
-    *("@timestamp", "task.id", "container.name", "task.status"),
-    *("task.out_of_memory", "task.likely_out_of_memory", _COMPLETE, _CLUSTER, _PROCESSOR),
+    *("@timestamp", "task.id", "container.name", "task.outcome", "task.status"),
+    *(_COMPLETE, _CLUSTER, _PROCESSOR),
     *RUN_NUMBERS.values(),
 )
 _NEWEST: Json = [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}]
 _SUCCESS: Json = {"term": {"task.status": "success"}}
-_KILLED: Json = {
-    "bool": {
-        "filter": [{"term": {"task.status": "failure"}}],
-        "should": [
-            {"term": {"task.out_of_memory": True}},
-            {"term": {"task.likely_out_of_memory": True}},
-        ],
-        "minimum_should_match": 1,
-    }
-}
 # A report alone can name any family.
 _CONFIRMED: Json = {"term": {"task.confirmed": True}}
 
@@ -172,7 +163,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         size = "task_memory_mb" if ended.task.is_on_fargate else "memory_size_mb"
         needs: Mapping[str, Json] = {
             "successes": {"filter": _SUCCESS, "aggs": {"peak": {"max": {"field": _PEAK}}}},
-            "killed": {"filter": _KILLED},
+            "killed": {"filter": RAN_OUT_OF_MEMORY},
         }
         others: Json = {"bool": {"must_not": [{"term": {"task.id": ended.task.id}}]}}
         conditions: list[Json] = [
@@ -308,12 +299,9 @@ def run_of_document(source: Mapping[str, Json]) -> FamilyRun:
         task_id=text(field_at(source, "task.id")) or "",
         container=text(field_at(source, "container.name")) or "",
         ended_ns=parse_ns(source.get("@timestamp")) or 0,
-        status=text(field_at(source, "task.status")) or "unknown",
-        is_killed=True
-        in (
-            field_at(source, "task.out_of_memory"),
-            field_at(source, "task.likely_out_of_memory"),
-        ),
+        outcome=text(field_at(source, "task.outcome"))
+        or text(field_at(source, "task.status"))
+        or "unknown",
         is_complete=field_at(source, _COMPLETE) is True,
         ecs_cluster=cluster_name(text(field_at(source, _CLUSTER))),
         processor=text(field_at(source, _PROCESSOR)),

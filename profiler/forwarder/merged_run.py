@@ -13,7 +13,14 @@ from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.run_event import RunEvent, StreamClaim
 from profiler.record.last_checkpoint import with_whole_duration
-from profiler.record.record_model import CHECKPOINT, Cost, Metrics, Record, Report
+from profiler.record.record_model import (
+    CHECKPOINT,
+    Cost,
+    Metrics,
+    Record,
+    Report,
+    possible_cost,
+)
 from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import cost_on
 from profiler.record.stop_causes import outcome_of
@@ -149,7 +156,8 @@ def merge(
     outcome: status and cause                both     :mod:`profiler.record.stop_causes`
     exit code                                event    the report's, if ECS does not know it
     stop code, reason, starter               event    no report has them
-    cost                                     report   on Fargate Spot, which the event alone knows,
+    cost                                     report   if the task's size and life can cost so much;
+                                                      on Fargate Spot, which the event alone knows,
                                                       a fraction of it
     all other numbers                        report   only the monitor measures; the task's size
                                                       and the log are the event's without a report
@@ -183,7 +191,7 @@ def merge(
         record = _until_the_end(record, event.alone.record)
     is_confirmed = event.vouches_for(claim, report.record.account_id)
     outcome = outcome_of(report.record, event.end, is_confirmed=is_confirmed)
-    record = replace(record, cost=cost_on(event.capacity_provider, record.cost))
+    record = replace(record, cost=_cost_of(record, event))
     return MergedRun(
         record=_with_outcome(record, outcome),
         outcome=outcome,
@@ -195,6 +203,15 @@ def merge(
         is_complete=reported.is_complete,
         is_confirmed=is_confirmed,
     )
+
+
+def _cost_of(record: Record, event: RunEvent) -> Cost | None:
+    """The cost, if a task of this launch type and time can have cost as much."""
+    longest_ms = None
+    if event.created_at is not None and event.stopped_at is not None:
+        lived = event.stopped_at - event.created_at + 2 * CLOCK_TOLERANCE
+        longest_ms = lived / timedelta(milliseconds=1)
+    return cost_on(event.capacity_provider, possible_cost(record, longest_ms))
 
 
 def _of_checkpoint(record: Record) -> Record:

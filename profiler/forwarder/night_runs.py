@@ -16,13 +16,13 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.forwarder.invocation import ReadError
 from profiler.forwarder.night_period import LATE_NS, NightPeriod
 from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedLine
+from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import NightCost, count_runs
 from profiler.record.line_trust import is_lambda_stream
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY, Outcome
 from profiler.record.spot_price import is_on_spot
-from profiler.record.stop_causes import document_outcome
 
 FAILED_OUTCOMES = (OUT_OF_MEMORY, "failure")
 _DECODER = msgspec.json.Decoder(EndedLine)

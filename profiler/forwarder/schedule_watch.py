@@ -36,7 +36,7 @@ from profiler.record.notice_model import (
 )
 from profiler.record.units import format_duration
 from profiler.schedules.due_outcomes import JudgedSchedule, judge_schedules
-from profiler.schedules.due_times import ScheduleExpressionError, last_due
+from profiler.schedules.due_times import ScheduleExpressionError, last_due, next_due
 from profiler.schedules.remembered_tasks import RuleMemory
 from profiler.schedules.schedule_model import (
     SKEW_NS,
@@ -227,6 +227,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 kind=kind,
                 message=message,
                 due_at=known(format_ms, due_ns),
+                next_due_at=known(format_ms, self._next_due(schedule)),
                 task_id=None if task is None else task_id(task.arn),
             ),
             schedule=msgspec.convert(schedule, NoticedSchedule, from_attributes=True),
@@ -235,6 +236,11 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             region=arn_region(schedule.cluster_arn),
             account_id=arn_account(schedule.cluster_arn),
         )
+
+    def _next_due(self, schedule: Schedule) -> int | None:
+        with suppress(ScheduleExpressionError):
+            return next_due(schedule, self.now_ns)
+        return None
 
     def _due_line(
         self, schedule: Schedule, due: DueTime, kind: ScheduleNoticeKind
@@ -289,7 +295,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         for schedule, task in running:
             usual = durations.get((schedule.family, cluster_name(schedule.cluster_arn) or ""))
             elapsed_ms = (self.now_ns - (task.started_ns or self.now_ns)) / NS_PER_MS
-            if usual is None or elapsed_ms <= 1.5 * usual.p95_ms:
+            if usual is None or not usual.is_slow(elapsed_ms):
                 continue
             message = (
                 f"{schedule.name} has been running for {format_duration(elapsed_ms)}. 95 % of its "

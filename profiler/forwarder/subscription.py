@@ -44,6 +44,7 @@ from profiler.forwarder.search_cluster.document_delivery import (
     FailedItem,
     KeepFailures,
 )
+from profiler.record.bounded_json_line import is_too_long
 from profiler.record.line_trust import LineVerdict, StreamTrust, claim_of, task_of_stream
 from profiler.record.memory_news import is_near_full
 from profiler.record.notice_model import NoticeLine, encode_notice
@@ -56,6 +57,7 @@ _MAX_HELD_BYTES = 5 * 1024 * 1024
 _DOCUMENT_BYTES = 1024
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects which of the two formats it is
 _MAX_SHOWN_LENGTH = 200
+_MAX_KEPT_LENGTH = 20_000  # of a line that is too long
 
 _Decoded = TypeVar("_Decoded")
 
@@ -367,6 +369,8 @@ def read_event(
         return _judged(payload, event, line, settings, trust)
     # An outsider must not fill the failure queue.
     if trust.speaks_for_tasks:
+        if is_too_long(event.message):
+            return FailedItem(event.message[:_MAX_KEPT_LENGTH], f"{line.reason} It is truncated.")
         return FailedItem(event.message, line.reason)
     return UntrustedLine(line.reason)
 

@@ -224,13 +224,14 @@ class TaskStoppedHandler(Struct, frozen=True):
                 "looked for everywhere."
             )
         change = known_task.size_change
+        log = containers.batch_log
         run = run_of_task(
             task,
             known_task.end,
             containers.batch,
             line,
             report=_priced(line, containers, reports),
-            log=containers.batch_log,
+            log=log if reports.exists(log) else None,
             monitor=containers.monitor or MONITOR_NAME,
             resized_from=None if change is None else change.tag,
         )
@@ -242,7 +243,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             monitor=containers.monitor or MONITOR_NAME,
             report_line=line,
             report_log=containers.log_of(line),
-            log=containers.batch_log,
+            log=log,
             labels=containers.batch_labels,
         )
 

@@ -19,6 +19,8 @@ from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, parse_ns
 from profiler.record.fact_list import NumberRow, comparable, number_value
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.record_model import Record, Report
+from profiler.record.run_outcome import Outcome
+from profiler.record.stop_causes import outcome_of
 from profiler.record.task_needs import size_of
 from profiler.record.unusual import MIN_FAR_RUNS, MIN_RUNS, Usual, usual_of
 
@@ -41,15 +43,14 @@ class FamilyRun(Struct, frozen=True, kw_only=True):
     """What a family keeps of a run of one of its containers; None is unknown.
 
     ``peak_mb`` is the container's; ``memory_size_mb`` is its limit, which is the task's memory
-    without one of its own. ``is_killed``: memory ran out. ``is_complete``: the numbers are those of
-    a report.
+    without one of its own. ``outcome`` is the word of :mod:`profiler.record.run_outcome`.
+    ``is_complete``: the numbers are those of a report.
     """
 
     task_id: str
     container: str
     ended_ns: int
-    status: str
-    is_killed: bool = False
+    outcome: str
     is_complete: bool = True
     ecs_cluster: str | None = None
     processor: str | None = None
@@ -63,12 +64,7 @@ class FamilyRun(Struct, frozen=True, kw_only=True):
 
     @property
     def is_success(self) -> bool:
-        return self.status == "success"
-
-    @property
-    def outcome(self) -> str:
-        """The status, or ``oom``."""
-        return "oom" if self.is_killed and not self.is_success else self.status
+        return self.outcome == "success"
 
 
 class UsualDuration(Struct, frozen=True, kw_only=True):
@@ -279,16 +275,15 @@ class Family:
         self.last_ns = max_known(self.last_ns, last_ns)
 
 
-def run_of_report(report: Report) -> FamilyRun:
-    """What a family keeps of a final report."""
+def run_of_report(report: Report, outcome: Outcome | None = None) -> FamilyRun:
+    """What a family keeps of a final report. ``outcome``: also by the task's event."""
     record = report.record
     metrics = record.metrics
     return FamilyRun(
         task_id=record.task_id,
         container=record.container.name,
         ended_ns=parse_ns(record.finished_at or report.time) or 0,
-        status=record.status,
-        is_killed=bool(record.likely_out_of_memory),
+        outcome=(outcome or outcome_of(record, None)).cause,
         ecs_cluster=cluster_name(record.cluster),
         processor=None if record.processor is None else record.processor.model,
         duration_ms=metrics.duration_ms,

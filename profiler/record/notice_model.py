@@ -83,12 +83,14 @@ class NoticedSchedule(Model, frozen=True, kw_only=True):
 class ScheduleNotice(Model, frozen=True, kw_only=True):
     """The outcome of a due time.
 
-    ``reason`` is AWS's reason where there is one; ``taskId`` is the task concerned.
+    ``reason`` is AWS's reason where there is one; ``taskId`` is the task concerned; ``nextDueAt``
+    is the next due time after the notice.
     """
 
     kind: _AnyScheduleNoticeKind
     message: str
     due_at: str | None = None
+    next_due_at: str | None = None
     reason: str | None = None
     task_id: str | None = None
 

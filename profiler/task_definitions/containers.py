@@ -35,6 +35,7 @@ _ON_WINDOWS = re.compile(
     r"attribute:ecs\.os-(?:type|family)\s*(?:==|equals|in|=~|matches)[^&|)]*windows",
     re.IGNORECASE,
 )
+_WINDOWS_VOLUME = "fsxwindowsfileservervolumeconfiguration"
 _WINDOWS_IMAGE = re.compile(
     r"mcr\.microsoft\.com/(?:windows|dotnet/framework)\b"
     r"|microsoft/(?:aspnet|iis|nanoserver|windowsservercore)\b",
@@ -245,7 +246,8 @@ def windows_of(definition: Mapping[str, object]) -> str | None:
         if placed is not None and placed["negation"] is None:
             return f"Windows, by the placement {expression!r}"
     for volume in mappings(definition.get("volumes")):
-        if volume.get("fsxWindowsFileServerVolumeConfiguration"):
+        # The API and CloudFormation write its name differently.
+        if _WINDOWS_VOLUME in map(str.lower, volume):
             return "Windows, by its volume of FSx for Windows File Server"
     for container in mappings(definition.get("containerDefinitions")):
         image = text(container.get("image")) or ""

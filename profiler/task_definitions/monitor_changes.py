@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import AWSLOGS, ReportStream, arn_region
+from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, ReportStream, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.task_definitions.containers import (
@@ -77,8 +77,7 @@ def add_monitor(
     used last. Raises TaskProfilerError if the monitor cannot work there, or would use memory that
     belongs to the batch.
     """
-    check_system(definition)
-    check_names(definition)
+    check_definition(definition)
     containers = read_containers(definition)
     existing = find_monitor(containers, options.image, options.container)
     region = arn_region(revision_arn) or options.region or template_region
@@ -103,18 +102,30 @@ def add_monitor(
     return added
 
 
-def check_system(definition: Mapping[str, object]) -> None:
-    """Raise TaskProfilerError for a definition of Windows tasks."""
+def refusal_of(definition: Mapping[str, object], monitor_mb: int) -> str | None:
+    """Why a definition can have no monitor, whoever adds it; None: it can. The monitor, which may
+    be there already, may use ``monitor_mb``.
+    """
+    containers = read_containers(definition)
+    others = [container for container in containers if container.name != MONITOR_NAME]
+    try:
+        check_definition(definition)
+        _check_count(others)
+        for _ in _memory_notes(definition, others, monitor_mb):
+            pass
+    except TaskProfilerError as error:
+        return str(error)
+    return None
+
+
+def check_definition(definition: Mapping[str, object]) -> None:
+    """Raise TaskProfilerError for Windows tasks, and for a container without a name."""
     system = windows_of(definition)
     if system is not None:
         raise TaskProfilerError(
             f"The task definition is for {system}, where the monitor does not work: profile Linux "
             "tasks."
         )
-
-
-def check_names(definition: Mapping[str, object]) -> None:
-    """Raise TaskProfilerError for a container without a name."""
     for number, container in enumerate(_raw_containers(definition), 1):
         if not container.get("name"):
             raise TaskProfilerError(
@@ -123,7 +134,7 @@ def check_names(definition: Mapping[str, object]) -> None:
             )
 
 
-def check_count(containers: Sequence[DefinedContainer]) -> None:
+def _check_count(containers: Sequence[DefinedContainer]) -> None:
     """Raise TaskProfilerError if ECS allows no container beside these."""
     if len(containers) >= _MAX_CONTAINERS:
         raise TaskProfilerError(
@@ -238,10 +249,10 @@ def _with_new_monitor(
 ) -> ChangedDefinition:
     """Add a monitor. Raises TaskProfilerError if there is no room for it."""
     batch = find_batch(containers, options.container)
-    check_count(containers)
+    _check_count(containers)
     monitor = _monitor(definition, containers, batch, options, image=image)
     own = monitor.definition()
-    notes = [*memory_notes(definition, containers, monitor.memory_mb), *_log_notes(batch, monitor)]
+    notes = [*_memory_notes(definition, containers, monitor.memory_mb), *_log_notes(batch, monitor)]
     if batch.uses_neuron and not batch.neuron_devices:
         notes.append(
             f"The batch {batch.name!r} gets its Neuron devices through a resource requirement, "
@@ -365,7 +376,7 @@ def architecture_notes(definition: Mapping[str, object], image: str) -> Iterator
         )
 
 
-def memory_notes(
+def _memory_notes(
     definition: Mapping[str, object],
     containers: Sequence[DefinedContainer],
     monitor_mb: int,

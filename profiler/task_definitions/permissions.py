@@ -18,7 +18,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings, text
-from profiler.task_definitions.containers import log_target, needs_put
+from profiler.task_definitions.containers import DefinedContainer, log_target, needs_put
 from profiler.task_definitions.definition_json import ChangedDefinition
 
 POLICY_NAME = "task-profiler"
@@ -37,17 +37,22 @@ def report_streams(changed: ChangedDefinition, revision_arn: str) -> frozenset[s
     if changed.monitor is None or not needs_put(changed.monitor.environment):
         return frozenset()
     batch = next(container for container in changed.containers if container.name == changed.batch)
-    target = log_target(batch)
-    prefix = text(batch.log_options.get("awslogs-stream-prefix"))
+    return frozenset(filter(None, (streams_of_container(batch, revision_arn),)))
+
+
+def streams_of_container(container: DefinedContainer, revision_arn: str) -> str | None:
+    """The ARN of the log streams of a container, one for each task; None if it does not log by
+    awslogs.
+    """
+    target = log_target(container)
+    prefix = text(container.log_options.get("awslogs-stream-prefix"))
     if target.group is None:
-        return frozenset()
-    stream = f"{prefix}/{batch.name}/*" if prefix else "*"
+        return None
+    stream = f"{prefix}/{container.name}/*" if prefix else "*"
     partition = arn_part(revision_arn, 1) or "aws"
     account = arn_account(revision_arn) or ""
     region = target.region or arn_region(revision_arn) or ""
-    return frozenset(
-        {f"arn:{partition}:logs:{region}:{account}:log-group:{target.group}:log-stream:{stream}"}
-    )
+    return f"arn:{partition}:logs:{region}:{account}:log-group:{target.group}:log-stream:{stream}"
 
 
 def policy(streams: Iterable[str]) -> Mapping[str, object]:

@@ -17,6 +17,11 @@ TYPO = IMAGE.replace("0.1.0", "0.1.O")
 DEFINITIONS = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition"
 
 
+def in_group(group: str) -> dict[str, Any]:
+    """A batch that logs to a group."""
+    return {"name": "batch", "image": "etl:26", "memory": 256, "logConfiguration": awslogs(group)}
+
+
 class Account(ProxiedAccount):
     """The families "etl" and "other" with a monitor that may write, and a schedule each."""
 
@@ -30,8 +35,7 @@ class Account(ProxiedAccount):
         self.add("--attach-policy", "--register")
 
     def register(self, family: str, **fields: Any) -> None:
-        batch = {"name": "batch", "image": "etl:26", "memory": 256}
-        batch |= {"logConfiguration": awslogs("/ecs/jobs")}
+        batch = in_group("/ecs/jobs")
         given = {"taskRoleArn": ROLE, "containerDefinitions": [batch], **fields}
         self.ecs.register_task_definition(family=family, **given)
 
@@ -281,3 +285,33 @@ def test_the_schedules_command_says_which_start_nothing(account: Account) -> Non
     assert "pinned: It is pinned to etl:2, which was deregistered, so it starts nothing." in text
     rows = map(json.loads, account.command("schedules", "--json").stdout.splitlines())
     assert [row["name"] for row in rows if row["reason"]] == ["pinned"]
+
+
+def test_the_plan_names_the_families_that_could_write_into_each_others_streams(
+    account: Account,
+) -> None:
+    """Those of other teams, too, which this call does not change."""
+    account.register("apart", containerDefinitions=[in_group("/ecs/apart")])
+    account.register("thumbs")
+    code, text = plan(account, "--attach-policy")
+    sentence = "The policy lets tasks write into the log streams of etl, other and thumbs, and so"
+    assert code == 0
+    assert sentence in text
+    command = f"add-monitor --family etl --image {IMAGE} --report-stream monitor --register."
+    assert command in text
+    assert "apart" not in text
+    assert sentence in " ".join(account.add("--policy", families=("etl",)).stderr.split())
+    assert sentence not in plan(account)[1]
+    alone = account.add("--attach-policy", families=("apart",))
+    assert "The policy lets tasks write" not in alone.stdout
+    separate = plan(account, "--attach-policy", "--report-stream", "monitor")[1]
+    assert "The policy lets tasks write" not in separate
+
+
+def test_families_that_cannot_be_listed_are_a_sentence(account: Account) -> None:
+    account.proxy.before = lambda _operation, body: account.proxy.refused.update(
+        {"DescribeTaskDefinition"} if b'"other"' in body else set()
+    )
+    done = account.add("--attach-policy", families=("etl",))
+    assert done.returncode == 0, done.stderr
+    assert "Which other families log to the same streams is unknown." in done.stderr

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 import handler
 from profiler.cli.notify_command import notify as command
 from profiler.core.errors import TaskProfilerError
+from profiler.core.queue_messages import KEPT_SECONDS
 from profiler.core.timestamps import NS_PER_MS, format_datetime, format_ms
 from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.notifications.idempotency import run_idempotently
@@ -185,8 +186,28 @@ def test_a_retry_repeats_only_slack(slack: FakeSlack, monkeypatch: pytest.Monkey
     assert sent["detail"]["taskArn"] == ARN
     assert sent["detail"]["exitCode"] == 1
     items = boto3.client("dynamodb").scan(TableName="done")["Items"]
-    # Slack, the bus and the printed line.
-    assert ["expiration" in item for item in items] == [True] * 3
+    # Slack, the bus and the printed line. An event may wait in its queue, and in it again.
+    left_seconds = [int(item["expiration"]["N"]) - time.time() for item in items]
+    assert len(left_seconds) == 3
+    assert min(left_seconds) > 2 * KEPT_SECONDS
+
+
+def test_an_event_that_is_redriven_in_the_second_week_posts_nothing_twice(
+    slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slack took the message, the bus did not."""
+    monkeypatch.setenv("EVENT_BUS_NAME", "missing")
+    with pytest.raises(NoticeError, match="missing"):
+        handler.task_stopped(event(startedAt=None), InvocationContext())
+    assert len(slack.messages) == 1
+    table = boto3.client("dynamodb")
+    for item in table.scan(TableName="done")["Items"]:  # as if it were written 13 days ago
+        old = str(int(item["expiration"]["N"]) - 13 * 86_400)
+        table.put_item(TableName="done", Item={**item, "expiration": {"N": old}})
+    monkeypatch.setenv("EVENT_BUS_NAME", "default")
+    forget_environment()
+    handler.task_stopped(event(startedAt=None), InvocationContext())
+    assert len(slack.messages) == 1
 
 
 def killed(**detail: Any) -> dict[str, Any]:

@@ -13,7 +13,12 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
+from profiler.forwarder.batch_report import (
+    CloudWatchTail,
+    EcsDefinitions,
+    MissingStreamError,
+    ReportFinder,
+)
 from profiler.forwarder.invocation import DeliveryError, RetryBackoff, ThrottledError
 from profiler.forwarder.notifications.channels import SlackTarget, read_targets
 from profiler.record.stopped_task import StoppedTask
@@ -170,7 +175,8 @@ def lines(tail: CloudWatchTail) -> list[str]:
 def test_the_newest_lines_come_first(warnings: list[str]) -> None:
     client = boto3.client("logs")
     tail = CloudWatchTail(lambda _region: client, warnings.append)
-    assert lines(tail) == []
+    with pytest.raises(MissingStreamError):
+        lines(tail)
     (warning,) = warnings
     assert PLACE.stream in warning
     client.create_log_group(logGroupName=PLACE.group)

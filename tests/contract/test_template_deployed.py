@@ -3,8 +3,7 @@ their way through it.
 """
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import boto3
 import msgspec
 import pytest
 from moto.awslambda.models import LambdaFunction
+from msgspec.structs import replace
 
 import handler
 from profiler.aws_account.setup.template_parameters import parameter_values
@@ -26,7 +26,7 @@ from profiler.forwarder.function_settings import (
 )
 from profiler.forwarder.notifications.event_details import ended_run, run_notice, schedule_notice
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
-from tests.bus_events import RUN
+from tests.bus_events import RUN, mail_of
 from tests.cloudformation import (
     ACCOUNT,
     LOG_GROUPS,
@@ -43,7 +43,7 @@ from tests.cloudformation import (
     validate_arguments,
 )
 from tests.documentation import ROOT
-from tests.ended_runs import ended
+from tests.ended_runs import changed, ended
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import InvocationContext, forget_environment, moto_account
 from tests.log_subscriptions import REPORT, TASK_ID, put_lines
@@ -243,25 +243,6 @@ def test_only_ended_tasks_of_the_named_clusters_match_the_rule() -> None:
     assert matched_by_the_rule(*events) == [True, False, True]
 
 
-def mail_of(transformer: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
-    """The text that EventBridge's input transformer makes of an event. An absent value is empty."""
-    text = str(transformer["InputTemplate"])
-    for name, path in transformer["InputPathsMap"].items():
-        value: Any = {"detail": detail}
-        for part in re.findall(r"[A-Za-z]+|\d+", path):
-            is_list = isinstance(value, list)
-            value = (
-                value[int(part)]
-                if is_list
-                else value.get(part)
-                if isinstance(value, dict)
-                else None
-            )
-        assert f"<{name}>" in text
-        text = text.replace(f"<{name}>", "" if value is None else str(value))
-    return text
-
-
 def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
     stack = deploy(NoticeEmail="ops@example.com")
     assert stack.environment("TaskStoppedFunction")["EVENT_BUS_NAME"] == "default"
@@ -294,17 +275,50 @@ def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
 
 
 def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_message() -> None:
-    run = ended(
-        RUN, status="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n'
-    )
+    run = ended(RUN, cause="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n')
     detail = msgspec.to_builtins(ended_run(run, kibana_url=None))
     sentence = "etl_daily:7 failed with exit code 127: exec: 'C:/etl.exe': file not found."
     (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
     lines = [json.loads(line) for line in mail_of(target["InputTransformer"], detail).splitlines()]
     assert lines[0] == sentence
+    assert all(lines)
     (teams,) = json.loads((ROOT / "examples" / "teams_target.json").read_text())
     card = json.loads(mail_of(teams["InputTransformer"], detail))
-    assert card["attachments"][0]["content"]["body"][0]["text"] == sentence
+    first, second = card["attachments"][0]["content"]["body"]
+    assert first["text"] == sentence
+    assert second["text"].startswith("Task 0123 in cluster jobs: https://")
+
+
+def test_the_mail_of_a_run_that_did_not_start_has_no_holes() -> None:
+    run = changed(
+        ended(RUN, cause="image", exit_code=None, reason="CannotPullContainerError"),
+        report_line=None,
+        report_log=None,
+        log=None,
+        task=replace(RUN.task, started_at=None),
+    )
+    detail = msgspec.to_builtins(ended_run(run, kibana_url=None))
+    (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
+    lines = [json.loads(line) for line in mail_of(target["InputTransformer"], detail).splitlines()]
+    assert lines[0] == (
+        "etl_daily:7 failed: The container's image could not be pulled. CannotPullContainerError."
+    )
+    assert lines[1] == "The task did not run."
+    assert lines[2].startswith("Task 0123 in cluster jobs: https://")
+    assert lines[2].endswith(" To look: task-profiler doctor etl_daily --region eu-west-1")
+
+
+def test_teams_shows_the_link_of_a_batch_as_text() -> None:
+    line = stuck_notice()
+    forged = "[sign in again](https://evil.example/login)"
+    forged_line = replace(line, notice=replace(line.notice, message=forged))
+    detail = msgspec.to_builtins(run_notice(forged_line, kibana_url=None))
+    (teams,) = json.loads((ROOT / "examples" / "teams_target.json").read_text())
+    card = json.loads(mail_of(teams["InputTransformer"], detail))
+    (first, _) = card["attachments"][0]["content"]["body"]
+    assert first["text"].endswith("evil.example/login)")
+    assert "](" not in first["text"]
+    assert "://" not in first["text"]
 
 
 def test_the_mails_of_notices_are_readable() -> None:
@@ -318,12 +332,14 @@ def test_the_mails_of_notices_are_readable() -> None:
     assert stuck[0].startswith(
         '"nightly-etl:26 has been stuck for 30 minutes. The run used less than 0.01 vCPU'
     )
-    assert stuck[1].startswith('"Family nightly-etl in cluster jobs: https://')
+    assert stuck[1].startswith('"Running for ')
+    assert stuck[2].startswith('"Task ')
+    assert "To stop it: aws ecs stop-task --cluster jobs --task" in stuck[2]
     assert missed[0].startswith(
         '"nightly-etl was due at 03:00 and no task was started: RunTask was refused'
     )
     assert all(
-        line.startswith('"') and line.endswith('"') and "<" not in line
+        line.startswith('"') and line.endswith('"') and "<" not in line and len(line) > len('""')
         for line in (*stuck, *missed)
     )
 

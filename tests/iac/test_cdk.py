@@ -145,3 +145,71 @@ def test_a_missing_batch_is_one_sentence(container: str | None) -> None:
     definition = ecs.FargateTaskDefinition(Stack(App(), "Jobs"), "Definition")
     with pytest.raises((TaskProfilerError, RuntimeError), match="no container"):
         definition.add_extension(TaskMonitor(container=container))
+
+
+def batch_of(stack: Stack, *, memory_mib: int = 256, **options: Any) -> Any:
+    """A definition on Fargate of 512 MiB with a batch."""
+    definition = ecs.FargateTaskDefinition(stack, "Definition", memory_limit_mib=512, **options)
+    image = ecs.ContainerImage.from_registry("etl:26")
+    definition.add_container("etl", image=image, memory_limit_mib=memory_mib)
+    return definition
+
+
+def test_a_definition_with_room_is_synthesised() -> None:
+    stack = Stack(App(), "Jobs")
+    definition = batch_of(stack)
+    definition.add_extension(TaskMonitor(image=IMAGE))
+    for number in range(8):
+        image = ecs.ContainerImage.from_registry("proxy:1")
+        definition.add_container(f"helper-{number}", image=image, essential=False)
+    properties, _ = synthesised(stack)
+    assert len(properties["ContainerDefinitions"]) == 10
+
+
+def test_a_batch_with_all_of_the_memory_is_refused() -> None:
+    stack = Stack(App(), "Jobs")
+    batch_of(stack, memory_mib=512).add_extension(TaskMonitor(image=IMAGE))
+    with pytest.raises(RuntimeError, match="No memory is left for the monitor"):
+        synthesised(stack)
+
+
+def test_an_eleventh_container_is_refused_also_if_it_is_added_later() -> None:
+    stack = Stack(App(), "Jobs")
+    definition = batch_of(stack)
+    definition.add_extension(TaskMonitor(image=IMAGE))
+    for number in range(9):
+        image = ecs.ContainerImage.from_registry("proxy:1")
+        definition.add_container(f"helper-{number}", image=image, essential=False)
+    with pytest.raises(RuntimeError, match="ECS allows 10"):
+        synthesised(stack)
+
+
+def test_windows_is_refused() -> None:
+    stack = Stack(App(), "Jobs")
+    platform = ecs.RuntimePlatform(
+        operating_system_family=ecs.OperatingSystemFamily.WINDOWS_SERVER_2019_CORE,
+        cpu_architecture=ecs.CpuArchitecture.X86_64,
+    )
+    definition = ecs.FargateTaskDefinition(
+        stack, "Definition", cpu=1024, memory_limit_mib=2048, runtime_platform=platform
+    )
+    definition.add_container("etl", image=ecs.ContainerImage.from_registry("etl:26"))
+    definition.add_extension(TaskMonitor(image=IMAGE))
+    with pytest.raises(RuntimeError, match="WINDOWS_SERVER_2019_CORE"):
+        synthesised(stack)
+
+
+def test_an_instance_of_windows_is_refused_by_its_placement() -> None:
+    stack = Stack(App(), "Jobs")
+    definition = ecs.Ec2TaskDefinition(
+        stack,
+        "Definition",
+        placement_constraints=[
+            ecs.PlacementConstraint.member_of("attribute:ecs.os-type == windows")
+        ],
+    )
+    image = ecs.ContainerImage.from_registry("etl:26")
+    definition.add_container("etl", image=image, memory_limit_mib=256)
+    definition.add_extension(TaskMonitor(image=IMAGE))
+    with pytest.raises(RuntimeError, match="Windows, by the placement"):
+        synthesised(stack)

@@ -124,6 +124,34 @@ output "result" {{ value = module.monitor.container_definitions }}
     assert "upper-case environment variables" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("definition", "sentence"),
+    [
+        ('operating_system_family = "windows_server_2022_core"', "does not work on Windows"),
+        ("containers = [for number in range(10) : {}]", "ECS allows 10 containers"),
+        ("memory = 512, containers = [{ memory = 500 }]", "No memory is left for the monitor"),
+        ("memory = 512, containers = [{ memoryReservation = 481 }]", "No memory is left"),
+    ],
+)
+def test_the_module_refuses_what_the_command_refuses(
+    definition: str, sentence: str, tofu: str, tmp_path: Path
+) -> None:
+    text = f"""
+module "monitor" {{
+  source = "{MODULE}"
+  image  = "{IMAGE}"
+  tasks  = {{ etl = {{ log_group = "/ecs/etl", definition = {{ {definition} }} }} }}
+}}
+output "result" {{ value = module.monitor.container_definitions }}
+"""
+    done = apply(tofu, tmp_path, text)
+    assert done.returncode == 1, done.stderr
+    assert sentence in " ".join(done.stderr.replace("│", " ").split())
+    room = "memory = 512, containers = [{ memory = 480 }, { memoryReservation = null }]"
+    done = apply(tofu, tmp_path, text.replace(definition, room))
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_instance_monitor_is_the_definition_in_the_file(tofu: str, tmp_path: Path) -> None:
     result = applied(
         tofu,

@@ -305,3 +305,43 @@ def test_what_a_retry_needs_of_its_family_is_found(
     assert handler.task_stopped(killed, Context())["indexed"] is True  # without a report
     search(search_server)
     assert family.killed_run(retry, TASK_ID[:8]) == (TASK_ID, TaskSize(vcpu=0.25, memory_mb=512))
+
+
+def test_memory_above_everything_that_the_family_reached_is_announced_once(
+    aws: Any, slack: FakeSlack, forward: Forward, search_server: SearchServer
+) -> None:
+    """From checkpoints alone, and asked of a real cluster once."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    reached = [
+        report(str(number) * 32, **PLACE, metrics={"maxMemoryUsedMB": 300.0 + number})
+        for number in range(1, 7)
+    ]
+    for number, text in enumerate(reached, 1):
+        forward(event(text, stream=f"ecs/batch/{str(number) * 32}"), Context())
+    confirm(search_server, *(str(number) * 32 for number in range(1, 7)))
+    forged = report("9" * 32, **PLACE, metrics={"maxMemoryUsedMB": 9000.0})
+    forward(event(forged, stream=f"ecs/batch/{'9' * 32}"), Context())
+    search(search_server)  # refreshes
+
+    def checkpoint(used_mb: float) -> dict[str, Any]:
+        running = {
+            "taskId": TASK_ID,
+            "family": "nightly",
+            "container": {"name": "batch"},
+            "status": "running",
+            "startedAt": now,
+            "metrics": {"memorySizeMB": 512, "maxMemoryUsedMB": used_mb},
+            **PLACE,
+        }
+        line = json.dumps({"time": now, "type": "task.checkpoint", "record": running})
+        return event(line, stream=f"ecs/task-monitor/{TASK_ID}")
+
+    for used_mb in (200, 310, 400, 450):
+        assert handler.forward_logs(checkpoint(used_mb), Context())["indexed"] == 1
+    posted = [json.dumps(message, ensure_ascii=False) for message in slack.messages]
+    assert len(posted) == 1
+    known = "above everything that 6 earlier runs reached (60 %)"
+    assert f"The run's memory is at 78 % of 512 MB, {known}." in posted[0]
+    (notice,) = search(search_server, "task-notices-*")["hits"]["hits"]
+    assert notice["_id"] == f"{TASK_ID}/batch/memory"
+    assert known in notice["_source"]["notice"]["message"]

@@ -100,7 +100,7 @@ def family_of(curves: Sequence[Curve]) -> Family:
             task_id=str(number),
             container="batch",
             ended_ns=number,
-            status="success",
+            outcome="success",
             peak_mb=curve.peak_mb,
         )
         family.add(run)

@@ -13,13 +13,21 @@ from msgspec.structs import asdict, replace
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known
-from profiler.core.text import on_one_line
-from profiler.core.timestamps import format_datetime
+from profiler.core.text import as_sentence
+from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.ended_run import EndedRun, UnusualMeasure
 from profiler.forwarder.notifications import value_formats
+from profiler.forwarder.notifications.embedded_texts import embeddable, markdown_safe
+from profiler.forwarder.notifications.next_steps import (
+    in_words,
+    steps_after_due_time,
+    steps_after_run,
+    steps_while_running,
+)
 from profiler.forwarder.notifications.notification import NightSummary, Notification
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.activity_model import TimeBreakdown
+from profiler.record.fact_list import cost_text
 from profiler.record.notice_model import (
     Notice,
     NoticedSchedule,
@@ -29,15 +37,17 @@ from profiler.record.notice_model import (
 )
 from profiler.record.record_model import Cost, Metrics, Recommendation
 from profiler.record.run_outcome import PREDICATES, Status, StopCategory, describe_exit_code
+from profiler.record.units import format_duration
 
 LINE_TYPE = "task.ended"
 # The limits of texts that may be longer than 400 characters.
-_MAX_LENGTHS = dict.fromkeys(("text", "message", "reason", "stopped_reason"), 1024)
+_MAX_LENGTHS = {
+    **dict.fromkeys(("text", "message", "reason", "stopped_reason", "summary"), 1024),
+    "next_steps": 6000,
+}
 _MAX_URL_LENGTH = 2048
 _MAX_SIZE_LENGTH = 64
 _MAX_LINE_LENGTH = 1024
-# Other control characters become spaces in every text.
-_ESCAPED_IN_JSON = str.maketrans({'"': "'", "\\": "/"})
 _RUN_PREDICATES = {
     "stuck": "seems to be stuck",
     "overdue": "runs longer than expected",
@@ -52,10 +62,24 @@ _SCHEDULE_PREDICATES = {
 }
 _UNKNOWN = "unknown"
 _Data = TypeVar("_Data", bound=Struct)
+_AnyDetail = TypeVar("_AnyDetail", bound="_Detail")
 
 
-class _RunDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class _Detail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The texts that templates embed.
+
+    ``markdown`` is ``text`` for receivers that draw Markdown: it shows the same and has no link.
+    ``summary`` and ``nextSteps`` are whole sentences, so that a template needs nothing that may be
+    unknown: the times and numbers, and where to look, with commands.
+    """
+
     text: str
+    markdown: str = ""
+    summary: str = ""
+    next_steps: str = ""
+
+
+class _RunDetail(_Detail, frozen=True, kw_only=True):
     task_id: str
     task_arn: str | None = None
     cluster: str | None = None
@@ -119,9 +143,14 @@ def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
     task = notice.task
     record = notice.record
     outcome = notice.outcome
+    links = _bounded_links(notice.links(kibana_url))
     breakdown = None if record is None else record.time_breakdown
     run = EndedRunDetail(
         text=_sentence(notice),
+        summary=_summary(notice),
+        next_steps=_next_steps(
+            f"Task {task.id}", task.cluster, links, in_words(steps_after_run(notice))
+        ),
         task_id=task.id,
         task_arn=task.arn,
         cluster=task.cluster,
@@ -141,18 +170,20 @@ def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
         cost=notice.cost,
         recommendation=None if record is None else record.recommendation,
         unusual=notice.unusual,
-        links=notice.links(kibana_url),
+        links=links,
     )
-    return _bounded(run)
+    return _with_markdown(_bounded(run))
 
 
 def ended_line(
     ended: EndedRun, *, kibana_url: str | None, indexed: bool, notified: ChannelKind | None
 ) -> str:
-    """The ``task.ended`` line: the event's detail, whether the run's document was written, the
-    kind of the posted notification, and whether the task was one of a service.
+    """The ``task.ended`` line: the event's detail without what only templates need, whether the
+    run's document was written, the kind of the posted notification, and whether the task was one
+    of a service.
     """
-    run = msgspec.to_builtins(ended_run(ended, kibana_url=kibana_url))
+    detail = ended_run(ended, kibana_url=kibana_url)
+    run = msgspec.to_builtins(replace(detail, markdown="", summary="", next_steps=""))
     line = {"type": LINE_TYPE, **run, "indexed": indexed, "notified": notified}
     if ended.task.is_service_task:
         line["service"] = True
@@ -168,13 +199,16 @@ def _sentence(notice: EndedRun) -> str:
         name = notice.family
     else:
         name = f"{notice.family}:{revision}"
-    code = known(describe_exit_code, notice.outcome.exit_code or None)
+    outcome = notice.outcome
+    code = known(describe_exit_code, outcome.exit_code or None)
     exit_code = "" if code is None else f" with exit code {code}"
-    reason = f": {notice.reason.strip().rstrip('.')}" if notice.reason else ""
+    causes = (None if outcome.cause == "failure" else outcome.sentence, notice.reason)
+    why = ". ".join(cause.strip().rstrip(".") for cause in causes if cause)
+    reason = f": {why}" if why else ""
     unusual = value_formats.unusual(notice)
     wait = value_formats.longest_wait(notice)
     if unusual is None:
-        predicate = PREDICATES[notice.outcome.status]
+        predicate = PREDICATES[outcome.status]
     else:
         predicate = f"ended with success, but {unusual}"
     retry = None if notice.retry is None else notice.retry.sentence
@@ -195,18 +229,66 @@ def _bounded(data: _Data) -> _Data:
     return replace(data, **values)
 
 
-def _embeddable(text: str, max_length: int) -> str:
-    """The text on one line, and without the characters that need an escape in JSON."""
-    return on_one_line(text[:max_length].translate(_ESCAPED_IN_JSON)).strip()
+def _bounded_links(links: RunLinks) -> RunLinks | None:
+    """The links without those that are too long."""
+    too_long = [name for name, url in asdict(links).items() if len(url or "") > _MAX_URL_LENGTH]
+    bounded = replace(links, **dict.fromkeys(too_long))
+    return None if bounded == RunLinks() else bounded
+
+
+def _with_markdown(detail: _AnyDetail) -> _AnyDetail:
+    return replace(detail, markdown=markdown_safe(detail.text))
+
+
+def _summary(notice: EndedRun) -> str:
+    """The times, the numbers and the advice, as far as they are known."""
+    cpu, memory = value_formats.cpu_and_memory(notice.metrics)
+    sentences = [
+        _times(notice),
+        _stated("Cost: {}.", cost_text(notice.cost)),
+        _stated("CPU: {}.", cpu),
+        _stated("Memory: {}.", memory),
+        value_formats.source_of_numbers(notice),
+    ]
+    record = notice.record
+    if record is not None and record.recommendation is not None:
+        sentences.append(value_formats.recommended_size(record.recommendation))
+        sentences += map(as_sentence, record.recommendation.reasons[:1])
+    return " ".join(filter(None, sentences))
+
+
+def _stated(sentence: str, value: str | None) -> str:
+    return sentence.format(value) if value else ""
+
+
+def _times(notice: EndedRun) -> str:
+    """When the run started and ended; of one that did not start, when ECS gave up."""
+    task = notice.task
+    if notice.has_started:
+        sentence = "The task ran"
+        moments = (("started at", task.started_at), ("ended at", notice.run.ended_at))
+    else:
+        sentence = "The task did not run"
+        moments = (("created at", task.created_at), ("stopped at", task.stopped_at))
+    told = [f"{what} {at:%Y-%m-%d %H:%M:%S} UTC" for what, at in moments if at is not None]
+    return f"{sentence}: {', '.join(told)}." if told else f"{sentence}."
+
+
+def _next_steps(subject: str, cluster: str | None, links: RunLinks | None, commands: str) -> str:
+    """Where to look, and the commands. Markdown can show it: only our own addresses are links."""
+    where = markdown_safe(subject if cluster is None else f"{subject} in cluster {cluster}")
+    addresses = links or RunLinks()
+    parts = [f"{where}: {addresses.ecs_task}" if addresses.ecs_task else f"{where}."]
+    if addresses.log_stream is not None:
+        parts.append(f"Log: {addresses.log_stream}")
+    return " ".join(filter(None, (*parts, markdown_safe(commands))))
 
 
 def _bounded_value(value: object, max_length: int) -> object:
     if isinstance(value, str):
-        return _embeddable(value, max_length)
+        return embeddable(value, max_length)
     if isinstance(value, RunLinks):
-        too_long = [name for name, url in asdict(value).items() if len(url or "") > _MAX_URL_LENGTH]
-        known = replace(value, **dict.fromkeys(too_long))
-        return None if known == RunLinks() else known
+        return _bounded_links(value)
     if isinstance(value, Struct):
         return _bounded(value)
     if isinstance(value, tuple):
@@ -234,7 +316,7 @@ class RunNotice(_RunDetail, frozen=True, kw_only=True):
     links: RunLinks | None = None
 
 
-class ScheduleNoticeDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ScheduleNoticeDetail(_Detail, frozen=True, kw_only=True):
     """A notice of a schedule. What is unknown is left out.
 
     ``text`` is the notice's sentence, with the limits of ``text`` in an ended run. ``notice.kind``
@@ -243,7 +325,6 @@ class ScheduleNoticeDetail(Struct, frozen=True, kw_only=True, omit_defaults=True
     ``schedule`` or ``rule``; ``schedule.group`` is the schedule group or the event bus.
     """
 
-    text: str
     schedule: NoticedSchedule
     notice: ScheduleNotice
     cluster: str | None = None
@@ -251,14 +332,13 @@ class ScheduleNoticeDetail(Struct, frozen=True, kw_only=True, omit_defaults=True
     links: RunLinks | None = None
 
 
-class NightSummaryDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class NightSummaryDetail(_Detail, frozen=True, kw_only=True):
     """What ended since the last one: ``text`` is the whole message, its lines after one another.
 
-    ``night`` is the day on which that time began, ``lines`` are the single lines. The texts have the same
-    characters as those of an ended run.
+    ``night`` is the day on which that time began, ``lines`` are the single lines. The texts have
+    the same characters as those of an ended run.
     """
 
-    text: str
     night: str
     lines: tuple[str, ...] = ()
 
@@ -275,35 +355,77 @@ DETAILS: Mapping[str, tuple[type[Struct], str]] = {
 def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:
     """See ``bus_event``."""
     record = line.record
-    return _bounded(
+    cluster = cluster_name(record.cluster)
+    links = _bounded_links(links_of_line(line, kibana_url))
+    detail = _bounded(
         RunNotice(
             text=f"{run_title(line)}. {line.notice.message}",
+            summary=_summary_of_notice(line),
+            next_steps=_next_steps(
+                f"Task {record.task_id}", cluster, links, in_words(steps_while_running(line))
+            ),
             task_id=record.task_id,
             task_arn=record.task_arn,
-            cluster=cluster_name(record.cluster),
+            cluster=cluster,
             family=record.family or _UNKNOWN,
             revision=record.revision,
             container=record.container.name,
             notice=line.notice,
             started_at=record.started_at,
             metrics=record.metrics,
-            links=links_of_line(line, kibana_url),
+            links=links,
         )
     )
+    return _with_markdown(detail)
 
 
 def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> ScheduleNoticeDetail:
     """See ``bus_event``."""
-    return _bounded(
+    cluster = cluster_name(line.cluster)
+    links = _bounded_links(links_of_schedule_notice(line, kibana_url))
+    detail = _bounded(
         ScheduleNoticeDetail(
             text=line.notice.message or schedule_title(line),
+            summary=_summary_of_schedule(line),
+            next_steps=_next_steps(
+                f"Family {line.family or _UNKNOWN}",
+                cluster,
+                links,
+                in_words(steps_after_due_time(line)),
+            ),
             schedule=line.schedule,
             notice=line.notice,
-            cluster=cluster_name(line.cluster),
+            cluster=cluster,
             family=line.family,
-            links=links_of_schedule_notice(line, kibana_url),
+            links=links,
         )
     )
+    return _with_markdown(detail)
+
+
+def _summary_of_notice(line: NoticeLine) -> str:
+    """How long the run has been running, and its numbers so far."""
+    metrics = line.record.metrics
+    cpu, memory = value_formats.cpu_and_memory(metrics)
+    duration = known(format_duration, metrics.duration_ms)
+    sentences = (
+        f"Running for {duration}." if duration else "It is running.",
+        _stated("CPU: {}.", cpu),
+        _stated("Memory: {}.", memory),
+    )
+    return " ".join(filter(None, sentences))
+
+
+def _summary_of_schedule(line: ScheduleNoticeLine) -> str:
+    """What the schedule is, and when it is due next."""
+    schedule = line.schedule
+    when = " ".join(filter(None, (schedule.expression, schedule.time_zone)))
+    kind = "rule" if schedule.kind == "rule" else "schedule"
+    sentence = f"The {kind} {schedule.name} is {when}." if when else f"The {kind} {schedule.name}."
+    at = parse_datetime(line.notice.next_due_at)
+    if at is None:
+        return sentence
+    return f"{sentence} It is due next on {at:%Y-%m-%d} at {at:%H:%M} UTC."
 
 
 def night_summary(summary: NightSummary) -> NightSummaryDetail:
@@ -312,10 +434,11 @@ def night_summary(summary: NightSummary) -> NightSummaryDetail:
     for line in summary.lines:
         at = "" if line.at is None else f", {line.at:%Y-%m-%d %H:%M} UTC"
         command = "" if line.command is None else f" {line.command}"
-        lines.append(_embeddable(f"{line.text}{at}{command}", _MAX_LINE_LENGTH))
-    sentence = _embeddable(summary.sentence, _MAX_LINE_LENGTH)
+        lines.append(embeddable(f"{line.text}{at}{command}", _MAX_LINE_LENGTH))
+    sentence = embeddable(summary.sentence, _MAX_LINE_LENGTH)
     text = " ".join([sentence, *(f"{line.removesuffix('.')}." for line in lines)])
-    return NightSummaryDetail(text=text, night=summary.night, lines=tuple(lines))
+    detail = NightSummaryDetail(text=text, night=summary.night, lines=tuple(lines))
+    return _with_markdown(detail)
 
 
 def run_title(line: NoticeLine) -> str:

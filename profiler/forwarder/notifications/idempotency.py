@@ -4,9 +4,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from profiler.core.aws_clients import bounded_config
+from profiler.core.queue_messages import KEPT_SECONDS, TRIED_SECONDS
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 
 _Result = TypeVar("_Result")
+# An event may be redriven on the last day of its message, fail again, and be redriven once more.
+KEY_SECONDS = 2 * (KEPT_SECONDS + TRIED_SECONDS)
 # Runs the work at most once for a key: (key, work).
 Idempotently = Callable[[str, Callable[[], object]], object]
 
@@ -20,7 +23,7 @@ def run_idempotently(
     """Run ``work`` unless it succeeded before for this key; return its result, now or of the
     earlier run.
 
-    The DynamoDB table keeps results for seven days; without one, the work runs each time. An error
+    The DynamoDB table keeps results for four weeks; without one, the work runs each time. An error
     releases the key. Raises InProgressError if another invocation runs the work, DeliveryError if
     the table cannot be used.
     """
@@ -34,7 +37,7 @@ def run_idempotently(
         table_name=table, key_attr="id", expiry_attr="expiration", boto_config=bounded_config()
     )
     config = idempotency.IdempotencyConfig(
-        expires_after_seconds=7 * 24 * 3600, lambda_context=context
+        expires_after_seconds=KEY_SECONDS, lambda_context=context
     )
 
     def run_work(*, notice_key: str) -> _Result:

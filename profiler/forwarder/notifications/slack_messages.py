@@ -12,14 +12,21 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import FARGATE, cluster_name
 from profiler.core.optional_math import known
+from profiler.core.redaction import redact
 from profiler.core.text import as_sentence, on_one_line
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.event_details import run_title, schedule_title
+from profiler.forwarder.notifications.next_steps import (
+    NextStep,
+    command_of_run,
+    steps_after_due_time,
+    steps_after_run,
+    steps_while_running,
+)
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.fact_list import cost_text, device_facts, kills_fact, peak_text
@@ -31,7 +38,6 @@ from profiler.record.hardware import (
 )
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
-    Distribution,
     Metrics,
     Recommendation,
     Record,
@@ -40,7 +46,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import describe_exit_code
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
-from profiler.record.units import format_duration, format_memory, format_vcpu
+from profiler.record.units import format_duration, format_memory
 
 JsonObject = dict[str, Any]
 
@@ -62,9 +68,10 @@ _CODE_FENCE = "```"
 # These characters would end a link.
 _LINK_BREAK = re.compile(r"[|<>\s]")
 
-_NOT_MEASURED = Distribution()
 _SIGN = "⚠️ "
-_NO_REPORT = "There is no report: the numbers are from the last checkpoint, or from ECS alone."
+# On a lock screen.
+_MAX_REASON_LENGTH = 150
+_MAX_LINE_LENGTH = 2000
 
 
 class SlackMessage(Struct, frozen=True, kw_only=True):
@@ -192,10 +199,10 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
         section(usage_lines(notice.metrics, notice.record), formatted=True),
         section(_cause_lines(notice)),
         _log(notice.log_lines),
-        _command(notice),
+        _commands(steps_after_run(notice)),
         section(_advice(notice)),
         section(_why(notice)),
-        context("" if notice.is_complete else _NO_REPORT),
+        context(value_formats.source_of_numbers(notice)),
         buttons(notice.links(kibana_url)),
     )
 
@@ -215,7 +222,17 @@ def _fallback(notice: EndedRun) -> str:
     is_in_title = outcome.cause == "failure"
     if code is not None and not is_in_title:
         parts.append(f"exit code {escape_text(code, MAX_VALUE_LENGTH)}")
-    return ", ".join(parts)
+    text = ", ".join(parts)
+    last_line = _last_line(notice)
+    return f"{text}: {last_line}" if is_in_title and last_line else text
+
+
+def _last_line(notice: EndedRun) -> str:
+    """The newest line of the log, which tells why a batch has exited, without secrets: a lock
+    screen shows it to everybody.
+    """
+    lines = (redact(line[:_MAX_LINE_LENGTH].split()) for line in reversed(notice.log_lines))
+    return escape_text(next(filter(None, lines), ""), _MAX_REASON_LENGTH)
 
 
 def _fields(notice: EndedRun) -> JsonObject | None:
@@ -225,18 +242,17 @@ def _fields(notice: EndedRun) -> JsonObject | None:
         ("Billed", ", ".join(filter(None, (billed, cost_text(notice.cost))))),
         ("Exit code", known(describe_exit_code, notice.outcome.exit_code)),
         ("Started", notice.task.started_at),
+        ("Created", None if notice.has_started else notice.task.created_at),
+        ("Stopped", None if notice.has_started else notice.task.stopped_at),
     )
     return value_fields(named)
 
 
 def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
     """Return the run's usage of CPU, memory and accelerators, as far as known."""
-    cpu = metrics.cpu_utilization_percent or _NOT_MEASURED
-    memory = metrics.memory_utilization_percent or _NOT_MEASURED
-    vcpu = known(format_vcpu, metrics.vcpu_size) or ""
-    size = known(format_memory, metrics.memory_size_mb) or ""
-    cpu_used = value_formats.usage(cpu.avg, cpu.max, size=vcpu)
-    memory_used = value_formats.usage(memory.avg, memory.max, peak=peak_text(metrics), size=size)
+    cpu, memory = value_formats.cpu_and_memory(metrics)
+    cpu_used = value_formats.with_bar(cpu, metrics.cpu_utilization_percent)
+    memory_used = value_formats.with_bar(memory, metrics.memory_utilization_percent)
     series = Series(started_at="", step_ms=0)
     if record is not None and record.series is not None:
         series = record.series
@@ -264,24 +280,18 @@ def _accelerators(record: Record) -> Iterator[str]:
             yield value_formats.accelerators(fact.sentence, neuron.utilization_percent, peak_mb)
 
 
-def _command(notice: EndedRun) -> JsonObject | None:
-    """The command that shows a run that did not succeed.
-
-    Its log group is the definition's: a record's can be false.
-    """
-    if notice.outcome.status == "success" or notice.record is None or notice.report_log is None:
-        return None
-    # Three backticks would end the block.
-    text = _command_of(notice, "show", notice.task.id).replace("`", "")
-    return section([f"{_CODE_FENCE}{text.translate(_ESCAPES)}{_CODE_FENCE}"], formatted=True)
-
-
-def _command_of(notice: EndedRun, *words: str) -> str:
-    """A command about the run or its family, which reads the log group of the definition."""
-    log = notice.report_log or notice.log
-    if log is None:
-        return command_line(*words, region=notice.task.region)
-    return command_line(*words, log_group=log.group, region=log.region or notice.task.region)
+def _commands(steps: Sequence[NextStep]) -> JsonObject | None:
+    """A code block with the commands, one a line, as far as they fit."""
+    lines: list[str] = []
+    left = MAX_SECTION_LENGTH - 2 * len(_CODE_FENCE)
+    for step in steps:
+        # Three backticks would end the block.
+        line = step.command.replace("`", "").translate(_ESCAPES)
+        left -= utf16_length(line) + 1
+        if left >= 0:
+            lines.append(line)
+    text = "\n".join(lines)
+    return section([f"{_CODE_FENCE}{text}{_CODE_FENCE}"], formatted=True) if lines else None
 
 
 def _log(lines: Sequence[str]) -> JsonObject | None:
@@ -352,7 +362,7 @@ def _advice(notice: EndedRun) -> list[str]:
             return []
         size = value_formats.recommended_size(advice)
         if size and record.launch_type in (FARGATE, None):
-            resize = _command_of(notice, "taskdef", "resize", notice.family)
+            resize = command_of_run(notice, "taskdef", "resize", notice.family)
             command = escape_text(resize, MAX_SENTENCE_LENGTH)
     lines = [size]
     for reason in advice.reasons[:5]:
@@ -402,6 +412,7 @@ def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMes
         location,
         value_fields(values),
         section(usage_lines(record.metrics, record), formatted=True),
+        _commands(steps_while_running(line)),
         buttons(links_of_line(line, kibana_url)),
     )
 
@@ -425,7 +436,14 @@ def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None
         schedule_title(line),
         notice.message,
         location,
-        value_fields((("Due", parse_datetime(notice.due_at)), ("Schedule", expression))),
+        value_fields(
+            (
+                ("Due", parse_datetime(notice.due_at)),
+                ("Next due", parse_datetime(notice.next_due_at)),
+                ("Schedule", expression),
+            )
+        ),
+        _commands(steps_after_due_time(line)),
         buttons(links_of_schedule_notice(line, kibana_url)),
     )
 

@@ -2,14 +2,21 @@
 
 from collections.abc import Sequence
 
+from profiler.core.optional_math import known
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
-from profiler.record.fact_list import largest_wait
+from profiler.record.fact_list import largest_wait, peak_text
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
-from profiler.record.record_model import Distribution, Recommendation, Record
+from profiler.record.record_model import Distribution, Metrics, Recommendation, Record
 from profiler.record.run_outcome import Outcome, Status
 from profiler.record.sparkline import GAP, curve_top, sparkline
-from profiler.record.units import format_duration, format_memory, format_percent, format_task_size
+from profiler.record.units import (
+    format_duration,
+    format_memory,
+    format_percent,
+    format_task_size,
+    format_vcpu,
+)
 
 _SIGNS: dict[Status, str] = {"success": "✅", "failure": "❌", "stopped": "⏹️", "unknown": "❔"}
 _MIN_SPARKLINE_VALUES = 3
@@ -25,8 +32,38 @@ def bar(percent: float) -> str:
     return "▰" * filled + "▱" * (10 - filled)
 
 
-def usage(average: float | None, maximum: float | None, *, peak: str = "", size: str = "") -> str:
-    """Return a bar, the average and the peak in percent, as far as known.
+def with_bar(words: str, percent: Distribution | None) -> str:
+    """The words with a bar of the average, else of the maximum, in front of them."""
+    used = percent or Distribution()
+    shown = used.max if used.avg is None else used.avg
+    return f"{bar(shown)}  {words}" if words and shown is not None else words
+
+
+def cpu_and_memory(metrics: Metrics) -> tuple[str, str]:
+    """The usage of CPU and memory in words, empty where unknown."""
+    cpu = metrics.cpu_utilization_percent or Distribution()
+    memory = metrics.memory_utilization_percent or Distribution()
+    vcpu = known(format_vcpu, metrics.vcpu_size) or ""
+    size = known(format_memory, metrics.memory_size_mb) or ""
+    return (
+        usage_words(cpu.avg, cpu.max, size=vcpu),
+        usage_words(memory.avg, memory.max, peak=peak_text(metrics), size=size),
+    )
+
+
+def source_of_numbers(notice: EndedRun) -> str:
+    """Where the numbers are from, if not from a report; empty without numbers."""
+    if notice.is_complete:
+        return ""
+    if notice.record is not None:
+        return "There is no report: the numbers are from the last checkpoint."
+    return "" if notice.duration_ms is None else "There is no report: the duration is ECS's."
+
+
+def usage_words(
+    average: float | None, maximum: float | None, *, peak: str = "", size: str = ""
+) -> str:
+    """Return the average and the peak in percent, as far as known.
 
     ``peak`` is the peak with its unit, ``size`` what 100 % are.
     """
@@ -43,10 +80,7 @@ def usage(average: float | None, maximum: float | None, *, peak: str = "", size:
     if not parts:
         return ""
     text = ", ".join(parts)
-    if size:
-        text += f" of {size}"
-    shown = maximum if average is None else average
-    return text if shown is None else f"{bar(shown)}  {text}"
+    return f"{text} of {size}" if size else text
 
 
 def series(values: Sequence[float | None] | None, size: float | None, least: float) -> str:
@@ -71,7 +105,8 @@ def accelerators(devices: str, utilization: Distribution, peak_mb: float | None)
     if busiest is not None and busiest < 1:
         parts.append(f"{bar(busiest)}  idle throughout: allocated and billed, but not used")
     elif busiest is not None:
-        parts.append(usage(utilization.avg, utilization.max))
+        words = usage_words(utilization.avg, utilization.max)
+        parts.append(with_bar(words, utilization))
     if peak_mb is not None:
         parts.append(f"peak memory {format_memory(peak_mb)}")
     return f"*{devices}*  {'; '.join(parts) or 'use unknown'}"

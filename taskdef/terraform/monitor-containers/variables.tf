@@ -1,5 +1,5 @@
 variable "tasks" {
-  description = "The tasks by a key of your own, such as the family. log_group: of the batch's awslogs log driver. For another log driver, a group of the monitor's own, which must also be the setting TASK_PROFILER_LOG_GROUP. The other attributes override the variables below."
+  description = "The tasks by a key of your own, such as the family. log_group: of the batch's awslogs log driver. For another log driver, a group of the monitor's own, which must also be the setting TASK_PROFILER_LOG_GROUP. definition: what the task has without the monitor, so that the module refuses what add-monitor refuses. The other attributes override the variables below."
   type = map(object({
     log_group       = string
     batch_container = optional(string)
@@ -8,6 +8,11 @@ variable "tasks" {
     image           = optional(string)
     report_stream   = optional(string)
     settings        = optional(map(string), {})
+    definition = optional(object({
+      memory                  = optional(number)
+      operating_system_family = optional(string)
+      containers              = optional(list(object({ memory = optional(number), memoryReservation = optional(number) })), [])
+    }), {})
   }))
   nullable = false
 }

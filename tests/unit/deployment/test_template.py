@@ -28,9 +28,11 @@ from profiler.core.notice_channels import (
     Channel,
     has_channel,
 )
+from profiler.core.queue_messages import KEPT_SECONDS, TRIED_SECONDS
 from profiler.forwarder import function_settings as of_functions
 from profiler.forwarder.notifications.channels import read_targets
 from profiler.forwarder.notifications.event_details import EndedRunDetail
+from profiler.forwarder.notifications.idempotency import KEY_SECONDS
 from profiler.record.model_base import describe_type
 from profiler.record.record_model import Container, Record, Report, encode
 from tests.cloudformation import (
@@ -462,3 +464,13 @@ def test_the_page_deploys_both_templates_with_what_they_require(tmp_path: Path) 
     for path, given in deployed.items():
         required = {name for name, one in parameters(path).items() if "Default" not in one}
         assert required <= given <= set(parameters(path))
+
+
+def test_the_keys_of_notices_outlive_the_messages_of_each_queue() -> None:
+    queues = [one for one in RESOURCES.values() if one["Type"] == "AWS::SQS::Queue"]
+    kept = {one["Properties"]["MessageRetentionPeriod"] for one in queues}
+    assert kept == {KEPT_SECONDS}
+    invokes = [one for one in RESOURCES.values() if one["Type"] == "AWS::Lambda::EventInvokeConfig"]
+    tried = {one["Properties"]["MaximumEventAgeInSeconds"] for one in invokes}
+    assert max(tried) == TRIED_SECONDS
+    assert KEY_SECONDS >= 2 * (KEPT_SECONDS + TRIED_SECONDS)

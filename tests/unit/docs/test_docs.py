@@ -8,6 +8,7 @@ import pytest
 
 from profiler import decode
 from profiler.cli.app import group
+from profiler.core.notice_channels import CHANNELS
 from profiler.forwarder.function_settings import (
     ALL_SUBJECTS,
     DEFAULT_GRACE_MINUTES,
@@ -144,6 +145,8 @@ def test_every_setting_of_the_forwarder_is_documented_and_none_besides() -> None
         named = r'(?:environment\.get\(|text\(|_(?:boolean|choice|number|text)\(\s*environment, )"([A-Z_]+)"'
         calls = re.findall(named, source)
         read |= {*calls, *re.findall(r'^    "([A-Z_]+)",$', source, re.MULTILINE)}
+    for channel in CHANNELS:
+        read |= {*channel.variables.values(), *channel.in_secret}
     assert {
         "ELASTICSEARCH_URL",
         "SLACK_BOT_TOKEN",

@@ -4,6 +4,7 @@ No event is lost.
 """
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
@@ -17,7 +18,7 @@ from msgspec.structs import asdict
 
 from profiler.core.notice_channels import ChannelKind
 from profiler.forwarder import invocation
-from profiler.forwarder.batch_report import ReportFinder, ReportLine, StreamLine
+from profiler.forwarder.batch_report import MissingStreamError, ReportFinder, ReportLine, StreamLine
 from profiler.forwarder.documents import Document
 from profiler.forwarder.ended_run import (
     Comparison,
@@ -90,6 +91,7 @@ class StoppedTaskFakes:
         self.has_instance_monitor = False
         self.indexed_reports: list[ReportLine | None] | None = None
         self.has_cluster = True
+        self.reads_without_streams = 0.0
         self.notice_settings: Mapping[str, Any] = {}
         self.retry: MemoryRetry | None = None
         self.asked_to_retry: list[EndedTask] = []
@@ -99,6 +101,8 @@ class StoppedTaskFakes:
         self.reads += 1
         if self.log_errors:
             raise self.log_errors.pop(0)
+        if self.reads <= self.reads_without_streams:
+            raise MissingStreamError(place.stream)
         lines = self.lines.get(place.stream, [])
         yield [StreamLine(text, WRITTEN_MS) for text in reversed(lines)]
 
@@ -606,6 +610,31 @@ def test_only_a_failure_shows_the_last_lines_of_the_batch(
     assert fakes.reads == 1
     assert fakes.notice.log_lines == shown
     assert fakes.notice.duration_ms == 60000
+
+
+def test_nothing_leads_to_a_log_stream_that_does_not_exist() -> None:
+    """Neither document, notice, event nor the printed line; the log group is still named."""
+    fakes = StoppedTaskFakes()
+    never_started = task(**NOT_STARTED, stoppedReason="CannotPullContainerError: no such image")
+    fakes.handle(never_started)
+    assert fakes.notice.links(None).log_stream is not None, "the stream may exist"
+    fakes = StoppedTaskFakes()
+    fakes.reads_without_streams = math.inf
+    fakes.handle(never_started)
+    assert fakes.notice.links(None).log_stream is None
+    assert fakes.notice.links(None).ecs_task is not None
+    assert fakes.notice.log is not None
+    (document,) = fakes.documents
+    assert "logs" not in document.initial_fields["links"]
+    assert "logStream" not in fakes.printed[0]
+
+
+def test_a_stream_that_exists_at_last_has_its_link() -> None:
+    fakes = StoppedTaskFakes({BATCH_STREAM: [report()]})
+    fakes.reads_without_streams = 2
+    fakes.handle(report_wait_seconds=20)
+    assert fakes.notice.is_complete
+    assert fakes.notice.links(None).log_stream is not None
 
 
 def test_a_failure_is_sent_without_log_lines_that_cannot_be_read() -> None:

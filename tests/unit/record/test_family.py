@@ -26,7 +26,7 @@ from profiler.record.unusual import MIN_RUNS
 from tests.runs import report
 from tests.values import present
 
-RUN = FamilyRun(task_id="1", container="batch", ended_ns=NS_PER_DAY, status="success")
+RUN = FamilyRun(task_id="1", container="batch", ended_ns=NS_PER_DAY, outcome="success")
 CLUSTERS = (None, "jobs", "test")
 
 
@@ -74,8 +74,7 @@ any_run = st.builds(
     task_id=st.sampled_from([str(number) for number in range(200)]),
     container=st.sampled_from(["batch", "other"]),
     ended_ns=st.integers(0, 90).map(lambda day: day * NS_PER_DAY),
-    status=st.sampled_from(["success", "success", "failure", "stopped", "unknown"]),
-    is_killed=st.booleans(),
+    outcome=st.sampled_from(["success", "success", "failure", "oom", "spot", "unknown"]),
     ecs_cluster=st.sampled_from(CLUSTERS),
     duration_ms=numbers,
     peak_mb=numbers,
@@ -134,7 +133,7 @@ def test_a_peak_is_known_from_five_successes_of_the_container_on() -> None:
     family = family_of(runs(MIN_RUNS - 1))
     sidecars = [replace(run, container="log", peak_mb=9000.0) for run in runs(20)]
     unmeasured = [replace(run, task_id=f"u{run.task_id}", peak_mb=None) for run in runs(20)]
-    failed = [replace(run, task_id=f"f{run.task_id}", status="failure") for run in runs(20)]
+    failed = [replace(run, task_id=f"f{run.task_id}", outcome="failure") for run in runs(20)]
     for run in (*sidecars, *unmeasured, *failed):
         family.add(run)
     assert family.highest_peak("batch") is None
@@ -156,7 +155,7 @@ def test_needs_are_those_at_one_size() -> None:
     family = family_of(
         [
             *runs(3, task_memory_mb=2048),
-            replace(RUN, task_id="k", status="failure", is_killed=True, task_memory_mb=2048),
+            replace(RUN, task_id="k", outcome="oom", task_memory_mb=2048),
             replace(RUN, task_id="by hand", peak_mb=30_000.0, task_memory_mb=65_536),
         ]
     )

@@ -3,6 +3,8 @@ schemas.
 """
 
 import json
+import re
+from datetime import UTC, datetime
 from typing import Any
 
 import jsonschema
@@ -15,6 +17,7 @@ from msgspec.structs import replace
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.notifications.channels import event_bus_channel
+from profiler.forwarder.notifications.embedded_texts import markdown_safe
 from profiler.forwarder.notifications.event_details import DETAILS, bus_event, ended_line
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
@@ -28,11 +31,12 @@ from tests.ended_runs import (
     OOM,
     RUN_NOTICES,
     SCHEDULE_NOTICES,
+    TASK,
     changed,
     ended,
     report_line,
 )
-from tests.shown_runs import stuck_notice
+from tests.shown_runs import missed_notice, stuck_notice
 
 KIBANA = "https://kibana.example.com"
 MAX_DETAIL_BYTES = 32 * 1024  # as the docs say
@@ -96,8 +100,17 @@ def detail(notice: EndedRun) -> dict[str, Any]:
 def test_the_detail_of_a_run_with_a_report() -> None:
     run = detail(RUN)
     links, advice = run.pop("links"), run.pop("recommendation")
+    assert run.pop("markdown") == run["text"]
+    assert run.pop("nextSteps").startswith("Task 0123 in cluster jobs: https://eu-west-1.console")
+    assert run.pop("summary").startswith(
+        "The task ran: started at 2026-03-01 10:00:03 UTC, ended at 2026-03-01 12:00:00 UTC. "
+        "Cost: $0.012. Memory: peak ≥993 MB. Recommended size: 0.25 vCPU, 2 GB. Xxx"
+    )
     assert run == {
-        "text": "etl_daily:7 succeeded: why.",
+        "text": (
+            "etl_daily:7 succeeded: A process in the container was killed because memory ran out, "
+            "but the container exited successfully. why."
+        ),
         "taskId": "0123",
         "taskArn": "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
         "cluster": "jobs",
@@ -158,7 +171,13 @@ def test_the_line_is_the_detail_with_its_type() -> None:
     line = ended_line(RUN, kibana_url=KIBANA, indexed=True, notified=None)
     assert "\n" not in line
     added = {"indexed": True, "notified": None}
-    assert json.loads(line) == {"type": "task.ended", **detail(RUN), **added}
+    whole = {"type": "task.ended", **detail(RUN), **added}
+    for of_templates in ("markdown", "summary", "nextSteps"):
+        del whole[of_templates]
+    assert json.loads(line) == whole
+
+
+KILLED = "Out of memory: a process of the container was killed at its memory limit"
 
 
 @pytest.mark.parametrize(
@@ -167,21 +186,21 @@ def test_the_line_is_the_detail_with_its_type() -> None:
         (
             {},
             (
-                "failed with exit code 137 (SIGKILL): OutOfMemoryError: Container killed due to "
-                "memory usage."
+                f"failed with exit code 137 (SIGKILL): {KILLED}. OutOfMemoryError: Container "
+                "killed due to memory usage."
             ),
         ),
-        ({"exit_code": None, "reason": None}, "failed."),
+        ({"exit_code": None, "reason": None}, f"failed: {KILLED}."),
         (
             {"cause": "user", "out_of_memory": False, "exit_code": None, "reason": "by user."},
-            "was stopped: by user.",
+            "was stopped: A person or a program stopped the task. by user.",
         ),
         (
             {"cause": "unknown", "out_of_memory": False, "exit_code": None, "reason": ""},
             "ended with an unknown result.",
         ),
         (
-            {"exit_code": 1, "reason": 'exec: "C:\\etl": \n x'},
+            {"cause": "failure", "exit_code": 1, "reason": 'exec: "C:\\etl": \n x'},
             "failed with exit code 1: exec: 'C:/etl':   x.",
         ),
     ],
@@ -189,6 +208,102 @@ def test_the_line_is_the_detail_with_its_type() -> None:
 def test_the_text_is_a_sentence(changes: dict[str, Any], text: str) -> None:
     run = replace(OOM, report_line=report_line(RECORD))
     assert detail(ended(run, **changes))["text"] == f"etl_daily:7 {text}"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "[sign in again](https://evil.example/login)",
+            r"\uff3bsign in again\uff3d(https:\u2215\u2215evil.example/login)",
+        ),
+        (
+            "![x](http://e/p.png) **bold** `code`",
+            r"!\uff3bx\uff3d(http:\u2215\u2215e/p.png) \u2217\u2217bold\u2217\u2217 'code'",
+        ),
+        (
+            "<https://evil.example> <at>Ann</at>",
+            r"\u2039https:\u2215\u2215evil.example\u203a \u2039at\u203aAnn\u2039/at\u203a",
+        ),
+        (
+            "# heading, see www.evil.example",
+            r"\uff03 heading, see www\uff0eevil.example",
+        ),
+        (
+            "_stress_ but nightly_etl_2 ~~gone~~",
+            r"\uff3fstress\uff3f but nightly_etl_2 \u223c\u223cgone\u223c\u223c",
+        ),
+        (
+            "nightly:5 failed with exit code 137 (SIGKILL).",
+            r"nightly:5 failed with exit code 137 (SIGKILL).",
+        ),
+    ],
+)
+def test_markdown_shows_the_text_and_has_no_link(text: str, shown: str) -> None:
+    """In characters that look alike."""
+    safe = markdown_safe(text)
+    assert ascii(safe)[1:-1] == shown
+    assert json.loads(f'"{safe}"') == safe
+
+
+LOGIN = "[sign in again](https://evil.example/login)"
+
+
+def test_a_link_that_a_batch_writes_is_text_for_teams_and_as_it_is_for_the_mail() -> None:
+    line = stuck_notice()
+    forged = replace(line, notice=replace(line.notice, message=LOGIN))
+    _, detail = event(forged)
+    assert detail["text"].endswith(LOGIN)
+    assert detail["markdown"].endswith(markdown_safe(LOGIN))
+    run = ended(OOM, reason=LOGIN)
+    _, detail = event(run)
+    assert "](" not in detail["markdown"]
+    assert LOGIN in detail["text"]
+    record = replace(line.record, task_id=LOGIN, cluster=LOGIN, family=LOGIN)
+    _, detail = event(replace(line, record=record))
+    assert "](" not in detail["markdown"] + detail["nextSteps"]
+
+
+NOT_STARTED = changed(
+    ended(OOM, exit_code=None, cause="resources", reason="ResourceInitializationError: no"),
+    report_line=None,
+    report_log=None,
+    log=None,
+    task=replace(
+        TASK,
+        started_at=None,
+        created_at=datetime(2026, 3, 1, 3, 8, tzinfo=UTC),
+        stopped_at=datetime(2026, 3, 1, 3, 10, 30, tzinfo=UTC),
+        started_by="chronos-schedule/etl",
+    ),
+)
+
+
+def test_a_run_that_did_not_start_says_when_and_what_to_do() -> None:
+    run = detail(NOT_STARTED)
+    assert run["summary"] == (
+        "The task did not run: created at 2026-03-01 03:08:00 UTC, "
+        "stopped at 2026-03-01 03:10:30 UTC."
+    )
+    assert run["nextSteps"].endswith(
+        " To look: task-profiler doctor etl_daily --region eu-west-1 "
+        "To see what is due next: task-profiler schedules --cluster jobs --region eu-west-1"
+    )
+    assert "Log: " not in run["nextSteps"]
+    assert "logStream" not in run["links"]
+
+
+def test_a_notice_has_the_commands_that_look_and_stop() -> None:
+    _, stuck = event(stuck_notice())
+    assert "To stop it: aws ecs stop-task --cluster jobs --task " in stuck["nextSteps"]
+    assert "To look: task-profiler watch " in stuck["nextSteps"]
+    assert stuck["summary"].startswith("Running for ")
+    line = missed_notice()
+    due = replace(line, notice=replace(line.notice, next_due_at="2026-03-02T03:00:00.000Z"))
+    _, missed = event(due)
+    assert missed["summary"].endswith(" It is due next on 2026-03-02 at 03:00 UTC.")
+    assert "To see what is due next: task-profiler schedules --cluster " in missed["nextSteps"]
+    assert "To look: task-profiler doctor nightly-etl" in missed["nextSteps"]
 
 
 def embedded(value: Any, path: str = "") -> dict[str, str]:
@@ -238,8 +353,19 @@ def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(
     check_detail(run, SCHEMA)
 
 
+# What Markdown would draw: a link, an image, an address, emphasis, code, a heading.
+MARKDOWN = re.compile(r"[\[\]<>*`~]|^\s*#|://|\bwww\.|(?<![^\W_])_|_(?![^\W_])", re.IGNORECASE)
+
+
 def check_detail(detail: dict[str, Any], schema: Any) -> None:
     schema.validate(detail)
+    assert not MARKDOWN.search(detail["markdown"])
+    if "nextSteps" in detail:
+        for name, address in detail.get("links", {}).items():
+            assert name == "kibana" or address in detail["nextSteps"]
+        # A text of the run, which has no space of its own, can be at its beginning alone.
+        assert not re.search(r"[\[\]<>*`]", detail["nextSteps"])
+        assert detail["summary"]
     for path, text in embedded(detail).items():
         assert json.loads(f'"{text}"') == text, path
 

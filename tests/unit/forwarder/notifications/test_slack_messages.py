@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,6 +38,7 @@ from tests.ended_runs import (
     in_task,
     objects,
     recorded,
+    report_line,
     run_of,
     text_of,
     texts,
@@ -156,8 +159,107 @@ def test_unknown_values_are_left_out() -> None:
     assert texts(sent.blocks) == [
         "❔ Outcome unknown · f",
         "task 1",
-        "There is no report: the numbers are from the last checkpoint, or from ECS alone.",
+        "```task-profiler doctor f```",
     ]
+
+
+EXITED = ended(NOTICE, cause="failure", exit_code=1, reason=None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "ending"),
+    [
+        (
+            ("Traceback:", "  ValueError: no  table <orders>", " "),
+            ": ValueError: no table &lt;orders&gt;",
+        ),
+        (("login failed, password=hunter2",), ": login failed, password=…"),
+        (("<!channel> " + "x" * 4000,), "…"),
+        (("", "\t"), ""),
+        ((), ""),
+    ],
+)
+def test_the_lock_screen_shows_the_last_line_of_a_batch_that_exited(
+    lines: tuple[str, ...], ending: str
+) -> None:
+    """Without secrets: everybody can read it there."""
+    sent = message_of(replace(EXITED, log_lines=lines), kibana_url=None)
+    begins = "❌ Exit code 1 after 2h 13m · etl_daily:7"
+    assert sent.text.startswith(begins)
+    assert sent.text.endswith(ending)
+    assert ending or sent.text == begins
+    assert "hunter2" not in sent.text
+    assert "<!" not in sent.text
+    assert len(sent.text) < len(begins) + 160
+
+
+def test_of_another_end_the_last_line_is_not_the_reason() -> None:
+    for other in (OOM, ended(EXITED, cause="user")):
+        sent = message_of(replace(other, log_lines=("done",)), kibana_url=None)
+        assert "done" not in sent.text
+
+
+def test_a_run_that_did_not_start_has_times_and_commands_and_no_link_to_a_log() -> None:
+    created = datetime(2026, 3, 1, 3, 8, tzinfo=UTC)
+    bare = changed(
+        ended(EXITED, exit_code=None, cause="resources"),
+        report_line=None,
+        report_log=None,
+        log=None,
+        task=replace(
+            NOTICE.task,
+            started_at=None,
+            created_at=created,
+            stopped_at=created + timedelta(minutes=2),
+            started_by="events-rule/etl",
+        ),
+    )
+    text = text_of(bare)
+    assert "*Created*\n<!date^1772334480^" in text
+    assert "*Stopped*\n<!date^1772334600^" in text
+    assert (
+        "```task-profiler doctor etl_daily --region eu-west-1\n"
+        "task-profiler schedules --cluster jobs --region eu-west-1```"
+    ) in text
+    assert "Log stream" not in text
+    assert "There is no report" not in text
+
+
+def test_the_numbers_without_a_report_have_their_source() -> None:
+    checkpoint = changed(EXITED, report_line=report_line(RECORD, "task.checkpoint"))
+    assert "the numbers are from the last checkpoint." in text_of(checkpoint)
+    ended_at = replace(NOTICE.task, execution_stopped_at=datetime(2026, 3, 1, 10, 9, tzinfo=UTC))
+    by_ecs = changed(EXITED, report_line=None, report_log=None, task=ended_at)
+    assert "the duration is ECS's." in text_of(by_ecs)
+
+
+def test_a_notice_has_the_commands_that_help() -> None:
+    stuck = stuck_notice()
+    place = f"--cluster jobs --task {stuck.record.task_id} --region {stuck.record.region}"
+    assert f"\naws ecs stop-task {place}```" in text_of(stuck)
+    assert f"```task-profiler watch {stuck.record.task_id} --cluster jobs" in text_of(stuck)
+    line = missed_notice()
+    missed = replace(line, notice=replace(line.notice, next_due_at="2026-03-02T03:00:00.000Z"))
+    assert "*Next due*\n<!date^1772420400^" in text_of(missed)
+    assert "```task-profiler schedules --cluster " in text_of(missed)
+
+
+HOSTILE_NAME = "```; $(reboot) <!channel> `id`\n--apply"
+
+
+def test_a_forged_name_stays_one_word_of_the_command() -> None:
+    """A monitor's line can say anything of cluster and Region."""
+    line = stuck_notice()
+    record = replace(line.record, cluster=HOSTILE_NAME, region=HOSTILE_NAME)
+    message = message_of(replace(line, record=record), kibana_url=None)
+    (block,) = (text for text in texts(message.blocks) if "stop-task" in text)
+    commands = block.removeprefix("```").removesuffix("```")
+    assert "`" not in commands
+    assert "<!" not in commands
+    assert len(commands.splitlines()) == 2
+    for command in commands.splitlines():
+        words = shlex.split(command.replace("&lt;", "<").replace("&gt;", ">"))
+        assert words[-1].startswith("; $(reboot) <!channel> id")
 
 
 USED = model.Distribution(avg=41, max=99)

@@ -1,0 +1,82 @@
+"""Families that the policy of the reports would let write into each other's log streams.
+
+A line of a stream speaks for the stream's task, so such families could forge each other's runs.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from profiler.aws_account.planned_family import PlannedFamily
+from profiler.core.command_lines import command_line
+from profiler.core.text import listed
+from profiler.task_definitions.containers import read_containers, requested_batch, roles_of
+from profiler.task_definitions.permissions import is_allowed, streams_of_container
+
+_MAX_NAMED = 5
+
+
+def batch_streams(definition: Mapping[str, object], revision_arn: str) -> frozenset[str]:
+    """The ARNs of the log streams that speak for the tasks of a definition."""
+    containers = read_containers(definition)
+    names = {*roles_of(containers).candidates, requested_batch(containers)}
+    streams = set[str]()
+    for container in containers:
+        stream = streams_of_container(container, revision_arn)
+        if stream is not None and container.name in names:
+            streams.add(stream)
+    return frozenset(streams)
+
+
+def with_shared_streams(
+    planned: Sequence[PlannedFamily], others: Mapping[str, frozenset[str]], image: str | None
+) -> list[PlannedFamily]:
+    """The plans with a problem for each family whose policy covers the streams of others.
+
+    ``others`` are the streams of the families that are not planned; ``image`` is the monitor's.
+    """
+    families_of: dict[str, set[str]] = {}
+    streams_by_family = dict(others)
+    for plan in planned:
+        if plan.document is not None:
+            definition = plan.document.definition
+            streams_by_family[plan.family] = batch_streams(definition, plan.revision_arn)
+    for family, streams in streams_by_family.items():
+        for stream in streams:
+            families_of.setdefault(stream, set()).add(family)
+    writable: dict[frozenset[str], set[str]] = {}
+    for plan in planned:
+        if plan.streams not in writable:
+            covered = [
+                families
+                for stream, families in families_of.items()
+                if is_allowed(stream, plan.streams)
+            ]
+            writable[plan.streams] = set[str]().union(*covered)
+    return [_with_problem(plan, planned, writable[plan.streams], image) for plan in planned]
+
+
+def _with_problem(
+    plan: PlannedFamily, planned: Sequence[PlannedFamily], writable: set[str], image: str | None
+) -> PlannedFamily:
+    names = sorted({plan.family, *writable})
+    if not plan.streams or len(names) == 1:
+        return plan
+    members = [other.family for other in planned if other.streams and other.family in names]
+    words: list[str] = []
+    for member in members:
+        words += ("--family", member)
+    if image is not None:
+        words += ("--image", image)
+    command = command_line(
+        "taskdef", "add-monitor", *words, "--report-stream", "monitor", "--register"
+    )
+    if len(members) > _MAX_NAMED:
+        command = "--report-stream monitor"
+    more = len(names) - _MAX_NAMED
+    shown = listed(names) if more <= 0 else f"{', '.join(names[:_MAX_NAMED])} and {more} more"
+    sentence = (
+        f"The policy lets tasks write into the log streams of {shown}, and so forge each other's "
+        f"runs. The monitor's own streams need no policy: {command}."
+    )
+    return replace(plan, problems=(*plan.problems, sentence))

@@ -1,0 +1,44 @@
+"""Texts that a template of EventBridge can embed: it inserts them as they are, without an escape.
+
+So a text has no quotation mark, backslash or control character, which would end or break the JSON
+string around it. Markdown, which Teams and others draw, cannot be escaped by a backslash then:
+its characters are replaced by others that look alike.
+"""
+
+import re
+
+from profiler.core.text import on_one_line
+
+# Other control characters become spaces.
+_ESCAPED_IN_JSON = str.maketrans({'"': "'", "\\": "/"})
+_WITHOUT_MARKDOWN = str.maketrans(
+    {
+        "[": "\N{FULLWIDTH LEFT SQUARE BRACKET}",
+        "]": "\N{FULLWIDTH RIGHT SQUARE BRACKET}",
+        "<": "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
+        ">": "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
+        "*": "\N{ASTERISK OPERATOR}",
+        "~": "\N{TILDE OPERATOR}",
+        "|": "\N{BROKEN BAR}",
+        "`": "'",
+    }
+)
+# Some readers make a link of an address without any Markdown.
+_ADDRESS = re.compile(r"(?<=:)//|(?<=\bwww)\.", re.IGNORECASE)
+_IN_ADDRESS = {"//": "\N{DIVISION SLASH}" * 2, ".": "\N{FULLWIDTH FULL STOP}"}
+# Within a word, such as nightly_etl, it is a character like any other.
+_EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+_HEADING = re.compile(r"^\s*#")
+
+
+def embeddable(text: str, max_length: int) -> str:
+    """The text on one line, and without the characters that need an escape in JSON."""
+    return on_one_line(text[:max_length].translate(_ESCAPED_IN_JSON)).strip()
+
+
+def markdown_safe(text: str) -> str:
+    """The text as Markdown that shows the same: no link, no emphasis, no heading."""
+    plain = text.translate(_WITHOUT_MARKDOWN)
+    plain = _HEADING.sub("\N{FULLWIDTH NUMBER SIGN}", plain)
+    plain = _EMPHASIS.sub("\N{FULLWIDTH LOW LINE}", plain)
+    return _ADDRESS.sub(lambda found: _IN_ADDRESS[found[0]], plain)

@@ -1,0 +1,84 @@
+"""The commands that a notification offers: to look, to stop, to see what is due next.
+
+Slack shows them as they are, the mail and other channels in a sentence.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from profiler.core.command_lines import aws_command_line, command_line
+from profiler.core.ecs_terms import cluster_name
+from profiler.forwarder.ended_run import EndedRun
+from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
+from profiler.schedules.schedule_model import STARTERS
+
+
+class NextStep(Struct, frozen=True):
+    """A command, and what it is for, as in "To look: …"."""
+
+    purpose: str
+    command: str
+
+
+def command_of_run(run: EndedRun, *words: str) -> str:
+    """A command about the run or its family, which reads the log group of the definition: a
+    record's can be false.
+    """
+    log = run.report_log or run.log
+    if log is None:
+        return command_line(*words, region=run.task.region)
+    return command_line(*words, log_group=log.group, region=log.region or run.task.region)
+
+
+def steps_after_run(run: EndedRun) -> tuple[NextStep, ...]:
+    """What helps with a run that did not succeed; nothing for a success."""
+    if run.outcome.status == "success":
+        return ()
+    if run.record is not None and run.report_log is not None:
+        return (NextStep("look", command_of_run(run, "show", run.task.id)),)
+    if run.has_started:
+        return ()
+    steps = []
+    if run.task.family is not None:
+        command = command_line("doctor", run.task.family, region=run.task.region)
+        steps.append(NextStep("look", command))
+    if (run.task.started_by or "").startswith(tuple(STARTERS.values())):
+        steps.append(_schedules(run.task.cluster, run.task.region))
+    return tuple(steps)
+
+
+def steps_while_running(line: NoticeLine) -> tuple[NextStep, ...]:
+    """How to watch the task, and how to stop it."""
+    record = line.record
+    cluster = cluster_name(record.cluster)
+    if cluster is None:
+        return ()
+    watch = command_line("watch", record.task_id, "--cluster", cluster, region=record.region)
+    task = ("--cluster", cluster, "--task", record.task_id)
+    stop = aws_command_line("ecs", "stop-task", *task, region=record.region)
+    return NextStep("look", watch), NextStep("stop it", stop)
+
+
+def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
+    """How to see the schedule's due times; for a run that is missing, what is wrong with its task;
+    for one that is there, how to watch it.
+    """
+    steps = [_schedules(cluster_name(line.cluster), line.region)]
+    if line.notice.kind == "missed" and line.family is not None:
+        steps.append(NextStep("look", command_line("doctor", line.family, region=line.region)))
+    cluster = cluster_name(line.cluster)
+    if line.notice.task_id is not None and cluster is not None:
+        words = ("watch", line.notice.task_id, "--cluster", cluster)
+        steps.append(NextStep("watch it", command_line(*words, region=line.region)))
+    return tuple(steps)
+
+
+def _schedules(cluster: str | None, region: str | None) -> NextStep:
+    words = ("schedules",) if cluster is None else ("schedules", "--cluster", cluster)
+    return NextStep("see what is due next", command_line(*words, region=region))
+
+
+def in_words(steps: Iterable[NextStep]) -> str:
+    """The steps on one line: "To look: task-profiler … To stop it: aws ecs …"."""
+    return " ".join(f"To {step.purpose}: {step.command}" for step in steps)
