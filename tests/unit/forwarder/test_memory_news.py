@@ -177,6 +177,16 @@ def test_a_checkpoint_above_everything_is_announced_once() -> None:
     assert json.loads(msgspec.json.encode(notice.fields))["notice"]["message"] == f"{NEWS}."
 
 
+def test_another_instance_of_the_function_neither_tells_nor_indexes_it_again() -> None:
+    runs = Deployment(*EARLIER)
+    for minute in (0, 1):
+        runs.new_process()
+        runs.forward(checkpoint(3318 + minute, minute=minute))
+    assert runs.messages == [f"{NEWS}."]
+    assert sum(document.notice is not None for document in runs.documents) == 1
+    assert runs.asked == 2
+
+
 def test_a_forecast_above_everything_says_both() -> None:
     runs = Deployment(*EARLIER)
     assert runs.forward(forecast(3318), checkpoint(3400)) == Counts(indexed=2)
