@@ -1,7 +1,7 @@
 """A night in one sentence, with which the morning message and the report page begin.
 
-On the page, a night lasts from noon to noon: a failure at 22:30 and a success at 00:01 are in one night. The
-last night is the one that contains this morning, also in the afternoon.
+On the page, a night lasts from noon to noon: a failure at 22:30 and a success at 00:01 are in one
+night. The last night is the one that contains this morning, also in the afternoon.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
