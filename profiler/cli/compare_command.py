@@ -256,7 +256,7 @@ def annotations(
             f"{sets[1].text}, {before} in {sets[0].text}."
         )
         title = f"task-profiler compare: {metric.name}"
-        yield annotation("error", title, message)
+        yield f"{annotation('error', title, message)}\n"
 
 
 def _titles(columns: Sequence[Column]) -> Sequence[str]:

@@ -21,10 +21,9 @@ def annotation(level: Literal["error", "notice"], title: str, message: str) -> s
     return f"::{level} title={escaped}::{_data(message)}"
 
 
-def write_annotations(commands: Iterable[str]) -> None:
-    """Write workflow commands to standard output, which escapes those in other texts."""
-    text = "".join(f"{command}\n" for command in commands)
-    write_out(text.encode(stdout_encoding(), errors="backslashreplace"))
+def write_annotations(lines: Iterable[str]) -> None:
+    """Write lines that are workflow commands to standard output; ``say`` would escape them."""
+    write_out("".join(lines).encode(stdout_encoding(), errors="backslashreplace"))
 
 
 def append_to_summary(lines: Iterable[str], environment: Mapping[str, str]) -> None:

@@ -102,7 +102,7 @@ def print_github_plan(planned: Sequence[PlannedFamily], environment: Mapping[str
     """An annotation for each change, and both tables in the summary."""
     for family_plan in new_revisions(planned):
         title = f"task-profiler taskdef resize: {family_plan.family}"
-        write_annotations([annotation("notice", title, _change_sentence(family_plan))])
+        write_annotations([annotation("notice", title, _change_sentence(family_plan)), "\n"])
     titles = [column.title for column in _COLUMNS]
     parts = ["### Sizes of the tasks", "", *markdown_table(titles, map(_cells, planned))]
     evidence = list(_evidence_rows(planned))
