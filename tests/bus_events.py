@@ -1,4 +1,8 @@
-"""An ended run as EventBridge's event has it."""
+"""An ended run as EventBridge's event has it, and the mail that a rule makes of it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
 
 from profiler.record.record_model import Container, Cost, Metrics, Recommendation, Record
 from tests.ended_runs import NOTICE, changed, ended, report_line
@@ -16,3 +20,21 @@ RECORD = Record(
 RUN = ended(
     changed(NOTICE, report_line=report_line(RECORD)), cause="oom", out_of_memory=True, reason="why"
 )
+
+
+def mail_of(transformer: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
+    """The text that EventBridge's input transformer makes of an event. An absent value is empty."""
+    text = str(transformer["InputTemplate"])
+    for name, path in transformer["InputPathsMap"].items():
+        value: Any = {"detail": detail}
+        for part in re.findall(r"[A-Za-z]+|\d+", path):
+            value = _part_of(value, part)
+        assert f"<{name}>" in text
+        text = text.replace(f"<{name}>", "" if value is None else str(value))
+    return text
+
+
+def _part_of(value: Any, part: str) -> Any:
+    if isinstance(value, list):
+        return value[int(part)]
+    return value.get(part) if isinstance(value, dict) else None

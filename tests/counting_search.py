@@ -84,6 +84,8 @@ class CountingSearch(FakeSearchCluster):
         if "filter" in asked:
             matching = [source for source in found if self._matches(source, asked["filter"])]
             return {"doc_count": len(matching), **self._counted(matching, inner)}
+        if "filters" in asked:
+            return {"buckets": self._named_buckets(found, asked["filters"], inner)}
         if "terms" in asked:
             return {"buckets": self._buckets(found, asked["terms"], inner)}
         if "top_hits" in asked:
@@ -91,11 +93,21 @@ class CountingSearch(FakeSearchCluster):
             hits = newest[: asked["top_hits"]["size"]]
             return {"hits": {"hits": [{"_source": source} for source in hits]}}
         ((kind, field),) = asked.items()
-        values = _values(found, field["field"])
-        if kind == "cardinality":
-            return {"value": len(set(values))}
-        numbers = [_milliseconds(value) for value in values]
-        return {"value": {"min": min, "max": max}[kind](numbers) if numbers else None}
+        return {"value": _value(kind, _values(found, field["field"]))}
+
+    def _named_buckets(
+        self, found: Sequence[_Document], asked: Mapping[str, Any], inner: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The documents by the filters that they match; those that match none are the others."""
+        buckets: dict[str, list[_Document]] = {}
+        for name, query in asked["filters"].items():
+            buckets[name] = [source for source in found if self._matches(source, query)]
+        known = [source for sources in buckets.values() for source in sources]
+        buckets[asked["other_bucket_key"]] = [one for one in found if one not in known]
+        return {
+            name: {"doc_count": len(sources), **self._counted(sources, inner)}
+            for name, sources in buckets.items()
+        }
 
     def _buckets(
         self, found: Sequence[_Document], terms: Mapping[str, Any], inner: Mapping[str, Any]
@@ -123,6 +135,19 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 def _values(found: Iterable[_Document], field: str) -> list[Any]:
     values = (field_at(source, field) for source in found)
     return [value for value in values if value is not None]
+
+
+def _value(kind: str, values: Sequence[Any]) -> float | None:
+    """The value of an aggregation of numbers or times."""
+    numbers = [_milliseconds(value) for value in values if kind in ("min", "max")]
+    counted: dict[str, Callable[[], float | None]] = {
+        "cardinality": lambda: len(set(values)),
+        "value_count": lambda: len(values),
+        "sum": lambda: sum(values),
+        "min": lambda: min(numbers, default=None),
+        "max": lambda: max(numbers, default=None),
+    }
+    return counted[kind]()
 
 
 def _milliseconds(value: Any) -> float:

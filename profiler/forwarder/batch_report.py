@@ -23,6 +23,7 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.line_kinds import has_stacks, read_line, read_notice
 from profiler.forwarder.run_event import CONTAINER_ID, StreamClaim
+from profiler.record.event_end import judge_candidates
 from profiler.record.line_trust import (
     CONFIRMING_VOUCHERS,
     TrustedGroups,
@@ -32,7 +33,7 @@ from profiler.record.line_trust import (
     task_of_stream,
 )
 from profiler.record.record_model import CHECKPOINT, Cost, Report
-from profiler.record.stop_causes import EventEnd, judge_candidates
+from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
 
 # Reserved at the end of an invocation for the document and the notice; at most half of the time
@@ -331,9 +332,25 @@ class ReportFinder(Struct):
         self.budget.sleep(min(seconds, left_seconds) * (0.5 + self.budget.jitter() / 2))
         return True
 
-    def task_cost(self, streams: Iterable[LogTarget]) -> Cost | None:
-        """Return the cost of the task from the report of any of its containers; None if no
-        stream has one.
+    def priced(self, line: ReportLine | None, containers: TaskContainers) -> Report | None:
+        """The report with the cost of the task: of several reports, only the last one has it."""
+        if line is None:
+            return None
+        report = line.report
+        record = report.record
+        others = [name for name in containers.reported if name != record.container.name]
+        if record.cost is not None or not line.is_final or not others:
+            return report
+        logs = (*map(containers.logs.get, others), containers.monitor_log)
+        try:
+            cost = self._cost([log for log in logs if log is not None])
+        except ForwarderError:
+            return report
+        return replace(report, record=replace(record, cost=cost))
+
+    def _cost(self, streams: Sequence[LogTarget]) -> Cost | None:
+        """The cost of the task from the report of any of its containers; None if no stream has
+        one.
         """
         for stream in streams:
             for page in self._pages(stream, _NEWEST_LINES):

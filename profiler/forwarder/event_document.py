@@ -33,9 +33,9 @@ from profiler.forwarder.line_kinds import read_line
 from profiler.forwarder.merged_run import MergedRun, run_of_event
 from profiler.forwarder.run_event import RunEvent, read_claim, run_event
 from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.record.event_end import end_of_event
 from profiler.record.record_model import Report
 from profiler.record.run_outcome import Cause
-from profiler.record.stop_causes import end_of_event
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _MAX_REQUEST_SECONDS = 5.0
@@ -146,11 +146,18 @@ def _own_fields(run: MergedRun, event: RunEvent) -> Fields:
 
 
 def _cost_fields(numbers: Document | None, ended: EndedTask) -> Fields:
-    """The cost on the task's capacity provider, which a report does not know."""
+    """The cost on the task's capacity provider, which a report does not know; none, if the task
+    cannot have cost what the report says.
+    """
     if numbers is None or numbers.fields.get("cost") is None:
         return {}
     cost = record_cost_fields(ended.run.record)
-    return {} if cost == numbers.fields["cost"] else {"cost": cost}
+    if cost == numbers.fields["cost"]:
+        return {}
+    fields: Fields = {"cost": {**dict.fromkeys(numbers.fields["cost"]), **cost}}
+    if "usd" not in cost:
+        fields["recommendation"] = {"saving_usd_per_month": None}
+    return fields
 
 
 def _run_place(

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from profiler.record.bounded_json_line import is_too_long
 from profiler.record.impossible_values import decode_leniently
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, decode_notice
 from profiler.record.record_model import Report, decode
@@ -74,8 +75,17 @@ def _decode(
         if message.lstrip().startswith("{"):
             return InvalidReport(_reason(error, what))
         return None
+    return _decode_bounded(message, decode_line, what) if f'"{line_type}"' in types else None
+
+
+def _decode_bounded(
+    message: str, decode_line: Callable[[str], _Line], what: str
+) -> _Line | InvalidReport:
+    """Decode a line that is no longer than those of a monitor."""
+    if is_too_long(message):
+        return InvalidReport(f"The line is no {what} of a monitor: it is longer than 64 KiB.")
     try:
-        return decode_line(message) if f'"{line_type}"' in types else None
+        return decode_line(message)
     except (msgspec.DecodeError, UnicodeError) as error:
         return InvalidReport(_reason(error, what))
 

@@ -25,6 +25,7 @@ from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.forwarder.invocation import PartialAnswerError, ReadError
 from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRunDetail
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
+from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
 from profiler.record.last_night import Night, NightCost, count_runs
 from profiler.record.line_trust import is_lambda_stream
@@ -32,7 +33,6 @@ from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY, Outcome
 from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 from profiler.record.spot_price import FARGATE_SPOT, is_on_spot
-from profiler.record.stop_causes import document_outcome
 
 _MAX_FAMILIES = 200
 _MAX_MISSED = 50

@@ -14,9 +14,10 @@ from profiler.core.ecs_terms import EC2, MONITOR_NAME, LogTarget
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
+from profiler.record.event_end import written_event_end
 from profiler.record.record_model import Container, Metrics, Record, TaskSize
 from profiler.record.run_outcome import Cause
-from profiler.record.stop_causes import EventEnd, written_event_end
+from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 # What vouches for a report whose log stream is not its container's: a ``Voucher`` of

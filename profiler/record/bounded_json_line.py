@@ -15,6 +15,7 @@ from profiler.record.record_model import GpuIdle, Monitor, Neuron, Record, Repor
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 MAX_LINE_BYTES = 64 * 1024
+_MAX_CHARACTER_BYTES = 4  # in UTF-8
 MAX_PART_BYTES = 16 * 1024
 MAX_CONTAINERS = 20
 MAX_GPUS = 32
@@ -43,6 +44,15 @@ _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
     {"time_breakdown": None},
     {"monitor": None},
 )
+
+
+def is_too_long(line: str | bytes) -> bool:
+    """Whether a line is longer than any that a monitor writes, so that it is invalid."""
+    if isinstance(line, bytes):
+        return len(line) > MAX_LINE_BYTES
+    if len(line) * _MAX_CHARACTER_BYTES <= MAX_LINE_BYTES:
+        return False
+    return len(line.encode(errors="replace")) > MAX_LINE_BYTES
 
 
 def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> bytes:

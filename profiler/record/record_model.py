@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import FARGATE
 from profiler.record.activity_model import ProcessSeries, Stacks, TimeBreakdown
 from profiler.record.model_base import Model, describe_type
 from profiler.record.run_outcome import OutOfMemoryEvidence, Status
@@ -487,7 +488,7 @@ def encode(report: Report) -> bytes:
 
 
 def decode(line: bytes | str) -> Report:
-    """Decode a JSON line; impossible numbers and times count as missing.
+    """Decode a JSON line; impossible numbers, times and costs count as missing.
 
     Raises msgspec.DecodeError for other lines.
     """
@@ -495,7 +496,51 @@ def decode(line: bytes | str) -> Report:
     from profiler.record.impossible_values import decode_leniently, without_impossible
 
     report = decode_leniently(Report, line)
-    return without_impossible(report) or report
+    return _with_possible_cost(without_impossible(report) or report)
+
+
+def possible_cost(record: Record, longest_ms: float | None = None) -> Cost | None:
+    """The cost of a record, without the amount if its task cannot have cost so much.
+
+    ``longest_ms``: the time from the task's creation to its end, if ECS says it.
+    """
+    # As above.
+    from profiler.record import possible_cost as bounds
+
+    cost = record.cost
+    if cost is None or cost.usd is None:
+        return cost
+    metrics = record.metrics
+    size = record.task_size or TaskSize()
+    billed_ms = longest_ms
+    if billed_ms is None:
+        billed_ms = bounds.longest_billed_ms(
+            record.started_at,
+            record.finished_at,
+            metrics.init_duration_ms,
+            metrics.billed_duration_ms,
+            metrics.duration_ms,
+        )
+    if record.launch_type == FARGATE and size.vcpu is not None and size.memory_mb is not None:
+        most_usd = bounds.most_on_fargate_usd(size.vcpu, size.memory_mb, billed_ms)
+    else:
+        most_usd = bounds.most_on_a_machine_usd(billed_ms)
+    return cost if cost.usd <= most_usd else None
+
+
+def _with_possible_cost(report: Report) -> Report:
+    """The report without a cost or a saving that cannot be: each counts as unknown."""
+    # As above.
+    from profiler.record.possible_cost import MAX_SAVING_PERCENT
+
+    record = report.record
+    cost = possible_cost(record)
+    advised = record.recommendation
+    if advised is not None and (advised.saving_percent or 0) > MAX_SAVING_PERCENT:
+        advised = replace(advised, saving_percent=None)
+    if cost is record.cost and advised is record.recommendation:
+        return report
+    return replace(report, record=replace(record, cost=cost, recommendation=advised))
 
 
 def json_schema() -> dict[str, Any]:

@@ -29,7 +29,8 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     and ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and
     ``vcpu_max`` are in vCPU. ``size``, ``memory_avg`` and ``peak`` are the container's memory,
     ``task_size`` is vCPU and memory. ``read``, ``written``, ``received`` and ``sent`` are bytes.
-    ``course`` has the memory peaks of 24 equal parts as digits to the base 36.
+    ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``why`` says why the
+    run ended in a few words.
     """
 
     id: str
@@ -38,6 +39,7 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     revision: str | None = None
     container: str
     outcome: str
+    why: str | None = None
     exit: int | None = None
     began: int | None = None
     start_unknown: bool | None = None

@@ -53,6 +53,7 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         revision=record.revision,
         container=record.container.name,
         outcome=outcome.group,
+        why=outcome.title,
         exit=outcome.exit_code,
         began=known(whole_ms, started_ns),
         start_unknown=parse_ns(record.started_at) is None or None,

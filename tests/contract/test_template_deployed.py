@@ -3,8 +3,7 @@ their way through it.
 """
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from profiler.forwarder.function_settings import (
 )
 from profiler.forwarder.notifications.event_details import ended_run, run_notice, schedule_notice
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
-from tests.bus_events import RUN
+from tests.bus_events import RUN, mail_of
 from tests.cloudformation import (
     ACCOUNT,
     LOG_GROUPS,
@@ -244,25 +243,6 @@ def test_only_ended_tasks_of_the_named_clusters_match_the_rule() -> None:
     assert matched_by_the_rule(*events) == [True, False, True]
 
 
-def mail_of(transformer: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
-    """The text that EventBridge's input transformer makes of an event. An absent value is empty."""
-    text = str(transformer["InputTemplate"])
-    for name, path in transformer["InputPathsMap"].items():
-        value: Any = {"detail": detail}
-        for part in re.findall(r"[A-Za-z]+|\d+", path):
-            is_list = isinstance(value, list)
-            value = (
-                value[int(part)]
-                if is_list
-                else value.get(part)
-                if isinstance(value, dict)
-                else None
-            )
-        assert f"<{name}>" in text
-        text = text.replace(f"<{name}>", "" if value is None else str(value))
-    return text
-
-
 def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
     stack = deploy(NoticeEmail="ops@example.com")
     assert stack.environment("TaskStoppedFunction")["EVENT_BUS_NAME"] == "default"
@@ -320,7 +300,9 @@ def test_the_mail_of_a_run_that_did_not_start_has_no_holes() -> None:
     detail = msgspec.to_builtins(ended_run(run, kibana_url=None))
     (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
     lines = [json.loads(line) for line in mail_of(target["InputTransformer"], detail).splitlines()]
-    assert lines[0] == "etl_daily:7 failed: CannotPullContainerError."
+    assert lines[0] == (
+        "etl_daily:7 failed: The container's image could not be pulled. CannotPullContainerError."
+    )
     assert lines[1] == "The task did not run."
     assert lines[2].startswith("Task 0123 in cluster jobs: https://")
     assert lines[2].endswith(" To look: task-profiler doctor etl_daily --region eu-west-1")

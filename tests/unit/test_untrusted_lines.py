@@ -514,6 +514,21 @@ def test_a_huge_forged_line_is_untrusted() -> None:
     assert TrustingForwarder().forward(huge, stream=LAMBDA_STREAM) == UNTRUSTED
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_line_that_no_monitor_writes_is_a_failure_that_is_cut(kind: str) -> None:
+    fakes = TrustingForwarder()
+    huge = line(kind, tags={"x": "y" * 66_000})
+    assert fakes.forward(huge) == FAILED
+    (failure,) = fakes.failures
+    assert failure.document == huge[:20_000]
+    assert "longer than 64 KiB" in failure.reason
+    assert list(source_of((STREAM, 0, huge)).runs(RunFilter(reads_checkpoints=True))) == []
+    assert watched((STREAM, 0, huge)) == ()
+    long = line(kind, tags={"x": "y" * 60_000})
+    assert fakes.forward(long) == INDEXED
+    assert len(listed((STREAM, 0, long))) == (kind != "task.notice")
+
+
 # Times
 
 

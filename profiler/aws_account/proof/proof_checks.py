@@ -18,9 +18,10 @@ from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
 from profiler.aws_account.report_paths import LogGroupState
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.record.event_end import end_of_event
 from profiler.record.record_model import Record
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.stop_causes import end_of_event, outcome_of
+from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import StoppedTask
 from profiler.record.units import MIB, billed_ms, format_count, format_duration
 from profiler.sizing.prices import PriceOverrides, cost_of

@@ -14,6 +14,7 @@ from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.bounded_json_line import is_too_long
 from profiler.record.line_trust import AccountTrust, StreamTrust, claim_of
 from profiler.record.notice_model import NoticeEvidence, NoticeLine, decode_notice
 from profiler.record.record_model import (
@@ -100,6 +101,8 @@ class RunningRuns(Struct):
         """
         text = message.strip()
         if not text.startswith("{") or not any(f'"{name}"' in text for name in LINE_TYPES):
+            return
+        if is_too_long(text):
             return
         try:
             line = _decode(text)

@@ -31,12 +31,13 @@ from profiler.core.ecs_terms import (
 )
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_datetime, format_ms
+from profiler.record.event_end import judge_candidates
 from profiler.record.family import Family, UsualDuration
 from profiler.record.family_identity import family_key
 from profiler.record.memory_news import MEMORY_NOTICE, memory_now, news_text
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status
-from profiler.record.stop_causes import judge_candidates, outcome_of
+from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.runs.past_runs.family_evidence import KnownFamilies
 from profiler.runs.past_runs.run_lookup import similar_families

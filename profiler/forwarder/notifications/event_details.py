@@ -190,13 +190,16 @@ def _sentence(notice: EndedRun) -> str:
         name = notice.family
     else:
         name = f"{notice.family}:{revision}"
-    code = known(describe_exit_code, notice.outcome.exit_code or None)
+    outcome = notice.outcome
+    code = known(describe_exit_code, outcome.exit_code or None)
     exit_code = "" if code is None else f" with exit code {code}"
-    reason = f": {notice.reason.strip().rstrip('.')}" if notice.reason else ""
+    causes = (None if outcome.cause == "failure" else outcome.sentence, notice.reason)
+    why = ". ".join(cause.strip().rstrip(".") for cause in causes if cause)
+    reason = f": {why}" if why else ""
     unusual = value_formats.unusual(notice)
     wait = value_formats.longest_wait(notice)
     if unusual is None:
-        predicate = PREDICATES[notice.outcome.status]
+        predicate = PREDICATES[outcome.status]
     else:
         predicate = f"ended with success, but {unusual}"
     retry = None if notice.retry is None else notice.retry.sentence

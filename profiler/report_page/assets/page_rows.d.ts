@@ -69,7 +69,8 @@ export interface PageNotice {
  * and ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and
  * ``vcpu_max`` are in vCPU. ``size``, ``memory_avg`` and ``peak`` are the container's memory,
  * ``task_size`` is vCPU and memory. ``read``, ``written``, ``received`` and ``sent`` are bytes.
- * ``course`` has the memory peaks of 24 equal parts as digits to the base 36.
+ * ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``why`` says why the
+ * run ended in a few words.
  */
 export interface PageRun {
   id: string;
@@ -78,6 +79,7 @@ export interface PageRun {
   revision?: string;
   container: string;
   outcome: string;
+  why?: string;
   exit?: number;
   began?: number;
   startUnknown?: boolean;

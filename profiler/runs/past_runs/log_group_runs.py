@@ -21,6 +21,7 @@ from profiler.core.ecs_terms import LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
+from profiler.record.bounded_json_line import is_too_long
 from profiler.record.line_trust import (
     AccountTrust,
     Voucher,
@@ -449,7 +450,7 @@ class LogGroupRuns(RunSource):
                 self._untrusted += len(notices)
             return None
         content = message.strip().encode(errors="replace")
-        line = run_line(content)
+        line = None if is_too_long(content) else run_line(content)
         if line is None:
             if trust.speaks_for_tasks:
                 self._unreadable += 1

@@ -21,6 +21,7 @@ from profiler.aggregation.task_record import with_cpu_demand
 from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.equal_steps import rounded_column
+from profiler.record.event_end import judge_candidates
 from profiler.record.record_model import (
     CONTAINER_INSIGHTS,
     Container,
@@ -33,7 +34,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.spot_price import cost_on
-from profiler.record.stop_causes import judge_candidates, outcome_of
+from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import EventContainer, StoppedTask
 from profiler.record.units import (
     CPU_SECONDS_DIGITS,

@@ -14,13 +14,15 @@ from msgspec.structs import replace
 
 from profiler.core.json_fields import mapping, number, text
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
+from profiler.record.bounded_json_line import is_too_long
+from profiler.record.event_end import written_event_end
 from profiler.record.impossible_values import decode_leniently, without_impossible
 from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.line_trust import counts
 from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Record, Report, decode
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.spot_price import cost_on
-from profiler.record.stop_causes import outcome_of, written_event_end
+from profiler.record.stop_causes import outcome_of
 from profiler.record.units import as_number
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.search_conditions import ACCOUNT, CLUSTER, FAMILY, REGION, TIME
@@ -84,10 +86,10 @@ def run_in(source: Mapping[str, Any]) -> PastRun:
 def report_in(source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
     """The report of a document and its line: the whole line, or restored from its record.
 
-    None: there is no record, or it cannot be read.
+    None: there is no record, or it cannot be read, or is too long.
     """
     text = source.get("record")
-    if not isinstance(text, str):
+    if not isinstance(text, str) or is_too_long(text):
         return None
     with contextlib.suppress(msgspec.DecodeError, UnicodeError):
         return decode(text), text.encode()

@@ -33,8 +33,8 @@ from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, 
 from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.forwarder.subscription import LogEvent, Payload, log_line_document
 from profiler.record import record_model as model
+from profiler.record.event_end import end_of_event
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
-from profiler.record.stop_causes import end_of_event
 from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
 from tests.ended_runs import RUN_NOTICES, run_of

@@ -28,9 +28,9 @@ from profiler.forwarder.run_event import (
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
+from profiler.record.event_end import end_of_event
 from profiler.record.fact_list import CPU_TIME, number_fact
 from profiler.record.search_document_fields import FIELDS
-from profiler.record.stop_causes import end_of_event
 from profiler.record.stopped_task import StoppedTask
 from profiler.runs.past_runs.search_documents import run_in
 from tests.ended_runs import end_of, run_of
@@ -354,6 +354,23 @@ def test_an_instance_monitor_replaces_no_report_of_the_tasks_own_stream(launch_t
     expected = written(parts[0], parts[2])
     for writes in permutations(parts):
         assert written(*writes) == expected
+
+
+def test_the_event_bounds_the_cost_by_the_life_of_the_task() -> None:
+    """A report can say that it ran on a large machine for weeks."""
+    claimed: dict[str, Any] = {
+        "launchType": "EC2",
+        "startedAt": "2026-02-01T10:00:00Z",
+        "finishedAt": "2026-03-01T10:00:00Z",
+        "cost": {"usd": 9_000.0},
+    }
+    text = report(**claimed)
+    assert written(of_report(text))["cost"]["usd"] == 9_000
+    for writes in ([of_report(text), of_event(task(), text)], [of_event(task()), of_report(text)]):
+        cost = written(*writes).get("cost", {})
+        assert cost.get("usd") is None
+    honest = report(cost={"usd": 0.01})
+    assert written(of_event(task(), honest))["cost"]["usd"] == 0.01
 
 
 class OneDocument(FakeSearchCluster):

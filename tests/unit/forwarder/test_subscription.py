@@ -326,7 +326,7 @@ def test_huge_and_deeply_nested_lines_are_read_or_rejected() -> None:
         "extra": {f"k{index}": index for index in range(10_000)},
         "text": "x" * 1_000_000,
     }
-    assert isinstance(read_line(json.dumps(wide)), Report)
+    assert isinstance(read_line(json.dumps(wide)), InvalidReport)
     deep = '{"type": "task.report", "record": ' + "[" * 100_000
     assert isinstance(read_line(deep), InvalidReport)
 

@@ -6,8 +6,9 @@ The events have the shape of real ones.
 import pytest
 
 from profiler.forwarder.batch_report import identify_containers, judge
+from profiler.record.event_end import end_of_event
 from profiler.record.run_outcome import EndStatus
-from profiler.record.stop_causes import end_of_event, outcome_of
+from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import EventContainer, parse_stopped_task
 from tests.task_events import ARN, container, definition, event, task
 

@@ -218,7 +218,7 @@ def test_a_task_that_came_late_is_no_longer_missed() -> None:
 def test_the_page_gets_the_digits_of_the_record() -> None:
     """Rounded twice, 10.46 MB were 11 MB on the page and 10 MB in the terminal."""
     (run,) = content([run_of(report("a"))])["runs"]
-    assert run.keys() == {"id", "family", "container", "outcome", "began", "verdict"}
+    assert run.keys() == {"id", "family", "container", "outcome", "why", "began", "verdict"}
     cpu = Distribution(avg=54.4996)
     metrics = Metrics(
         max_memory_used_mb=10.46,

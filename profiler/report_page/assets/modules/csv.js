@@ -16,6 +16,7 @@ const CSV_COLUMNS = [
   ["region", (run) => run.region],
   ["cluster", (run) => run.cluster],
   ["outcome", (run) => run.outcome],
+  ["why", (run) => run.why],
   ["exitCode", (run) => run.exit],
   ["startedAt", (run) => (run.startUnknown ? undefined : iso(run.began))],
   ["durationMs", (run) => run.ms],

@@ -90,6 +90,7 @@ export const outcomeCell = (run) =>
   element("span", {
     className: "outcome",
     textContent: run.outcome,
+    title: run.why ?? "",
     style: { "--dot": outcomeColour(run.outcome) },
   });
 

@@ -252,9 +252,7 @@ function momentParts(run, axisOf) {
 
 function endText(run) {
   if (run.outcome === "running") return "last checkpoint";
-  if (run.outcome === "out of memory") return "killed: out of memory";
-  if (run.outcome === "failure") return isKnown(run.exit) ? `failed: exit code ${run.exit}` : "failed";
-  return run.outcome === "stopped" ? "stopped" : "end";
+  return run.outcome === "success" ? "end" : (run.why ?? run.outcome);
 }
 
 function markers(run, end) {

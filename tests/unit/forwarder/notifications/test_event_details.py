@@ -107,7 +107,10 @@ def test_the_detail_of_a_run_with_a_report() -> None:
         "Cost: $0.012. Memory: peak ≥993 MB. Recommended size: 0.25 vCPU, 2 GB. Xxx"
     )
     assert run == {
-        "text": "etl_daily:7 succeeded: why.",
+        "text": (
+            "etl_daily:7 succeeded: A process in the container was killed because memory ran out, "
+            "but the container exited successfully. why."
+        ),
         "taskId": "0123",
         "taskArn": "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
         "cluster": "jobs",
@@ -174,27 +177,30 @@ def test_the_line_is_the_detail_with_its_type() -> None:
     assert json.loads(line) == whole
 
 
+KILLED = "Out of memory: a process of the container was killed at its memory limit"
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
         (
             {},
             (
-                "failed with exit code 137 (SIGKILL): OutOfMemoryError: Container killed due to "
-                "memory usage."
+                f"failed with exit code 137 (SIGKILL): {KILLED}. OutOfMemoryError: Container "
+                "killed due to memory usage."
             ),
         ),
-        ({"exit_code": None, "reason": None}, "failed."),
+        ({"exit_code": None, "reason": None}, f"failed: {KILLED}."),
         (
             {"cause": "user", "out_of_memory": False, "exit_code": None, "reason": "by user."},
-            "was stopped: by user.",
+            "was stopped: A person or a program stopped the task. by user.",
         ),
         (
             {"cause": "unknown", "out_of_memory": False, "exit_code": None, "reason": ""},
             "ended with an unknown result.",
         ),
         (
-            {"exit_code": 1, "reason": 'exec: "C:\\etl": \n x'},
+            {"cause": "failure", "exit_code": 1, "reason": 'exec: "C:\\etl": \n x'},
             "failed with exit code 1: exec: 'C:/etl':   x.",
         ),
     ],

@@ -1,0 +1,254 @@
+"""How a run ended by ECS's event alone: read in the event's texts and codes, or in a document."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from profiler.core.ecs_terms import MONITOR_NAME, is_of_aws_batch
+from profiler.core.json_fields import integer, text
+from profiler.record.record_model import parse_status
+from profiler.record.run_outcome import (
+    SIGKILL_EXIT_CODE,
+    SIGTERM_EXIT_CODE,
+    Cause,
+    Outcome,
+    describe_exit_code,
+)
+from profiler.record.spot_price import FARGATE_SPOT
+from profiler.record.stop_causes import (
+    NO_REASON,
+    TABLE,
+    VAGUE_REASON,
+    EventEnd,
+    Said,
+    cause_of_event,
+    written_outcome,
+)
+from profiler.record.stopped_task import EventContainer, StoppedTask
+
+_OUT_OF_MEMORY = ("out of memory", "killed due to memory usage")
+# For the words before ``task.outcome``.
+_CAUSES: Final[Mapping[str, Cause]] = {
+    "oom": "oom",
+    "spot": "spot",
+    "user": "user",
+    "scheduler": "scheduler",
+    "infrastructure": "infrastructure",
+    "image": "image",
+    "resources": "resources",
+}
+
+
+def end_of_event(
+    task: StoppedTask, batch: EventContainer | None, *, monitor: str | None = None
+) -> EventEnd:
+    """How the batch ended by the event alone, None: unknown.
+
+    The ``monitor``'s reason does not explain it.
+    """
+    exit_code = None if batch is None else batch.exit_code
+    reasons = [task.reason_of_ecs, *(container.reason or "" for container in task.containers)]
+    if batch is not None:
+        reasons.append(batch.reason or "")
+    own_failures = _failures_of_others(task, batch, monitor)
+    said = Said(
+        code=(task.stop_code or "").lower(),
+        stated=_stated(task.stopped_reason),
+        reasons="\n".join(reasons).lower(),
+        texts=_without_spaces(*reasons, task.stop_code or ""),
+        exit_code=exit_code,
+        is_out_of_memory=_is_out_of_memory(task, batch),
+        has_started=task.started_at is not None,
+        is_on_fargate_spot=task.capacity_provider == FARGATE_SPOT,
+        is_of_aws_batch=is_of_aws_batch(task.cluster),
+        has_failed_container=bool(own_failures),
+    )
+    return EventEnd(
+        cause=cause_of_event(said),
+        exit_code=exit_code,
+        reason=_specific_reason(task, batch, monitor),
+        out_of_memory=said.is_out_of_memory,
+        first_end=_described_end(own_failures[0]) if own_failures else None,
+    )
+
+
+def written_event_end(task: Mapping[str, object]) -> EventEnd | None:
+    """The event's end in the ``task`` of a document; None if no event was written.
+
+    Before ``task.event_outcome``, the word was ``task.stop_category``.
+    """
+    cause = next((row.cause for row in TABLE if row.cause == task.get("event_outcome")), None)
+    category = text(task.get("stop_category"))
+    if cause is None and category is None:
+        return None
+    exit_code = integer(task.get("exit_code"))
+    is_out_of_memory = task.get("out_of_memory") is True
+    stop_code = text(task.get("stop_code"))
+    reason = text(task.get("stopped_reason"))
+    if cause is None:
+        said = Said(
+            code=(stop_code or "").lower(),
+            stated=_stated(reason),
+            reasons=(reason or "").lower(),
+            texts=_without_spaces(reason or "", stop_code or ""),
+            exit_code=exit_code,
+            is_out_of_memory=is_out_of_memory,
+            has_started=True,
+            is_on_fargate_spot=task.get("capacity_provider") == FARGATE_SPOT,
+            is_of_aws_batch=False,
+            has_failed_container=False,
+        )
+        cause = cause_of_event(said)
+        if cause in ("success", "failure", "unknown", "not-started"):
+            cause = _CAUSES.get(category or "", cause)
+    return EventEnd(
+        cause=cause,
+        exit_code=exit_code,
+        reason=reason,
+        out_of_memory=is_out_of_memory,
+        first_end=text(task.get("first_end")),
+    )
+
+
+def _without_spaces(*texts: str) -> str:
+    return "\n".join(texts).lower().replace(" ", "")
+
+
+def _is_out_of_memory(task: StoppedTask, batch: EventContainer | None) -> bool:
+    """Whether ECS says so of the batch: a reason of the task can be about another container."""
+    if batch is not None and ran_out_of_memory(batch):
+        return True
+    if any(ran_out_of_memory(container) for container in task.containers):
+        return False
+    return _names_memory(task.reason_of_ecs)
+
+
+def ran_out_of_memory(container: EventContainer) -> bool:
+    """Whether ECS's reason for the end of the container is that memory ran out."""
+    return _names_memory(container.reason or "")
+
+
+def _names_memory(reason: str) -> bool:
+    text = _without_spaces(reason)
+    return any(words.replace(" ", "") in text for words in _OUT_OF_MEMORY)
+
+
+def _failures_of_others(
+    task: StoppedTask, batch: EventContainer | None, monitor: str | None
+) -> Sequence[EventContainer]:
+    """The other containers that failed, the likeliest cause of the batch's end first.
+
+    ECS stops the others after one has ended: with SIGTERM, later with SIGKILL.
+    """
+    name = None if batch is None else batch.name
+    failed = [
+        container
+        for container in task.containers
+        if container.name != name and container.exit_code not in (None, 0, SIGTERM_EXIT_CODE)
+    ]
+    return sorted(
+        failed,
+        key=lambda container: (
+            container.name == (monitor or MONITOR_NAME),
+            container.exit_code == SIGKILL_EXIT_CODE,
+        ),
+    )
+
+
+def _described_end(container: EventContainer) -> str:
+    return f"{container.name} exited with {describe_exit_code(container.exit_code or 0)}"
+
+
+def judge_candidates(
+    task: StoppedTask,
+    candidates: Sequence[str],
+    *,
+    default: str | None = None,
+    monitor: str | None = None,
+) -> tuple[EventEnd, str | None]:
+    """How a task ended by its event, and which of the candidates is its batch; ``default`` if the
+    end does not tell.
+
+    Several are judged together: one that failed is the batch, and the run is a success only if all
+    exited with 0. Those that ECS stopped because another one ended do not count.
+    """
+    listed = [task.container(name) for name in candidates]
+    if not listed:
+        return end_of_event(task, None, monitor=monitor), None
+    if len(listed) == 1:
+        return end_of_event(task, listed[0], monitor=monitor), listed[0].name
+    not_stopped = [container for container in listed if not _may_be_stopped_by_ecs(task, container)]
+    if any(container.exit_code is not None for container in not_stopped):
+        ended = not_stopped
+    else:
+        ended = listed
+    failed = next((container for container in ended if _has_failed(container)), None)
+    is_success = all(container.exit_code == 0 for container in ended)
+    judged = failed or (ended[0] if is_success else None)
+    is_alone = failed is not None or (is_success and len(ended) == 1)
+    return (
+        end_of_event(task, judged, monitor=monitor),
+        judged.name if judged is not None and is_alone else default,
+    )
+
+
+def _may_be_stopped_by_ecs(task: StoppedTask, container: EventContainer) -> bool:
+    """Whether the exit code is the one of a container that ECS stops after another one of the
+    task ended.
+    """
+    if container.exit_code == SIGKILL_EXIT_CODE:
+        return not (ran_out_of_memory(container) or _names_memory(task.reason_of_ecs))
+    return container.exit_code == SIGTERM_EXIT_CODE
+
+
+def _has_failed(container: EventContainer) -> bool:
+    if container.exit_code is None:
+        return ran_out_of_memory(container)
+    return container.exit_code != 0
+
+
+def _specific_reason(
+    task: StoppedTask, batch: EventContainer | None, monitor: str | None
+) -> str | None:
+    own = None
+    not_others = {monitor}
+    if batch is not None:
+        not_others.add(batch.name)
+        if not _is_only(batch.reason, NO_REASON):
+            own = batch.reason
+    others = (
+        f"{container.name}: {container.reason}"
+        for container in task.containers
+        if container.reason and container.name not in not_others
+    )
+    stated = None
+    if not _is_only(task.stopped_reason, NO_REASON):
+        stated = task.stopped_reason
+    if own or (stated and not _is_only(stated, VAGUE_REASON)):
+        return own or stated
+    return next(others, stated)
+
+
+def _is_only(reason: str | None, sentence: str) -> bool:
+    return _stated(reason) == sentence
+
+
+def _stated(reason: str | None) -> str:
+    return (reason or "").strip().rstrip(".").lower()
+
+
+def document_outcome(task: Mapping[str, object], container: str | None = None) -> Outcome:
+    """The outcome in the ``task`` of a document, also of one from before ``task.outcome``."""
+    cause = text(task.get("outcome"))
+    end = written_event_end(task)
+    if cause is None and end is not None and end.cause != "unknown":
+        cause = end.cause
+    if cause is None and task.get("likely_out_of_memory") is True:
+        cause = "oom"
+    return written_outcome(
+        cause,
+        parse_status(text(task.get("status")) or "unknown"),
+        exit_code=integer(task.get("exit_code")),
+        reason=text(task.get("stopped_reason")),
+        first_end=text(task.get("first_end")),
+        container=container,
+    )
