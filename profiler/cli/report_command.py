@@ -1,7 +1,7 @@
 """``task-profiler report``: the report page, one HTML file of past runs."""
 
 import webbrowser
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -50,6 +50,7 @@ from profiler.runs.past_runs.run_lookup import find_run, no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, unconfirmed_note
 from profiler.runs.past_runs.schedule_notices import due_ns
 from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoints, steps_of_record
+from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import cost_on_fargate
 
@@ -101,19 +102,15 @@ def report(
     source = open_source(options, keeps_stacks=True)
     selection = run_filter(options, run=run_id, reads_checkpoints=not is_local(options))
     older = OlderRuns(MAX_BYTES)
-    families = ReadFamilies(on_fargate)
-    reader = _RunReader(source, overrides, on_fargate, older, families)
+    reader = _RunReader(source, overrides, on_fargate, older, ReadFamilies(on_fargate))
     runs = reader.read(selection, last)
-    evidence = families.evidence()
-    if run_id is not None:
-        evidence = [family_evidence(runs[0].past, source.family_source(runs[0].past), on_fargate)]
     request = PageRequest(
         generated_at=format_ms(SystemClock().wall_ns()),
         version=__version__,
         only_one=run_id is not None,
         price_overrides=overrides,
         on_fargate=on_fargate,
-        evidence=[*evidence],
+        evidence=[*reader.evidence(selection, runs)],
         stacks_of=CallStacksReader(source).read,
         notices=() if run_id is not None else _read_notices(source, selection, runs),
     )
@@ -202,6 +199,13 @@ class _RunReader(Struct, frozen=True):
             raise TaskProfilerError(no_run_sentence(source, selected))
         with progress_row() as show_progress:
             return tuple(_with_series(past, source, show_progress))
+
+    def evidence(self, selected: RunFilter, runs: Sequence[Run]) -> Collection[Evidence | None]:
+        """The evidence of the families that were read; of one run, that of its family."""
+        if selected.run is None:
+            return self.families.evidence()
+        source = self.source.family_source(runs[0].past)
+        return [family_evidence(runs[0].past, source, self.on_fargate)]
 
     def _newest(self, runs: Iterator[PastRun]) -> tuple[PastRun, ...]:
         """The newest runs, without their lines, which the page does not show."""
