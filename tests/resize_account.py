@@ -5,15 +5,19 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 from uuid import uuid4
 
+from botocore.exceptions import ClientError
+from moto.core.utils import utcnow
+from moto.logs.models import logs_backends
 from msgspec.structs import replace
 
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
-from profiler.record.record_model import Report, encode
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
+from profiler.record.record_model import Record, Report, encode
 from tests.command_line import run_here
 from tests.family_windows import lately
 from tests.run_sources import put_in_own_streams
@@ -24,6 +28,10 @@ ACCOUNT = "123456789012"
 CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs"
 DEFINITIONS = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition"
 LOG_GROUP = "/ecs/jobs"
+STOPPED_GROUP = "/aws/lambda/task-profiler-task-stopped"
+FUNCTION_STREAM = "2026/11/26/[$LATEST]0123456789abcdef0123456789abcdef"
+_GROUP = {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": STOPPED_GROUP}}
+_STACK = json.dumps({"Resources": {"Group": _GROUP}})
 
 
 def logs_to(group: str, prefix: str = "ecs") -> dict[str, Any]:
@@ -114,14 +122,19 @@ class Account:
         containers = [{**one, **logs_to(group, prefix)} for one in (BATCH, MONITOR)]
         self.family(name, containerDefinitions=containers)
 
-    def put_reports(self, group: str, prefix: str = "ecs", logs: Any = None) -> None:
+    def put_reports(
+        self, group: str, prefix: str = "ecs", logs: Any = None, *, ended_as: str | None = None
+    ) -> None:
         """The runs as lines of a log group: each family's last 25, within 13 days, because
         CloudWatch takes no line that is older than 14. The account has no runs afterwards.
-        ``logs``: the client of another Region.
+        ``logs``: the client of another Region. The stack has seen each of the tasks end, by the
+        name of another family if it is one (``ended_as``).
         """
+        self.install_stack()
         logs = logs or self.aws.client("logs")
         with suppress(logs.exceptions.ResourceAlreadyExistsException):
             logs.create_log_group(logGroupName=group)
+            self.age_group(group, region=logs.meta.region_name)
         now_ns = time.time_ns()
         ages: Counter[str | None] = Counter()
         for made in reversed(self.reports):
@@ -135,7 +148,37 @@ class Account:
             )
             line = encode(replace(made, time=format_ms(ended_ns), record=record)).decode()
             put_in_own_streams(logs, group, line, prefix=prefix)
+            self.put_ended(replace(record, family=ended_as or record.family))
         self.reports = []
+
+    def install_stack(self) -> None:
+        """The stack with the log group of task_stopped, a year ago; once."""
+        cloudformation = self.aws.client("cloudformation")
+        with suppress(ClientError):
+            cloudformation.create_stack(StackName="task-profiler", TemplateBody=_STACK)
+            self.aws.create_log_stream(STOPPED_GROUP, FUNCTION_STREAM)
+            self.age_group(STOPPED_GROUP)
+
+    def age_group(self, group: str, days: float = 365, region: str = "us-east-1") -> None:
+        """Let a log group be so many days old."""
+        of_region = logs_backends[ACCOUNT][region]
+        of_region.groups[group].creation_time = utcnow() - timedelta(days=days)
+
+    def put_ended(self, record: Record, stream: str = FUNCTION_STREAM) -> None:
+        """The line of task_stopped about a task."""
+        line = {
+            "type": "task.ended",
+            "taskId": record.task_id,
+            "family": record.family,
+            "revision": record.revision,
+            "container": record.container.name,
+            "metrics": {"maxMemoryUsedMB": record.metrics.max_memory_used_mb},
+        }
+        ended_ns = parse_ns(record.finished_at) or 0
+        event = {"timestamp": ended_ns // NS_PER_MS, "message": json.dumps(line)}
+        self.aws.client("logs").put_log_events(
+            logGroupName=STOPPED_GROUP, logStreamName=stream, logEvents=[event]
+        )
 
     def resize(self, *words: str) -> CompletedProcess[str]:
         environment = self.aws.environment() | {"AWS_ENDPOINT_URL": self.url}

@@ -12,8 +12,8 @@ The distribution also lacks the analysis module, without which Elasticsearch can
 where it keeps API keys, users and roles. A plugin of a few lines knows the names that this index
 asks for.
 
-OpenSearch is one node of its jars, built by a few lines of Java, with Painless and the ingest
-processors. It has no index state management and no security.
+OpenSearch is one node of its jars, or three in three zones, built by a few lines of Java, with
+Painless and the ingest processors. It has no index state management and no security.
 """
 
 import base64
@@ -25,7 +25,7 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -160,6 +160,38 @@ def running_elasticsearch(version: str, *, has_security: bool = False) -> Iterat
     With security it asks who is calling, and has one user who may do everything. More users, roles
     and API keys are made through its `_security` API.
     """
+    alone = {"discovery.type": "single-node"}
+    with _running_node(version, free_ports(2), alone, has_security=has_security) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def running_elasticsearch_pair(version: str) -> Iterator[SearchServer]:
+    """Give the elected master of a cluster of two nodes for the length of the block; its `peer`
+    cannot be elected.
+
+    Timeouts of searches are exact to some milliseconds; by default, to 200.
+    """
+    ports = free_ports(4)
+    common = {
+        "discovery.seed_hosts": f"127.0.0.1:{ports[1]}",
+        "thread_pool.estimated_time_interval": "2ms",
+    }
+    elected = {**common, "node.name": "elected", "cluster.initial_master_nodes": "elected"}
+    other = {**common, "node.name": "other", "node.roles": "[data, ingest]"}
+    with (
+        _running_node(version, ports[:2], elected) as server,
+        _running_node(version, ports[2:], other) as peer,
+    ):
+        server.peer = peer
+        yield server
+
+
+@contextlib.contextmanager
+def _running_node(
+    version: str, ports: tuple[int, ...], own: Mapping[str, str], *, has_security: bool = False
+) -> Iterator[SearchServer]:
+    """A node with settings of its own, and ports for HTTP and transport."""
     java = require_program("java")
     archive = fetch_elasticsearch(version)
     with tempfile.TemporaryDirectory(
@@ -167,17 +199,17 @@ def running_elasticsearch(version: str, *, has_security: bool = False) -> Iterat
     ) as name:
         folder = Path(name)
         home = _unpack(archive, folder)
-        http_port, transport_port = free_ports(2)
+        http_port, transport_port = ports
         settings = {
             "cluster.name": "task-profiler-tests",
             # A full disk says nothing about the product.
             "cluster.routing.allocation.disk.threshold_enabled": "false",
-            "discovery.type": "single-node",
             "network.host": "127.0.0.1",
             "path.data": str(folder / "data"),
             "path.logs": str(folder / "logs"),
             "http.port": str(http_port),
             "transport.port": str(transport_port),
+            **own,
             **(_SECURITY if has_security else {"xpack.security.enabled": "false"}),
         }
         config = "".join(f"{name}: {value}\n" for name, value in settings.items())
@@ -262,8 +294,10 @@ def fetch_opensearch() -> Path:
 
 
 @contextlib.contextmanager
-def running_opensearch() -> Iterator[SearchServer]:
-    """Give an OpenSearch for the length of the block."""
+def running_opensearch(zones: int = 0) -> Iterator[SearchServer]:
+    """Give an OpenSearch for the length of the block: a node in each of the balanced zones, which
+    refuse an index whose number of copies is no multiple of them; or one node without a zone.
+    """
     java = require_program("java")
     require_program("javac")  # `java` runs a source file only where the compiler is installed
     jars = fetch_opensearch()
@@ -271,7 +305,7 @@ def running_opensearch() -> Iterator[SearchServer]:
         prefix="task-profiler-search-", ignore_cleanup_errors=True
     ) as name:
         folder = Path(name)
-        ports = free_ports(2)
+        ports = free_ports(2 * max(zones, 1))
         temporary = folder / "tmp"
         temporary.mkdir()
         server = SearchServer(
@@ -281,8 +315,7 @@ def running_opensearch() -> Iterator[SearchServer]:
                 *(str(java), *HEAP_OPTIONS, f"-Djava.io.tmpdir={temporary}", "-cp", f"{jars}/*"),
                 *(
                     str(Path(__file__).with_name("OpenSearchNode.java")),
-                    str(folder / "node"),
-                    *map(str, ports),
+                    *(str(folder / "node"), str(zones), *map(str, ports)),
                 ),
             ),
             environment={"PATH": os.environ.get("PATH", os.defpath), "HOME": str(folder)},

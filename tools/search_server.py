@@ -44,7 +44,7 @@ class SearchServer:
     """A server that answers at `url`, and all that is needed to start it as often as one likes.
 
     It runs as `user`; None is who runs the tests. Where the server has security, `admin` is the
-    name and the password of a user who may do everything.
+    name and the password of a user who may do everything. `peer` is another node of its cluster.
     """
 
     engine: Literal["elasticsearch", "opensearch"]
@@ -54,6 +54,7 @@ class SearchServer:
     folder: Path
     user: str | None = None
     admin: tuple[str, str] | None = None
+    peer: "SearchServer | None" = None
     _process: subprocess.Popen[bytes] | None = None
 
     @property

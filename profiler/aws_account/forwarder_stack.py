@@ -125,6 +125,11 @@ def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
         yield f"export TASK_PROFILER_FROM={quote(' '.join(sources))}"
 
 
+def task_stopped_log_group(stack: str) -> str:
+    """The log group of task_stopped of a stack, with this name in the template."""
+    return f"/aws/lambda/{stack}-task-stopped"
+
+
 def monitor_log_group(stack: str) -> str:
     """The log group of the instance monitor of a stack, with this name in the template."""
     return f"/ecs/{stack}-instance-monitor"

@@ -43,7 +43,9 @@ from profiler.task_definitions.size_changes import (
 class SizePlans(Struct, frozen=True, kw_only=True):
     """Plans the size of each family, of a revision or of a file.
 
-    ``describe`` reads an older revision. ``account`` is None for files.
+    ``describe`` reads an older revision. ``account`` is None for files. ``missing_runs``: why the
+    runs of a definition are only a part, in words; it raises TaskProfilerError if they could not be
+    read.
     """
 
     runs: Mapping[FamilyKey, FamilyWindow]
@@ -51,11 +53,13 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     price_overrides: PriceOverrides
     describe: Callable[[str], bytes] = str.encode
     account: FamilyAccount | None = None
+    missing_runs: Callable[[Mapping[str, object]], str | None] = lambda _definition: None
 
     def plan(
         self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
     ) -> PlannedFamily:
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
+        missing_runs = self.missing_runs(document.definition)
         window = self._window(family, document.arn)
         size = definition_size(document.definition)
         case = _Case(
@@ -64,6 +68,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             window=window,
             seen=_seen_memory(window, size, self.policy.size.memory_margin_percent),
             revisions=EarlierRevisions(family, document, self.describe),
+            missing_runs=missing_runs,
         )
         try:
             decision, circumstances = self._decision(case)
@@ -122,7 +127,11 @@ class SizePlans(Struct, frozen=True, kw_only=True):
                 starters = self.account.starters_of_older(case.family, document)
                 circumstances = replace(circumstances, starters=starters)
         of_runs = overrides_of_runs(document, case.window, case.seen)
-        circumstances = replace(circumstances, overrides=(*circumstances.overrides, *of_runs))
+        circumstances = replace(
+            circumstances,
+            overrides=(*circumstances.overrides, *of_runs),
+            missing_runs=case.missing_runs,
+        )
 
         def decide_on(revision: SizedRevision, circumstances: Circumstances) -> Resize:
             return decide(case.window, revision, circumstances, policy, self.price_overrides)
@@ -174,6 +183,7 @@ class _Case(Struct, frozen=True, kw_only=True):
     window: FamilyWindow
     seen: SeenMemory
     revisions: EarlierRevisions
+    missing_runs: str | None = None
 
     @property
     def revision(self) -> SizedRevision:

@@ -16,6 +16,7 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.family_circumstances import FamilyAccount
+from profiler.aws_account.forwarder_stack import FORWARDER_STACK
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.resize_plan import RequestedReverts, SizePlans
@@ -53,7 +54,6 @@ from profiler.cli.resize_runs import (
     FoundRuns,
     NewestDefinitions,
     RunsOfDays,
-    unread_group,
 )
 from profiler.cli.rollout_progress import (
     READING_ACCOUNT,
@@ -70,7 +70,7 @@ from profiler.cli.wiring.open_past_runs import (
     price_overrides,
 )
 from profiler.core.clock import SystemClock
-from profiler.core.completeness import UnreadGroup
+from profiler.core.completeness import Gap
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey
@@ -125,6 +125,16 @@ OutputFormat = Literal["text", "github", "json"]
 @option(
     "--min-runs", "N", "Change a size only after N runs.", type=WholeNumber(1, 10_000), default=20
 )
+@option(
+    "--stack",
+    "NAME",
+    "The stack whose task_stopped confirms runs of log groups.",
+    default=FORWARDER_STACK,
+)
+@flag(
+    "--believe-logs",
+    "Register by lines of log groups that nothing confirms.",
+)
 @repeatable(
     "--apply files",
     "FILE",
@@ -152,6 +162,8 @@ def resize(
     files: tuple[str, ...],
     revert: bool,
     first: int | None,
+    stack: str,
+    believe_logs: bool,
     as_json: bool,
     output_format: Literal["text", "github"],
 ) -> int:
@@ -165,7 +177,14 @@ def resize(
     limits = ResizePolicy(size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs)
     span = WindowSpan(now_ns=SystemClock().wall_ns(), days=days, min_runs=min_runs)
     is_for_act = request.register or bool(files)
-    runs = RunsOfDays(options=options, span=span, is_for_act=is_for_act, are_for_files=bool(files))
+    runs = RunsOfDays(
+        options=options,
+        span=span,
+        is_for_act=is_for_act,
+        are_for_files=bool(files),
+        stack=stack,
+        believes_logs=believe_logs,
+    )
     output = _Output(format="json" if as_json else output_format)
     is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
     if is_advice and is_for_act:
@@ -234,11 +253,14 @@ class _Planning(Struct, frozen=True, kw_only=True):
     def planned(self, output: _Output) -> tuple[Rollout, list[PlannedFamily]]:
         """The plan, the largest saving first."""
         runs: dict[FamilyKey, FamilyWindow] = {}
-        unread_groups: set[UnreadGroup] = set()
+        gaps: list[Gap] = []
         reads = _bounded_reads(self.open_client, self.request)
 
         def targets() -> Sequence[ScheduledTarget]:
             return rollout.targets
+
+        def missing_runs(definition: Mapping[str, object]) -> str | None:
+            return FoundRuns(windows=runs, gaps=tuple(gaps)).missing_runs(definition)
 
         def other_starters(family: str) -> Sequence[str]:
             return rollout.seen_starters(family)
@@ -257,14 +279,12 @@ class _Planning(Struct, frozen=True, kw_only=True):
             price_overrides=price_overrides(),
             describe=reads.describe,
             account=account,
+            missing_runs=missing_runs,
         )
 
         def plan(
             family: str, document: TaskDefinitionDocument, started_by: Sequence[str]
         ) -> PlannedFamily:
-            group = unread_group(document.definition, unread_groups)
-            if group is not None:
-                raise TaskProfilerError(f"Its log group {group} could not be read.")
             return plans.plan(family, document, started_by)
 
         rollout = _rollout(self.open_client, self.request, plan, reads, account.owners, output)
@@ -272,7 +292,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
         rollout.check_targets()
         family_runs = self._read(families, NewestDefinitions(families, reads), rollout)
         runs.update(family_runs.windows)
-        unread_groups.update(family_runs.unread_groups)
+        gaps += family_runs.gaps
         if not self._is_selected:
             families = self._with_runs(families, runs)
         planned = with_progress("Reading task definitions", rollout.plan(families), len(families))

@@ -65,7 +65,14 @@ def plan_files(
     plans = []
     for stage in stages:
         found = runs.read(tuple(stage), DefinedPlaces(stage.get))
-        plans.append(SizePlans(runs=found.windows, policy=policy, price_overrides=prices))
+        plans.append(
+            SizePlans(
+                runs=found.windows,
+                policy=policy,
+                price_overrides=prices,
+                missing_runs=found.missing_runs,
+            )
+        )
     without_runs = SizePlans(runs={}, policy=policy, price_overrides=prices)
     planned: list[_PlannedInFile] = []
 

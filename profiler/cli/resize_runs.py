@@ -6,16 +6,19 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.aws_account.bounded_reads import BoundedReads
+from profiler.aws_account.forwarder_stack import FORWARDER_STACK
 from profiler.cli.options import SourceOptions
-from profiler.cli.printing import warn_if_partial, warned_notes
-from profiler.cli.wiring.open_log_groups import open_defined_groups
+from profiler.cli.printing import warn, warn_if_partial, warned_notes
+from profiler.cli.wiring.open_log_groups import open_defined_groups, read_ended_tasks
 from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source, show_progress
-from profiler.core.completeness import UnreadGroup
+from profiler.core.completeness import Gap, UnreadGroup
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey
+from profiler.runs.past_runs.ended_tasks import EndedTasks
 from profiler.runs.past_runs.family_evidence import read_windows
 from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
 from profiler.runs.past_runs.run_source import (
@@ -26,15 +29,42 @@ from profiler.runs.past_runs.run_source import (
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.task_definitions.definition_json import read_document
 
+_WRITERS = (
+    "Whoever may register a task definition in this account, or write to these log groups, could "
+    "have written them."
+)
+_BELIEVED = f"--believe-logs: nothing confirms the lines of the log groups. {_WRITERS}"
 _BY_FROM = "name the source of the runs by --from"
 ELSEWHERE = f"{_BY_FROM}, or FAMILY, --cluster or --scheduled, whose log groups are read."
 
 
 class FoundRuns(Struct, frozen=True, kw_only=True):
-    """The runs of families, and the log groups that could not be read."""
+    """The runs of families, and why some may be missing: ``gaps`` of log groups."""
 
     windows: Mapping[FamilyKey, FamilyWindow]
-    unread_groups: frozenset[UnreadGroup]
+    gaps: tuple[Gap, ...] = ()
+
+    def missing_runs(self, definition: Mapping[str, object]) -> str | None:
+        """Why the definition's runs are only a part, in words; None if they are whole.
+
+        Raises TaskProfilerError if its log group could not be read.
+        """
+        clause = None
+        for gap in self.gaps:
+            if gap.group is not None:
+                group = unread_group(definition, (gap.group,))
+                if group is None:
+                    continue
+                if gap.reason is None:
+                    raise TaskProfilerError(f"Its log group {group} could not be read.")
+            clause = clause or _as_clause(gap.reason)
+        return clause
+
+
+def _as_clause(sentence: str | None) -> str | None:
+    if sentence is None:
+        return None
+    return sentence[:1].lower() + sentence[1:].rstrip(".")
 
 
 class NewestDefinitions:
@@ -94,13 +124,16 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
     """Reads the runs of the last days.
 
     ``is_for_act``: somebody acts on them, so a source that cannot be read is an error.
-    ``are_for_files``: the families are those in files.
+    ``are_for_files``: the families are those in files. Runs from log groups count if task_stopped
+    of the ``stack`` has said something about their tasks, unless their reader ``believes_logs``.
     """
 
     options: SourceOptions
     span: WindowSpan
     is_for_act: bool
     are_for_files: bool
+    stack: str = FORWARDER_STACK
+    believes_logs: bool = False
 
     def read(self, families: Sequence[str], places: DefinedPlaces) -> FoundRuns:
         """The runs of the named families, of all without a name, from the sources of the options.
@@ -110,8 +143,9 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         # CloudWatch is read by time: for rarer families, it would be read from its beginning.
         options = dataclasses.replace(self.options, since=f"{self.span.days}d")
         is_by_time = bool(names_of(options, "logs") or names_of(options, "insights"))
-        source = open_source(options)
-        runs = self._read(source, families, places, reads_older=not is_by_time)
+        source = open_source(options, whole_since_ns=self.span.since_ns)
+        ended = self._ended_tasks() if names_of(options, "logs") else None
+        runs = self._read(source, families, places, ended, reads_older=not is_by_time)
         if is_local(options) and not runs.windows:
             names = f" of {first_names(families)}" if families else ""
             remedy = f"{_BY_FROM}." if self.are_for_files else ELSEWHERE
@@ -121,26 +155,58 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
     def read_defined(self, families: Sequence[str], definitions: NewestDefinitions) -> FoundRuns:
         """The runs of the families from the log groups that their definitions name."""
         if not families:
-            return FoundRuns(windows={}, unread_groups=frozenset())
+            return FoundRuns(windows={})
         readable = [family for family in families if definitions.can_read(family)]
         source = open_defined_groups(
-            self.options, readable or families, definitions.read, show_progress
+            self.options,
+            readable or families,
+            definitions.read,
+            show_progress,
+            whole_since_ns=self.span.since_ns,
         )
         warn_if_partial(source)
-        return self._read(source, families, definitions.places, reads_older=False)
+        ended = self._ended_tasks()
+        return self._read(source, families, definitions.places, ended, reads_older=False)
+
+    def _ended_tasks(self) -> EndedTasks | None:
+        """What ECS has said about the tasks of log groups; None if their lines are believed.
+
+        Raises TaskProfilerError if a registration needs it.
+        """
+        if self.are_for_files:
+            return None
+        if self.believes_logs:
+            warn(_BELIEVED)
+            return None
+        try:
+            return read_ended_tasks(self.options, self.stack, self.span.since_ns)
+        except TaskProfilerError as error:
+            remedy = f"{error} --believe-logs takes the lines as they are. {_WRITERS}"
+            if self.is_for_act:
+                raise TaskProfilerError(
+                    f"Nothing is registered by log groups alone. {remedy}"
+                ) from error
+            warn(f"--register would refuse this plan. {remedy}")
+            return None
 
     def _read(
         self,
         source: RunSource,
         families: Sequence[str],
         places: DefinedPlaces,
+        ended: EndedTasks | None,
         *,
         reads_older: bool,
     ) -> FoundRuns:
         selection = RunFilter(families=tuple(map(pattern_of, families)))
         with warned_notes(source):
             windows = read_windows(
-                source, selection, self.span, reads_older=reads_older, places=places
+                source,
+                selection,
+                self.span,
+                reads_older=reads_older,
+                places=places,
+                ended=ended,
             )
         completeness = source.completeness
         if self.is_for_act and completeness.places:
@@ -148,4 +214,6 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
                 f"{first_names(completeness.places)} could not be read as a whole, so nothing was "
                 "changed: call it again, or leave this source out."
             )
-        return FoundRuns(windows=windows, unread_groups=completeness.groups)
+        of_functions = [] if ended is None else [replace(gap, group=None) for gap in ended.gaps]
+        gaps = [gap for gap in completeness.gaps if gap.group is not None]
+        return FoundRuns(windows=windows, gaps=(*gaps, *of_functions))

@@ -1,7 +1,8 @@
 """The names of the indices: one index for each kind of document and each month, or each day."""
 
+import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
 IndexKind: TypeAlias = Literal["reports", "checkpoints", "logs", "notices"]
@@ -10,6 +11,8 @@ IndexPeriod: TypeAlias = Literal["month", "day"]
 DEFAULT_PREFIX = "task"
 # The periods, and how the name of an index writes the time.
 INDEX_PERIODS: Mapping[str, str] = {"month": "%Y.%m", "day": "%Y.%m.%d"}
+# The end of an index's name: a month, or a day.
+_PERIOD = re.compile(r"-(\d{4})\.(\d{2})(?:\.(\d{2}))?", re.ASCII)
 
 
 def index_name(kind: IndexKind, moment: datetime, *, prefix: str, period: str) -> str:
@@ -17,3 +20,18 @@ def index_name(kind: IndexKind, moment: datetime, *, prefix: str, period: str) -
     ``task-reports-2026.03``.
     """
     return f"{prefix}-{kind}-{moment.strftime(INDEX_PERIODS[period])}"
+
+
+def end_of_period(name: str) -> datetime | None:
+    """When the month or the day of an index ends (UTC); None for another name."""
+    match = _PERIOD.fullmatch(name, max(name.rfind("-"), 0))
+    if match is None:
+        return None
+    year, month, day = match.groups()
+    try:
+        began = datetime(int(year), int(month), int(day or 1), tzinfo=UTC)
+        if day is not None:
+            return began + timedelta(days=1)
+        return (began + timedelta(days=31)).replace(day=1)
+    except (ValueError, OverflowError):
+        return None

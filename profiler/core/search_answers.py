@@ -6,8 +6,13 @@ https://www.elastic.co/guide/en/elasticsearch/reference/8.19/search-search.html
 """
 
 from collections.abc import Mapping
+from typing import Final
 
-from profiler.core.json_fields import field_at, integer
+from profiler.core.json_fields import field_at, integer, mapping, mappings, text
+
+# A pattern also finds closed indices, which are an error then; else they are left out in silence.
+WITH_CLOSED: Final = "ignore_unavailable=false&allow_no_indices=true&expand_wildcards=open,closed"
+WITHOUT_CLOSED: Final = "ignore_unavailable=true&allow_no_indices=true"
 
 _TIMED_OUT = "the search cluster ran out of time in a search (timed_out)"
 _TERMINATED = "the search cluster ended a search early (terminated_early)"
@@ -36,3 +41,21 @@ def why_partial(answer: Mapping[str, object]) -> str | None:
     if answer.get("terminated_early") is True:
         return _TERMINATED
     return None
+
+
+def closed_index(answer: Mapping[str, object]) -> str | None:
+    """The closed index because of which a search was refused; None for another answer."""
+    causes = mappings(field_at(answer, "error.root_cause"))
+    cause = next(causes, mapping(answer.get("error")))
+    return text(cause.get("index")) if cause.get("type") == "index_closed_exception" else None
+
+
+def closed_indices(answer: Mapping[str, object]) -> tuple[str, ...]:
+    """The closed ones in the answer to ``_resolve/index`` with ``expand_wildcards=all``."""
+    listed = mappings(answer.get("indices"))
+    return tuple(str(index.get("name")) for index in listed if _is_closed(index))
+
+
+def _is_closed(index: Mapping[str, object]) -> bool:
+    attributes = index.get("attributes")
+    return isinstance(attributes, list) and "closed" in attributes

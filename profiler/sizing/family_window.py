@@ -60,6 +60,8 @@ class FamilyWindow:
 
     def __init__(self, span: WindowSpan) -> None:
         self.span = span
+        # Unconfirmed runs whose peak is below the one that task_stopped has read.
+        self.contradicted = 0
         self.sizes: dict[TaskSize, RunsAtSize] = {}
         self.elsewhere: dict[TaskSize, RunsAtSize] = {}
         self.by_minute = 0
@@ -187,6 +189,7 @@ class FamilyWindow:
         self.older.merge(other.older)
         self.identities |= other.identities
         self.unconfirmed += other.unconfirmed
+        self.contradicted += other.contradicted
         self.by_minute += other.by_minute
         self.is_counted = self.is_counted or other.is_counted
         if other.minutes is not None:

@@ -57,7 +57,7 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
         if self.unconfirmed:
             sentences.append(
                 f"{_not_counted(self.unconfirmed, 'run')}: the task was not confirmed, or the "
-                "report is not where the definition sends it."
+                "report is not where the definition sends it, or task_stopped knows no such task."
             )
         if self.by_minute:
             sentences.append(

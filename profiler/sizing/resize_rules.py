@@ -73,6 +73,18 @@ def _may_be_owned(case: ResizeCase) -> str | None:
     return f"without the right {right}, it is not known whether a stack of CloudFormation owns it"
 
 
+def _lacks_runs(case: ResizeCase) -> str | None:
+    return case.circumstances.missing_runs
+
+
+def _is_contradicted(case: ResizeCase) -> str | None:
+    count = case.window.contradicted
+    if not count:
+        return None
+    reports = "a report says" if count == 1 else f"{count} reports say"
+    return f"{reports} less than task_stopped has read, so somebody else may have written it"
+
+
 def _is_not_on_fargate(case: ResizeCase) -> str | None:
     """A family that also runs on Fargate is judged by its runs there, whichever came last."""
     record = case.newest_record
@@ -378,6 +390,19 @@ RULES: Final = (
         docs="that a stack of CloudFormation owns",
     ),
     Rule(action="none", reason=_may_be_owned, shows_later=True, allows_revert=True),
+    Rule(
+        action="none",
+        reason=_lacks_runs,
+        shows_later=True,
+        allows_revert=True,
+        docs="whose log group, or that of `task_stopped`, keeps or has fewer days than the window",
+    ),
+    Rule(
+        action="none",
+        reason=_is_contradicted,
+        shows_later=True,
+        docs="whose reports say less than `task_stopped` has read",
+    ),
     Rule(
         action="none",
         reason=_is_not_on_fargate,

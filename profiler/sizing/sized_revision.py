@@ -90,8 +90,8 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     ``off_tag`` is the tag by which its owner forbids changes. ``missing_right`` is the one without
     which nobody knows whether a stack owns the definition. ``intervals_ms`` are the shortest times
     to the next due time of its schedules and rules, by the hour of the day in UTC in which a run
-    may start. ``starters`` name what starts its runs,
-    in words, as far as it is known: "AWS Step Functions".
+    may start. ``starters`` name what starts its runs, in words, as far as it is known: "AWS Step
+    Functions". ``missing_runs`` is why its runs are only a part of the window's, in words.
     """
 
     operating_system: str | None = None
@@ -99,6 +99,7 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     is_service: bool = False
     stack: str | None = None
     missing_right: str | None = None
+    missing_runs: str | None = None
     intervals_ms: Mapping[int, float] = {}
     overrides: tuple[TargetOverride, ...] = ()
     starters: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ import pytest
 
 from profiler.core.command_lines import command_line
 from tests.aws_proxy import AwsProxy
-from tests.resize_account import BATCH, LOG_GROUP, MONITOR, Account, logs_to
+from tests.resize_account import BATCH, LOG_GROUP, MONITOR, STOPPED_GROUP, Account, logs_to
 from tests.runs import history_of, report
 from tools.moto_server import fake_aws
 
@@ -194,7 +194,7 @@ def test_the_log_group_of_a_sidecar_is_not_read(empty: Account, proxy: AwsProxy)
     empty.put_reports(LOG_GROUP)
     empty.command("taskdef", "resize", "c")
     bodies = [json.loads(body) for name, body in proxy.bodies if name == "FilterLogEvents"]
-    assert {body["logGroupName"] for body in bodies} == {LOG_GROUP}
+    assert {body["logGroupName"] for body in bodies} == {LOG_GROUP, STOPPED_GROUP}
 
 
 def test_log_groups_in_two_regions_are_both_read(account: Account) -> None:
@@ -310,7 +310,7 @@ def test_the_logs_of_services_are_not_read(account: Account, proxy: AwsProxy) ->
     done = account.command("taskdef", "resize", "a", "web")
     assert "/ecs/web" not in done.stderr
     bodies = [json.loads(body) for name, body in proxy.bodies if name == "FilterLogEvents"]
-    assert {body["logGroupName"] for body in bodies} == {"/ecs/a"}
+    assert {body["logGroupName"] for body in bodies} == {"/ecs/a", STOPPED_GROUP}
 
 
 def test_a_family_that_is_nearly_right_gets_a_suggestion(empty: Account) -> None:

@@ -21,6 +21,7 @@ from tools.search_engines import (
     VERSION_8,
     ServerMissingError,
     running_elasticsearch,
+    running_elasticsearch_pair,
     running_opensearch,
 )
 from tools.search_server import SearchServer
@@ -30,6 +31,8 @@ _RUNNING: dict[str, Callable[[], AbstractContextManager[SearchServer]]] = {
     "elasticsearch7": partial(running_elasticsearch, VERSION_7),
     "opensearch": running_opensearch,
     "secured": partial(running_elasticsearch, VERSION_8, has_security=True),
+    "pair": partial(running_elasticsearch_pair, VERSION_8),
+    "zones": partial(running_opensearch, zones=3),
 }
 # For what every server answers alike: the newest Elasticsearch, and the engine that was forked from
 # Elasticsearch 7.10.
@@ -98,6 +101,8 @@ search_server = _servers(
 elasticsearch7 = _servers("elasticsearch7")
 opensearch = _servers("opensearch")
 secured_elasticsearch = _servers("secured")  # it asks who is calling; its `admin` may do everything
+pair = _servers("pair")  # the elected master of two nodes
+zones = _servers("zones")  # three nodes in three balanced zones
 
 
 @pytest.fixture

@@ -95,6 +95,25 @@ def test_each_key_is_sufficient_for_its_purpose(
     assert ask(cluster, key, "POST", "/task-reports-*/_search", {"size": 20}) == 200
 
 
+def test_a_reader_needs_no_privilege_but_read_to_see_that_an_index_is_closed(
+    cluster: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importer = created(cluster, key_of_the_page("task-profiler-import"))
+    templates = ("kibana", "import", "--elasticsearch", cluster.url)
+    assert run_here({**os.environ, "ELASTICSEARCH_API_KEY": importer}, *templates).returncode == 0
+    key = created(cluster, key_of_the_page("task-profiler-forwarder"))
+    for month in ("02", "03"):
+        line = report(f"run-{month}", finishedAt=f"2026-{month}-02T10:00:00Z")
+        assert forwarded(cluster, key, line, monkeypatch)["indexed"] == 1
+    words = ("history", "--since", "2026-02-01", "--from", cluster.url)
+    environment = {**os.environ, "ELASTICSEARCH_API_KEY": key}
+    requests.post(f"{cluster.url}/task-*/_refresh", auth=cluster.admin, timeout=120)
+    assert run_here(environment, *words).stderr == ""
+    close = f"{cluster.url}/task-reports-2026.02/_close"
+    requests.post(close, auth=cluster.admin, timeout=120).raise_for_status()
+    assert "task-reports-2026.02 is closed" in run_here(environment, *words).stderr
+
+
 def test_the_forwarders_key_allows_nothing_else(
     cluster: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

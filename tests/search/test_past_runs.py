@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.runs import checkpoint, lines, report
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import Context, Forward, call, event, index_without_a_node, search
 from tests.shown_runs import missed_notice
+from tests.values import present
 from tools.search_server import SearchServer
 
 pytestmark = [pytest.mark.search, TWO_SERVERS]
@@ -309,6 +311,75 @@ def test_an_index_without_a_node_is_said(forward: Forward, search_server: Search
     assert len(list(source.runs(RunFilter(reads_checkpoints=True)))) > 1
     assert source.notes[-1].startswith("the indices task-reports-*: 1 shard of the search cluster")
     assert source.completeness.places == (source.place,)
+
+
+def run_of(month: str) -> dict[str, Any]:
+    started = f"{month.replace('.', '-')}-05T10:00:00.000Z"
+    task = {"id": month, "family": "nightly", "status": "success", "complete": True}
+    return {"@timestamp": started, "task": task, "event": {"start": started}}
+
+
+def moment_ns(text: str) -> int:
+    return present(parse_ns(text))
+
+
+@pytest.mark.parametrize(
+    ("closed", "since", "missing"),
+    [
+        (("2026.02",), None, "task-reports-2026.02 is closed, so its runs are missing: open it"),
+        (("2026.02",), "2026-02-20T00:00:00Z", "task-reports-2026.02 is closed"),
+        (("2026.02",), "2026-03-01T01:00:00Z", "task-reports-2026.02 is closed"),
+        (("2026.02",), "2026-03-10T00:00:00Z", None),
+        (
+            ("2026.01", "2026.02"),
+            "2026-01-10T00:00:00Z",
+            "task-reports-2026.01, task-reports-2026.02 are closed",
+        ),
+        (("2026.01",), None, None),  # older ones than all that are open were put away
+        (("2026.01", "2026.02"), None, None),
+        ((), None, None),
+    ],
+)
+def test_a_closed_index_that_can_have_the_runs_is_said(
+    forward: Forward,
+    search_server: SearchServer,
+    closed: Sequence[str],
+    since: str | None,
+    missing: str | None,
+) -> None:
+    assert forward is not None  # it makes the templates
+    months = ("2026.01", "2026.02", "2026.03")
+    for month in months:
+        put(search_server, f"task-reports-{month}", month, run_of(month))
+    for month in closed:
+        call(search_server, "POST", f"task-reports-{month}/_close")
+    source = source_of(search_server)
+    selection = RunFilter(since_ns=None if since is None else moment_ns(since))
+    found_runs = {run.report.record.task_id for run in source.runs(selection)}
+    assert found_runs <= set(months) - set(closed)
+    if missing is None:
+        assert source.completeness.is_whole
+    else:
+        (sentence,) = source.completeness.sentences
+        assert sentence.startswith(missing)
+
+
+def test_nobody_acts_on_runs_of_which_an_index_is_closed(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    assert forward is not None
+    now = datetime.now(UTC)
+    last_month = f"{now.replace(day=1) - timedelta(days=1):%Y.%m}"
+    for month in (last_month, f"{now:%Y.%m}"):
+        put(search_server, f"task-reports-{month}", month, run_of(month))
+    definition = b'{"family": "nightly", "containerDefinitions": [{"name": "batch"}]}'
+    words = ("taskdef", "resize", "--from", search_server.url, "--apply", "-")
+    for verb, is_said in (("_close", True), ("_open", False)):
+        call(search_server, "POST", f"task-reports-{last_month}/{verb}?wait_for_active_shards=1")
+        done = command(*words, given=definition)
+        assert ("is closed, so its runs are missing" in done.stderr) is is_said
+        assert ("so nothing was changed" in done.stderr) is is_said, done.stderr
+        assert done.returncode == (1 if is_said else 0), done.stderr
 
 
 def test_runs_of_several_search_pages_are_listed(

@@ -12,13 +12,17 @@ from msgspec.structs import replace as with_fields
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.aws_account.clusters_and_log_groups import matching_log_groups
+from profiler.aws_account.forwarder_stack import read_forwarder, task_stopped_log_group
+from profiler.aws_account.kept_logs import log_gaps
 from profiler.cli.options import SOURCE_FAILED, SourceOptions, variable_hint
 from profiler.cli.printing import warn
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import AccountTrust, TrustedGroups, read_trusted_globs
+from profiler.runs.past_runs.ended_tasks import ENDED_TYPE, EndedTasks
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, MissingLogGroupError, ReadPages
 from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
@@ -117,11 +121,14 @@ def open_log_groups(
     names: Iterable[str],
     trust: AccountTrust,
     show: OpenProgress,
+    *,
     places: DefinedPlaces | None = None,
+    whole_since_ns: int | None = None,
 ) -> LogGroupRuns:
     """Open log groups of one Region. One that cannot be read is a warning while others are.
 
-    ``places`` None: those of the Region's task definitions.
+    ``places`` None: those of the Region's task definitions. ``whole_since_ns``: all runs since then
+    are needed. A group that does not reach so far back is a gap.
     """
 
     def warn_about(_group: str, error: TaskProfilerError) -> None:
@@ -129,9 +136,47 @@ def open_log_groups(
 
     now_ns = SystemClock().wall_ns()
     pages = open_pages(options)
-    source = LogGroupRuns(pages, tuple(names), now_ns, show, trust, on_unread=warn_about)
+    groups = tuple(names)
+    source = LogGroupRuns(pages, groups, now_ns, show, trust, on_unread=warn_about)
     source.places = places or defined_places(options)
+    if whole_since_ns is not None:
+        open_client = open_clients(options.region, options.profile)
+        for gap in log_gaps(
+            open_client, groups, trust.region, since_ns=whole_since_ns, now_ns=now_ns
+        ):
+            source.add_gap(gap)
     return source
+
+
+def read_ended_tasks(options: SourceOptions, stack: str, since_ns: int) -> EndedTasks:
+    """What the stack's task_stopped has said about tasks since a time; ``gaps``: since when it can
+    have.
+
+    Raises TaskProfilerError without such a stack, or if its lines cannot be read.
+    """
+    open_client = open_clients(options.region, options.profile)
+    state = read_forwarder(open_client, stack)
+    if state.phase == "absent":
+        raise TaskProfilerError(
+            f"There is no stack {stack!r} in this account and Region, whose function task_stopped "
+            "says what ECS knows of each task: name another one by --stack, or deploy it with "
+            "task-profiler setup stack."
+        )
+    ended = EndedTasks(task_stopped_log_group(stack))
+    pages = open_pages(options, open_client)(
+        logGroupName=ended.group,
+        startTime=since_ns // NS_PER_MS,
+        filterPattern=f'{{ $.type = "{ENDED_TYPE}" }}',
+    )
+    for page in pages:
+        for event in page["events"]:
+            ended.add(event["logStreamName"], event["message"])
+    now_ns = SystemClock().wall_ns()
+    region = str(open_client("logs").meta.region_name)
+    ended.gaps = tuple(
+        log_gaps(open_client, (ended.group,), region, since_ns=since_ns, now_ns=now_ns)
+    )
+    return ended
 
 
 def open_defined_groups(
@@ -139,10 +184,11 @@ def open_defined_groups(
     families: Iterable[str],
     read_definition: ReadDefinition,
     show: OpenProgress,
+    whole_since_ns: int | None = None,
 ) -> RunSource:
     """Open the log groups that the families' definitions name, and say so.
 
-    Raises TaskProfilerError if they name none.
+    ``whole_since_ns`` as in :func:`open_log_groups`. Raises TaskProfilerError if they name none.
     """
     # With botocore, which commands that read a file do without.
     from profiler.aws_account.family_log_groups import find_log_groups
@@ -161,7 +207,12 @@ def open_defined_groups(
     places = defined_places(options)
     sources = [
         open_log_groups(
-            replace(options, region=place), names, with_fields(trust, region=place), show, places
+            replace(options, region=place),
+            names,
+            with_fields(trust, region=place),
+            show,
+            places=places,
+            whole_since_ns=whole_since_ns,
         )
         for place, names in found.by_region(region).items()
     ]

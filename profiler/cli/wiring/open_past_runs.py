@@ -116,11 +116,12 @@ def open_source(
     name: str | None = None,
     keeps_stacks: bool = False,
     shows_progress: bool = True,
+    whole_since_ns: int | None = None,
 ) -> RunSource:
     """Open the sources; without one, the log groups of the clusters, else the local history.
 
-    ``name``: a run or a family, if only one is wanted. Raises UsageError for an invalid source,
-    TaskProfilerError if none can be opened.
+    ``name``: a run or a family, if only one is wanted. ``whole_since_ns``: all runs since then are
+    needed. Raises UsageError for an invalid source, TaskProfilerError if none can be opened.
     """
     sources = [parse_source(text) for text in dict.fromkeys(options.sources)] or [
         Source("history", "")
@@ -134,7 +135,13 @@ def open_source(
     if not options.sources and options.clusters:
         source = open_cluster_groups(options, name, show)
     else:
-        open_one = partial(_open, options=options, show=show, keeps_stacks=keeps_stacks)
+        open_one = partial(
+            _open,
+            options=options,
+            show=show,
+            keeps_stacks=keeps_stacks,
+            whole_since_ns=whole_since_ns,
+        )
         source = _open_all(sources, open_one)
     warn_if_partial(source)
     return source
@@ -158,7 +165,12 @@ def _open_all(sources: Sequence[Source], open_one: Callable[[Source], RunSource]
 
 
 def _open(
-    source: Source, options: SourceOptions, show: OpenProgress, *, keeps_stacks: bool
+    source: Source,
+    options: SourceOptions,
+    show: OpenProgress,
+    *,
+    keeps_stacks: bool,
+    whole_since_ns: int | None,
 ) -> RunSource:
     """Open one source. Raises TaskProfilerError."""
     now_ns = SystemClock().wall_ns()
@@ -169,7 +181,9 @@ def _open(
             return open_search(source.name, options, show)
         case "logs":
             groups = log_groups(options, (source.name,))
-            return open_log_groups(options, groups, log_trust(options), show)
+            return open_log_groups(
+                options, groups, log_trust(options), show, whole_since_ns=whole_since_ns
+            )
         case "insights":
             return _container_insights(source.name, options, now_ns, show)
     return _open_history(source.name)

@@ -34,12 +34,12 @@ _INDEX_ERRORS = frozenset(
         *("document_source_missing_exception", "invalid_index_name_exception"),
     }
 )
-# What a reason says that is about the document: a field, the document itself or its id, a place in
-# its JSON. Only the elected master names an error of the index as such: from any other node, the
-# same one is an illegal_argument_exception. https://github.com/elastic/elasticsearch/issues/70349
+# What a reason or its cause says that is about the document: a field, the document itself or its
+# id, a place in its JSON. Only the elected master names an error of the index as such: from any
+# other node, the same one is an illegal_argument_exception; and too many fields are a failure to
+# parse. https://github.com/elastic/elasticsearch/issues/70349
 _OF_DOCUMENT = re.compile(
-    r"\bfield\b|\bdocument\b|\bmapper \[|\bobject mapping for\b|\bid\b.* too long|"
-    r"\[\d+:\d+\]|failed to parse(?! mapping)",
+    r"\bfield\b|\bdocument\b|\bmapper \[|\bobject mapping for\b|\bid\b.* too long|\[\d+:\d+\]",
     re.IGNORECASE,
 )
 # The mapping of the index, or of its template, which may name a field.

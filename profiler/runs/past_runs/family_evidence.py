@@ -2,7 +2,7 @@
 past runs.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from msgspec import Struct
@@ -13,6 +13,7 @@ from profiler.record.family import LAST_SUCCESSES, Family, run_of_report
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
 from profiler.record.units import format_count
+from profiler.runs.past_runs.ended_tasks import EndedTasks, Word
 from profiler.runs.past_runs.log_places import DefinedPlaces
 from profiler.runs.past_runs.run_source import (
     PastRun,
@@ -79,17 +80,21 @@ def read_windows(
     *,
     reads_older: bool = True,
     places: DefinedPlaces | None = None,
+    ended: EndedTasks | None = None,
 ) -> Mapping[FamilyKey, FamilyWindow]:
     """The matching runs of each family within a span, and the newest ones of rarer families from
     before it, if the source has no time of its own (``reads_older``).
 
-    Nobody vouches for a run that is in none of the ``places``; None: there are none to check.
+    Nobody vouches for a run that is in none of the ``places``, or that is none of the ``ended``
+    tasks; None: there are none to check.
     """
     windows: dict[FamilyKey, FamilyWindow] = {}
 
     def add(run: PastRun) -> None:
-        is_misplaced = places is not None and not places.has(run)
-        _add_to_window(windows, run, span, is_misplaced=is_misplaced)
+        word: Word = "agrees" if ended is None else ended.word_on(run)
+        if places is not None and not places.has(run):
+            word = "nothing"
+        _add_to_window(windows, run, span, word)
 
     since_ns = span.since_ns
     selected = replace(selection, since_ns=since_ns)
@@ -107,16 +112,17 @@ def read_windows(
 
 
 def _add_to_window(
-    windows: dict[FamilyKey, FamilyWindow], run: PastRun, span: WindowSpan, *, is_misplaced: bool
+    windows: dict[FamilyKey, FamilyWindow], run: PastRun, span: WindowSpan, word: Word
 ) -> None:
-    """Add a run that has ended."""
+    """Add a run that has ended, and what is said of it."""
     report = final_report(run)
     if report is None or not _counts(run, report):
         return
-    facts = facts_of(
-        report, is_confirmed=run.is_confirmed and not is_misplaced, outcome=run.outcome
-    )
-    windows.setdefault(facts.family, FamilyWindow(span)).add(facts)
+    is_confirmed = run.is_confirmed and word == "agrees"
+    facts = facts_of(report, is_confirmed=is_confirmed, outcome=run.outcome)
+    window = windows.setdefault(facts.family, FamilyWindow(span))
+    window.add(facts)
+    window.contradicted += run.is_confirmed and word == "contradicts"
 
 
 def family_evidence(
@@ -138,11 +144,26 @@ def evidence_of_past_runs(
     runs: Iterable[PastRun], on_fargate: str | None = None
 ) -> Iterable[Evidence | None]:
     """The evidence of each family of these runs; None if none of its runs was measured."""
-    families = Families(LAST_RUNS, on_fargate)
+    families = ReadFamilies(on_fargate)
     for run in runs:
+        families.add(run)
+    return families.evidence()
+
+
+class ReadFamilies:
+    """Collects the evidence of runs as they are read, in bounded memory."""
+
+    def __init__(self, on_fargate: str | None = None) -> None:
+        self._families = Families(LAST_RUNS, on_fargate)
+
+    def add(self, run: PastRun) -> None:
+        """Add a run, if it counts."""
         if run.counts:
-            _add(families, run)
-    return families.evidence().values()
+            _add(self._families, run)
+
+    def evidence(self) -> Collection[Evidence | None]:
+        """The evidence of each family; None if none of its runs was measured."""
+        return self._families.evidence().values()
 
 
 def _add_runs(families: Families, source: RunSource, selection: RunFilter, last: int) -> int:

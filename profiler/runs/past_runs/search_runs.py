@@ -4,15 +4,12 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
-from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from profiler.core.bounded_batches import batches
-from profiler.core.completeness import Completeness, Gap
-from profiler.core.errors import TaskProfilerError
+from profiler.core.completeness import Completeness
 from profiler.core.json_fields import mapping, mappings, number
-from profiler.core.search_answers import why_partial
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.units import format_count
@@ -43,6 +40,7 @@ from profiler.runs.past_runs.search_conditions import (
     windows_query,
 )
 from profiler.runs.past_runs.search_documents import report_in, run_in
+from profiler.runs.past_runs.searched_indices import SearchedIndices
 from profiler.search_setup.cluster_requests import SearchServer
 
 _Hits = Sequence[Mapping[str, Any]]
@@ -52,19 +50,6 @@ _PAGE_SIZE = 200
 _LARGE_PAGE_SIZE = 2_000
 _MAX_CHECKPOINTS = 1_000
 _EMPTY: Mapping[str, Any] = {}
-
-
-_REMEDY = "check the health of its indices"
-# Of a web server that has a page, no page, or no method POST there.
-_NO_API = frozenset({200, 404, 405})
-
-
-def _reason(body: Mapping[str, Any]) -> str:
-    match body.get("error"):
-        case {"root_cause": [{"reason": reason}, *_]} | {"reason": str(reason)}:
-            return str(reason)
-        case error:
-            return str(error or "no reason given")
 
 
 class IndexedRuns(RunSource):
@@ -81,11 +66,11 @@ class IndexedRuns(RunSource):
         self._open_progress = open_progress
         self._unreadable: set[str] = set()  # a document may be read several times
         self._is_cut = False
-        self._gaps: dict[str, Gap] = {}  # by the reasons
         # Of each filter, the runs that do not count.
         self._uncounted: dict[RunFilter, int] = {}
         self.read_one_by_one = 0  # documents over which the cluster could not compute
         self.place = f"the indices {prefix}-reports-*"
+        self._indices = SearchedIndices(server, prefix, self.place)
 
     @property
     def remarks(self) -> Sequence[str]:
@@ -112,9 +97,14 @@ class IndexedRuns(RunSource):
 
     @property
     def completeness(self) -> Completeness:
-        return Completeness(tuple(self._gaps.values()))
+        return self._indices.completeness
+
+    def ask_since(self, since_ns: int | None) -> None:
+        """The first question decides since when all runs are needed; None: all times."""
+        self._indices.ask_since(since_ns)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
+        self.ask_since(selection.since_ns)
         is_found = False
         self._count_uncounted(selection)
         with self._open_progress() as show:
@@ -138,6 +128,7 @@ class IndexedRuns(RunSource):
         """The ``last`` newest matching runs of each family that started: one search finds the
         starts, one the runs.
         """
+        self.ask_since(selection.since_ns)
         self._count_uncounted(selection)
         searches = self._last_run_conditions(selection, last)
         runs = (self.all_runs(conditions, START, _LARGE_PAGE_SIZE) for conditions in searches)
@@ -262,30 +253,7 @@ class IndexedRuns(RunSource):
 
         Raises TaskProfilerError unless a search cluster accepts the search.
         """
-        path = (
-            f"/{quote(self.prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
-        )
-        response = self.server.request("POST", path, query)
-        body = response.body if isinstance(response.body, dict) else {}
-        match body:
-            case {"hits": {"hits": [*_]}} if response.ok:
-                self._note_partial(why_partial(body))
-                return body
-        if response.body is None and response.status in _NO_API:
-            raise TaskProfilerError(
-                f"{response.address} is no Elasticsearch or OpenSearch: it answers without JSON "
-                f"(HTTP {response.status}). Check the address and its port."
-            )
-        raise TaskProfilerError(
-            f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): "
-            "check the address, its prefix, the sign-in and proxies, and that the index "
-            "templates are installed (task-profiler kibana import)."
-        )
-
-    def _note_partial(self, why: str | None) -> None:
-        if why is not None:
-            reason = f"{self.place}: {why}, so runs are missing: {_REMEDY}."
-            self._gaps[why] = Gap(place=self.place, reason=reason)
+        return self._indices.search(kind, query)
 
     def run_of(self, hit: Mapping[str, Any]) -> PastRun:
         """The run of a document that a search found."""

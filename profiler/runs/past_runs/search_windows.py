@@ -115,6 +115,7 @@ class IndexedWindows:
         Raises TaskProfilerError if the cluster rejects a search.
         """
         self._windows = windows
+        self._runs.ask_since(self._selection.since_ns)
         self._count_unconfirmed()
         groups = dict.fromkeys(self._counted(is_killed=False))
         groups.update(dict.fromkeys(self._counted(is_killed=True)))

@@ -117,7 +117,18 @@ OF_INDEX = [
     refused(400, ARGUMENT, SHARDS),  # every other node
     refused(400, ARGUMENT, f"{SHARDS[:-1]} normal shards open;"),
     refused(400, ARGUMENT, "Limit of total fields [1000] in index [x] has been exceeded"),
-    refused(400, ARGUMENT, "Limit of total fields [5] has been exceeded while adding new fields"),
+    refused(
+        400,
+        PARSING,
+        "failed to parse",
+        "Limit of total fields [5] has been exceeded while adding new fields [3]",
+    ),
+    refused(
+        400,
+        "validation_exception",
+        "Validation Failed: 1: expected total copies needs to be a multiple of total awareness "
+        "attributes [3];",
+    ),
     refused(
         400,
         ARGUMENT,
@@ -177,7 +188,14 @@ OF_DOCUMENT = [
         'For input string: "x"',
     ),
     refused(400, "document_parsing_exception", "[1:22] failed to parse: invalid"),
-    refused(400, PARSING, "failed to parse", "Invalid UTF-8 middle byte"),
+    refused(400, PARSING, "failed to parse", "field name cannot be an empty string"),
+    refused(
+        400,
+        PARSING,
+        "failed to parse",
+        "Limit of mapping depth [1] has been exceeded due to object field [task]",
+    ),
+    refused(400, PARSING, "failed to parse", "The depth of the field has exceeded the limit [1]"),
     refused(400, PARSING, "object mapping for [task] tried to parse [task] as object"),
     refused(400, ARGUMENT, 'Document contains at least one immense term in field="task.family"'),
     refused(400, ARGUMENT, "mapper [cost.usd] cannot be changed from type [long] to [float]"),

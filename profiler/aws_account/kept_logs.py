@@ -1,0 +1,45 @@
+"""Since when log groups have their lines: CloudWatch Logs deletes what is older than a group's
+retention, and a group has nothing from before its creation.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.clusters_and_log_groups import listed_groups
+from profiler.core.completeness import Gap
+from profiler.core.json_fields import number
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
+
+
+def log_gaps(
+    open_client: OpenClient,
+    names: Iterable[str],
+    region: str | None,
+    *,
+    since_ns: int,
+    now_ns: int,
+) -> Iterator[Gap]:
+    """The groups that do not reach back to a time. One that does not exist has no lines to lack.
+
+    Raises TaskProfilerError.
+    """
+    days = (now_ns - since_ns) // NS_PER_DAY
+    for name in names:
+        group = next(listed_groups(open_client, name), {})  # sorted: the shortest name is first
+        if group.get("logGroupName") != name:
+            continue
+        kept_days = number(group.get("retentionInDays"))
+        created_ms = number(group.get("creationTime")) or 0
+        age_days = (now_ns - round(created_ms) * NS_PER_MS) // NS_PER_DAY
+        which = None
+        if kept_days is not None and kept_days < days:
+            which = f"keeps {_days(round(kept_days))}"
+        if age_days < min(days, kept_days or days):
+            which = f"is {_days(max(age_days, 0))} old"
+        if which is not None:
+            reason = f"The log group {name} {which}, the window has {days}."
+            yield Gap(place=name, reason=reason, group=(region, name))
+
+
+def _days(days: int) -> str:
+    return "1 day" if days == 1 else f"{days} days"

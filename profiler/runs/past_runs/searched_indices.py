@@ -1,0 +1,151 @@
+"""Searches in the indices of a prefix, and what is missing in their answers.
+
+A pattern leaves out closed indices in silence, so they are asked for: the search is refused then,
+and names one. An index that is gone between two searches has no shards in the second one.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import quote
+
+from profiler.core.completeness import Completeness, Gap
+from profiler.core.errors import TaskProfilerError
+from profiler.core.index_names import end_of_period
+from profiler.core.json_fields import field_at, integer, mapping, mappings, text
+from profiler.core.search_answers import (
+    WITH_CLOSED,
+    WITHOUT_CLOSED,
+    closed_index,
+    closed_indices,
+    why_partial,
+)
+from profiler.core.text import first_names
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.search_setup.cluster_requests import SearchServer, ServerResponse
+
+# Of a web server that has a page, no page, or no method POST there.
+_NO_API: Final = frozenset({200, 404, 405})
+_REMEDY: Final = "check the health of its indices"
+# An index has the runs whose images were pulled in its month or day; they start a little later.
+_AFTER_PULL: Final = timedelta(days=1)
+
+
+class SearchedIndices:
+    """Searches the indices of each kind."""
+
+    def __init__(self, server: SearchServer, prefix: str, place: str) -> None:
+        self._server = server
+        self._prefix = quote(prefix)
+        self._place = place
+        self._since: datetime | None = None
+        self._is_asked = False
+        self._partial: dict[str, Gap] = {}
+        # The closed indices of each kind, and the first one that is open, if that is known.
+        self._closed: dict[str, Sequence[str]] = {}
+        self._first_open: dict[str, str] = {}
+        self._shards: dict[str, int] = {}  # the most of one search
+
+    def ask_since(self, since_ns: int | None) -> None:
+        """The first question is the one whose answer must be whole; None: all times."""
+        if self._is_asked:
+            return
+        self._is_asked = True
+        if since_ns is not None:
+            self._since = datetime.fromtimestamp(since_ns / NS_PER_SECOND, UTC)
+
+    @property
+    def completeness(self) -> Completeness:
+        gaps = [*self._partial.values()]
+        closed = [name for kind in self._closed for name in self._missing(kind)]
+        if closed:
+            is_closed = "is closed, so its runs are missing: open it"
+            if len(closed) > 1:
+                is_closed = "are closed, so their runs are missing: open them"
+            reason = f"{first_names(closed)} {is_closed} (POST /NAME/_open)."
+            gaps.append(Gap(place=self._place, reason=reason))
+        return Completeness(tuple(gaps))
+
+    def _missing(self, kind: str) -> list[str]:
+        """The closed indices that can have what was asked for.
+
+        Without a time, those that are older than all open ones have been put away.
+        """
+        missing: list[str] = []
+        for name in self._closed[kind]:
+            end = end_of_period(name)
+            if self._since is None:
+                is_missing = name > self._first_open.get(kind, "")
+            else:
+                is_missing = end is None or end + _AFTER_PULL > self._since
+            if is_missing:
+                missing.append(name)
+        return missing
+
+    def search(self, kind: str, query: object) -> Mapping[str, Any]:
+        """Search all indices of a kind, if any.
+
+        Raises TaskProfilerError unless a search cluster accepts the search.
+        """
+        response = self._post(kind, query)
+        body = mapping(response.body)
+        closed = closed_index(body)
+        if closed is not None and kind not in self._closed:
+            self._list_closed(kind, closed)
+            response = self._post(kind, query)
+            body = mapping(response.body)
+        match body:
+            case {"hits": {"hits": [*_]}} if response.ok:
+                self._note_partial(kind, body)
+                return body
+        raise _refusal(response)
+
+    def _post(self, kind: str, query: object) -> ServerResponse:
+        options = WITHOUT_CLOSED if kind in self._closed else WITH_CLOSED
+        return self._server.request("POST", f"/{self._prefix}-{kind}-*/_search?{options}", query)
+
+    def _list_closed(self, kind: str, closed: str) -> None:
+        """Learn which indices are closed; without the right to list them, one is known."""
+        listed = self._server.request(
+            "GET", f"/_resolve/index/{self._prefix}-{kind}-*?expand_wildcards=all"
+        )
+        body = mapping(listed.body) if listed.ok else {}
+        self._closed[kind] = closed_indices(body) or (closed,)
+        names = [text(index.get("name")) or "" for index in mappings(body.get("indices"))]
+        is_open = [name for name in names if name and name not in self._closed[kind]]
+        if is_open:
+            self._first_open[kind] = min(is_open)
+
+    def _note_partial(self, kind: str, body: Mapping[str, Any]) -> None:
+        why = why_partial(body)
+        remedy = _REMEDY
+        shards = integer(field_at(body, "_shards.total")) or 0
+        if why is None and shards < self._shards.get(kind, 0):
+            why = "an index was closed or deleted between two searches"
+            remedy = "repeat the command"
+        self._shards[kind] = max(shards, self._shards.get(kind, 0))
+        if why is not None:
+            reason = f"{self._place}: {why}, so runs are missing: {remedy}."
+            self._partial[why] = Gap(place=self._place, reason=reason)
+
+
+def _refusal(response: ServerResponse) -> TaskProfilerError:
+    body = mapping(response.body)
+    if response.body is None and response.status in _NO_API:
+        return TaskProfilerError(
+            f"{response.address} is no Elasticsearch or OpenSearch: it answers without JSON "
+            f"(HTTP {response.status}). Check the address and its port."
+        )
+    return TaskProfilerError(
+        f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): "
+        "check the address, its prefix, the sign-in and proxies, and that the index "
+        "templates are installed (task-profiler kibana import)."
+    )
+
+
+def _reason(body: Mapping[str, Any]) -> str:
+    match body.get("error"):
+        case {"root_cause": [{"reason": reason}, *_]} | {"reason": str(reason)}:
+            return str(reason)
+        case error:
+            return str(error or "no reason given")

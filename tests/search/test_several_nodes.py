@@ -1,0 +1,267 @@
+"""Clusters of several nodes: two of Elasticsearch, of which one is the elected master, and three of
+OpenSearch in balanced zones, whose lifecycle policy is played.
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import requests
+
+import handler
+from profiler.cli.options import SourceOptions
+from profiler.cli.wiring.open_past_runs import open_source
+from profiler.forwarder.invocation import DeliveryError
+from profiler.runs.past_runs.run_source import RunFilter
+from profiler.search_setup.search_servers import ClusterServer
+from profiler.search_setup.template_install import install_templates, setup_files
+from tests.command_line import run_here
+from tests.played_ism import ManagedIndex, PlayedIsm
+from tests.search.forwarding import Context, call, event, forwarding, report, search
+from tests.values import present
+from tools.search_server import SearchServer
+from tools.waiting import wait_until
+
+pytestmark = pytest.mark.search
+
+
+@pytest.fixture(params=["elected", "other"])
+def node(
+    request: pytest.FixtureRequest, pair: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SearchServer]:
+    """The node that the forwarder asks."""
+    asked = pair if request.param == "elected" else present(pair.peer)
+    with forwarding(asked, monkeypatch):
+        yield asked
+    settings = {"cluster.max_shards_per_node": None, "search.default_search_timeout": None}
+    call(pair, "PUT", "_cluster/settings", {"persistent": settings})
+
+
+def forward(*lines: str) -> dict[str, Any]:
+    return dict(handler.forward_logs(event(*lines), Context()))
+
+
+def test_a_cluster_with_its_maximum_of_shards_keeps_the_reports_of_a_new_month(
+    node: SearchServer,
+) -> None:
+    assert forward(report("0001"))["indexed"] == 1
+    call(node, "PUT", "_cluster/settings", {"persistent": {"cluster.max_shards_per_node": 1}})
+    new_month = report("0002", finishedAt="2026-04-02T10:00:00Z")
+    with pytest.raises(DeliveryError, match=r"maximum .*shards open"):
+        forward(report("0003"), new_month)
+    assert search(node)["hits"]["total"]["value"] == 2
+    call(node, "PUT", "_cluster/settings", {"persistent": {"cluster.max_shards_per_node": None}})
+    assert forward(report("0003"), new_month) == {
+        "indexed": 2,
+        "skipped": 0,
+        "failed": 0,
+        "untrusted": 0,
+    }
+
+
+def put_template(node: SearchServer, settings: dict[str, Any], **mappings: Any) -> None:
+    """A template of somebody else, before which the forwarder's gives way."""
+    template = {"settings": {"index": settings}, "mappings": mappings}
+    body = {"index_patterns": ["task-reports-2026.05"], "priority": 900, "template": template}
+    call(node, "PUT", "_index_template/theirs", body)
+
+
+# By what is wrong with the index.
+@pytest.mark.parametrize("fault", ["fields", "alias", "closed", "block", "shards"])
+def test_an_index_that_takes_no_document_keeps_them_all(node: SearchServer, fault: str) -> None:
+    name = "task-reports-2026.05"
+    match fault:
+        case "fields":
+            put_template(node, {"mapping.total_fields.limit": 9}, dynamic=True)
+        case "alias":
+            for real in ("task-1", "task-2"):
+                call(node, "PUT", real, {"aliases": {name: {}}})
+        case "closed":
+            call(node, "PUT", name)
+            call(node, "POST", f"{name}/_close")
+        case "block":
+            call(node, "PUT", name, {"settings": {"index.blocks.write": True}})
+        case "shards":
+            put_template(node, {"number_of_shards": 1024})
+    try:
+        with pytest.raises(DeliveryError, match="did not accept some documents"):
+            forward(report("0001"), report("0002", finishedAt="2026-05-02T10:00:00Z"))
+        found = search(node, "task-reports-2026.03")["hits"]["hits"]
+        assert [hit["_source"]["task"]["id"] for hit in found] == ["0001"]
+    finally:
+        requests.delete(f"{node.url}/_index_template/theirs", timeout=120)
+
+
+def test_a_bad_document_among_good_ones_is_refused_alone(node: SearchServer) -> None:
+    """An index with a mapping of somebody else, to which a part of the runs fits."""
+    families = {"task": {"properties": {"family": {"type": "long"}}}}
+    put_template(node, {}, properties=families)
+    may = {"finishedAt": "2026-05-02T10:00:00Z"}
+    try:
+        counts = forward(report("0001", family="7", **may), report("0002", **may))
+        alone = forward(report("0002", **may))
+    finally:
+        requests.delete(f"{node.url}/_index_template/theirs", timeout=120)
+    assert counts == {"indexed": 1, "skipped": 0, "failed": 1, "untrusted": 0}
+    assert alone == {"indexed": 0, "skipped": 0, "failed": 1, "untrusted": 0}
+
+
+def test_a_search_that_the_cluster_cuts_off_is_no_evidence(
+    pair: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with forwarding(pair, monkeypatch):
+        lines = [
+            json.dumps({"index": {}}) + "\n" + json.dumps(cut_off_run(number)) + "\n"
+            for number in range(20_000)
+        ]
+        answer = requests.post(
+            f"{pair.url}/task-reports-2026.03/_bulk?refresh=true",
+            data="".join(lines),
+            headers={"content-type": "application/x-ndjson"},
+            timeout=120,
+        )
+        assert answer.json()["errors"] is False
+        words = ("recommend", "--check", "--from", pair.url)
+        whole = run_here({}, *words)
+        assert "timed_out" not in whole.stderr
+        limit = {"persistent": {"search.default_search_timeout": "1ms"}}
+        call(pair, "PUT", "_cluster/settings", limit)
+
+        def is_cut_off() -> bool:
+            cut = run_here({}, *words)
+            return "ran out of time in a search (timed_out)" in cut.stderr and cut.returncode != 0
+
+        wait_until(is_cut_off, 60, "a search that is cut off")
+        call(
+            pair,
+            "PUT",
+            "_cluster/settings",
+            {"persistent": {"search.default_search_timeout": None}},
+        )
+
+
+def cut_off_run(number: int) -> dict[str, Any]:
+    started = f"2026-03-01T{number % 24:02}:{number % 60:02}:00Z"
+    return {
+        "@timestamp": started,
+        "task": {
+            "id": str(number),
+            "family": f"nightly-{number % 40}",
+            "status": "success",
+            "complete": True,
+            "confirmed": True,
+        },
+        "container": {"name": "batch"},
+        "event": {"start": started, "dataset": "task.report"},
+    }
+
+
+def test_an_index_that_goes_while_it_is_read_is_said(
+    pair: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with forwarding(pair, monkeypatch):
+        for month, action in (("01", "_close"), ("02", "DELETE")):
+            texts = [
+                report(f"{month}-{number:03}", finishedAt=f"2026-{month}-02T10:00:00Z")
+                for number in range(150)
+            ]
+            newer = [
+                report(f"n{month}-{number:03}", finishedAt="2026-03-02T10:00:00Z")
+                for number in range(150)
+            ]
+            forward(*texts)
+            forward(*newer)
+            search(pair)
+            source = open_source(SourceOptions(sources=(pair.url,)))
+            runs = source.runs(RunFilter())
+            next(runs)
+            name = f"task-reports-2026.{month}"
+            if action == "DELETE":
+                call(pair, "DELETE", name)
+            else:
+                call(pair, "POST", f"{name}/_close")
+            assert len(list(runs)) < 299
+            assert not source.completeness.is_whole
+            call(pair, "DELETE", "task-reports-2026.03")
+
+
+@pytest.fixture
+def zoned(zones: SearchServer) -> Iterator[SearchServer]:
+    zones.remove_ours()
+    yield zones
+    zones.remove_ours()
+    set_default_replicas(zones, None)
+
+
+def set_default_replicas(server: SearchServer, count: int | None) -> None:
+    """As Amazon OpenSearch Service has set it for its zones."""
+    call(
+        server,
+        "PUT",
+        "_cluster/settings",
+        {"persistent": {"cluster.default_number_of_replicas": count}},
+    )
+
+
+def kibana_import(server: SearchServer) -> Any:
+    return run_here({}, "kibana", "import", "--elasticsearch", server.url)
+
+
+def test_balanced_zones_get_templates_and_documents_with_a_copy_in_each_zone(
+    zoned: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = kibana_import(zoned)
+    assert refused.returncode == 1
+    assert "set cluster.default_number_of_replicas to 2." in refused.stderr
+    set_default_replicas(zoned, 2)
+    done = kibana_import(zoned)
+    assert done.returncode == 0, done.stderr
+    assert "index template task-reports without auto_expand_replicas" in done.stdout
+    monkeypatch.setenv("ELASTICSEARCH_URL", zoned.url)
+    monkeypatch.setenv("SEARCH_ENGINE", zoned.engine)
+    monkeypatch.setenv("TRUSTED_LOG_GROUPS", "/ecs/jobs")
+    handler.forward_logs(event(report()), Context())
+    health = call(zoned, "GET", "_cluster/health/task-reports-2026.03?wait_for_status=green")
+    assert health["active_shards"] == 3
+
+
+def test_a_late_report_finds_an_open_index_in_every_state_of_its_life(
+    zoned: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_default_replicas(zoned, 2)
+    name = "task-reports-2026.03"
+
+    def delete(index: str) -> None:
+        call(zoned, "DELETE", index)
+
+    played = PlayedIsm(ClusterServer(zoned.url, requests.Session()), delete)
+    now = datetime.now(UTC)
+    steps = install_templates(played, setup_files(), prefix="task", now=now, dry_run=False)
+    assert "lifecycle policy task-profiler" in [step.what for step in steps if step.done]
+    for variable, value in (
+        ("ELASTICSEARCH_URL", zoned.url),
+        ("SEARCH_ENGINE", zoned.engine),
+        ("TRUSTED_LOG_GROUPS", "/ecs/jobs"),
+    ):
+        monkeypatch.setenv(variable, value)
+    assert forward(report("0000"))["indexed"] == 1
+    index = ManagedIndex("task-profiler", age_days=52)
+    played.indices[name] = index
+    played.run(4)
+    assert forward(report("0052"))["indexed"] == 1  # a task of 52 days
+    index.age_days = 101
+    refusals = 0
+    for number in range(12):
+        played.run()
+        try:
+            forward(report(f"1{number:03}"))
+        except DeliveryError as error:
+            refusals += "index write" in str(error)
+    assert index.state == "writable"
+    assert refusals == 4  # from the beginning of the merge to the next state
+    assert forward(report("0399"))["indexed"] == 1
+    index.age_days = 400
+    played.run(2)
+    assert requests.get(f"{zoned.url}/{name}", timeout=120).status_code == 404
