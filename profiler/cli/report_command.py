@@ -125,7 +125,7 @@ def report(
         write_out(page)
     else:
         try:
-            write_atomically(path, page, mode=0o644)
+            write_atomically(path, page)
         except OSError as error:
             message = (
                 f"{path} cannot be written ({error.strerror}): name another file with --output."
