@@ -22,7 +22,13 @@ from profiler.sizing.run_facts import (
     reached_size_mb,
     stats_period_ms,
 )
-from profiler.sizing.slowdown_factors import SAME_DURATION, Factors, factors_of_run, larger_factors
+from profiler.sizing.slowdown_factors import (
+    SAME_DURATION,
+    Factors,
+    are_larger,
+    factors_of_run,
+    larger_factors,
+)
 
 NEWEST_RUNS: Final = 100
 SAMPLED_RUNS: Final = 100
@@ -176,8 +182,9 @@ class RunsAtSize:
             self.extremes[number] = (value, identity, run)
 
     def _add_factors(self, vcpu: float, factors: Factors) -> None:
-        if factors:
-            self.factors[vcpu] = larger_factors(self.factors.get(vcpu, {}), factors)
+        known = self.factors.get(vcpu, {})
+        if factors and not are_larger(known, factors):
+            self.factors[vcpu] = larger_factors(known, factors)
 
     def _add_container(self, name: str, memory: ContainerMemory) -> None:
         self.containers[name] = memory.with_larger(self.containers.get(name, ContainerMemory()))

@@ -21,6 +21,7 @@ FACTOR_DIGITS = 3
 # From here on, a run counts as slower.
 MIN_SLOWER_FACTOR = 1.05
 SAME_DURATION = SlowdownBounds(min=1, max=1)
+_KNOWN_VCPUS = frozenset(VCPU_SIZES)
 
 # By vCPU size; without an entry, a run takes as long as now.
 Factors = Mapping[float, SlowdownBounds]
@@ -43,13 +44,14 @@ def factors_of_run(slowdown: Factors, current_vcpu: float | None) -> Factors:
     """The factors of one run, by its slowdown at each vCPU size."""
     now = slowdown.get(current_vcpu or 0, SAME_DURATION)
     factors = {}
-    for vcpu in smaller_vcpus(current_vcpu):
-        there = slowdown.get(vcpu)
-        if there is None:
+    # Every run of a window is asked about each size, and few sizes have a slowdown.
+    for vcpu, there in slowdown.items():
+        if vcpu not in _KNOWN_VCPUS:
             continue
-        if current_vcpu is None:
-            limit = math.inf
-        else:
+        limit = math.inf
+        if current_vcpu is not None:
+            if vcpu >= current_vcpu:
+                continue
             limit = current_vcpu / vcpu
         most = _quotient(there.max, now.min, limit)
         if most > 1:
@@ -87,6 +89,15 @@ def least_with_more(saturated_share: float, vcpu: float, more_vcpu: float) -> fl
     proportion to the sizes.
     """
     return 1 - min(saturated_share, 1) * (1 - vcpu / more_vcpu)
+
+
+def are_larger(factors: Factors, others: Factors) -> bool:
+    """Whether no bound of the others is larger."""
+    for vcpu, other in others.items():
+        present = factors.get(vcpu, SAME_DURATION)
+        if other.max > present.max or other.min > present.min or vcpu not in factors:
+            return False
+    return True
 
 
 def larger_factors(factors: Factors, others: Factors) -> Factors:
