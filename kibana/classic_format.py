@@ -32,7 +32,7 @@ _WIDTHS: Final = {
     "task.id": 285,
     "container.name": 100,
     "task.status": 95,
-    "task.stop_category": 100,
+    "task.outcome": 100,
     "task.exit_code": 95,
     "task.stopped_reason": 260,
     "usage.duration_ms": 120,

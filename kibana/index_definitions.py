@@ -46,7 +46,7 @@ _COLUMN_LABELS: Final[Mapping[str, str]] = {
     "task.family": "Family",
     "task.id": "Task",
     "task.status": "Outcome",
-    "task.stop_category": "Category",
+    "task.outcome": "Cause",
     "task.exit_code": "Exit code",
     "task.stopped_reason": "Reason",
     "usage.duration_ms": "Duration",
@@ -59,20 +59,15 @@ _OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "task.status": tuple(
         (case.label.lower(), case.colour) for case in OUTCOMES if case.label != "Out of memory"
     ),
-    "task.stop_category": (("oom", colours.OUT_OF_MEMORY),),
+    "task.outcome": (("oom", colours.OUT_OF_MEMORY),),
 }
 
 _NOT_SHOWN: Final = ("series", "series.*", "record")
 """Large fields that a list of documents would fetch for each of its rows."""
 
 _TIME: Final = DocumentField(name="@timestamp", index_type="date")
-# The server fills it with the values of the others: one dropdown list for success, failure and
-# what killed a run.
-_OUTCOME: Final = DocumentField(name="task.outcome")
-_OUTCOME_SOURCES: Final = ("task.status", "task.stop_category")
-_REPORT_FIELDS: Final = (
-    *(field for field in FIELDS if not field.name.startswith(INTERVAL_PREFIX)),
-    _OUTCOME,
+_REPORT_FIELDS: Final = tuple(
+    field for field in FIELDS if not field.name.startswith(INTERVAL_PREFIX)
 )
 _CHECKPOINT_FIELDS: Final = (
     *(field for field in _REPORT_FIELDS if field.index_type != "object"),
@@ -207,8 +202,7 @@ def _mapping(field: DocumentField) -> Json:
     if not field.is_searchable:
         return {"type": field.index_type, "index": False, "doc_values": False}
     if field.index_type == "keyword":
-        copied = {"copy_to": _OUTCOME.name} if field.name in _OUTCOME_SOURCES else {}
-        return {"type": "keyword", "ignore_above": 1024, **copied}
+        return {"type": "keyword", "ignore_above": 1024}
     return {"type": field.index_type}
 
 

@@ -6,19 +6,17 @@ from kibana import colours
 from kibana import vega_parts as vega
 from kibana.dashboard_model import TIME_FIELD, Drawing, Json
 from kibana.vega_parts import signal
+from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 
 _FAMILIES: Final = 40
 _MEMORY_PEAK: Final = "usage.memory.percent.max"
 _UNMEASURED: Final = colours.STOPPED
 _DARK_MARK: Final = "#343741"
 _CROSS: Final = "M-1,-1L1,1M-1,1L1,-1"
-_OUT_OF_MEMORY: Final[Json] = {
+_FAILED: Final[Json] = {
     "bool": {
-        "should": [
-            {"term": {"task.stop_category": "oom"}},
-            {"term": {"task.out_of_memory": True}},
-            {"term": {"task.likely_out_of_memory": True}},
-        ]
+        "filter": [{"term": {"event.outcome": "failure"}}],
+        "must_not": [RAN_OUT_OF_MEMORY],
     }
 }
 
@@ -29,8 +27,8 @@ def _night_cells() -> Json:
         "date_histogram": {"field": TIME_FIELD, "fixed_interval": "1h", "min_doc_count": 1},
         "aggs": {
             "peak": {"max": {"field": _MEMORY_PEAK}},
-            "killed": {"filter": _OUT_OF_MEMORY},
-            "failed": {"filter": {"term": {"event.outcome": "failure"}}},
+            "killed": {"filter": RAN_OUT_OF_MEMORY},
+            "failed": {"filter": _FAILED},
         },
     }
     found = {"peak": {"max": {"field": _MEMORY_PEAK}}, "hour": hour}
@@ -47,7 +45,7 @@ def _night_cells() -> Json:
                     "night": "+datetime(year(datum.at), month(datum.at), date(datum.at))",
                     "peak": "datum.bucket.peak.value",
                     "killed": "datum.bucket.killed.doc_count",
-                    "failed": "max(0, datum.bucket.failed.doc_count - datum.killed)",
+                    "failed": "datum.bucket.failed.doc_count",
                     "runs": "datum.bucket.doc_count",
                 }
             ),

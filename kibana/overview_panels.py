@@ -195,11 +195,11 @@ OVERVIEW: Final = Dashboard(
             "failures",
             "Failures and reasons",
             (
-                "Tasks that did not succeed, and the newest of them: its stop category and the "
+                "Tasks that did not succeed, and the newest of them: its cause and the "
                 "reason that ECS gives."
             ),
             parts.TASKS,
-            parts.latest("task.stop_category", "Category"),
+            parts.latest("task.outcome", "Cause"),
             parts.latest("task.stopped_reason", "Reason"),
             parts.latest("task.exit_code", "Exit code"),
             parts.LATEST_TASK,

@@ -48,19 +48,21 @@ PLACE_CONTROLS: Final = (
 
 NOT_SUCCESSFUL: Final = 'not event.outcome: "success"'
 FAILED: Final = 'event.outcome: "failure"'
-_NEITHER = f"{NOT_SUCCESSFUL} and not {FAILED}"
 _STOPPED = 'task.status: "stopped"'
+# A document from before task.event_outcome has the words of then.
 OUT_OF_MEMORY: Final = (
-    'task.stop_category: "oom" or task.out_of_memory: true or task.likely_out_of_memory: true'
+    'task.outcome: "oom" or (not task.event_outcome: * and '
+    "(task.out_of_memory: true or task.likely_out_of_memory: true))"
 )
+_NEITHER = f"{NOT_SUCCESSFUL} and not {FAILED} and not ({OUT_OF_MEMORY})"
 OUTCOMES: Final = (
-    Case(label="Success", condition='event.outcome: "success"', colour=colours.SUCCESS),
-    Case(label="Failure", condition=f"{FAILED} and not ({OUT_OF_MEMORY})", colour=colours.FAILURE),
     Case(
-        label="Out of memory",
-        condition=f"{FAILED} and ({OUT_OF_MEMORY})",
-        colour=colours.OUT_OF_MEMORY,
+        label="Success",
+        condition=f'event.outcome: "success" and not ({OUT_OF_MEMORY})',
+        colour=colours.SUCCESS,
     ),
+    Case(label="Failure", condition=f"{FAILED} and not ({OUT_OF_MEMORY})", colour=colours.FAILURE),
+    Case(label="Out of memory", condition=OUT_OF_MEMORY, colour=colours.OUT_OF_MEMORY),
     Case(label="Stopped", condition=f"{_NEITHER} and {_STOPPED}", colour=colours.STOPPED),
     Case(label="Unknown", condition=f"{_NEITHER} and not {_STOPPED}", colour=colours.UNKNOWN),
 )

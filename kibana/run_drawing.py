@@ -23,11 +23,12 @@ _SHOWN_FIELDS: Final = [
     "task.id",
     "task.family",
     "task.status",
+    "task.outcome",
+    "task.event_outcome",
     "task.exit_code",
     "task.stopped_reason",
     "task.out_of_memory",
     "task.likely_out_of_memory",
-    "task.stop_category",
     "container.name",
     "usage.duration_ms",
     "usage.cpu.size",
@@ -79,8 +80,8 @@ def _search() -> Json:
 
 
 _IS_KILLED: Final = (
-    "datum.doc.task.out_of_memory || datum.doc.task.likely_out_of_memory"
-    " || datum.doc.task.stop_category == 'oom'"
+    "datum.doc.task.outcome == 'oom' || !datum.doc.task.event_outcome"
+    " && (datum.doc.task.out_of_memory || datum.doc.task.likely_out_of_memory)"
 )
 
 
@@ -114,7 +115,8 @@ def _run() -> Json:
                     "killed": _IS_KILLED,
                     "verdict": (
                         "datum.killed ? 'killed: out of memory'"
-                        " : datum.isRunning ? 'running' : datum.doc.task.status || 'unknown'"
+                        " : datum.isRunning ? 'running'"
+                        " : datum.doc.task.outcome || datum.doc.task.status || 'unknown'"
                     ),
                     "series": "datum.doc.series",
                     # The axes have round numbers in these units.

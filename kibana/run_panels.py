@@ -55,7 +55,7 @@ FAILURES: Final = SavedSearch(
     description="The runs that did not succeed, newest first.",
     columns=(
         *_RUN_COLUMNS[:3],
-        "task.stop_category",
+        "task.outcome",
         "task.exit_code",
         "task.stopped_reason",
         *_RUN_COLUMNS[4:],

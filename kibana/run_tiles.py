@@ -128,6 +128,10 @@ def _facts_text() -> str:
     """
     task = "datum.doc.task"
     kills = "datum.memory.kills"
+    # The result and the exit code say the others.
+    cause = (
+        f"(indexof(['success', 'failure', 'running'], {task}.outcome) < 0 ? {task}.outcome : null)"
+    )
     facts = {
         f"{task}.exit_code": f"'Exit code ' + {task}.exit_code",
         "datum.cpu.percent && datum.cpu.percent.max": "'CPU peak ' + "
@@ -136,7 +140,7 @@ def _facts_text() -> str:
             "'Memory peak ' + " + vega.memory_text("datum.memory.used_mb.max")
         ),
         kills: f"{kills} + ({kills} == 1 ? ' process' : ' processes') + ' killed by the kernel'",
-        f"{task}.stop_category": f"'Category: ' + {task}.stop_category",
+        cause: f"'Cause: ' + {task}.outcome",
         f"{task}.stopped_reason": f"{task}.stopped_reason",
     }
     texts = []

@@ -98,14 +98,26 @@ def _operation(metric: PanelMetric) -> Json:
     return {_OPERATIONS.get(metric.operation, metric.operation): {"field": metric.field}}
 
 
-_OUTSIDE_OF_PARENTHESES = r"(?![^(]*\))"
 _LEAF = re.compile(r'([@\w.]+)(?:: (\*|true|false|"[^"]*")| ([<>]) (-?\d+))')
+
+
+def _parts(condition: str, word: str) -> list[str]:
+    """The parts of a condition between a word that stands outside of all parentheses."""
+    parts = [""]
+    depth = 0
+    for one in condition.split(" "):
+        if one == word and not depth:
+            parts.append("")
+            continue
+        depth += one.count("(") - one.count(")")
+        parts[-1] = f"{parts[-1]} {one}".lstrip()
+    return parts
 
 
 def query(condition: str) -> Json:
     """A condition in KQL as a query of Elasticsearch and OpenSearch."""
     for word, kind in (("or", "should"), ("and", "filter")):
-        parts = re.split(f" {word} {_OUTSIDE_OF_PARENTHESES}", condition)
+        parts = _parts(condition, word)
         if len(parts) > 1:
             return {"bool": {kind: [query(part) for part in parts]}}
     if condition.startswith("not "):

@@ -330,15 +330,19 @@ def _with_event(fields: dict[str, Any], made: _Run, rng: random.Random) -> dict[
     task = dict(fields["task"])
     event = dict(fields["event"])
     task["confirmed"] = True
+    task["event_outcome"] = task["outcome"]
     if made.resized_from is not None:
         task["resized_from"] = made.resized_from
     if run.record.likely_out_of_memory:
         task |= {"stop_category": "oom", "out_of_memory": True, "stopped_reason": _OUT_OF_MEMORY}
+        task["event_outcome"] = task["outcome"] = "oom"
     elif run.record.status == "stopped":
         category, code, reason = rng.choice(_STOPS)
         task |= {
             "status": "stopped",
             "stop_category": category,
+            "outcome": category,
+            "event_outcome": category,
             "stop_code": code,
             "stopped_reason": reason,
         }
@@ -346,7 +350,7 @@ def _with_event(fields: dict[str, Any], made: _Run, rng: random.Random) -> dict[
     elif run.record.status == "failure":
         task |= {"stop_category": "exit"}
     elif rng.random() < _UNKNOWN_SHARE:
-        task["status"] = event["outcome"] = "unknown"
+        task["status"] = task["outcome"] = task["event_outcome"] = event["outcome"] = "unknown"
         task.pop("exit_code", None)
     return {**fields, "task": task, "event": event}
 

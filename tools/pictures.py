@@ -155,7 +155,7 @@ def killed_run(cluster: str) -> dict[str, Any]:
     """The last run that ran out of memory."""
     body = {
         "size": 1,
-        "query": {"term": {"task.stop_category": "oom"}},
+        "query": {"term": {"task.outcome": "oom"}},
         "sort": [{"@timestamp": "desc"}],
     }
     response = requests.post(f"{cluster}/task-reports-*/_search", json=body, timeout=60)

@@ -10,7 +10,9 @@ does not stop its shard; without one, only the answer can keep it.
 import base64
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -28,7 +30,13 @@ from profiler.forwarder.documents import (
     unconfirmed,
 )
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.invocation import ForwarderError, PayloadError, attempt, raise_errors
+from profiler.forwarder.invocation import (
+    ForwarderError,
+    InProgressError,
+    PayloadError,
+    attempt,
+    raise_errors,
+)
 from profiler.forwarder.line_kinds import (
     InvalidReport,
     has_stacks,
@@ -36,6 +44,7 @@ from profiler.forwarder.line_kinds import (
     read_notice,
     replace_lone_surrogates,
 )
+from profiler.forwarder.notifications.notification import notification_key
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
 from profiler.forwarder.run_event import INSTANCE_MONITOR, MONITOR_STREAM, StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import (
@@ -280,14 +289,18 @@ class LineForwarder(Struct):
             self.notices.add_checkpoint(line, place, source)
 
     def _index_news(self) -> None:
-        """Index the notices that no monitor has printed."""
-        documents = []
+        """Index the notices that no monitor has printed, once: the month of a second one could be
+        another.
+        """
         for line in self.notices.judge_memory():
-            document = notice_document(line, encode_notice(line).decode(), self.settings)
-            if isinstance(document, Document):
-                documents.append(document)
-        if documents:
-            rejected = self.deliver(documents).rejected
+            with suppress(InProgressError):  # another invocation indexes it
+                key = f"{notification_key(line)}#document"
+                self.notices.once(key, partial(self._index_notice, line))
+
+    def _index_notice(self, line: NoticeLine) -> None:
+        document = notice_document(line, encode_notice(line).decode(), self.settings)
+        if isinstance(document, Document):
+            rejected = self.deliver([document]).rejected
             if rejected:
                 self.keep_failures(rejected)
 

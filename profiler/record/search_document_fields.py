@@ -158,14 +158,15 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     *keywords("task.report_account"),
     DocumentField(name="tags", get=_tags),
 )
-# The condition of a search. A document from before ``task.outcome`` has only the flags.
+# The condition of a search. A document from before ``task.event_outcome`` has the flags, and its
+# index fills ``task.outcome`` with the words of then.
 RAN_OUT_OF_MEMORY: dict[str, Any] = {
     "bool": {
         "should": [
             {"term": {"task.outcome": "oom"}},
             {
                 "bool": {
-                    "must_not": [{"exists": {"field": "task.outcome"}}],
+                    "must_not": [{"exists": {"field": "task.event_outcome"}}],
                     "should": [
                         {"term": {"task.out_of_memory": True}},
                         {"term": {"task.likely_out_of_memory": True}},

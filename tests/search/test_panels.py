@@ -455,7 +455,7 @@ def test_failures_and_reasons(shown: Shown) -> None:
             "2026-03-01T10:45:20.500Z",
         ),
         ("hourly", "stopped"): (1, "user", BY_USER, 143, "stopped", "2026-03-01T11:45:02.150Z"),
-        ("hourly", "failure"): (1, None, None, 3, "failed", "2026-03-01T11:31:40.500Z"),
+        ("hourly", "failure"): (1, "failure", None, 3, "failed", "2026-03-01T11:31:40.500Z"),
     }
     assert all(f"task.id:%22{values[4]}%22" in values[5] for values in rows.values())
 
@@ -644,22 +644,21 @@ def facts_of(server: SearchServer, task: str) -> str:
 def test_a_killed_run_names_exit_code_category_and_reason(filled: SearchServer) -> None:
     line = facts_of(filled, "killed")
     assert line.startswith("Exit code 137  ·  ")
-    assert line.endswith(f"Memory peak 1000 MB  ·  Category: oom  ·  {KILLED_REASON}")
+    assert line.endswith(f"Memory peak 1000 MB  ·  Cause: oom  ·  {KILLED_REASON}")
 
 
 def test_a_successful_run_names_exit_code_and_peaks_alone(filled: SearchServer) -> None:
     assert facts_of(filled, "c") == "Exit code 0  ·  CPU peak 90 %  ·  Memory peak 768 MB"
 
 
-def test_the_list_of_outcomes_also_has_the_reasons(filled: SearchServer) -> None:
+def test_the_list_of_outcomes_has_the_causes(filled: SearchServer) -> None:
     found = {}
-    for outcome in ("success", "failure", "stopped", "oom", "user"):
+    for outcome in ("success", "failure", "oom", "user"):
         hits = search(filled, query={"term": {"task.outcome": outcome}})["hits"]["hits"]
         found[outcome] = {hit["_source"]["task"]["id"] for hit in hits}
     assert found == {
         "success": {"a", "b", "c", "d"},
-        "failure": {"killed", "failed"},
-        "stopped": {"stopped"},
+        "failure": {"failed"},
         "oom": {"killed"},
         "user": {"stopped"},
     }

@@ -177,6 +177,16 @@ def test_a_checkpoint_above_everything_is_announced_once() -> None:
     assert json.loads(msgspec.json.encode(notice.fields))["notice"]["message"] == f"{NEWS}."
 
 
+def test_another_instance_of_the_function_neither_tells_nor_indexes_it_again() -> None:
+    runs = Deployment(*EARLIER)
+    for minute in (0, 1):
+        runs.new_process()
+        runs.forward(checkpoint(3318 + minute, minute=minute))
+    assert runs.messages == [f"{NEWS}."]
+    assert sum(document.notice is not None for document in runs.documents) == 1
+    assert runs.asked == 2
+
+
 def test_a_forecast_above_everything_says_both() -> None:
     runs = Deployment(*EARLIER)
     assert runs.forward(forecast(3318), checkpoint(3400)) == Counts(indexed=2)
@@ -217,6 +227,15 @@ def test_where_nothing_is_known_of_the_family_the_slope_counts(
     assert runs.messages == []
     runs.forward(forecast(3000))
     assert runs.messages == ["By the slope."]
+
+
+@pytest.mark.parametrize("unsaid", [{"region": None}, {"family": None}])
+def test_a_line_that_does_not_say_its_family_and_region_asks_nothing(
+    unsaid: dict[str, Any],
+) -> None:
+    runs = Deployment(*EARLIER)
+    runs.forward(checkpoint(4000, **unsaid))
+    assert (runs.messages, runs.asked) == ([], 0)
 
 
 def test_only_the_last_fifty_successes_count() -> None:

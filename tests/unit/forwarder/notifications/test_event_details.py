@@ -404,7 +404,11 @@ def test_any_notice_becomes_a_bounded_detail_that_can_be_embedded(
 def test_a_night_summary_has_the_form_of_its_schema() -> None:
     lines = (SummaryLine(text="nightly-etl: Out of memory", command="task-profiler doctor"),)
     summary = NightSummary(
-        night="2026-11-24", title="Last night", sentence="Last night: 1 run.", lines=lines
+        night="2026-11-24",
+        since="2026-11-24T08:00:00.000Z",
+        title="Last night",
+        sentence="Last night: 1 run.",
+        lines=lines,
     )
     _, detail = bus_event(summary, kibana_url=None)
     check_detail(msgspec.json.decode(msgspec.json.encode(detail)), NIGHT_SCHEMA)
