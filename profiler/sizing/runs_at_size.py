@@ -26,6 +26,7 @@ from profiler.sizing.slowdown_factors import (
     SAME_DURATION,
     Factors,
     are_larger,
+    factors_at_each_vcpu,
     factors_of_run,
     larger_factors,
 )
@@ -136,8 +137,8 @@ class RunsAtSize:
             if value is not None:
                 self._keep_extreme(number, value, identity, run)
         if run.slowdown:
-            for vcpu in VCPU_SIZES:
-                self._add_factors(vcpu, factors_of_run(run.slowdown, vcpu))
+            for vcpu, factors in factors_at_each_vcpu(run.slowdown):
+                self._add_factors(vcpu, factors)
         for name, memory in _memory_by_container(run):
             self._add_container(name, memory)
         duration_ms = run.record.metrics.duration_ms

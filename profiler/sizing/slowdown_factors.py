@@ -7,7 +7,7 @@ family, the largest bounds of any run count.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import known_values
@@ -57,6 +57,23 @@ def factors_of_run(slowdown: Factors, current_vcpu: float | None) -> Factors:
         if most > 1:
             factors[vcpu] = SlowdownBounds(min=_quotient(there.min, now.max, limit), max=most)
     return factors
+
+
+def factors_at_each_vcpu(slowdown: Factors) -> Iterator[tuple[float, Factors]]:
+    """The factors of one run, compared with each of Fargate's vCPU sizes.
+
+    They are the same for all sizes at which the run is not slower, unless a limit cuts one.
+    """
+    largest = max(slowdown, default=0)
+    shared: Factors | None = None
+    for vcpu in VCPU_SIZES:
+        if shared is not None:
+            yield vcpu, shared
+            continue
+        factors = factors_of_run(slowdown, vcpu)
+        if vcpu > largest and all(slow.max * at <= vcpu for at, slow in slowdown.items()):
+            shared = factors
+        yield vcpu, factors
 
 
 def with_saturated(
