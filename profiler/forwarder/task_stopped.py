@@ -163,7 +163,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             **asdict(ended),
             retry=retry,
             comparison=_comparison(ended, settings, index),
-            log_lines=self._last_lines(ended, settings, reports),
+            log_lines=self._last_lines(ended, settings, reports, known_task.containers),
             reduced_memory=reduced_memory(ended, known_task.size_change),
         )
         notified: ChannelKind | None = None
@@ -294,9 +294,13 @@ class TaskStoppedHandler(Struct, frozen=True):
             return None
 
     def _last_lines(
-        self, ended: EndedTask, settings: NoticeSettings | None, reports: ReportFinder
+        self,
+        ended: EndedTask,
+        settings: NoticeSettings | None,
+        reports: ReportFinder,
+        containers: TaskContainers,
     ) -> tuple[str, ...]:
-        """The last lines of a batch that failed, for its notice.
+        """The last lines of the container that failed, for the notice.
 
         If they cannot be read, the notice is posted without them.
         """
@@ -305,7 +309,8 @@ class TaskStoppedHandler(Struct, frozen=True):
         if not should_notify(ended, settings, is_unusual=True):
             return ()
         try:
-            return reports.last_lines(ended.log, settings.log_lines)
+            log = containers.logs.get(ended.failed_container or ended.container or "")
+            return reports.last_lines(log, settings.log_lines)
         except ForwarderError as error:
             self.outputs.warn(f"The notification of task {ended.task.id} has no log lines. {error}")
             return ()

@@ -753,6 +753,29 @@ def test_a_stream_that_exists_at_last_has_its_link() -> None:
     assert fakes.notice.links(None).log_stream is not None
 
 
+def test_a_batch_that_waited_for_another_container_shows_the_lines_of_that_one() -> None:
+    init = container("migrate", essential=False)
+    fakes = StoppedTaskFakes(described=definition(container("batch"), init))
+    fakes.lines = {
+        "ecs/migrate/4dd5853f44b341ee8281f38229bee377": ["connecting", "no route <host>"]
+    }
+    fakes.handle(
+        task(
+            startedAt=None,
+            stopCode="TaskFailedToStart",
+            stoppedReason="Task failed to start",
+            containers=[{"name": "migrate", "exitCode": 3}, {"name": "batch"}],
+        ),
+        log_lines=5,
+    )
+    assert fakes.notice.outcome.cause == "dependency"
+    assert fakes.notice.log_lines == ("connecting", "no route <host>")
+    message = ended_task_message(fakes.notice, kibana_url=None)
+    assert message.text.endswith(": no route &lt;host&gt;")
+    assert "*Last lines of the log of migrate*" in json.dumps(message.blocks)
+    assert "migrate exited with 3" in json.dumps(message.blocks)
+
+
 def test_a_failure_is_sent_without_log_lines_that_cannot_be_read() -> None:
     fakes = StoppedTaskFakes({BATCH_STREAM: LINES})
     fakes.indexed_reports = [report_line(report())]

@@ -177,6 +177,12 @@ def test_the_line_is_the_detail_with_its_type() -> None:
     assert json.loads(line) == whole
 
 
+def test_the_line_of_a_services_task_says_so_for_the_morning_message() -> None:
+    of_service = replace(RUN, task=replace(RUN.task, group="service:web"))
+    line = ended_line(of_service, kibana_url=None, indexed=True, notified=None)
+    assert json.loads(line)["service"] is True
+
+
 KILLED = "Out of memory: a process of the container was killed at its memory limit"
 
 
