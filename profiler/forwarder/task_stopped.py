@@ -139,6 +139,14 @@ class _Known(Struct, frozen=True, kw_only=True):
         others = (name for name in self.containers.reported if name != self.containers.batch)
         return tuple(name for name in others if name in ran)
 
+    def explaining_log(self, ended: EndedTask) -> LogTarget | None:
+        """The log stream that tells why the run failed: the batch's, or that of the container that
+        failed before it.
+        """
+        if ended.outcome.cause in ("dependency", "sidecar"):
+            return self.containers.logs.get(self.end.first_ended or "")
+        return ended.log if ended.outcome.status == "failure" else None
+
 
 class TaskStoppedHandler(Struct, frozen=True):
     """Handles stopped tasks."""
@@ -164,7 +172,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             **asdict(ended),
             retry=retry,
             comparison=_comparison(ended, settings, index),
-            log_lines=self._last_lines(ended, settings, reports),
+            log_lines=self._last_lines(ended, known_task.explaining_log(ended), settings, reports),
             reduced_memory=reduced_memory(ended, known_task.size_change),
         )
         notified: ChannelKind | None = None
@@ -292,18 +300,22 @@ class TaskStoppedHandler(Struct, frozen=True):
             return None
 
     def _last_lines(
-        self, ended: EndedTask, settings: NoticeSettings | None, reports: ReportFinder
+        self,
+        ended: EndedTask,
+        log: LogTarget | None,
+        settings: NoticeSettings | None,
+        reports: ReportFinder,
     ) -> tuple[str, ...]:
-        """The last lines of a batch that failed, for its notice.
+        """The last lines of the container that failed, for the notice.
 
         If they cannot be read, the notice is posted without them.
         """
-        if settings is None or ended.outcome.status != "failure":
+        if settings is None or log is None:
             return ()
         if not should_notify(ended, settings, is_unusual=True):
             return ()
         try:
-            return reports.last_lines(ended.log, settings.log_lines)
+            return reports.last_lines(log, settings.log_lines)
         except ForwarderError as error:
             self.outputs.warn(f"The notification of task {ended.task.id} has no log lines. {error}")
             return ()

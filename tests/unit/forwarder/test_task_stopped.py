@@ -612,6 +612,46 @@ def test_only_a_failure_shows_the_last_lines_of_the_batch(
     assert fakes.notice.duration_ms == 60000
 
 
+MIGRATE_STREAM = BATCH_STREAM.replace("/batch/", "/migrate/")
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        (
+            {"stopCode": "TaskFailedToStart", "stoppedReason": "Task failed to start"},
+            "migrate exited with 1, so batch did not start.",
+        ),
+        (
+            {
+                "containers": [
+                    {"name": "batch", "exitCode": 143},
+                    {"name": "migrate", "exitCode": 1},
+                ]
+            },
+            "migrate exited with 1 before batch ended, so ECS stopped the task.",
+        ),
+    ],
+    ids=["init container", "side container"],
+)
+def test_the_container_that_failed_first_is_named_with_its_last_lines(
+    detail: dict[str, Any], said: str
+) -> None:
+    described = definition(
+        container("migrate", essential=False),
+        container("batch", dependsOn=[{"containerName": "migrate", "condition": "SUCCESS"}]),
+        container("task-monitor", essential=False),
+    )
+    stopped_report = report(status="stopped", exitCode=143)
+    lines = {MIGRATE_STREAM: ["relation users is missing"], BATCH_STREAM: [stopped_report]}
+    fakes = StoppedTaskFakes(lines if "containers" in detail else lines | {BATCH_STREAM: []})
+    fakes.described = described
+    failed = {"containers": [{"name": "batch"}, {"name": "migrate", "exitCode": 1}]}
+    fakes.handle(task(**{**failed, **detail}), log_lines=5, report_wait_seconds=0)
+    assert fakes.notice.log_lines == ("relation users is missing",)
+    assert said in json.dumps(ended_task_message(fakes.notice, kibana_url=None).blocks)
+
+
 def test_nothing_leads_to_a_log_stream_that_does_not_exist() -> None:
     """Neither document, notice, event nor the printed line; the log group is still named."""
     fakes = StoppedTaskFakes()
