@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict, replace
 
 from profiler.core.aws_clients import bounded_client, open_session
-from profiler.core.completeness import joined
 from profiler.core.ecs_terms import arn_account
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder import function_settings
@@ -51,7 +50,7 @@ from profiler.forwarder.invocation import (
     raise_errors,
 )
 from profiler.forwarder.notifications.idempotency import run_idempotently
-from profiler.forwarder.notifications.notification import NoticeChannel, notify
+from profiler.forwarder.notifications.notification import NoticeChannel
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
 from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
@@ -70,6 +69,8 @@ from profiler.record.stopped_task import (
 if TYPE_CHECKING:  # imported for the events that need them
     from profiler.aws_account.instance_monitors import EcsMonitorTasks, InstanceMonitors
     from profiler.aws_account.scheduled_targets import Schedules
+    from profiler.forwarder.digest_delivery import NightMessage
+    from profiler.forwarder.night_period import NightPeriod
     from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
@@ -281,36 +282,68 @@ def _usual_durations(
 
 
 def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[str, object]:
-    """Each morning: one message about the last night, once.
+    """Each morning: one message about what ended since the last one.
 
-    Returns the ``night``, the number of its ``families``, and whether a channel was ``notified``.
-    Raises ForwarderError if Lambda must retry.
+    Returns the day of the ``night``, and whether a channel was ``notified``. Raises ForwarderError
+    if Lambda must retry.
     """
     # The other functions do not need these.
-    from profiler.forwarder.morning_digest import DigestPlace, summarize
-    from profiler.forwarder.night_runs import (
-        ClusterNight,
-        FamilyHistory,
-        MissedTime,
-        ended_lines,
-        runs_of_lines,
-    )
+    from profiler.forwarder.digest_delivery import DigestDelivery, StoredMessages
+    from profiler.forwarder.night_period import NightPeriod
     from profiler.record.last_night import last_night
 
     configure_library_logging()
     settings = function_settings.read_notice_settings(os.environ)
-    if function_settings.read_key_table(os.environ) is None:
+    table = function_settings.read_key_table(os.environ)
+    if table is None:
         raise SettingsError(
             "IDEMPOTENCY_TABLE is not set: without it, a retry would repeat the morning message."
         )
-    night = last_night(datetime.now(function_settings.read_digest_zone(os.environ)))
+    zone = function_settings.read_digest_zone(os.environ)
+    now_ns = time.time_ns()
+    delivery_of_today = DigestDelivery(
+        last_messages=StoredMessages(table=table, client=_client("dynamodb")),
+        message_of=partial(_night_message, settings=settings, context=context),
+        once=_once(context),
+        period_of=lambda last: NightPeriod(last=last, end_ns=now_ns, zone=zone),
+        now_ns=now_ns,
+    )
+    errors: list[ForwarderError] = []
+    sent = delivery_of_today.send(_channels(settings, InvocationTime(context)), errors)
+    raise_errors(errors)
+    night = last_night(datetime.fromtimestamp(now_ns // NS_PER_SECOND, zone))
+    return {"night": night.day.isoformat(), "notified": bool(sent)}
+
+
+def _night_message(
+    period: "NightPeriod", *, settings: NoticeSettings, context: NamedContext
+) -> "NightMessage":
+    """What ended in the period. Raises ForwarderError."""
+    # The other functions do not need these.
+    from profiler.forwarder.cluster_night import ClusterNight
+    from profiler.forwarder.digest_delivery import NightMessage
+    from profiler.forwarder.morning_digest import DigestPlace, summarize
+    from profiler.forwarder.night_runs import (
+        FamilyHistory,
+        MissedTimes,
+        ended_lines,
+        runs_of_lines,
+    )
+
     searched = _settings()
-    missed: Sequence[MissedTime] = ()
+    missed = MissedTimes()
     history = FamilyHistory()
     if searched.url is None:
         group = os.environ.get("TASK_STOPPED_LOG_GROUP", "").strip()
-        runs = runs_of_lines(ended_lines(_client("logs"), group, night), night)
-        runs = runs.selected(settings.families)
+        lines = ended_lines(_client("logs"), group, period)
+        runs = runs_of_lines(
+            lines,
+            period,
+            lambda run: (
+                matches_any(run.family, settings.families)
+                and (settings.services or not run.service)
+            ),
+        )
     else:
         cluster = ClusterNight(
             cluster=_cluster(searched),
@@ -318,29 +351,21 @@ def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[
             account_id=arn_account(context.invoked_function_arn),
             region=searched.region,
             timeout_seconds=InvocationTime(context).remaining_seconds() / 5,
+            globs=settings.families,
+            with_services=settings.services,
         )
-        runs = cluster.runs(night).selected(settings.families)
-        found_missed = cluster.missed(night)
-        missed = [
-            due_time
-            for due_time in found_missed.times
-            if matches_any(due_time.family, settings.families)
-        ]
+        runs = cluster.runs(period)
+        missed = cluster.missed(period)
         history = cluster.history(runs.families)
-        read = joined((runs.completeness, found_missed.completeness, history.completeness))
-        runs = replace(runs, completeness=read)
     place = DigestPlace(
         region=searched.region,
         source=searched.source,
         stack=context.function_name.removesuffix("-morning-digest"),
     )
-    summary = summarize(night, runs, missed, history, place)
-    errors: list[ForwarderError] = []
-    posted = notify(
-        _channels(settings, InvocationTime(context)), summary, "success", _once(context), errors
+    return NightMessage(
+        summary=summarize(period, runs, missed, history, place),
+        remembered=period.remember(runs.remembered, missed.remembered),
     )
-    raise_errors(errors)
-    return {"night": summary.night, "families": len(runs.families), "notified": bool(posted)}
 
 
 def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:

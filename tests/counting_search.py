@@ -53,6 +53,8 @@ class CountingSearch(FakeSearchCluster):
             forbidden = any(self._matches(source, one) for one in asked.get("must_not", ()))
             chosen = any(self._matches(source, one) for one in asked.get("should", ()))
             return filters and not forbidden and (chosen or "should" not in asked)
+        if kind == "match_all":
+            return True
         if kind == "exists":
             return field_at(source, asked["field"]) is not None
         ((field, wanted),) = asked.items()
@@ -84,8 +86,6 @@ class CountingSearch(FakeSearchCluster):
         if "filter" in asked:
             matching = [source for source in found if self._matches(source, asked["filter"])]
             return {"doc_count": len(matching), **self._counted(matching, inner)}
-        if "filters" in asked:
-            return {"buckets": self._named_buckets(found, asked["filters"], inner)}
         if "terms" in asked:
             return {"buckets": self._buckets(found, asked["terms"], inner)}
         if "top_hits" in asked:
@@ -94,20 +94,6 @@ class CountingSearch(FakeSearchCluster):
             return {"hits": {"hits": [{"_source": source} for source in hits]}}
         ((kind, field),) = asked.items()
         return {"value": _value(kind, _values(found, field["field"]))}
-
-    def _named_buckets(
-        self, found: Sequence[_Document], asked: Mapping[str, Any], inner: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """The documents by the filters that they match; those that match none are the others."""
-        buckets: dict[str, list[_Document]] = {}
-        for name, query in asked["filters"].items():
-            buckets[name] = [source for source in found if self._matches(source, query)]
-        known = [source for sources in buckets.values() for source in sources]
-        buckets[asked["other_bucket_key"]] = [one for one in found if one not in known]
-        return {
-            name: {"doc_count": len(sources), **self._counted(sources, inner)}
-            for name, sources in buckets.items()
-        }
 
     def _buckets(
         self, found: Sequence[_Document], terms: Mapping[str, Any], inner: Mapping[str, Any]

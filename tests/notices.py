@@ -9,7 +9,7 @@ from msgspec import field
 
 from profiler.core.notice_channels import ChannelKind
 from profiler.forwarder.batch_report import ReportLine
-from profiler.forwarder.invocation import ForwarderError
+from profiler.forwarder.invocation import ForwarderError, InProgressError
 from profiler.forwarder.line_kinds import read_line
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.record.record_model import Report
@@ -41,16 +41,25 @@ def fake_channel(
 
 
 class KeyTable:
-    """Does work once for a key, and keeps the result; an error of the work leaves the key."""
+    """Does work once for a key, and keeps the result; an error of the work leaves the key. A key
+    whose work goes on in another invocation is busy.
+    """
 
     def __init__(self) -> None:
         self.done: dict[str, Any] = {}
+        self.busy: set[str] = set()
         self.asked = 0
 
     def once(self, key: str, work: Callable[[], Any]) -> Any:
         self.asked += 1
+        if key in self.busy:
+            raise InProgressError("Another invocation is posting it.")
         if key not in self.done:
-            self.done[key] = work()
+            self.busy.add(key)
+            try:
+                self.done[key] = work()
+            finally:
+                self.busy.discard(key)
         return self.done[key]
 
 

@@ -66,7 +66,7 @@ class ReplayProgressFile(Struct, frozen=True):
         return done_until_ms if start_ms <= self.start_ms <= done_until_ms else self.start_ms
 
     def save(self, done_until_ms: int) -> None:
-        write_atomically(self.path, msgspec.json.encode((self.start_ms, done_until_ms)), mode=0o644)
+        write_atomically(self.path, msgspec.json.encode((self.start_ms, done_until_ms)))
 
     def clear(self) -> None:
         self.path.unlink(missing_ok=True)

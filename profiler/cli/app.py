@@ -8,9 +8,8 @@ from itertools import groupby
 import click
 
 from profiler.cli.options import CommandGroup
-from profiler.cli.printing import fitting, replace_stdout, say
+from profiler.cli.printing import message_text, replace_stdout, say
 from profiler.core.errors import TaskProfilerError
-from profiler.core.text import printable
 from profiler.core.version import __version__
 
 # The heading of each command in the help (without one, it is not listed), its module, and the
@@ -135,14 +134,15 @@ def run_command_line() -> None:
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             click.echo(error.format_message(), err=True)
             sys.exit(error.exit_code)
-        message = error.format_message().replace("\n\t", " ")  # of a list of choices
+        # Of a list of choices, each is on a line.
+        message = error.format_message().replace("\n\t", " ").replace("\n", " ")
         exit_code = error.exit_code
     except TaskProfilerError as error:
         if "--debug" in sys.argv[1:]:
             raise
-        message = printable(str(error))
+        message = str(error)
         exit_code = error.exit_code
-    click.echo(fitting(f"task-profiler: {message}"), err=True)
+    click.echo(message_text(message), err=True)
     sys.exit(exit_code)
 
 

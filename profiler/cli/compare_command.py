@@ -13,6 +13,7 @@ from profiler.cli.github_format import (
     append_to_summary,
     markdown,
     markdown_table,
+    write_annotations,
 )
 from profiler.cli.options import (
     Number,
@@ -28,7 +29,7 @@ from profiler.cli.options import (
     past_run_options,
     repeatable,
 )
-from profiler.cli.printing import say, warn, warned_notes, write_json_lines
+from profiler.cli.printing import warn, warned_notes, write_json_lines
 from profiler.cli.styled_text import (
     Column,
     table_width,
@@ -156,7 +157,7 @@ def compare(
         width = table_width() if output_format == "text" else None
         write_lines(comparison_lines(sets, changes, width))
     if output_format == "github" and not as_json:
-        say("".join(annotations(sets, exceeded, limit_percent or 0)), end="")
+        write_annotations(annotations(sets, exceeded, limit_percent or 0))
         notes = [*conditions, *limits_of_comparison(sets, changes), *remarks, *sentences]
         append_summary(sets, changes, notes, os.environ)
     for sentence in sentences:

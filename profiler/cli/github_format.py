@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from profiler.cli.printing import warn
+from profiler.cli.printing import stdout_encoding, warn, write_out
 from profiler.core.text import on_one_line, printable
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -19,6 +19,11 @@ def annotation(level: Literal["error", "notice"], title: str, message: str) -> s
     """A workflow command, without the end of its line."""
     escaped = _data(title).replace(":", "%3A").replace(",", "%2C")
     return f"::{level} title={escaped}::{_data(message)}"
+
+
+def write_annotations(lines: Iterable[str]) -> None:
+    """Write lines that are workflow commands to standard output; ``say`` would escape them."""
+    write_out("".join(lines).encode(stdout_encoding(), errors="backslashreplace"))
 
 
 def append_to_summary(lines: Iterable[str], environment: Mapping[str, str]) -> None:

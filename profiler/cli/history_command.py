@@ -24,7 +24,7 @@ from profiler.cli.printing import (
     value_text,
     warn,
     warned_notes,
-    write_out,
+    write_record_lines,
 )
 from profiler.cli.styled_text import OUTCOME_STYLES, Column, Line, Span, table, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
@@ -96,7 +96,7 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
     if not chosen:
         raise TaskProfilerError(no_run_sentence(source, selection))
     if as_json:
-        write_out(b"".join(_json_line(run) + b"\n" for run in chosen))
+        write_record_lines(map(_json_line, chosen))
     else:
         retries = set()
         for run in chosen:

@@ -77,10 +77,54 @@ def warn(sentence: str) -> None:
     """Print a sentence on standard error."""
     import click  # not for `run`
 
-    click.echo(fitting(f"task-profiler: {printable(sentence)}"), err=True)
+    click.echo(message_text(sentence), err=True)
     context = click.get_current_context(silent=True)
     if context is not None:
         context.meta.setdefault(_WARNED, set()).add(sentence)
+
+
+def message_text(sentence: str) -> str:
+    """A sentence for standard error: without credentials, and without what a terminal or the log
+    of a CI job would act on.
+    """
+    from profiler.core.redaction import without_credentials  # most runs have no messages
+
+    shown = fitting(f"task-profiler: {printable(without_credentials(sentence))}")
+    return "\n".join(map(without_commands, shown.split("\n")))
+
+
+def without_commands(row: str) -> str:
+    """A line that GitHub Actions does not take for a workflow command.
+
+    It looks for ``::`` at the beginning of a line, after spaces, and for ``##[`` anywhere.
+    https://github.com/actions/runner/blob/main/src/Runner.Common/ActionCommand.cs
+    """
+    start = row.lstrip()
+    if start.startswith("::"):
+        row = row[: len(row) - len(start)] + r"\x3a:" + start.removeprefix("::")
+    return row.replace("##[", r"#\x23[")
+
+
+def readable_json(line: bytes) -> bytes:
+    """JSON with the same content, and without what a terminal or the log of a CI job would act
+    on: control characters, those that change the direction of writing, and commands.
+    """
+    if line.isascii() and b"##[" not in line and b"\x7f" not in line:
+        return line
+    text = line.decode(errors="replace").replace("##[", r"#\u0023[")
+    rows = text.split("\n")
+    return "\n".join(row if row.isprintable() else _escaped(row) for row in rows).encode()
+
+
+def _escaped(text: str) -> str:
+    shown = []
+    for char in text:
+        if char.isprintable():
+            shown.append(char)
+        else:
+            units = char.encode("utf-16-be")
+            shown += [f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)]
+    return "".join(shown)
 
 
 def fitting(text: str, descriptor: int = STDERR) -> str:
@@ -148,7 +192,8 @@ def replace_stdout() -> None:
 
 def say(text: str, end: str = "\n") -> None:
     """Write a text to standard output, as :func:`write_out` does."""
-    write_out((text + end).encode(stdout_encoding(), errors="backslashreplace"))
+    shown = "\n".join(map(without_commands, (text + end).split("\n")))
+    write_out(shown.encode(stdout_encoding(), errors="backslashreplace"))
 
 
 def write_out(data: bytes, descriptor: int = STDOUT) -> None:
@@ -171,7 +216,12 @@ def write_json_lines(documents: Iterable[object]) -> None:
     """Write each document to standard output as a line of JSON."""
     import msgspec  # not for `run`
 
-    write_out(b"".join(msgspec.json.encode(document) + b"\n" for document in documents))
+    write_record_lines(map(msgspec.json.encode, documents))
+
+
+def write_record_lines(lines: Iterable[bytes]) -> None:
+    """Write lines of JSON to standard output."""
+    write_out(b"".join(readable_json(line) + b"\n" for line in lines))
 
 
 def terminal_columns(descriptor: int = STDOUT) -> int | None:

@@ -1,11 +1,13 @@
 """``task-profiler report``: the report page, one HTML file of past runs."""
 
 import webbrowser
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.cli.options import (
     PastRunsCommand,
@@ -33,20 +35,24 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import write_atomically
 from profiler.core.text import printable
-from profiler.core.timestamps import format_ms
+from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.core.version import __version__
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Report
 from profiler.record.stacks_line import StacksLine
 from profiler.record.units import format_count, format_memory
 from profiler.report_page.html_document import read_assets, render_page
-from profiler.report_page.page_data import PageData, PageRequest, build_page_data
+from profiler.report_page.older_runs import MAX_WHOLE_RUNS, OlderRuns
+from profiler.report_page.page_data import MAX_BYTES, PageData, PageRequest, build_page_data
 from profiler.report_page.page_series import Run, steps_per_run
-from profiler.runs.past_runs.family_evidence import family_evidence, last_success
+from profiler.runs.past_runs.family_evidence import ReadFamilies, family_evidence, last_success
 from profiler.runs.past_runs.run_lookup import find_run, no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, unconfirmed_note
 from profiler.runs.past_runs.schedule_notices import due_ns
 from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoints, steps_of_record
+from profiler.sizing.evidence import Evidence
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.run_facts import cost_on_fargate
 
 # Reading more runs from the history would take more than half a minute.
 _MAX_POINTS = 1_500_000
@@ -95,21 +101,20 @@ def report(
     overrides = price_overrides(on_fargate)
     source = open_source(options, keeps_stacks=True)
     selection = run_filter(options, run=run_id, reads_checkpoints=not is_local(options))
-    runs = _read_runs(source, selection, last)
-    evidence = None
-    if run_id is not None:
-        evidence = [family_evidence(runs[0].past, source.family_source(runs[0].past), on_fargate)]
+    older = OlderRuns(MAX_BYTES)
+    reader = _RunReader(source, overrides, on_fargate, older, ReadFamilies(on_fargate))
+    runs = reader.read(selection, last)
     request = PageRequest(
         generated_at=format_ms(SystemClock().wall_ns()),
         version=__version__,
         only_one=run_id is not None,
         price_overrides=overrides,
         on_fargate=on_fargate,
-        evidence=evidence,
+        evidence=[*reader.evidence(selection, runs)],
         stacks_of=CallStacksReader(source).read,
         notices=() if run_id is not None else _read_notices(source, selection, runs),
     )
-    data = build_page_data(runs, request)
+    data = build_page_data(runs, request, older)
     if run_id is not None:
         title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}"
     else:
@@ -120,7 +125,7 @@ def report(
         write_out(page)
     else:
         try:
-            write_atomically(path, page, mode=0o644)
+            write_atomically(path, page)
         except OSError as error:
             message = (
                 f"{path} cannot be written ({error.strerror}): name another file with --output."
@@ -135,7 +140,7 @@ def report(
     if note is not None:
         warn(note)
     if run_id is None:
-        _warn_about_omissions(data, len(runs))
+        _warn_about_omissions(data, len(runs) + older.count)
     if opens and not webbrowser.open(path.resolve().as_uri()):
         warn(f"No browser could be started: open {path} yourself.")
 
@@ -170,17 +175,58 @@ class CallStacksReader:
             return None
 
 
-def _read_runs(source: RunSource, selected: RunFilter, last: int | None) -> tuple[Run, ...]:
-    with warned_notes(source):
+class _RunReader(Struct, frozen=True):
+    """Reads the runs of the page: the newest ones whole, and a row of each ``older`` one.
+    ``families`` get them all.
+    """
+
+    source: RunSource
+    price_overrides: PriceOverrides
+    on_fargate: str | None
+    older: OlderRuns
+    families: ReadFamilies
+
+    def read(self, selected: RunFilter, last: int | None) -> tuple[Run, ...]:
+        """The runs that are read whole. Raises TaskProfilerError without a run."""
+        source = self.source
+        with warned_notes(source):
+            if selected.run is None:
+                past = self._newest(islice(source.runs(selected), last))
+            else:
+                run = find_run(source, selected)
+                past = (run, *filter(None, (last_success(run, source),)))
+        if not past:
+            raise TaskProfilerError(no_run_sentence(source, selected))
+        with progress_row() as show_progress:
+            return tuple(_with_series(past, source, show_progress))
+
+    def evidence(self, selected: RunFilter, runs: Sequence[Run]) -> Collection[Evidence | None]:
+        """The evidence of the families that were read; of one run, that of its family."""
         if selected.run is None:
-            past = tuple(islice(source.runs(selected), last))
-        else:
-            run = find_run(source, selected)
-            past = (run, *filter(None, (last_success(run, source),)))
-    if not past:
-        raise TaskProfilerError(no_run_sentence(source, selected))
-    with progress_row() as show_progress:
-        return tuple(_with_series(past, source, show_progress))
+            return self.families.evidence()
+        source = self.source.family_source(runs[0].past)
+        return [family_evidence(runs[0].past, source, self.on_fargate)]
+
+    def _newest(self, runs: Iterator[PastRun]) -> tuple[PastRun, ...]:
+        """The newest runs, without their lines, which the page does not show."""
+        newest = []
+        for run in islice(runs, MAX_WHOLE_RUNS):
+            self.families.add(run)
+            newest.append(run if run.line is None else replace(run, line=b""))
+        newest_ms = max((run.started_ns for run in newest), default=0) // NS_PER_MS
+        for run in runs:
+            self.families.add(run)
+            record = run.report.record
+            cost = cost_on_fargate(record, self.on_fargate, self.price_overrides)
+            steps = downsample(_own_steps(run), steps_per_run(MAX_WHOLE_RUNS))
+            self.older.add(Run(past=run, steps=steps), cost, newest_ms)
+        return tuple(newest)
+
+
+def _own_steps(run: PastRun) -> StepSeries:
+    """The series of the record, or of the checkpoints if they have more steps."""
+    both = steps_of_record(run.report.record), steps_of_checkpoints(run.checkpoints)
+    return max(both, key=lambda steps: len(steps.ends_ms))
 
 
 def _read_notices(
@@ -211,8 +257,6 @@ def _with_series(
         show_progress(format_count(len(past), "run"), number / len(past))
         steps = next(stored) if left_points > 0 else StepSeries()
         left_points -= len(steps.ends_ms)
-        # The series of the record, or of the checkpoints if they have more steps.
         if not steps.ends_ms:
-            both = steps_of_record(run.report.record), steps_of_checkpoints(run.checkpoints)
-            steps = max(both, key=lambda steps: len(steps.ends_ms))
+            steps = _own_steps(run)
         yield Run(past=run, steps=downsample(steps, max_steps))

@@ -3,7 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.cli.github_format import annotation, append_to_summary, markdown_table
+from profiler.cli.github_format import (
+    annotation,
+    append_to_summary,
+    markdown_table,
+    write_annotations,
+)
 from profiler.cli.printing import (
     UNKNOWN,
     say,
@@ -97,7 +102,7 @@ def print_github_plan(planned: Sequence[PlannedFamily], environment: Mapping[str
     """An annotation for each change, and both tables in the summary."""
     for family_plan in new_revisions(planned):
         title = f"task-profiler taskdef resize: {family_plan.family}"
-        say(annotation("notice", title, _change_sentence(family_plan)))
+        write_annotations([annotation("notice", title, _change_sentence(family_plan)), "\n"])
     titles = [column.title for column in _COLUMNS]
     parts = ["### Sizes of the tasks", "", *markdown_table(titles, map(_cells, planned))]
     evidence = list(_evidence_rows(planned))

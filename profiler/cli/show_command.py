@@ -20,7 +20,12 @@ from profiler.cli.options import (
     option,
     source_options,
 )
-from profiler.cli.printing import terminal_columns, warned_notes, write_json_lines, write_out
+from profiler.cli.printing import (
+    terminal_columns,
+    warned_notes,
+    write_json_lines,
+    write_record_lines,
+)
 from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line, separated, write_lines
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
@@ -113,7 +118,7 @@ def show(
     if as_json:
         with warned_notes(source):
             runs = find_runs(source, selection)
-        write_out(b"".join(run.json_line() + b"\n" for run in runs))
+        write_record_lines(run.json_line() for run in runs)
         return
     prices = price_overrides()
     pages = []

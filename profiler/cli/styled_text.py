@@ -8,7 +8,14 @@ from itertools import zip_longest
 
 from msgspec import Struct
 
-from profiler.cli.printing import STDOUT, encoded, stdout_encoding, terminal_columns, write_out
+from profiler.cli.printing import (
+    STDOUT,
+    encoded,
+    stdout_encoding,
+    terminal_columns,
+    without_commands,
+    write_out,
+)
 from profiler.core.text import columns_of, printable
 
 INDENT = "  "
@@ -152,7 +159,7 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
                 row += f"{_CODES[span.style]}{span.text}{RESET}"
             else:
                 row += span.text
-        rows.append(row.rstrip() + "\n")
+        rows.append(without_commands(row.rstrip()) + "\n")
     return encoded("".join(rows), encoding)
 
 

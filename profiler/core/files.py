@@ -3,6 +3,7 @@
 import os
 from contextlib import suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
+from stat import S_IMODE
 from typing import TYPE_CHECKING
 
 from profiler.core.errors import TaskProfilerError
@@ -59,9 +60,10 @@ def create_private_folders(folder: str) -> None:
             os.mkdir(path, 0o700)
 
 
-def write_atomically(path: "Path", data: bytes, *, mode: int) -> None:
+def write_atomically(path: "Path", data: bytes, *, mode: int | None = None) -> None:
     """Replace the contents of a file with ``data``, entirely or not at all; write to a pipe.
 
+    ``mode`` None: an existing file keeps its permissions; a new one has those of the user's umask.
     Raises OSError.
     """
     from pathlib import Path  # slow to import, as the next one, and `run` imports this module
@@ -74,12 +76,22 @@ def write_atomically(path: "Path", data: bytes, *, mode: int) -> None:
         try:
             stream.write(data)
             stream.flush()
-            Path(stream.name).chmod(mode)
+            Path(stream.name).chmod(_permissions(path) if mode is None else mode)
             Path(stream.name).replace(path)
         except BaseException:
             with suppress(OSError):
                 Path(stream.name).unlink()
             raise
+
+
+def _permissions(path: "Path") -> int:
+    """The permissions of a file; of one that does not exist, those that the umask leaves."""
+    try:
+        return S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        umask = os.umask(0o077)  # it cannot be read otherwise
+        os.umask(umask)
+        return 0o666 & ~umask
 
 
 def package_data_folder(name: str, *, what: str) -> "Path":

@@ -1,7 +1,8 @@
-"""Masks what looks like a secret in a command line."""
+"""Masks what looks like a secret in a command line or a log line, in linear time."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 _MASK = "…"
 # In names of options and variables. "key" alone would also match --key-column.
@@ -13,10 +14,55 @@ _SECRET_NAME = re.compile(
 _NAMED_VALUE = re.compile(r"(-{0,2}[\w.-]+[=:])(.+)", re.DOTALL)
 _OPTION = re.compile(r"-{1,2}[\w.-]+")
 _USER_IN_ADDRESS = re.compile(r"(?<=\w://)[^/@\s]+@")
+# A member of a JSON object, also in a text in quotes, whose own have a backslash. A value that does
+# not end is masked to the end of the text. The counts keep the time linear.
+_MEMBER = re.compile(
+    r"""(\\{0,8}["'])([\w.-]{1,64})\1(\s{0,8}:\s{0,8})"""
+    r"""("(?:\\.|[^"\\])*(?:"|\Z)|'(?:\\.|[^'\\])*(?:'|\Z)|(\\{1,8}["']).*?(?:\5|\Z)"""
+    r"""|[^\s,}\]\["'{\\]+)""",
+    re.DOTALL,
+)
+_NO_SECRETS = frozenset({"null", "true", "false", "None", "True", "False"})
+# In the query of an address, or in a connection string.
+_PARAMETER = re.compile(r"""([?&;]([\w.-]{1,64})=)([^\s&;#"'<>]+)""")
+# An address with a user and a password, with or without a scheme. An image has its digest there,
+# and the name of a session may be a mail address.
+_CREDENTIALS = re.compile(
+    r"""(?<![^\s'"(=,])(?!arn:)((?:[A-Za-z][\w+.-]{0,20}://)?)([^\s/@:'"]*:\S+)@(?!sha256:)"""
+)
 # Keys and tokens: long words of letters and digits that are neither a path nor a sentence.
 _OPAQUE_TOKEN = re.compile(r"[A-Za-z0-9+_=-]{24,}")
 _LAST_DIGIT = re.compile(r"\S*\d")
 _LAST_LETTER = re.compile(r"\S*[A-Za-z]")
+
+
+class _SecretOptions(NamedTuple):
+    """A program's options whose value is a secret; ``needs_colon``: if it is ``USER:PASSWORD``."""
+
+    names: tuple[str, ...]
+    needs_colon: bool = False
+
+
+_NO_OPTIONS = _SecretOptions(())
+_PASSWORD = _SecretOptions(("-p",))
+# -p is a folder's or a port's for other programs.
+_OPTIONS_OF_PROGRAMS: Mapping[str, _SecretOptions] = {
+    "curl": _SecretOptions(("-u", "-U", "--user", "--proxy-user"), needs_colon=True),
+    "http": _SecretOptions(("-a",), needs_colon=True),
+    "redis-cli": _SecretOptions(("-a",)),
+    "zip": _SecretOptions(("-P",)),
+    "unzip": _SecretOptions(("-P",)),
+    **dict.fromkeys(("sqlcmd", "bcp"), _SecretOptions(("-P",))),
+    **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify"), _SecretOptions(("-w",))),
+    **dict.fromkeys(("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mysqlcheck"), _PASSWORD),
+    **dict.fromkeys(("mariadb", "mariadb-dump", "mariadb-admin", "mycli"), _PASSWORD),
+    **dict.fromkeys(("mongo", "mongosh", "mongodump", "mongorestore"), _PASSWORD),
+    **dict.fromkeys(("mongoexport", "mongoimport", "cqlsh", "sshpass"), _PASSWORD),
+    # Their options are other ones, until the word "login".
+    **dict.fromkeys(("docker", "podman", "nerdctl", "helm", "skopeo", "az"), _NO_OPTIONS),
+}
+_LOGIN = "login"
+_SEPARATORS = frozenset({";", "|", "||", "&&", "&"})
 
 
 def redact(words: Sequence[str]) -> str:
@@ -25,11 +71,66 @@ def redact(words: Sequence[str]) -> str:
     """
     shown: list[str] = []
     masks_next = False
+    previous_is_option = False
+    options = _NO_OPTIONS
     for word in words:
         is_option = _OPTION.fullmatch(word) is not None
-        shown.append(_MASK if masks_next and not is_option else _redact_word(word))
-        masks_next = is_option and _SECRET_NAME.search(word) is not None
-    return " ".join(shown)
+        attached = _attached(word, options)
+        if masks_next and not is_option:
+            is_masked = not options.needs_colon or ":" in word or _is_named_option(shown)
+            shown.append(_MASK if is_masked else _redact_word(word))
+        elif attached is not None:
+            shown.append(attached + _MASK)
+        else:
+            shown.append(_redact_word(word))
+        masks_next = is_option and (
+            _SECRET_NAME.search(word) is not None or _takes_secret(word, options)
+        )
+        if word in _SEPARATORS or word.endswith(";"):
+            options = _NO_OPTIONS
+        elif not previous_is_option:
+            options = _options_after(word, options)
+        # A shell's -c is followed by a program, other options by a name that is none.
+        previous_is_option = is_option and word != "-c"
+    return _redact_text(" ".join(shown))
+
+
+def without_credentials(text: str) -> str:
+    """A sentence without the users and the passwords of addresses in it."""
+    return _CREDENTIALS.sub(rf"\1{_MASK}@", text) if "@" in text else text
+
+
+def _is_named_option(shown: Sequence[str]) -> bool:
+    """Whether the last word is an option that is secret by its own name."""
+    return bool(shown) and _SECRET_NAME.search(shown[-1]) is not None
+
+
+def _options_after(word: str, options: _SecretOptions) -> _SecretOptions:
+    """The secret options of the program that a word names, else of the one before it."""
+    if word == _LOGIN:
+        return _PASSWORD
+    return _OPTIONS_OF_PROGRAMS.get(word.rpartition("/")[2], options)
+
+
+def _takes_secret(word: str, options: _SecretOptions) -> bool:
+    """Whether the next word is the secret; single letters may be joined: ``curl -su``."""
+    if word in options.names:
+        return True
+    if not options.needs_colon or word.startswith("--"):
+        return False
+    return any(word.endswith(name[1:]) for name in options.names if not name.startswith("--"))
+
+
+def _attached(word: str, options: _SecretOptions) -> str | None:
+    """The option of a word that also has its secret, such as ``-p`` of ``-pX``."""
+    for name in options.names:
+        beginning = f"{name}=" if name.startswith("--") else name
+        value = word.removeprefix(beginning)
+        if value in ("", word):
+            continue
+        if not options.needs_colon or ":" in value:
+            return beginning
+    return None
 
 
 def _redact_word(word: str) -> str:
@@ -40,6 +141,28 @@ def _redact_word(word: str) -> str:
     if words[1:]:
         return redact(words)
     return _redact_opaque_tokens(_USER_IN_ADDRESS.sub(f"{_MASK}@", word.strip()))
+
+
+def _redact_text(text: str) -> str:
+    """Mask secrets that are named within a text: of JSON, and of the queries of addresses."""
+    if ":" in text and ("'" in text or '"' in text):
+        text = _MEMBER.sub(_redact_member, text)
+    if "=" in text:
+        text = _PARAMETER.sub(_redact_parameter, text)
+    return text
+
+
+def _redact_member(member: re.Match[str]) -> str:
+    quote, name, colon, value, inner_quote = member.groups()
+    if _SECRET_NAME.search(name) is None or value in _NO_SECRETS:
+        return member[0]
+    end = inner_quote or (value[0] if value[0] in "\"'" else "")
+    return f"{quote}{name}{quote}{colon}{end}{_MASK}{end}"
+
+
+def _redact_parameter(parameter: re.Match[str]) -> str:
+    is_secret = _SECRET_NAME.search(parameter[2]) is not None
+    return parameter[1] + _MASK if is_secret else parameter[0]
 
 
 def _redact_opaque_tokens(text: str) -> str:

@@ -125,4 +125,4 @@ def format_ms(moment_ns: int) -> str:
 
 def format_datetime(moment: datetime) -> str:
     """Format a UTC time as RFC 3339 with milliseconds."""
-    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"

@@ -332,9 +332,25 @@ class ReportFinder(Struct):
         self.budget.sleep(min(seconds, left_seconds) * (0.5 + self.budget.jitter() / 2))
         return True
 
-    def task_cost(self, streams: Iterable[LogTarget]) -> Cost | None:
-        """Return the cost of the task from the report of any of its containers; None if no
-        stream has one.
+    def priced(self, line: ReportLine | None, containers: TaskContainers) -> Report | None:
+        """The report with the cost of the task: of several reports, only the last one has it."""
+        if line is None:
+            return None
+        report = line.report
+        record = report.record
+        others = [name for name in containers.reported if name != record.container.name]
+        if record.cost is not None or not line.is_final or not others:
+            return report
+        logs = (*map(containers.logs.get, others), containers.monitor_log)
+        try:
+            cost = self._cost([log for log in logs if log is not None])
+        except ForwarderError:
+            return report
+        return replace(report, record=replace(record, cost=cost))
+
+    def _cost(self, streams: Sequence[LogTarget]) -> Cost | None:
+        """The cost of the task from the report of any of its containers; None if no stream has
+        one.
         """
         for stream in streams:
             for page in self._pages(stream, _NEWEST_LINES):

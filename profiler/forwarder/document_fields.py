@@ -177,7 +177,7 @@ def _formatted(get: Callable[[RunView], str | None]) -> Callable[[RunView], str 
     """A function that reads a time as documents have it: in UTC, with milliseconds."""
 
     def read(run: RunView) -> str | None:
-        return known(format_datetime, parse_datetime(get(run)))
+        return known(format_datetime, known(parse_datetime, get(run)))
 
     return read
 

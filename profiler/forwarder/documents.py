@@ -16,7 +16,6 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import cluster_name
-from profiler.core.index_names import IndexKind
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
@@ -45,7 +44,7 @@ from profiler.forwarder.run_event import (
 from profiler.forwarder.run_links import kibana_task, links_of_line, links_of_schedule_notice
 from profiler.record.line_trust import MAX_RUN_LENGTH
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import CHECKPOINT, Report
+from profiler.record.record_model import CHECKPOINT, Record, Report
 from profiler.record.stop_causes import outcome_of
 
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
@@ -283,44 +282,55 @@ def report_document(
     """The document of a report or checkpoint, in the index of the start of the image pull, else
     of the batch; a checkpoint's lies at most 60 days back.
     """
+    if report.type == CHECKPOINT:
+        return _checkpoint_document(report, line, settings)
+    record = report.record
+    run = run_of_report(report)
+    if run.written_at is None:
+        return _without_time(report)
+    document_id = run_id(record.task_id, record.container.name)
+    if _is_too_long(document_id):
+        return _TOO_LONG
+    return Document(
+        index=settings.index("reports", _began(record, run.started_at, run.written_at)),
+        id=document_id,
+        fields=run_fields(run, line, settings.kibana_url),
+        report=ReportPart(report=report, text=line),
+        kibana_url=settings.kibana_url,
+        searched=indices_of_runs(settings, run.written_at),
+    )
+
+
+def _checkpoint_document(
+    report: Report, line: str, settings: ForwarderSettings
+) -> Document | InvalidReport:
     record = report.record
     written = parse_datetime(report.time)
     if written is None:
-        return InvalidReport(
-            f"The report's time {report.time[:40]!r} is not an RFC 3339 time between 1970 and 2200."
-        )
-    is_checkpoint = report.type == CHECKPOINT
-    started = parse_datetime(record.started_at)
-    if started is None:
-        began = written
-    else:
-        began = subtract_ms(started, record.metrics.init_duration_ms)
-    kind: IndexKind = "reports"
-    if is_checkpoint:
-        kind = "checkpoints"
-        began = max(began, written - MAX_RUN_LENGTH)
-    document_id = run_id(record.task_id, record.container.name)
-    if is_checkpoint:
-        document_id = f"{document_id}/{report.time}"
+        return _without_time(report)
+    began = _began(record, parse_datetime(record.started_at), written)
+    document_id = f"{run_id(record.task_id, record.container.name)}/{report.time}"
     if _is_too_long(document_id):
         return _TOO_LONG
-    index = settings.index(kind, began)
-    if is_checkpoint:
-        fields = record_fields(record, CHECKPOINT, written)
-        fields["task"]["outcome"] = outcome_of(record, None).cause
-        fields["record"] = replace_lone_surrogates(line)
-        links = links_of_line(report, settings.kibana_url).document_fields()
-        if links:
-            fields["links"] = links
-        return Document(index=index, id=document_id, fields=fields)
-    return Document(
-        index=index,
-        id=document_id,
-        fields=run_fields(run_of_report(report), line, settings.kibana_url),
-        report=ReportPart(report=report, text=line),
-        kibana_url=settings.kibana_url,
-        searched=indices_of_runs(settings, written),
+    fields = record_fields(record, CHECKPOINT, written)
+    fields["task"]["outcome"] = outcome_of(record, None).cause
+    fields["record"] = replace_lone_surrogates(line)
+    links = links_of_line(report, settings.kibana_url).document_fields()
+    if links:
+        fields["links"] = links
+    index = settings.index("checkpoints", max(began, written - MAX_RUN_LENGTH))
+    return Document(index=index, id=document_id, fields=fields)
+
+
+def _without_time(report: Report) -> InvalidReport:
+    return InvalidReport(
+        f"The report's time {report.time[:40]!r} is not an RFC 3339 time between 1970 and 2200."
     )
+
+
+def _began(record: Record, started: datetime | None, written: datetime) -> datetime:
+    """The start of the image pull, else of the batch; without one, when the report was written."""
+    return written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
 
 
 def indices_of_runs(settings: ForwarderSettings, ended: datetime) -> str:

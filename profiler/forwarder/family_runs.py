@@ -370,6 +370,8 @@ class FamilyPeaks:
         containers = []
         missing: set[FamilyPlace] = set()
         for stream, container in wanted:
+            if not all(container):  # the line does not say which family it is of
+                continue
             containers.append(container)
             place = container[:3]
             if place in self._known or stream in self._asked or len(missing) == _MAX_ASKED:

@@ -176,7 +176,7 @@ def read_grace_minutes(environment: Mapping[str, str]) -> float:
 
 
 def read_digest_zone(environment: Mapping[str, str]) -> tzinfo:
-    """Read the zone in which the night of the morning message lasts from noon to noon."""
+    """Read the zone of the morning message's times."""
     # Only for the morning message.
     from profiler.schedules.due_times import ScheduleExpressionError, read_zone
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
-from profiler.forwarder.run_event import RunEvent, StreamClaim
+from profiler.forwarder.run_event import EventAlone, RunEvent, StreamClaim
 from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.record_model import (
     CHECKPOINT,
@@ -97,44 +97,34 @@ class MergedRun(Struct, frozen=True, kw_only=True):
         )
 
 
+class _Seen(Struct, frozen=True, kw_only=True):
+    """A record, and the values of its times."""
+
+    record: Record
+    started_at: datetime | None
+    finished_at: datetime | None
+    written_at: datetime | None = None
+
+
 def run_of_report(report: Report, claim: StreamClaim | None = None) -> MergedRun:
     """The run as its report or last checkpoint alone shows it, before the task's event.
 
     ``claim``: the report's log stream, if it does not name the task.
     """
-    is_complete = report.type != CHECKPOINT
-    record = report.record if is_complete else _of_checkpoint(report.record)
-    outcome = outcome_of(report.record, None)
-    return MergedRun(
-        record=_with_outcome(record, outcome),
-        outcome=outcome,
-        report=report,
-        event=None,
-        started_at=parse_datetime(record.started_at),
-        finished_at=parse_datetime(record.finished_at),
-        written_at=parse_datetime(report.time) if is_complete else None,
-        is_complete=is_complete,
-        is_confirmed=None if claim is None else False,
-    )
+    return _run(_seen_by_monitor(report), report, None, claim)
 
 
 def run_of_event(event: RunEvent) -> MergedRun:
     """The run as the task's event alone shows it, without a report."""
-    if event.alone is None:
+    alone = event.alone
+    if alone is None:
         raise ValueError("The event was read back from a document.")
-    record = _with_event(event.alone.record, event)
-    outcome = outcome_of(None, event.end, container=record.container.name)
-    return MergedRun(
-        record=_with_outcome(record, outcome),
-        outcome=outcome,
-        report=None,
-        event=event,
-        started_at=event.alone.started_at,
-        finished_at=event.alone.finished_at,
-        written_at=None,
-        is_complete=False,
-        is_confirmed=event.vouches_for(None),
+    seen = _Seen(
+        record=alone.record,
+        started_at=alone.started_at,
+        finished_at=alone.finished_at,
     )
+    return _run(seen, None, event, None)
 
 
 def merge(
@@ -177,30 +167,42 @@ def merge(
         return run_of_report(report, claim)
     if report is None or event.refutes(claim, report.record.account_id):
         return run_of_event(event)
-    reported = run_of_report(report, claim)
-    record = _with_event(reported.record, event)
-    started_at = reported.started_at
-    finished_at = reported.finished_at
-    if reported.is_complete:
-        started_at = within_task(started_at, event)
-        finished_at = within_task(finished_at, event)
-        record = _at(record, reported, started_at, finished_at)
+    seen = _seen_by_monitor(report)
+    if report.type != CHECKPOINT:
+        seen = _within_task(seen, event)
     elif event.alone is not None:
-        started_at = event.alone.started_at or started_at
-        finished_at = event.alone.finished_at
-        record = _until_the_end(record, event.alone.record)
-    is_confirmed = event.vouches_for(claim, report.record.account_id)
-    outcome = outcome_of(report.record, event.end, is_confirmed=is_confirmed)
-    record = replace(record, cost=_cost_of(record, event))
+        seen = _until_the_end(seen, event.alone)
+    return _run(seen, report, event, claim)
+
+
+def _run(
+    seen: _Seen, report: Report | None, event: RunEvent | None, claim: StreamClaim | None
+) -> MergedRun:
+    """The run with what the event decides, and with its outcome by both."""
+    record = seen.record
+    is_confirmed = None if claim is None else False
+    if event is not None:
+        record = _with_event(record, event)
+        record = replace(record, cost=_cost_of(record, event))
+        account_id = None if report is None else report.record.account_id
+        is_confirmed = event.vouches_for(claim, account_id)
+    outcome = outcome_of(
+        None if report is None else report.record,
+        None if event is None else event.end,
+        container=record.container.name,
+        is_confirmed=event is None or bool(is_confirmed),
+    )
+    if (record.status, record.exit_code) != (outcome.status, outcome.exit_code):
+        record = replace(record, status=outcome.status, exit_code=outcome.exit_code)
     return MergedRun(
-        record=_with_outcome(record, outcome),
+        record=record,
         outcome=outcome,
         report=report,
         event=event,
-        started_at=started_at,
-        finished_at=finished_at,
-        written_at=within_task(reported.written_at, event),
-        is_complete=reported.is_complete,
+        started_at=seen.started_at,
+        finished_at=seen.finished_at,
+        written_at=seen.written_at,
+        is_complete=report is not None and report.type != CHECKPOINT,
         is_confirmed=is_confirmed,
     )
 
@@ -214,43 +216,56 @@ def _cost_of(record: Record, event: RunEvent) -> Cost | None:
     return cost_on(event.capacity_provider, possible_cost(record, longest_ms))
 
 
-def _of_checkpoint(record: Record) -> Record:
-    """The numbers of a checkpoint, without what is only known at the end."""
-    return replace(
-        record,
-        cost=None,
-        interval=None,
-        exit_code=None,
-        metrics=replace(record.metrics, billed_duration_ms=None),
+def _seen_by_monitor(report: Report) -> _Seen:
+    """The record of a report; of a checkpoint, without what is only known at the end."""
+    record = report.record
+    is_checkpoint = report.type == CHECKPOINT
+    if is_checkpoint:
+        metrics = replace(record.metrics, billed_duration_ms=None)
+        record = replace(record, cost=None, interval=None, exit_code=None, metrics=metrics)
+    return _Seen(
+        record=record,
+        started_at=parse_datetime(record.started_at),
+        finished_at=parse_datetime(record.finished_at),
+        written_at=None if is_checkpoint else parse_datetime(report.time),
     )
 
 
-def _until_the_end(record: Record, alone: Record) -> Record:
-    """The record of a checkpoint with the start and the end of the task's event."""
-    record = with_whole_duration(record, alone.metrics.duration_ms)
-    return replace(
-        record,
-        started_at=alone.started_at or record.started_at,
-        finished_at=alone.finished_at,
-        log_group=alone.log_group or record.log_group,
-        log_stream=alone.log_stream or record.log_stream,
-        log_region=alone.log_region or record.log_region,
-        task_size=alone.task_size or record.task_size,
-    )
-
-
-def _at(
-    record: Record,
-    reported: MergedRun,
-    started_at: datetime | None,
-    finished_at: datetime | None,
-) -> Record:
-    """The record with these times, if they are not the reported ones."""
-    if started_at != reported.started_at:
+def _within_task(seen: _Seen, event: RunEvent) -> _Seen:
+    """What the report says, with times within the task's life."""
+    started_at = within_task(seen.started_at, event)
+    finished_at = within_task(seen.finished_at, event)
+    record = seen.record
+    if started_at != seen.started_at:
         record = replace(record, started_at=known(format_datetime, started_at))
-    if finished_at != reported.finished_at:
+    if finished_at != seen.finished_at:
         record = replace(record, finished_at=known(format_datetime, finished_at))
-    return record
+    return _Seen(
+        record=record,
+        started_at=started_at,
+        finished_at=finished_at,
+        written_at=within_task(seen.written_at, event),
+    )
+
+
+def _until_the_end(seen: _Seen, alone: EventAlone) -> _Seen:
+    """What a checkpoint says, with the start and the end of the task's event."""
+    of_event = alone.record
+    record = with_whole_duration(seen.record, of_event.metrics.duration_ms)
+    record = replace(
+        record,
+        started_at=of_event.started_at or record.started_at,
+        finished_at=of_event.finished_at,
+        log_group=of_event.log_group or record.log_group,
+        log_stream=of_event.log_stream or record.log_stream,
+        log_region=of_event.log_region or record.log_region,
+        task_size=of_event.task_size or record.task_size,
+    )
+    return _Seen(
+        record=record,
+        started_at=alone.started_at or seen.started_at,
+        finished_at=alone.finished_at,
+    )
 
 
 def _with_event(record: Record, event: RunEvent) -> Record:
@@ -274,12 +289,6 @@ def _with_event(record: Record, event: RunEvent) -> Record:
         launch_type=event.launch_type or record.launch_type,
         container=container,
     )
-
-
-def _with_outcome(record: Record, outcome: Outcome) -> Record:
-    if (record.status, record.exit_code) == (outcome.status, outcome.exit_code):
-        return record
-    return replace(record, status=outcome.status, exit_code=outcome.exit_code)
 
 
 def within_task(moment: datetime | None, event: RunEvent) -> datetime | None:

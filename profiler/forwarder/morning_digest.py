@@ -1,5 +1,5 @@
-"""One message in the morning about the last night: what failed, what is unusual, what grows, and
-what a resize saves.
+"""One message in the morning about what ended since the last one: what failed, what is unusual,
+what grows, and what a resize saved.
 """
 
 from collections.abc import Iterator, Sequence
@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from profiler.core.command_lines import command_line
-from profiler.core.timestamps import NS_PER_SECOND, parse_datetime
-from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTime, NightRuns
+from profiler.core.completeness import Completeness, joined
+from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_datetime
+from profiler.forwarder.night_period import NightPeriod
+from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes, NightRuns
 from profiler.forwarder.notifications.notification import NightSummary, SummaryLine
-from profiler.record.last_night import MISSED, Night, count_runs, night_sentence
+from profiler.record.last_night import MISSED, count_runs, night_sentence
 from profiler.record.units import (
     format_duration,
     format_memory,
@@ -25,8 +27,8 @@ from profiler.sizing.trend import growth
 # The sentence and at most 19 lines.
 _MAX_FAILED = 5
 _MAX_MISSED = 3
-_MAX_UNUSUAL = 3
-_MAX_GROWING = 3
+_MAX_UNUSUAL = 2
+_MAX_GROWING = 2
 _FULL_NIGHTS = 30
 _MIN_USD_PER_MONTH = 1.0
 _WHOLE_PERCENT = 100.0
@@ -43,39 +45,56 @@ class DigestPlace(Struct, frozen=True, kw_only=True):
 
 
 def summarize(
-    night: Night,
+    period: NightPeriod,
     runs: NightRuns,
-    missed: Sequence[MissedTime],
+    missed: MissedTimes,
     history: FamilyHistory,
     place: DigestPlace,
 ) -> NightSummary:
     """The message of a night: its sentence, and what is worth a line, worst first."""
-    counts = {**runs.counts, **count_runs((MISSED, due_time.family) for due_time in missed)}
+    completeness = joined((runs.completeness, missed.completeness, history.completeness))
+    counts = {**runs.counts, **count_runs((MISSED, one.family) for one in missed.times)}
+    others = {**runs.others, MISSED: missed.others}
     lines = [
         *_failed_lines(runs),
         *_missed_lines(missed),
-        *_unusual_lines(night, history),
+        *_unusual_lines(period, history),
         *_growth_lines(history),
     ]
-    sentence = night_sentence(night, counts, runs.cost)
+    sentence = night_sentence(period.title, counts, runs.cost, others)
     if not runs.families:
-        known = "has left a report" if runs.completeness.is_whole else "is known"
-        sentence = f"{night.title}: no run {known}."
-    for why in runs.completeness.sentences:
-        text = f"{why}, so runs are missing here: check the health of its indices"
-        lines.append(SummaryLine(text=text[0].upper() + text[1:]))
-    if runs.completeness.is_whole and not runs.reports:
-        command = command_line("doctor", "--deployed", place.stack, region=place.region)
-        lines.append(
-            SummaryLine(
-                text="If tasks ran, their reports did not arrive. Look for the reason:",
-                command=command,
-            )
-        )
+        known = "has left a report" if completeness.is_whole else "is known"
+        sentence = f"{period.title}: no run {known}."
+    lines.extend(_gap_lines(runs, completeness, place))
     lines.extend(_saving_lines(history, place))
     return NightSummary(
-        night=night.day.isoformat(), title=night.title, sentence=sentence, lines=tuple(lines)
+        night=period.began.date().isoformat(),
+        since=format_ms(period.start_ns),
+        title=period.title,
+        sentence=sentence,
+        lines=tuple(lines),
     )
+
+
+def _gap_lines(
+    runs: NightRuns, completeness: Completeness, place: DigestPlace
+) -> Iterator[SummaryLine]:
+    """What the message does not know."""
+    if runs.other_families:
+        families = f"{runs.other_families} more families are"
+        if runs.other_families == 1:
+            families = "1 more family is"
+        yield SummaryLine(text=f"{families} counted above, and not compared with earlier runs")
+    if completeness.sentences:
+        why = "; ".join(completeness.sentences)
+        text = f"{why}, so runs are missing here: check the health of its indices"
+        yield SummaryLine(text=text[0].upper() + text[1:])
+    if completeness.is_whole and not runs.reports:
+        text = "If tasks ran, their reports did not arrive"
+        if runs.families:
+            text = "None of these runs left a report"
+        command = command_line("doctor", "--deployed", place.stack, region=place.region)
+        yield SummaryLine(text=f"{text}. Look for the reason:", command=command)
 
 
 def _failed_lines(runs: NightRuns) -> Iterator[SummaryLine]:
@@ -92,23 +111,23 @@ def _failed_lines(runs: NightRuns) -> Iterator[SummaryLine]:
         )
 
 
-def _missed_lines(missed: Sequence[MissedTime]) -> Iterator[SummaryLine]:
-    for due_time in missed[:_MAX_MISSED]:
+def _missed_lines(missed: MissedTimes) -> Iterator[SummaryLine]:
+    for due_time in missed.times[:_MAX_MISSED]:
         yield SummaryLine(text=due_time.message)
-    more = len(missed) - _MAX_MISSED
+    more = len(missed.times) + missed.others - _MAX_MISSED
     if more > 0:
         yield SummaryLine(text=f"{more} more due times were missed")
 
 
-def _unusual_lines(night: Night, history: FamilyHistory) -> list[SummaryLine]:
+def _unusual_lines(period: NightPeriod, history: FamilyHistory) -> list[SummaryLine]:
     """The families whose newest success of the night took much longer, or used much more memory,
     than the median of their successes before.
     """
     by_ratio: list[tuple[float, SummaryLine]] = []
     for family, runs in history.runs.items():
         successes = [run for run in runs if run.status == "success"]
-        before = [run for run in successes if run.ended_ns < night.start_ns]
-        if not successes or successes[-1].ended_ns < night.start_ns:
+        before = [run for run in successes if run.ended_ns < period.start_ns]
+        if not successes or successes[-1].ended_ns < period.start_ns:
             continue
         newest = successes[-1]
         duration = _ratio(newest.duration_ms, [run.duration_ms for run in before])
@@ -175,16 +194,18 @@ def _nights_between(first_ns: int, last_ns: int) -> int:
 
 
 def _saving_lines(history: FamilyHistory, place: DigestPlace) -> Iterator[SummaryLine]:
-    """What ``taskdef resize`` would save and has saved a month."""
-    savings = []
+    """That other sizes may save, without an amount, and what resized families have saved.
+
+    Only the command knows what it leaves alone, such as the tasks of a stack, and the amount.
+    """
+    smaller = 0
     for runs in history.runs.values():
         saving_usd = runs[-1].saving_usd_per_month if runs else None
-        if saving_usd is not None:
-            savings.append(saving_usd)
-    if place.source is not None and sum(savings) >= _MIN_USD_PER_MONTH:
-        families = "1 family" if len(savings) == 1 else f"{len(savings)} families"
+        smaller += saving_usd is not None and saving_usd >= _MIN_USD_PER_MONTH
+    if place.source is not None and smaller:
+        families = "1 family" if smaller == 1 else f"{smaller} families"
         yield SummaryLine(
-            text=f"Other sizes of {families} would save {format_usd(sum(savings))} a month:",
+            text=f"The last runs of {families} recommend a cheaper size. What a resize would save:",
             command=command_line("taskdef", "resize", source=place.source, region=place.region),
         )
     saved_usd = sum(_saved_usd(history))

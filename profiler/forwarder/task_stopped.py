@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.optional_math import known, known_values
+from profiler.core.optional_math import known
 from profiler.forwarder.batch_report import (
     ReportFinder,
     ReportLine,
@@ -40,9 +40,8 @@ from profiler.forwarder.kill_after_resize import SizeChange, reduced_memory, siz
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
-from profiler.record.record_model import Report
 from profiler.record.run_outcome import Status
-from profiler.record.stop_causes import EventEnd, outcome_of
+from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
@@ -233,13 +232,15 @@ class TaskStoppedHandler(Struct, frozen=True):
             )
         change = known_task.size_change
         log = containers.batch_log
+        priced = reports.priced(line, containers)
+        existing_log = log if reports.exists(log) else None
         run = run_of_task(
             task,
             known_task.end,
             containers.batch,
             line,
-            report=_priced(line, containers, reports),
-            log=log if reports.exists(log) else None,
+            report=priced,
+            log=existing_log,
             monitor=containers.monitor or MONITOR_NAME,
             resized_from=None if change is None else change.tag,
         )
@@ -264,9 +265,10 @@ class TaskStoppedHandler(Struct, frozen=True):
         is_read = (
             containers.monitor is not None
             or not known_task.task.is_service_task
-            or selects(settings, known_task.task, outcome_of(None, known_task.end).status)
+            or selects(settings, known_task.task, is_success=known_task.end.cause == "success")
         )
-        return known_values((containers.batch_log, containers.monitor_log)) if is_read else ()
+        logs = (containers.batch_log, containers.monitor_log) if is_read else ()
+        return [log for log in logs if log is not None]
 
     def _has_monitor(self, known_task: _Known) -> bool:
         """Whether the run was monitored.
@@ -373,24 +375,6 @@ class TaskStoppedHandler(Struct, frozen=True):
             self.outputs.print_line(line)
 
 
-def _priced(
-    line: ReportLine | None, containers: TaskContainers, reports: ReportFinder
-) -> Report | None:
-    """The report with the cost of the task: of several reports, only the last one has it."""
-    if line is None:
-        return None
-    report = line.report
-    record = report.record
-    if record.cost is not None or not line.is_final:
-        return report
-    others = [name for name in containers.reported if name != record.container.name]
-    if not others:
-        return report
-    streams = known_values((*map(containers.logs.get, others), containers.monitor_log))
-    cost = attempt(lambda: reports.task_cost(streams), [])
-    return replace(report, record=replace(record, cost=cost))
-
-
 def _comparison(
     ended: EndedTask, settings: NoticeSettings | None, index: Index | None
 ) -> Comparison | None:
@@ -400,11 +384,11 @@ def _comparison(
     return index.compare(ended)
 
 
-def selects(settings: NoticeSettings, task: StoppedTask, status: Status) -> bool:
-    """Whether the settings select a task with this status for a notice."""
+def selects(settings: NoticeSettings, task: StoppedTask, *, is_success: bool) -> bool:
+    """Whether the settings select a task with this end for a notice."""
     if task.is_service_task and not settings.services:
         return False
-    subject: Subject = "success" if status == "success" else "failure"
+    subject: Subject = "success" if is_success else "failure"
     return settings.selects(subject, task.family or "unknown")
 
 
@@ -412,7 +396,7 @@ def should_notify(ended: EndedTask, settings: NoticeSettings, *, is_unusual: boo
     """Whether the settings select this task for a notice; ``is_unusual``: a success is, or may
     be, unlike its family.
     """
-    if selects(settings, ended.task, ended.outcome.status):
+    if selects(settings, ended.task, is_success=ended.outcome.status == "success"):
         return True
     is_failure = settings.unusual_as_failures and is_unusual
-    return is_failure and selects(settings, ended.task, "failure")
+    return is_failure and selects(settings, ended.task, is_success=False)

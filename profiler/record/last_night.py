@@ -1,7 +1,7 @@
-"""The last night in one sentence, with which the morning message and the report page begin.
+"""A night in one sentence, with which the morning message and the report page begin.
 
-A night lasts from noon to noon: a failure at 22:30 and a success at 00:01 are in one night. The
-last night is the one that contains this morning, also in the afternoon.
+On the page, a night lasts from noon to noon: a failure at 22:30 and a success at 00:01 are in one
+night. The last night is the one that contains this morning, also in the afternoon.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -114,27 +114,36 @@ class NightCost(Struct, frozen=True, kw_only=True):
         return marked(AT_LEAST if self.is_least else "", format_usd(self.usd), "USD")
 
 
-def night_texts(title: str, counts: RunCounts, cost: NightCost | None) -> Iterator[NightText]:
-    """The pieces of the sentence of a night, what went wrong first."""
+def night_texts(
+    title: str,
+    counts: RunCounts,
+    cost: NightCost | None,
+    others: Mapping[str, int] | None = None,
+) -> Iterator[NightText]:
+    """The pieces of the sentence of a night, what went wrong first.
+
+    ``others``: the runs by outcome of families that are not in ``counts``.
+    """
+    unnamed = others or {}
     parts = []
     for outcome in _PREDICATES:
-        if sum(counts.get(outcome, {}).values()):
+        if sum(counts.get(outcome, {}).values()) or unnamed.get(outcome):
             parts.append(outcome)
     if not parts:
         yield NightText(text=f"{title}: nothing ran.")
         return
-    yield NightText(text=f"{title}: {number_of_runs(counts)}")
+    yield NightText(text=f"{title}: {number_of_runs(counts, unnamed)}")
     for outcome in parts:
         yield NightText(text=", ")
-        yield from _part_texts(outcome, counts[outcome])
+        yield from _part_texts(outcome, counts.get(outcome, {}), unnamed.get(outcome, 0))
     yield NightText(text="." if cost is None else f", {cost.text}.")
 
 
-def _part_texts(outcome: str, families: Mapping[str, int]) -> Iterator[NightText]:
-    """The runs of one outcome, such as "2 failed (a, b)"."""
-    runs = sum(families.values())
+def _part_texts(outcome: str, families: Mapping[str, int], others: int) -> Iterator[NightText]:
+    """The runs of one outcome, such as "2 failed (a, b)", and those of ``others``."""
+    runs = sum(families.values()) + others
     yield NightText(text=f"{runs} {_PREDICATES[outcome]}", outcome=outcome)
-    if outcome in _UNNAMED:
+    if outcome in _UNNAMED or not families:
         return
     separator = " ("
     for family, family_runs in islice(families.items(), _MAX_NAMED):
@@ -143,21 +152,29 @@ def _part_texts(outcome: str, families: Mapping[str, int]) -> Iterator[NightText
         yield NightText(text=name, outcome=outcome, family=family)
         separator = ", "
     more = len(families) - _MAX_NAMED
-    yield NightText(text=f" and {more} more)" if more > 0 else ")")
+    if others:
+        yield NightText(text=" and others)")
+    else:
+        yield NightText(text=f" and {more} more)" if more > 0 else ")")
 
 
-def number_of_runs(counts: RunCounts) -> str:
+def number_of_runs(counts: RunCounts, others: Mapping[str, int] | None = None) -> str:
     """The number of the runs, such as "27 runs". A missed due time is no run."""
-    runs = 0
+    runs = sum(number for outcome, number in (others or {}).items() if outcome != MISSED)
     for outcome, families in counts.items():
         if outcome != MISSED:
             runs += sum(families.values())
     return "1 run" if runs == 1 else f"{runs} runs"
 
 
-def night_sentence(night: Night, counts: RunCounts, cost: NightCost | None) -> str:
-    """The sentence of the last night.
+def night_sentence(
+    title: str,
+    counts: RunCounts,
+    cost: NightCost | None,
+    others: Mapping[str, int] | None = None,
+) -> str:
+    """The sentence of a night: see ``night_texts``.
 
     Such as "Last night (24 November): 3 runs, 1 failed (etl), 2 succeeded, $4.10.".
     """
-    return "".join(piece.text for piece in night_texts(night.title, counts, cost))
+    return "".join(piece.text for piece in night_texts(title, counts, cost, others))

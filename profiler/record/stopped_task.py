@@ -5,7 +5,7 @@ the years 1970 to 2200, an exit code beyond 32 bits. Half of a surrogate pair, w
 encode, is replaced in the event's text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -155,7 +155,7 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
     listed = tuple(mappings(detail.get("containers")))
     overrides = mappings(mapping(detail.get("overrides")).get("containerOverrides"))
     attributes = mappings(detail.get("attributes"))
-    values, around, *containers = map(_usable, (detail, root, *listed))
+    values, around, *containers = [_usable(part) for part in (detail, root, *listed)]
     arn = values.get("taskArn")
     if arn is None or values.get("lastStatus") != "STOPPED":
         return None
@@ -179,21 +179,27 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         containers=tuple(
             _container(container, memory_mb) for container in containers if "name" in container
         ),
-        unusable=tuple(
-            name
-            for part in (detail, *listed)
-            for name, value in part.items()
-            if not _is_usable(name, value)
+        unusable=(
+            *_unusable(detail, values),
+            *(
+                name
+                for part, usable in zip(listed, containers, strict=True)
+                for name in _unusable(part, usable)
+            ),
         ),
         **{name: values.get(json_name(name)) for name in (*_TEXTS, *_TIMES)},
     )
 
 
-def _is_usable(name: str, value: object) -> bool:
-    if isinstance(value, str) and without_surrogates(value) != value:
-        return False
-    is_read = name == _EXIT_CODE or name.endswith(_TIME_SUFFIX)
-    return value is None or not is_read or _usable_value(name, value) is not None
+def _unusable(values: Mapping[str, object], usable: Mapping[str, Any]) -> Iterator[str]:
+    """The names of the values that are not usable, or not as they are."""
+    for name, value in values.items():
+        is_read = name == _EXIT_CODE or name.endswith(_TIME_SUFFIX)
+        if is_read and value is not None and name not in usable:
+            yield name
+        is_text = not is_read and isinstance(value, str) and name not in _AMOUNTS
+        if is_text and usable.get(name, "") != value:
+            yield name
 
 
 def _usable(values: Mapping[str, object]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from profiler.record.mention_limits import NEAR_LIMIT_SHARE
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Record, Report
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
+from profiler.report_page.older_runs import OlderRuns
 from profiler.report_page.page_activity import CallStacksOf, activity_texts
 from profiler.report_page.page_night import night_of_page
 from profiler.report_page.page_rows import PageNight, PageNotice, PageRun
@@ -94,15 +95,22 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     max_bytes: int = MAX_BYTES
 
 
-def build_page_data(runs: Sequence[Run], request: PageRequest) -> PageData:
-    """Build the data of the page; the newest runs are first."""
+def build_page_data(
+    runs: Sequence[Run], request: PageRequest, older: OlderRuns | None = None
+) -> PageData:
+    """Build the data of the page; the newest runs are first. ``older`` are the runs after
+    ``runs``, which have no details.
+    """
+    older = older or OlderRuns(request.max_bytes)
     now_ns = parse_ns(request.generated_at) or 0
     keys = [family_key(run.record) for run in runs]
-    labels = family_labels([*keys, *map(family_of_notice, request.notices)])
+    labels = family_labels([*keys, *set(older.keys), *map(family_of_notice, request.notices)])
     page_runs = [*_run_rows(runs, request, labels)]
-    start = _start(runs, page_runs, request, labels)
+    start = _start(runs, [*page_runs, *older.rows_of_night(labels)], request, labels, older)
     room = request.max_bytes - _END_BYTES - len(compressed(start))
-    rows, room = first_that_fit((run.as_json() for run in page_runs), room, at_least=1)
+    texts = [to_json(run.as_json()) for run in page_runs]
+    texts += older.texts(labels)
+    rows, room = texts_that_fit(texts, room, at_least=1)
     shown = runs[: len(rows)]
     # The time series get the other half of the space that the runs leave.
     before = _successes_before(runs, keys)
@@ -111,14 +119,15 @@ def build_page_data(runs: Sequence[Run], request: PageRequest) -> PageData:
         room,
         share=0.5,
     )
-    left_out = to_json({"runs": len(runs) - len(shown), "details": len(shown) - len(details)})
+    all_runs = len(runs) + older.count
+    left_out = to_json({"runs": all_runs - len(rows), "details": len(rows) - len(details)})
     text = compressed(
-        f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(shown))},'
+        f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(rows))},'
         f'"leftOut":{left_out}}}'
     )
     series = (series_columns(run.steps) or None for run in shown)
     columns, _ = first_that_fit(series, request.max_bytes - len(text) - _END_BYTES)
-    packed = compressed(array_of(columns, len(shown)))
+    packed = compressed(array_of(columns, len(rows)))
     opened = [run.past.report for run in shown]
     if request.only_one:
         opened = opened[:1]
@@ -127,8 +136,8 @@ def build_page_data(runs: Sequence[Run], request: PageRequest) -> PageData:
         text=text,
         series=packed,
         activity=activity_texts(opened, request.stacks_of, room),
-        runs=len(shown),
-        without_details=len(shown) - len(details),
+        runs=len(rows),
+        without_details=len(rows) - len(details),
     )
 
 
@@ -137,13 +146,21 @@ def _start(
     page_runs: Sequence[PageRun],
     request: PageRequest,
     labels: Mapping[FamilyKey, str],
+    older: OlderRuns,
 ) -> str:
     """The page's JSON before the runs, without the closing brace."""
     notices = _notice_rows(request.notices, labels)
     night = None
     if not request.only_one:
-        counting = [row for row, run in zip(page_runs, runs, strict=True) if run.past.counts]
-        night = night_of_page(counting, notices, parse_ns(request.generated_at) or 0)
+        left_out = {row for row, run in enumerate(runs) if not run.past.counts}
+        left_out.update(len(runs) + row for row in older.left_out)
+        night = night_of_page(
+            page_runs,
+            notices,
+            parse_ns(request.generated_at) or 0,
+            left_out=left_out,
+            are_others_local=older.are_local,
+        )
     evidence: Iterable[Evidence | None] | None = request.evidence
     if evidence is None:
         evidence = evidence_of_past_runs((run.past for run in runs), request.on_fargate)
@@ -271,7 +288,13 @@ def first_that_fit(
     """The first values as JSON that fit into a share of ``room``, in compressed characters, and
     the room they leave.
     """
-    texts = list(map(to_json, values))
+    return texts_that_fit(list(map(to_json, values)), room, share=share, at_least=at_least)
+
+
+def texts_that_fit(
+    texts: Sequence[str], room: int, *, share: float = 1, at_least: int = 0
+) -> tuple[list[str], int]:
+    """As :func:`first_that_fit`, of values that are JSON already."""
 
     def length(count: int) -> int:
         return len(compressed(array_of(texts[:count])))
@@ -281,7 +304,7 @@ def first_that_fit(
         count = max(
             bisect_right(range(count), share * room, key=length) - 1, min(at_least, count), 0
         )
-    return texts[:count], max(room - length(count), 0)
+    return list(texts[:count]), max(room - length(count), 0)
 
 
 def array_of(texts: Sequence[str], count: int = 0) -> str:

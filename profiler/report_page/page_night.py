@@ -1,9 +1,10 @@
 """The sentence with which the report page begins: the last night of all runs, whatever the filters.
 
-It is the sentence of the morning message. A page of local runs has days instead of nights.
+It has the words of the morning message, which has what ended since the last one. A page of local
+runs has days instead of nights.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 
 from msgspec import Struct
@@ -54,19 +55,25 @@ class _Calendar(Struct, frozen=True, kw_only=True):
 
 
 def night_of_page(
-    runs: Sequence[PageRun], notices: Sequence[PageNotice], now_ns: int
+    runs: Sequence[PageRun],
+    notices: Sequence[PageNotice],
+    now_ns: int,
+    *,
+    left_out: Collection[int] = (),
+    are_others_local: bool = True,
 ) -> PageNight | None:
     """The last night, else the newest one with runs; None if no run has a start. The newest run
     of the page is first.
 
     A start of more than a day after now was written by a wrong clock. A missed due time counts
-    unless its task came late.
+    unless its task came late. ``left_out``: the rows that do not
+    count. ``are_others_local``: whether the page's other runs are a developer's.
     """
     latest_ms = (now_ns + NS_PER_DAY) // NS_PER_MS
     started = []
     for row, run in enumerate(runs):
-        is_proof = PROOF_FAMILY in (run.family, run.name)
-        if run.began is not None and run.began <= latest_ms and not is_proof:
+        is_counted = row not in left_out and PROOF_FAMILY not in (run.family, run.name)
+        if run.began is not None and run.began <= latest_ms and is_counted:
             started.append((row, run, run.began))
     missed = []
     for notice in notices:
@@ -75,7 +82,8 @@ def night_of_page(
     starts_ms = [began for _, _, began in started] + [began for _, began in missed]
     if not starts_ms:
         return None
-    calendar = _Calendar(has_days=all(run.launch == "LOCAL" for run in runs))
+    has_days = are_others_local and all(run.launch == "LOCAL" for run in runs)
+    calendar = _Calendar(has_days=has_days)
     newest = calendar.newest(now_ns)
     night = newest
     if not any(_is_in(night, began) for began in starts_ms):

@@ -71,7 +71,7 @@ def checked_address(url: str) -> str:
     UsageError without http:// or https://, or with credentials.
     """
     scheme, separator, rest = url.partition("://")
-    if "@" in rest:  # a password may contain a slash
+    if "@" in (rest if separator else url):  # a password may contain a slash
         raise UsageError(
             "The address contains credentials: leave them out, and set ELASTICSEARCH_USER and "
             "ELASTICSEARCH_PASSWORD."

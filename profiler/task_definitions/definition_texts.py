@@ -7,7 +7,6 @@ changed definition refers to it unchanged.
 """
 
 import re
-import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -352,9 +351,7 @@ def write_definition(path: Path, content: bytes, *, remedy: str) -> None:
     Raises TaskProfilerError with the remedy.
     """
     try:
-        target = path.resolve()
-        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644
-        write_atomically(target, content, mode=mode)
+        write_atomically(path.resolve(), content)
     except OSError as error:
         raise TaskProfilerError(
             f"{path} cannot be written ({error.strerror}): {remedy}."

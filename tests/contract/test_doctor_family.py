@@ -124,6 +124,26 @@ def test_the_doctor_of_a_family_finds_what_that_of_its_cluster_finds(
         assert ("add-monitor" in advice) == ("add-monitor --family etl " in advice)
 
 
+def test_a_deleted_role_is_found_whatever_the_monitor_needs_of_it(account: Account) -> None:
+    """The tasks do not start, although their reports need no permission, nor their image a pull."""
+    account.iam.create_role(RoleName="start", AssumeRolePolicyDocument="{}")
+    own = {"executionRoleArn": f"arn:aws:iam::{ACCOUNT}:role/start"}
+    account.register("etl", **own)
+    words = ("--report-stream", "monitor", "--image", "team/task-profiler:1", "--register")
+    assert account.command("taskdef", "add-monitor", "etl", *words).returncode == 0
+    assert account.of_family() == account.of_cluster() == []
+    account.iam.delete_role(RoleName="start")
+    delete_role(account)
+    texts = [finding["text"] for finding in account.of_family()]
+    assert texts == [
+        "The execution role start does not exist, so ECS starts no task.",
+        "The task definition has a task role that does not exist (jobs), so ECS starts no task.",
+    ]
+    assert [finding["text"] for finding in account.of_cluster()] == texts
+    changed = account.command("taskdef", "add-monitor", "etl", "--report-stream", "batch")
+    assert "does not exist (jobs), so ECS starts no task" in " ".join(changed.stdout.split())
+
+
 def test_an_older_revision_is_examined_on_request(account: Account) -> None:
     account.again("etl", taskRoleArn=f"arn:aws:iam::{ACCOUNT}:role/gone")
     assert len(account.of_family()) == 1

@@ -10,8 +10,10 @@ import boto3
 import pytest
 
 import handler
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.forwarder.invocation import NoticeError, ReadError, SettingsError
+from profiler.core.timestamps import NS_PER_MS, format_ms
+from profiler.forwarder.digest_delivery import StoredMessages
+from profiler.forwarder.invocation import DeliveryError, NoticeError, ReadError, SettingsError
+from profiler.forwarder.night_period import Remembered
 from profiler.record.last_night import last_night
 from tests.fake_slack import Answer, FakeSlack
 from tests.lambda_environment import (
@@ -44,16 +46,15 @@ def environment(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack) -> Iterator[N
 
 
 def put_ended(*runs: dict[str, Any], stream: str = "2026/11/25/[$LATEST]0") -> None:
-    """The lines of runs that started an hour after the last night's noon, between other lines."""
-    night = last_night(datetime.now(UTC))
-    began_ns = min(night.start_ns + 3600 * NS_PER_SECOND, time.time_ns())
+    """The lines of runs that have just ended, between other lines."""
     usual = {
         "type": "task.ended",
         "text": "ended",
         "family": "nightly-etl",
         "status": "success",
         "stopCategory": "exit",
-        "startedAt": format_ms(began_ns),
+        "outcome": "success",
+        "finishedAt": format_ms(time.time_ns()),
     }
     messages = [json.dumps({**usual, "taskId": f"{at}", **run}) for at, run in enumerate(runs)]
     logs = boto3.client("logs")
@@ -69,15 +70,25 @@ def put_ended(*runs: dict[str, Any], stream: str = "2026/11/25/[$LATEST]0") -> N
 
 
 def test_one_message_says_what_the_lines_of_the_night_say(slack: FakeSlack) -> None:
-    killed = {"status": "failure", "stopCategory": "oom", "exitCode": 137}
+    killed = {"status": "failure", "stopCategory": "oom", "outcome": "oom", "exitCode": 137}
     put_ended({}, {}, killed)
     answer = handler.morning_digest({}, DigestContext())
     night = last_night(datetime.now(UTC))
-    assert answer == {"night": night.day.isoformat(), "families": 1, "notified": True}
+    assert answer == {"night": night.day.isoformat(), "notified": True}
     (message,) = slack.messages
-    assert message["text"].startswith(
-        f"{night.title}: 3 runs, 1 killed for memory (nightly-etl), 2 succeeded."
-    )
+    assert "UTC: 3 runs, 1 killed for memory (nightly-etl), 2 succeeded." in message["text"]
+
+
+@pytest.mark.parametrize("services", ["false", "true"])
+def test_tasks_of_services_count_as_they_are_announced(
+    slack: FakeSlack, monkeypatch: pytest.MonkeyPatch, services: str
+) -> None:
+    monkeypatch.setenv("NOTIFY_SERVICES", services)
+    monkeypatch.setenv("NOTIFY_FAMILIES", "nightly-*,web")
+    put_ended({}, {"family": "web", "service": True}, {"family": "other"})
+    handler.morning_digest({}, DigestContext())
+    (message,) = slack.messages
+    assert ("UTC: 2 runs" if services == "true" else "UTC: 1 run") in message["text"]
 
 
 def test_lines_of_tasks_in_the_functions_group_do_not_count(slack: FakeSlack) -> None:
@@ -95,9 +106,37 @@ def test_lines_of_tasks_in_the_functions_group_do_not_count(slack: FakeSlack) ->
 def test_a_night_is_sent_once_however_often_the_function_runs(slack: FakeSlack) -> None:
     put_ended({})
     handler.morning_digest({}, DigestContext())
-    put_ended_again = handler.morning_digest({}, DigestContext())
-    assert put_ended_again["night"] == last_night(datetime.now(UTC)).day.isoformat()
+    put_ended({"taskId": "later"}, stream="2026/11/25/[$LATEST]1")
+    again = handler.morning_digest({}, DigestContext())
+    assert again == {"night": last_night(datetime.now(UTC)).day.isoformat(), "notified": False}
     assert len(slack.messages) == 1
+
+
+def test_the_last_message_is_kept_without_a_date_of_expiry(slack: FakeSlack) -> None:
+    put_ended({})
+    handler.morning_digest({}, DigestContext())
+    table = StoredMessages(table="done", client=boto3.client("dynamodb"))
+    first = Remembered(end_ns=0, whole_ns=0)
+    kept = table.last("slack", first)
+    assert kept.tasks == ("0",)
+    table.remember("slack", first)  # an invocation that was overtaken
+    assert table.last("slack", first) == kept
+    items = boto3.client("dynamodb").scan(TableName="done")["Items"]
+    (item,) = [item for item in items if item["id"]["S"].startswith("morning-digest#")]
+    assert "expiration" not in item
+
+
+def test_two_invocations_at_once_begin_at_the_same_time() -> None:
+    table = StoredMessages(table="done", client=boto3.client("dynamodb"))
+    first = Remembered(end_ns=5, whole_ns=5)
+    assert table.last("slack", first) == first
+    assert table.last("slack", Remembered(end_ns=9, whole_ns=9)) == first
+
+
+def test_a_table_that_cannot_be_used_is_named() -> None:
+    table = StoredMessages(table="none", client=boto3.client("dynamodb"))
+    with pytest.raises(DeliveryError, match="The table none cannot be used"):
+        table.last("slack", Remembered(end_ns=0, whole_ns=0))
 
 
 def test_a_channel_that_fails_is_tried_again_by_the_next_invocation(slack: FakeSlack) -> None:

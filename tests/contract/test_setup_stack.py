@@ -510,6 +510,17 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
             "leave one out",
         ),
         (("--name", "", "--delete"), "--name is empty: give it a value"),
+        (
+            (
+                "--name",
+                49 * "s",
+                "--parameter",
+                "WatchSchedules=true",
+                "--slack-failure-webhook",
+                WEBHOOK,
+            ),
+            "AWS Lambda allows 64: use a --name of at most 48.",
+        ),
         (("--name", "my stack"), "use at most 50 letters, digits and hyphens, a letter first"),
         (("--zip", "/etc/passwd"), "is not a zip file"),
     ):

@@ -82,7 +82,7 @@ def test_user_data_is_never_rejected(forward: Forward, search_server: SearchServ
     not.
     """
     odd = [
-        report("1", family="f" * 100_000, container={"name": "batch", "image": "i" * 40_000}),
+        report("1", family="f" * 20_000, container={"name": "batch", "image": "i" * 40_000}),
         report("2", startedAt="not a time", exitCode=2**62),
         report("3", metrics={"durationMs": 1e300, "networkRxBytes": 2**63 - 1, "cpuSeconds": -1.5}),
         report("4", newField={"a": {"b": [1, "x", None]}}, labels={"x": "y"}),

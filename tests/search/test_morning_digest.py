@@ -1,21 +1,26 @@
 """What the morning message reads, on real search clusters."""
 
+import json
 import time
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC
 from typing import Any
 
 import pytest
+import requests
 from msgspec.structs import replace
 
 import handler
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_HOUR, NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.forwarder.cluster_night import ClusterNight
 from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
-from profiler.forwarder.night_runs import ClusterNight
+from profiler.forwarder.morning_digest import DigestPlace, summarize
+from profiler.forwarder.night_period import NightPeriod, Remembered
+from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, runs_of_lines
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.family_identity import PROOF_FAMILY
-from profiler.record.last_night import Night, last_night
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.run_outcome import OUT_OF_MEMORY
 from tests.search.conftest import TWO_SERVERS
@@ -36,20 +41,33 @@ from tools.search_server import SearchServer
 pytestmark = [pytest.mark.search, TWO_SERVERS]
 
 ACCOUNT, REGION = "123456789012", "eu-west-1"
-HOUR_NS = 3600 * NS_PER_SECOND
+RUN_NS = 600 * NS_PER_SECOND
 
 
-def night() -> Night:
-    return last_night(datetime.now(UTC))
+def whole(since_ns: int) -> Remembered:
+    return Remembered(end_ns=since_ns, whole_ns=since_ns)
 
 
-def cluster_night() -> ClusterNight:
+def night() -> NightPeriod:
+    """The 24 hours until now."""
+    now_ns = time.time_ns()
+    return NightPeriod(last=whole(now_ns - 24 * NS_PER_HOUR), end_ns=now_ns, zone=UTC)
+
+
+def evening_ns() -> int:
+    """The start of a run that ended two hours ago."""
+    return time.time_ns() - 2 * NS_PER_HOUR - RUN_NS
+
+
+def cluster_night(*globs: str, with_services: bool = False) -> ClusterNight:
     return ClusterNight(
         cluster=handler._cluster(handler._settings()),
         prefix="task",
         account_id=ACCOUNT,
         region=REGION,
         timeout_seconds=60,
+        globs=globs,
+        with_services=with_services,
     )
 
 
@@ -63,7 +81,7 @@ def run_at(task_id: str, began_ns: int, **record: Any) -> str:
             "region": REGION,
             "cluster": "jobs",
             "startedAt": format_ms(began_ns),
-            "finishedAt": format_ms(began_ns + 600 * NS_PER_SECOND),
+            "finishedAt": format_ms(began_ns + RUN_NS),
             "metrics": metrics,
             "cost": {"usd": 0.25},
             **record,
@@ -71,54 +89,229 @@ def run_at(task_id: str, began_ns: int, **record: Any) -> str:
     )
 
 
+def change(
+    server: SearchServer, task: dict[str, Any], *task_ids: str, container: str = "batch"
+) -> None:
+    """Set fields of the task in the documents of these runs, as their events would."""
+    ids = {"terms": {"task.id": task_ids}}
+    _update(server, task, {"bool": {"filter": [ids, {"term": {"container.name": container}}]}})
+
+
+def confirm_all(server: SearchServer) -> None:
+    _update(server, {"confirmed": True}, {"match_all": {}})
+
+
+def _update(server: SearchServer, task: dict[str, Any], query: dict[str, Any]) -> None:
+    rows: list[object] = []
+    for hit in search(server, query=query, size=1000)["hits"]["hits"]:
+        rows += [{"update": {"_index": hit["_index"], "_id": hit["_id"]}}, {"doc": {"task": task}}]
+    answer = requests.post(
+        f"{server.url}/_bulk?refresh=true",
+        data="".join(f"{json.dumps(row)}\n" for row in rows),
+        headers={"Content-Type": "application/x-ndjson"},
+        timeout=120,
+    )
+    assert answer.ok, answer.text
+    assert rows
+    assert not answer.json()["errors"]
+
+
+def by_outcome(found: Any) -> dict[str, dict[str, int]]:
+    return {outcome: dict(families) for outcome, families in found.counts.items()}
+
+
+KILLED = {"status": "failure", "exitCode": 137, "likelyOutOfMemory": True}
+FAILED = {"status": "failure", "exitCode": 3}
+
+
 def test_the_runs_of_the_night_are_counted_by_outcome_and_family(
     forward: Forward, search_server: SearchServer
 ) -> None:
-    evening_ns = night().start_ns + min(HOUR_NS, (time.time_ns() - night().start_ns) // 2)
-    killed = {"status": "failure", "exitCode": 137, "likelyOutOfMemory": True}
+    at = evening_ns()
     runs = {
-        "a1": run_at("a1", evening_ns),
-        "a2": run_at("a2", evening_ns, **killed),
-        "a3": run_at("a3", evening_ns, family="load", status="failure", exitCode=3),
-        "a4": run_at("a4", evening_ns, family=PROOF_FAMILY, status="failure", exitCode=3),
-        "a5": run_at("a5", night().start_ns - HOUR_NS),
-        "a6": run_at("a6", evening_ns, region="us-east-1"),
-        "a7": run_at("a7", evening_ns, status="stopped", cost=None),
+        "a1": run_at("a1", at),
+        "a2": run_at("a2", at, **KILLED),
+        "a3": run_at("a3", at, family="load", **FAILED),
+        "a4": run_at("a4", at, family=PROOF_FAMILY, **FAILED),
+        "a5": run_at("a5", at - 24 * NS_PER_HOUR),
+        "a6": run_at("a6", at, region="us-east-1"),
+        "a7": run_at("a7", at, status="stopped", cost=None),
+        "a8": run_at("a8", at + 3 * NS_PER_HOUR),
     }
     for text in runs.values():
         forward(event(text), Context())
     confirm(search_server, *runs)
-    forward(event(run_at("forged", evening_ns, family="payroll")), Context())
+    forward(event(run_at("forged", at, family="payroll")), Context())
     search(search_server)
     found = cluster_night().runs(night())
-    assert {outcome: dict(families) for outcome, families in found.counts.items()} == {
+    assert by_outcome(found) == {
         OUT_OF_MEMORY: {"nightly-etl": 1},
         "failure": {"load": 1},
         "stopped": {"nightly-etl": 1},
         "success": {"nightly-etl": 1},
-        "unknown": {},
     }
     assert [run.family for run in found.failed] == ["nightly-etl", "load"]
     assert present(found.cost).usd == pytest.approx(0.75)
     assert not present(found.cost).is_least
     assert found.reports == 4
+    assert found.others == {}
+    assert found.other_families == 0
+    assert {task for task, _ in found.remembered} == {"a1", "a2", "a3", "a7"}
+
+
+def test_a_task_of_several_containers_is_one_run_with_the_end_of_its_batch(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    at = evening_ns()
+    side = {"container": {"name": "side"}, "cost": None}
+    for task in ("t1", "t2", "t3", "t4"):
+        forward(event(run_at(task, at, **(FAILED if task == "t2" else {}))), Context())
+        sides = FAILED if task in {"t1", "t3"} else {}
+        forward(event(run_at(task, at, **side, **sides)), Context())
+    confirm_all(search_server)
+    change(search_server, {"event_outcome": "success", "outcome": "success"}, "t1", "t4")
+    change(search_server, {"event_outcome": "failure", "outcome": "failure"}, "t2")
+    others = {"event_outcome": "unknown"}
+    change(search_server, others, "t1", "t2", "t4", container="side")
+    found = cluster_night().runs(night())
+    # No event has told of the batch's end in t3, so its worst end counts.
+    assert by_outcome(found) == {"failure": {"nightly-etl": 2}, "success": {"nightly-etl": 2}}
+    assert found.reports == 4
+    assert present(found.cost).usd == pytest.approx(1.0)
+
+
+def many(count: int, at: int, **record: Any) -> list[str]:
+    return [
+        run_at(f"m{one}", at, family=f"family-{one}", cost={"usd": 1}, **record)
+        for one in range(count)
+    ]
+
+
+def test_no_family_is_dropped_and_globs_select_before_any_cut(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    at = evening_ns()
+    billing = [
+        run_at(f"b{one}", at - 4 * NS_PER_HOUR, family=f"billing-{one}", cost={"usd": 1}, **ended)
+        for one, ended in enumerate(({}, {}, FAILED))
+    ]
+    forward(event(*many(260, at), *billing), Context())
+    confirm_all(search_server)
+    period = night()
+    found = cluster_night().runs(period)
+    summary = summarize(period, found, MissedTimes(), FamilyHistory(), DigestPlace())
+    assert summary.sentence.endswith("UTC: 263 runs, 1 failed (billing-2), 262 succeeded, $263.00.")
+    assert summary.lines[1].text == (
+        "63 more families are counted above, and not compared with earlier runs"
+    )
+    assert len(found.families) == 200
+    assert len(found.remembered) == 260  # of the last six hours
+    for globs in (("billing-*",), ("billing-?",), ("billing-[!x]", "none"), ("bill[h-j]ng-*",)):
+        selected = cluster_night(*globs).runs(period)
+        assert by_outcome(selected) == {
+            "failure": {"billing-2": 1},
+            "success": {"billing-0": 1, "billing-1": 1},
+        }
+    assert cluster_night("BILLING-*", "billing.*").runs(period).families == ()
+
+
+def test_tasks_of_services_count_where_they_are_announced(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    at = evening_ns()
+    forward(event(run_at("a1", at)), Context())
+    forward(event(run_at("w1", at, family="web", status="stopped")), Context())
+    confirm_all(search_server)
+    change(search_server, {"started_by": "ecs-svc/1234567890"}, "w1")
+    assert cluster_night().runs(night()).families == ("nightly-etl",)
+    assert set(cluster_night(with_services=True).runs(night()).families) == {"nightly-etl", "web"}
+
+
+def test_a_run_that_became_known_late_is_in_the_next_night_alone(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    now_ns = time.time_ns()
+    before_ns = now_ns - 12 * NS_PER_HOUR  # the last message
+    at = before_ns - NS_PER_HOUR - RUN_NS
+    forward(event(run_at("known", at)), Context())
+    confirm_all(search_server)
+    first = NightPeriod(last=whole(before_ns - 24 * NS_PER_HOUR), end_ns=before_ns, zone=UTC)
+    found = cluster_night().runs(first)
+    assert by_outcome(found) == {"success": {"nightly-etl": 1}}
+    forward(
+        event(run_at("late", at, family="load"), run_at("new", now_ns - NS_PER_HOUR)), Context()
+    )
+    confirm_all(search_server)
+    second = NightPeriod(last=first.remember(found.remembered), end_ns=now_ns, zone=UTC)
+    assert by_outcome(cluster_night().runs(second)) == {"success": {"nightly-etl": 1, "load": 1}}
+
+
+def ended_line(text: str, outcome: str, **more: Any) -> tuple[int, str]:
+    """The ``task.ended`` line of the run of a report."""
+    record = json.loads(text)["record"]
+    ended = {
+        "text": "ended",
+        "taskId": record["taskId"],
+        "family": record["family"],
+        "container": "batch",
+        "status": record["status"],
+        "stopCategory": "exit",
+        "outcome": outcome,
+        "exitCode": record.get("exitCode"),
+        "finishedAt": record["finishedAt"],
+        "metrics": {"durationMs": 600_000, "billedDurationMs": 600_000},
+        "cost": record["cost"],
+        **more,
+    }
+    written_ms = (evening_ns() + RUN_NS) // NS_PER_MS + 60_000
+    return written_ms, json.dumps(ended)
+
+
+def test_both_ways_make_the_same_message(forward: Forward, search_server: SearchServer) -> None:
+    at = evening_ns()
+    runs: Sequence[tuple[str, str, dict[str, Any]]] = [
+        ("a1", "success", {}),
+        ("a2", "oom", KILLED),
+        ("a3", "failure", {"family": "load", **FAILED}),
+        ("a4", "user", {"family": "load", "status": "stopped"}),
+        ("w1", "success", {"family": "web"}),
+    ]
+    lines = []
+    for task, outcome, record in runs:
+        text = run_at(task, at, **{"exitCode": 0, **record})
+        forward(event(text), Context())
+        lines.append(ended_line(text, outcome, service=task == "w1"))
+    confirm_all(search_server)
+    for task, outcome, _ in runs:
+        change(search_server, {"event_outcome": outcome, "outcome": outcome}, task)
+    change(search_server, {"started_by": "ecs-svc/1"}, "w1")
+    period = night()
+    of_cluster = cluster_night().runs(period)
+    of_lines = runs_of_lines(lines, period, lambda run: not run.service)
+    place = DigestPlace()
+    first, second = (
+        summarize(period, found, MissedTimes(), FamilyHistory(), place)
+        for found in (of_cluster, of_lines)
+    )
+    assert first.sentence == second.sentence
+    assert first.sentence.endswith(
+        "UTC: 4 runs, 1 killed for memory (nightly-etl), 1 failed (load), 1 stopped (load), "
+        "1 succeeded, $1.00."
+    )
+    assert [line.text for line in first.lines] == [line.text for line in second.lines]
+    assert {task for task, _ in of_cluster.remembered} == {task for task, _ in of_lines.remembered}
 
 
 def test_a_night_with_a_run_on_spot_has_a_lower_bound_of_the_cost(
     forward: Forward, search_server: SearchServer
 ) -> None:
-    evening_ns = night().start_ns + min(HOUR_NS, (time.time_ns() - night().start_ns) // 2)
-    forward(event(run_at("a1", evening_ns)), Context())
-    forward(event(run_at("a2", evening_ns, family="load")), Context())
-    confirm(search_server, "a1", "a2")
-    (hit,) = search(search_server, query={"term": {"task.id": "a2"}})["hits"]["hits"]
-    path = f"{hit['_index']}/_update/{hit['_id'].replace('/', '%2F')}"
-    change = {"task": {"capacity_provider": "FARGATE_SPOT"}}
-    call(search_server, "POST", path, {"doc": change})
-    search(search_server)
-    runs = cluster_night().runs(night())
-    assert present(runs.cost).is_least
-    assert not present(runs.selected(["nightly-etl"]).cost).is_least
+    at = evening_ns()
+    forward(event(run_at("a1", at)), Context())
+    forward(event(run_at("a2", at, family="load")), Context())
+    confirm_all(search_server)
+    change(search_server, {"capacity_provider": "FARGATE_SPOT"}, "a2")
+    assert present(cluster_night().runs(night()).cost).is_least
+    assert not present(cluster_night("nightly-etl").runs(night()).cost).is_least
 
 
 def test_the_history_has_the_oldest_run_first_and_what_resized_runs_cost(
@@ -127,10 +320,10 @@ def test_the_history_has_the_oldest_run_first_and_what_resized_runs_cost(
     now_ns = time.time_ns()
     days = [20, 10, 2, 1]
     for day in days:
-        began_ns = now_ns - day * 24 * HOUR_NS
+        began_ns = now_ns - day * 24 * NS_PER_HOUR
         size = {"taskSize": {"vcpu": 0.5, "memoryMB": 1024}}
         forward(event(run_at(f"d{day}", began_ns, **size)), Context())
-    old_ns = now_ns - 40 * 24 * HOUR_NS
+    old_ns = now_ns - 40 * 24 * NS_PER_HOUR
     forward(event(run_at("old", old_ns)), Context())
     confirm(search_server, *(f"d{day}" for day in days), "old")
     for hit in search(search_server)["hits"]["hits"]:
@@ -150,41 +343,65 @@ def test_the_history_has_the_oldest_run_first_and_what_resized_runs_cost(
     assert cost.usd == pytest.approx(0.5)
 
 
-def test_a_due_time_is_missed_unless_its_task_came_late(
-    forward: Forward, search_server: SearchServer
-) -> None:
-    assert forward is not None
-    due_at = format_ms(night().start_ns + HOUR_NS)
+def noticed(name: str, kind: str, due_ns: int) -> ScheduleNoticeLine:
+    line = missed_notice()
+    notice = replace(line.notice, kind=kind, due_at=format_ms(due_ns), message=f"{name} is {kind}")
+    return replace(
+        line,
+        time=format_ms(time.time_ns() - NS_PER_SECOND),
+        notice=notice,
+        schedule=replace(line.schedule, name=name),
+        family=name,
+        region=REGION,
+        account_id=ACCOUNT,
+    )
 
-    def noticed(name: str, kind: str) -> ScheduleNoticeLine:
-        line = missed_notice()
-        return replace(
-            line,
-            time=format_ms(time.time_ns()),
-            notice=replace(line.notice, kind=kind, due_at=due_at, message=f"{name} is {kind}"),
-            schedule=replace(line.schedule, name=name),
-            family=name,
-            region=REGION,
-            account_id=ACCOUNT,
-        )
 
-    lines = [noticed("load", "missed"), noticed("etl", "missed"), noticed("etl", "late")]
+def index_notices(server: SearchServer, *lines: ScheduleNoticeLine) -> None:
     documents = [
         schedule_notice_document(line, encode_notice(line).decode(), ForwarderSettings())
         for line in lines
     ]
     cluster = handler._cluster(handler._settings())
-    assert deliver(cluster, InvocationTime(Context()), documents).indexed == 3
-    search(search_server, "task-notices-*")
-    (missed,) = cluster_night().missed(night()).times
-    assert missed.family == "load"
-    assert missed.message == "load is missed"
+    assert deliver(cluster, InvocationTime(Context()), documents).indexed == len(lines)
+    search(server, "task-notices-*")
+
+
+def test_a_due_time_is_missed_unless_its_task_came_late(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    assert forward is not None
+    due_ns = time.time_ns() - 30 * NS_PER_HOUR  # it became known since
+    index_notices(
+        search_server,
+        noticed("load", "missed", due_ns),
+        noticed("etl", "missed", due_ns),
+        noticed("etl", "late", due_ns),
+    )
+    found = cluster_night().missed(night())
+    assert [(one.family, one.message) for one in found.times] == [("load", "load is missed")]
+    assert cluster_night("etl").missed(night()).times == ()
+    next_night = replace(
+        night(), last=replace(whole(time.time_ns() - NS_PER_HOUR), due_times=found.remembered)
+    )
+    assert cluster_night().missed(next_night).times == ()
+
+
+def test_each_of_many_missed_due_times_is_counted(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    assert forward is not None
+    due_ns = time.time_ns() - NS_PER_HOUR
+    lines = [noticed(f"job-{one}", "missed", due_ns) for one in range(120)]
+    index_notices(search_server, *lines)
+    found = cluster_night().missed(night())
+    assert len(found.times) + found.others == 120
 
 
 def test_the_shards_of_an_index_without_a_node_are_counted(
     forward: Forward, search_server: SearchServer
 ) -> None:
-    forward(event(run_at("a1", night().start_ns)), Context())
+    forward(event(run_at("a1", evening_ns())), Context())
     assert cluster_night().runs(night()).completeness.is_whole
     index_without_a_node(search_server)
     completeness = cluster_night().runs(night()).completeness

@@ -280,6 +280,7 @@ def test_runs_without_a_record_get_a_partial_line(
         "id": "lost",
         "family": "nightly-etl",
         "status": "failure",
+        "stop_category": "image",
         "stopped_reason": "CannotPullContainerError",
     }
     never = {"@timestamp": "2099-01-01T00:00:00.000Z", "task": task, "container": {"name": "batch"}}

@@ -17,18 +17,19 @@ from profiler.cli.history_command import table_lines
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.forwarder.batch_report import identify_containers, judge
+from profiler.forwarder.cluster_night import ClusterNight
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.memory_retry import should_retry
-from profiler.forwarder.night_runs import ClusterNight, NightRuns, runs_of_lines
+from profiler.forwarder.night_period import NightPeriod, Remembered
+from profiler.forwarder.night_runs import NightRuns, runs_of_lines
 from profiler.forwarder.notifications.event_details import ended_line, ended_run
 from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.otlp.run_signals import signals_of
-from profiler.record.last_night import Night
 from profiler.record.run_outcome import Cause, Outcome
 from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 from profiler.record.stop_causes import TABLE, EventEnd, outcome_of
@@ -54,7 +55,12 @@ from tests.stopped_tasks import WITH_MONITOR
 from tests.values import present
 
 SETTINGS = ForwarderSettings()
-NIGHT = Night(day=datetime(2026, 2, 28, tzinfo=UTC).date(), zone=UTC)
+BEFORE_NS = present(parse_ns("2026-02-28T12:00:00Z"))
+NIGHT = NightPeriod(
+    last=Remembered(end_ns=BEFORE_NS, whole_ns=BEFORE_NS),
+    end_ns=present(parse_ns("2026-03-01T12:00:00Z")),
+    zone=UTC,
+)
 NOW_NS = (parse_ns("2026-03-01T11:00:00Z") or 0) + NS_PER_SECOND
 TEAMS = ROOT / "examples" / "teams_target.json"
 

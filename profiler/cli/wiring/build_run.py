@@ -16,7 +16,6 @@ from profiler.core.clock import SystemClock
 from profiler.core.deadline_writer import Output
 from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
-from profiler.core.text import printable
 from profiler.local_run.prepared_run import (
     MAX_NAME_CHARS,
     NoProcessError,
@@ -223,9 +222,9 @@ def _check_options(options: RunOptions) -> None:
 
 def _warn(stderr: Output, sentences: Iterable[str]) -> None:
     for sentence in sentences:
-        from profiler.cli.printing import fitting  # most runs have no messages
+        from profiler.cli.printing import message_text  # most runs have no messages
 
-        stderr.write(fitting(f"task-profiler: {printable(sentence)}").encode() + b"\n")
+        stderr.write(message_text(sentence).encode() + b"\n")
 
 
 def _open_output(path: str) -> int:

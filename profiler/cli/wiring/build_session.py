@@ -273,7 +273,9 @@ def _print_notice(stderr: Output, is_json: bool, line: "NoticeLine") -> None:
     if is_json:
         printed = encode_notice(line)
     else:
-        printed = f"task-profiler: {printable(line.notice.message)}".encode()
+        from profiler.cli.printing import without_commands  # as above
+
+        printed = without_commands(f"task-profiler: {printable(line.notice.message)}").encode()
     stderr.write(printed + b"\n")
 
 

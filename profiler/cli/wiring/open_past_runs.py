@@ -25,6 +25,7 @@ from profiler.cli.wiring.open_log_groups import (
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import DEFAULT_PREFIX
+from profiler.core.redaction import without_credentials
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.units import format_count
 from profiler.runs.history.history_file import history_path
@@ -71,6 +72,11 @@ def parse_source(text: str) -> Source:
 
 def _check_no_address(text: str) -> None:
     """Raise UsageError for an address that is not one of a web server."""
+    if without_credentials(text) != text:
+        raise UsageError(
+            "--from: the address contains credentials: leave them out, and set ELASTICSEARCH_USER "
+            "and ELASTICSEARCH_PASSWORD."
+        )
     scheme, separator, _ = text.partition("://")
     if separator:
         raise UsageError(

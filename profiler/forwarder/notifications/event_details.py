@@ -119,6 +119,12 @@ class EndedRunDetail(_RunDetail, frozen=True, kw_only=True):
     links: RunLinks | None = None
 
 
+class EndedLine(EndedRunDetail, frozen=True, kw_only=True):
+    """A ``task.ended`` line as a reader needs it. ``service``: the task was one of a service."""
+
+    service: bool = False
+
+
 def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[str, Struct]:
     """Return the type of a notification's event, and its detail: texts truncated, in JSON
     smaller than 32 KB.
@@ -173,11 +179,14 @@ def ended_line(
     ended: EndedRun, *, kibana_url: str | None, indexed: bool, notified: ChannelKind | None
 ) -> str:
     """The ``task.ended`` line: the event's detail without what only templates need, whether the
-    run's document was written, and the kind of the posted notification.
+    run's document was written, the kind of the posted notification, and whether the task was one
+    of a service.
     """
     detail = ended_run(ended, kibana_url=kibana_url)
     run = msgspec.to_builtins(replace(detail, markdown="", summary="", next_steps=""))
     line = {"type": LINE_TYPE, **run, "indexed": indexed, "notified": notified}
+    if ended.task.is_service_task:
+        line["service"] = True
     return msgspec.json.encode(line).decode()
 
 
@@ -324,10 +333,10 @@ class ScheduleNoticeDetail(_Detail, frozen=True, kw_only=True):
 
 
 class NightSummaryDetail(_Detail, frozen=True, kw_only=True):
-    """The last night of all runs: ``text`` is the whole message, its lines after one another.
+    """What ended since the last one: ``text`` is the whole message, its lines after one another.
 
-    ``night`` is the day of its evening, ``lines`` are the single lines. The texts have the same
-    characters as those of an ended run.
+    ``night`` is the day on which that time began, ``lines`` are the single lines. The texts have
+    the same characters as those of an ended run.
     """
 
     night: str

@@ -30,11 +30,13 @@ class SummaryLine(Struct, frozen=True, kw_only=True):
 
 
 class NightSummary(Struct, frozen=True, kw_only=True):
-    """The last night in a sentence, and what is worth a line. ``night`` is the day of its evening,
-    such as 2026-11-24.
+    """What ended since the last message in a sentence, and what is worth a line.
+
+    ``night`` is the day on which it began, such as 2026-11-24, ``since`` the time.
     """
 
     night: str
+    since: str
     title: str
     sentence: str
     lines: tuple[SummaryLine, ...] = ()
@@ -85,15 +87,15 @@ def notice_key(record: Record, kind: str) -> str:
 
 
 def notification_key(notification: Notification) -> str:
-    """The key of a task's end, of a night, of a kind of notice of a run, or of a due time's
-    outcome.
+    """The key of a task's end, of a night's beginning, of a kind of notice of a run, or of the
+    outcome of a due time.
 
     Stored: never change it.
     """
     if isinstance(notification, EndedRun):
         return notification.task.arn
     if isinstance(notification, NightSummary):
-        return f"night#{notification.night}"
+        return f"night#{notification.since}"
     notice = notification.notice
     if isinstance(notification, NoticeLine):
         return notice_key(notification.record, notice.kind)

@@ -2,7 +2,7 @@
 past runs.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from msgspec import Struct
@@ -144,11 +144,26 @@ def evidence_of_past_runs(
     runs: Iterable[PastRun], on_fargate: str | None = None
 ) -> Iterable[Evidence | None]:
     """The evidence of each family of these runs; None if none of its runs was measured."""
-    families = Families(LAST_RUNS, on_fargate)
+    families = ReadFamilies(on_fargate)
     for run in runs:
+        families.add(run)
+    return families.evidence()
+
+
+class ReadFamilies:
+    """Collects the evidence of runs as they are read, in bounded memory."""
+
+    def __init__(self, on_fargate: str | None = None) -> None:
+        self._families = Families(LAST_RUNS, on_fargate)
+
+    def add(self, run: PastRun) -> None:
+        """Add a run, if it counts."""
         if run.counts:
-            _add(families, run)
-    return families.evidence().values()
+            _add(self._families, run)
+
+    def evidence(self) -> Collection[Evidence | None]:
+        """The evidence of each family; None if none of its runs was measured."""
+        return self._families.evidence().values()
 
 
 def _add_runs(families: Families, source: RunSource, selection: RunFilter, last: int) -> int:

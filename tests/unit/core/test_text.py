@@ -2,6 +2,7 @@
 and the clock.
 """
 
+import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from profiler.core.clock import Ticker
 from profiler.core.quantities import parse_duration_ms, parse_memory_mb, parse_seconds
-from profiler.core.redaction import redact
+from profiler.core.redaction import redact, without_credentials
 from profiler.core.text import (
     did_you_mean,
     first_names,
@@ -210,6 +211,101 @@ def test_ticks_lie_on_a_grid_and_lateness_does_not_accumulate() -> None:
 )  # fmt: skip
 def test_what_looks_like_a_secret_is_not_shown(words: list[str], shown: str) -> None:
     assert redact(words) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('curl -d {"password":"x"}', 'curl -d {"password":"…"}'),
+        ('{"password": "x y", "user": "joe"}', '{"password": "…", "user": "joe"}'),
+        (r'{"client_secret":"a\"b","n":1}', '{"client_secret":"…","n":1}'),
+        (r'"{\"apiKey\": \"x\", \"n\": 1}"', r'"{\"apiKey\": \"…\", \"n\": 1}"'),
+        ("{'token': 'x', 'n': 2}", "{'token': '…', 'n': 2}"),
+        ('{"token":123,"n":4}', '{"token":…,"n":4}'),
+        ('{"token":null,"auth":{"n":4}}', '{"token":null,"auth":{"n":4}}'),
+        ('{"password":"cut o', '{"password":"…"'),
+        ("curl https://h/a?token=x&n=1", "curl https://h/a?token=…&n=1"),
+        ("get https://h/a?n=1&X-Signature=x#top", "get https://h/a?n=1&X-Signature=…#top"),
+        ("Server=db;Password=x;Port=1", "Server=db;Password=…;Port=1"),
+        ("curl -u joe:x https://h", "curl -u … https://h"),
+        ("curl -sSfu joe:x https://h", "curl -sSfu … https://h"),
+        ("sudo /usr/bin/curl -ujoe:x https://h", "sudo /usr/bin/curl -u… https://h"),
+        ("curl --user joe:x https://h", "curl --user … https://h"),
+        ("curl -u joe https://h", "curl -u joe https://h"),
+        ("mysql -h db -px sales", "mysql -h db -p… sales"),
+        ("timeout 5 mysqldump -p x sales", "timeout 5 mysqldump -p … sales"),
+        ("sh -c mysql -px ; mkdir -p x", "sh -c mysql -p… ; mkdir -p x"),
+        ("sshpass -p x ssh -p 22 h", "sshpass -p … ssh -p … h"),
+        ("docker login -u joe -p x", "docker login -u joe -p …"),
+        ("redis-cli -a x ping", "redis-cli -a … ping"),
+        # Ordinary arguments.
+        ("mkdir -p x", "mkdir -p x"),
+        ("ssh -p 22 -u h", "ssh -p 22 -u h"),
+        ("docker run -p 80:80 -u 1000:1000 --name mysql -p 3306:3306 db", None),
+        ("docker run -d mysql -p 3306:3306", None),
+        ("python3 -u job.py a:b", None),
+        ("git push -u origin main:main", None),
+        ("cp -p a b", None),
+        ("curl https://h/a?page=2&sort=name", None),
+        ('{"table":"passengers","n":1}', None),
+        ("team:job@26", None),
+    ],
+)
+def test_secrets_of_other_notations_are_masked_and_ordinary_arguments_are_not(
+    text: str, shown: str | None
+) -> None:
+    for words in ([text], text.split()):
+        assert redact(words) == (text if shown is None else shown)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "shown"),
+    [
+        ("--from u:PASSWORD@h:9200: no file", "--from …@h:9200: no file"),
+        ("'u:P@SS@h:9200' is no file", "'…@h:9200' is no file"),
+        ("see https://u:PASSWORD@h/x", "see https://…@h/x"),
+        ("see redis://:PASSWORD@h/x", "see redis://…@h/x"),
+    ],
+)
+def test_addresses_in_sentences_have_no_credentials(sentence: str, shown: str) -> None:
+    assert without_credentials(sentence) == shown
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "User: arn:aws:sts::111122223333:assumed-role/Admin/joe@example.com is not authorized",
+        "the image etl:26@sha256:0123 is missing",
+        "nightly@26 and nightly@27 are the same 5 runs: name two sets.",
+        "mail joe@example.com",
+    ],
+)
+def test_what_are_no_credentials_stays(sentence: str) -> None:
+    assert without_credentials(sentence) == sentence
+
+
+@given(
+    st.sampled_from(
+        [
+            *('"password":"', "'token': '", r"\"secret\":\"", '{"a":', "?token=", "&a=", "-p "),
+            *("mysql -p", "curl -u a:", "a:b@", "://", ":", "@", '"', "\\", ";Password="),
+        ]
+    ),
+    st.sampled_from(["", '"', "x", "@h", "\\"]),
+)
+def test_a_long_text_of_any_notation_takes_linear_time(unit: str, end: str) -> None:
+    """With quadratic time this test would run for minutes."""
+    text = unit * (60_000 // len(unit)) + end
+    assert len(redact([text])) <= 2 * len(text)
+    assert len(redact(text.split())) <= 2 * len(text)
+    assert len(without_credentials(text)) <= 2 * len(text)
+
+
+@given(st.lists(st.text()), st.text(min_size=8, alphabet="abcdefgh12345"))
+def test_a_secret_in_json_is_never_shown(others: list[str], value: str) -> None:
+    text = json.dumps({"n": 1, "dbPassword": value, "others": others})
+    assert value not in redact([text]) or value in redact(others)
+    assert value not in redact(text.split()) or value in redact(others)
 
 
 SECRETS, NAMES = (

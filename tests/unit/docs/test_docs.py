@@ -294,3 +294,11 @@ def test_the_example_is_the_commands_output_with_omissions(
         command.replace("logs:/ecs/nightly-etl", "reports.jsonl").split(), standalone_mode=False
     )
     assert is_shortened(shown, capfd.readouterr().out)
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_a_managed_daemon_on_a_page_is_not_critical(page: Path) -> None:
+    """By default, ECS drains an instance, which stops its tasks, when the daemon fails."""
+    text = (ROOT / page).read_text()
+    if re.search(r"managed daemon|AWS::ECS::Daemon|aws_ecs_daemon|create-daemon", text):
+        assert re.search(r"[\"']?critical[\"']?\W{1,4}false", text)

@@ -229,6 +229,15 @@ def test_where_nothing_is_known_of_the_family_the_slope_counts(
     assert runs.messages == ["By the slope."]
 
 
+@pytest.mark.parametrize("unsaid", [{"region": None}, {"family": None}])
+def test_a_line_that_does_not_say_its_family_and_region_asks_nothing(
+    unsaid: dict[str, Any],
+) -> None:
+    runs = Deployment(*EARLIER)
+    runs.forward(checkpoint(4000, **unsaid))
+    assert (runs.messages, runs.asked) == ([], 0)
+
+
 def test_only_the_last_fifty_successes_count() -> None:
     runs = Deployment(*[success(number, 2500) for number in range(1, 51)], success(51, 4000))
     runs.forward(checkpoint(3318))

@@ -2,7 +2,7 @@
 that it is made of.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.forwarder.morning_digest import DigestPlace, summarize
+from profiler.forwarder.night_period import NightPeriod, Remembered
 from profiler.forwarder.night_runs import (
     EarlierRun,
     FailedRun,
     FamilyHistory,
     MissedTime,
+    MissedTimes,
     NightRuns,
     ResizedCost,
     runs_of_lines,
@@ -25,12 +27,15 @@ from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import NightSummary, notification_key
 from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.record.family_identity import PROOF_FAMILY
-from profiler.record.last_night import NightCost, last_night
+from profiler.record.last_night import NightCost
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY
 
-NIGHT = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC))
 DAY_NS = 86_400 * NS_PER_SECOND
+END_NS = round(datetime(2026, 11, 25, 8, tzinfo=UTC).timestamp()) * NS_PER_SECOND
+LAST = Remembered(end_ns=END_NS - DAY_NS, whole_ns=END_NS - DAY_NS)
+NIGHT = NightPeriod(last=LAST, end_ns=END_NS, zone=UTC)
+TITLE = "Since yesterday 08:00 UTC"
 PLACE = DigestPlace(region="eu-west-1", source="https://search.example.com", stack="profiler")
 KILLED = FailedRun(
     outcome=OUT_OF_MEMORY,
@@ -48,7 +53,7 @@ def summary_of(
     *missed: MissedTime,
     place: DigestPlace = PLACE,
 ) -> NightSummary:
-    return summarize(NIGHT, runs, missed, history or FamilyHistory(), place)
+    return summarize(NIGHT, runs, MissedTimes(times=missed), history or FamilyHistory(), place)
 
 
 def texts(summary: NightSummary) -> list[str]:
@@ -75,7 +80,7 @@ def history_of(*runs: EarlierRun) -> FamilyHistory:
 def test_a_quiet_night_is_one_line() -> None:
     steady = history_of(*(earlier(day) for day in range(20, -1, -1)))
     summary = summary_of(QUIET, steady)
-    assert summary.sentence == "Last night (24 November): 3 runs, 3 succeeded."
+    assert summary.sentence == f"{TITLE}: 3 runs, 3 succeeded."
     assert summary.lines == ()
 
 
@@ -103,6 +108,7 @@ def test_the_message_has_at_most_20_lines() -> None:
         resized=(ResizedCost(tag="3/1024/4096", size=TaskSize(vcpu=0.5, memory_mb=2048), usd=10),),
     )
     runs = NightRuns(counts={OUT_OF_MEMORY: families}, failed=failed, reports=0)
+    runs = replace(runs, other_families=60)
     summary = summary_of(runs, history, *missed)
     assert 1 + len(summary.lines) <= 20
     assert "55 more families failed" in texts(summary)
@@ -111,7 +117,7 @@ def test_the_message_has_at_most_20_lines() -> None:
 def test_a_missed_due_time_is_said_in_the_words_of_its_notification() -> None:
     missed = MissedTime(family="report", message="report was due at 02:00 UTC.")
     summary = summary_of(QUIET, None, missed)
-    assert summary.sentence.startswith("Last night (24 November): 3 runs, 1 missed (report)")
+    assert summary.sentence.startswith(f"{TITLE}: 3 runs, 1 missed (report)")
     assert texts(summary) == ["report was due at 02:00 UTC."]
 
 
@@ -146,10 +152,12 @@ def test_the_growth_is_that_of_the_runs_at_the_size_of_the_newest() -> None:
     assert texts(summary_of(QUIET, history_of(*smaller, *larger))) == []
 
 
-def test_the_savings_of_other_sizes_have_the_command_for_any_shell() -> None:
-    history = history_of(earlier(0, saving_usd_per_month=412.3))
+def test_the_amount_that_other_sizes_save_is_the_commands_word() -> None:
+    history = history_of(earlier(1, saving_usd_per_month=412.3), earlier(0, saving_usd_per_month=9))
     (line,) = summary_of(QUIET, history).lines
-    assert line.text == "Other sizes of 1 family would save $412.30 a month:"
+    assert line.text == (
+        "The last runs of 1 family recommend a cheaper size. What a resize would save:"
+    )
     assert line.command == (
         "task-profiler taskdef resize --from https://search.example.com --region eu-west-1"
     )
@@ -163,38 +171,62 @@ def test_what_resized_families_saved_is_the_price_of_the_size_before() -> None:
     assert line.text == "Resized families saved $10.00 in 30 days"
 
 
-@pytest.mark.parametrize("counts", [{}, {"unknown": {"nightly-etl": 2}}])
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({}, "If tasks ran, their reports did not arrive. Look for the reason:"),
+        (
+            {"success": {"nightly-etl": 144}},
+            "None of these runs left a report. Look for the reason:",
+        ),
+    ],
+)
 def test_a_night_without_a_report_names_the_command_that_finds_the_reason(
-    counts: dict[str, dict[str, int]],
+    counts: dict[str, dict[str, int]], said: str
 ) -> None:
     summary = summary_of(NightRuns(counts=counts, reports=0))
     (line,) = summary.lines
+    assert line.text == said
     assert line.command == "task-profiler doctor --deployed profiler --region eu-west-1"
     if not counts:
-        assert summary.sentence == "Last night (24 November): no run has left a report."
+        assert summary.sentence == f"{TITLE}: no run has left a report."
+
+
+def test_a_night_with_one_report_is_not_doubted() -> None:
+    runs = NightRuns(counts={"success": {"nightly-etl": 144}}, reports=1)
+    assert summary_of(runs).lines == ()
+
+
+def test_families_beyond_those_with_a_name_are_counted_in_one_line() -> None:
+    runs = NightRuns(
+        counts={"success": {"a": 1}}, others={"success": 60}, other_families=60, reports=61
+    )
+    summary = summary_of(runs)
+    assert summary.sentence == f"{TITLE}: 61 runs, 61 succeeded."
+    assert texts(summary) == [
+        "60 more families are counted above, and not compared with earlier runs"
+    ]
+
+
+def test_due_times_beyond_those_that_were_read_are_counted() -> None:
+    times = tuple(MissedTime(family=f"f{one}", message=f"f{one} was due.") for one in range(4))
+    missed = MissedTimes(times=times, others=6)
+    summary = summarize(NIGHT, QUIET, missed, FamilyHistory(), PLACE)
+    assert "10 missed (f0, f1, f2 and others)" in summary.sentence
+    assert "7 more due times were missed" in texts(summary)
 
 
 def test_a_part_of_the_search_cluster_that_did_not_answer_is_said() -> None:
     why = "2 shards of the search cluster did not answer"
     part = Completeness((Gap(place="task-reports-*", reason=why),))
     summary = summary_of(NightRuns(counts={}, reports=0, completeness=part))
-    assert summary.sentence == "Last night (24 November): no run is known."
+    assert summary.sentence == f"{TITLE}: no run is known."
     (line,) = summary.lines
     assert line.text == (
         "2 shards of the search cluster did not answer, so runs are missing here: check the "
         "health of its indices"
     )
     assert line.command is None
-
-
-def test_the_families_of_notify_families_alone_count() -> None:
-    runs = NightRuns(
-        counts={"failure": {"nightly-etl": 1, "web": 4}},
-        failed=(KILLED, replace(KILLED, family="web")),
-        reports=5,
-    ).selected(("nightly-*",))
-    assert runs.families == ("nightly-etl",)
-    assert [run.family for run in runs.failed] == ["nightly-etl"]
 
 
 HOSTILE = '<!channel> *a* `b` & "c" \\ \x1b[31m\nd|e'
@@ -220,21 +252,22 @@ def test_the_event_has_the_same_text_for_a_template() -> None:
     assert kind == "Night Summary"
     event = msgspec.to_builtins(detail)
     assert event["night"] == "2026-11-24"
-    assert event["text"].startswith("Last night (24 November): 1 run, 1 killed for memory")
+    assert event["text"].startswith(f"{TITLE}: 1 run, 1 killed for memory")
     assert "Out of memory, 2026-11-25 02:14 UTC." in event["text"]
     assert not set('"\\\n\x1b').intersection(event["text"])
     assert len(msgspec.json.encode(detail)) < 32_000
 
 
 def test_a_night_has_one_key() -> None:
-    assert notification_key(summary_of()) == "night#2026-11-24"
+    assert notification_key(summary_of()) == "night#2026-11-24T08:00:00.000Z"
+    assert summary_of().night == "2026-11-24"
 
 
 def line(task_id: str, hours: float, **fields: Any) -> tuple[int, str]:
-    """A ``task.ended`` line of a run that started so many hours after the night's beginning, and
-    when it was written.
+    """A ``task.ended`` line of a run that ended so many hours after the last message, and when it
+    was written: a minute later.
     """
-    began_ns = NIGHT.start_ns + round(hours * 3600 * NS_PER_SECOND)
+    ended_ns = NIGHT.start_ns + round(hours * 3600 * NS_PER_SECOND)
     ended = {
         "type": "task.ended",
         "text": "nightly-etl ended.",
@@ -242,22 +275,23 @@ def line(task_id: str, hours: float, **fields: Any) -> tuple[int, str]:
         "family": "nightly-etl",
         "status": "success",
         "stopCategory": "exit",
-        "startedAt": format_ms(began_ns),
+        "outcome": "success",
+        "finishedAt": format_ms(ended_ns),
         **fields,
     }
-    return began_ns // NS_PER_MS + 60_000, msgspec.json.encode(ended).decode()
+    return ended_ns // NS_PER_MS + 60_000, msgspec.json.encode(ended).decode()
 
 
 def test_the_lines_of_a_night_are_its_runs_and_each_task_counts_once() -> None:
     report = {"metrics": {"durationMs": 6e4, "billedDurationMs": 6e4}, "cost": {"usd": 0.5}}
-    failed = {"status": "failure", "stopCategory": "exit", "exitCode": 3, "family": "load"}
-    killed = {"status": "failure", "stopCategory": "oom", "exitCode": 137}
+    failed = {"status": "failure", "outcome": "failure", "exitCode": 3, "family": "load"}
+    killed = {"status": "failure", "stopCategory": "oom", "outcome": "oom", "exitCode": 137}
     runs = runs_of_lines(
         [
             line("1", 1, **report),
             line("1", 1, **report),
             line("2", 2, **failed),
-            line("3", 3, **killed, finishedAt="2026-11-25T02:14:00Z"),
+            line("3", 3, **killed),
             line("4", -1),
             line("5", 24),
             line("6", 4, family=PROOF_FAMILY),
@@ -271,28 +305,22 @@ def test_the_lines_of_a_night_are_its_runs_and_each_task_counts_once() -> None:
         "success": {"nightly-etl": 1},
     }
     assert [run.family for run in runs.failed] == ["nightly-etl", "load"]
-    assert runs.failed[0].ended_at == "2026-11-25T02:14:00Z"
+    assert runs.failed[0].ended_at == "2026-11-24T11:00:00.000Z"
     assert runs.failed[1].reason == "The container exited with code 3"
     assert runs.cost == NightCost(usd=0.5)
     assert runs.reports == 1
 
 
-def test_the_cost_is_that_of_the_selected_families_and_a_lower_bound_on_spot() -> None:
+def test_the_selected_runs_alone_count_and_on_spot_the_cost_is_a_lower_bound() -> None:
     on_spot = {"usd": 0.25, "priceBasis": "at least, on FARGATE_SPOT: 30% of us-east-1 FARGATE"}
-    runs = runs_of_lines(
-        [line("1", 1, cost={"usd": 0.5}), line("2", 2, family="load", cost=on_spot)], NIGHT
-    )
-    assert runs.cost == NightCost(usd=0.75, is_least=True)
-    assert runs.selected(["nightly-*"]).cost == NightCost(usd=0.5)
-    assert runs.selected(["other"]).cost is None
+    lines = [line("1", 1, cost={"usd": 0.5}), line("2", 2, family="load", cost=on_spot)]
+    assert runs_of_lines(lines, NIGHT).cost == NightCost(usd=0.75, is_least=True)
+    selected = runs_of_lines(lines, NIGHT, lambda run: run.family == "nightly-etl")
+    assert selected.families == ("nightly-etl",)
+    assert selected.cost == NightCost(usd=0.5)
 
 
-def test_a_task_that_never_started_is_in_the_night_in_which_it_ended() -> None:
-    never = {"startedAt": None, "status": "failure", "stopCategory": "image"}
+def test_a_task_that_never_started_ended_when_its_line_was_written() -> None:
+    never = {"finishedAt": None, "status": "failure", "stopCategory": "image", "outcome": "image"}
     assert runs_of_lines([line("1", 5, **never)], NIGHT).families == ("nightly-etl",)
     assert runs_of_lines([line("1", 30, **never)], NIGHT).families == ()
-
-
-def test_a_night_of_yesterday_has_other_runs() -> None:
-    earlier_night = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC) - timedelta(days=1))
-    assert runs_of_lines([line("1", 1)], earlier_night).families == ()

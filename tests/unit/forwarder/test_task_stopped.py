@@ -35,6 +35,7 @@ from profiler.forwarder.invocation import (
     SettingsError,
 )
 from profiler.forwarder.merged_run import merge
+from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.forwarder.run_event import StreamClaim
@@ -92,6 +93,7 @@ class StoppedTaskFakes:
         self.indexed_reports: list[ReportLine | None] | None = None
         self.has_cluster = True
         self.reads_without_streams = 0.0
+        self.is_table_denied = False
         self.notice_settings: Mapping[str, Any] = {}
         self.retry: MemoryRetry | None = None
         self.asked_to_retry: list[EndedTask] = []
@@ -142,6 +144,8 @@ class StoppedTaskFakes:
         return [NoticeChannel("world", self.post, self.accepts), *self.other_channels]
 
     def once(self, key: str, work: Callable[[], object]) -> object:
+        if self.is_table_denied:
+            raise DeliveryError("The table cannot be used.")
         return self.table.once(key, work)
 
     def print_line(self, line: str) -> None:
@@ -650,6 +654,118 @@ def test_the_container_that_failed_first_is_named_with_its_last_lines(
     fakes.handle(task(**{**failed, **detail}), log_lines=5, report_wait_seconds=0)
     assert fakes.notice.log_lines == ("relation users is missing",)
     assert said in json.dumps(ended_task_message(fakes.notice, kibana_url=None).blocks)
+
+
+CHANNELS = ("world", "bus", "other")
+
+
+@given(
+    failures=st.lists(st.sets(st.sampled_from(CHANNELS)), max_size=4).map(
+        lambda failing: [*failing, set()]
+    )
+)
+def test_each_channel_has_a_run_once_whichever_fail_and_however_often_lambda_retries(
+    failures: list[set[str]],
+) -> None:
+    """Also if the event is delivered again after all: its key is kept."""
+    fakes = StoppedTaskFakes({BATCH_STREAM: [report()]})
+    others = {name: fake_channel(name) for name in CHANNELS[1:]}
+    fakes.other_channels = [*others.values()]
+    notified = None
+    for failing in [*failures, set()]:
+        fakes.errors = {"slack": DeliveryError("world is away")} if "world" in failing else {}
+        for name, channel in others.items():
+            channel.error = DeliveryError(f"{name} is away") if name in failing else None
+        before = {name: len(channel.posted) for name, channel in others.items()}
+        before["world"] = len(fakes.notices)
+        missing = {name for name in failing if not before[name]}
+        told = ""
+        try:
+            notified = fakes.handle()["notified"]
+        except ForwarderError as error:
+            told = str(error)
+        assert {name for name in CHANNELS if name in told} == missing
+    assert notified == "failure"
+    assert [len(fakes.notices), *(len(channel.posted) for channel in others.values())] == [1, 1, 1]
+    assert len({document.id for document in fakes.documents}) == 1
+    assert json.loads(fakes.printed[-1])["notified"] == "failure"
+
+
+def test_two_invocations_at_once_post_to_each_channel_once() -> None:
+    """The second begins while the first posts, and is retried by Lambda."""
+    fakes = StoppedTaskFakes({BATCH_STREAM: [report()]})
+    raised: list[ForwarderError] = []
+
+    def second(_notification: Notification) -> None:
+        if not raised:
+            with pytest.raises(invocation.InProgressError) as error:
+                fakes.handle()
+            raised.append(error.value)
+
+    slow = fake_channel("slow", check=second)
+    bus = fake_channel("bus")
+    fakes.other_channels = [slow, bus]
+    assert fakes.handle()["notified"] == "failure"
+    assert len(raised) == len(fakes.notices) == len(slow.posted) == len(bus.posted) == 1
+    assert fakes.handle()["notified"] == "failure", "Lambda's retry of the second"
+    assert len(fakes.notices) == len(slow.posted) == len(bus.posted) == 1
+
+
+@pytest.mark.parametrize(
+    "denied", ["definition", "logs", "cluster", "table", "retry", "everything"]
+)
+def test_with_a_part_of_the_rights_the_run_is_told_or_the_event_kept(denied: str) -> None:
+    fakes = StoppedTaskFakes({BATCH_STREAM: [report()]})
+
+    def is_denied(part: str) -> bool:
+        return denied in (part, "everything")
+
+    refusal = DeliveryError("AccessDenied")
+    if is_denied("definition"):
+        fakes.described = None
+    if is_denied("logs"):
+        fakes.lines = {}  # CloudWatchTail warns, and returns no page
+    if is_denied("cluster"):
+        fakes.errors["cluster"] = refusal
+    if is_denied("retry"):
+        fakes.errors["retry"] = refusal
+    if is_denied("table"):
+        fakes.is_table_denied = True
+    if denied in ("definition", "logs"):
+        assert fakes.handle(report_wait_seconds=0)["notified"] == "failure"
+    else:
+        with pytest.raises(DeliveryError):
+            fakes.handle(report_wait_seconds=0)
+    assert bool(fakes.notices) != is_denied("table"), "never twice, so not without the table"
+    assert len(fakes.printed) == 1
+    assert len(fakes.exported) == 1
+    assert fakes.documents or is_denied("cluster")
+
+
+FORGED = '`[x](https://evil.example)` <!channel> <@U1> " \\ \u202e\x1b[2J\n{}'
+
+
+def test_forged_texts_of_the_event_stay_texts_everywhere() -> None:
+    """In the definition's and the task's names, reasons, groups: whoever starts a task writes
+    them.
+    """
+    forged = task(
+        stoppedReason=FORGED,
+        startedBy=FORGED,
+        group=FORGED,
+        clusterArn=f"arn:aws:ecs:us-west-2:111122223333:cluster/{FORGED}",
+        taskDefinitionArn=f"arn:aws:ecs:us-west-2:111122223333:task-definition/{FORGED}:5",
+        containers=[{"name": "batch", "exitCode": 1, "reason": FORGED, "image": FORGED}],
+    )
+    fakes = StoppedTaskFakes({BATCH_STREAM: [FORGED]})
+    fakes.handle(forged, log_lines=5, report_wait_seconds=0)
+    message = ended_task_message(fakes.notice, kibana_url=None)
+    sent = json.dumps(msgspec.to_builtins(message))
+    for word in ("<!channel>", "<@U1>", "\\u202e", "\\u001b"):
+        assert word not in sent
+    detail = ended_run(fakes.notice, kibana_url=None)
+    assert "](" not in detail.markdown + detail.next_steps
+    json.loads(fakes.printed[0])
 
 
 def test_nothing_leads_to_a_log_stream_that_does_not_exist() -> None:

@@ -177,6 +177,12 @@ def test_the_line_is_the_detail_with_its_type() -> None:
     assert json.loads(line) == whole
 
 
+def test_the_line_of_a_services_task_says_so_for_the_morning_message() -> None:
+    of_service = replace(RUN, task=replace(RUN.task, group="service:web"))
+    line = ended_line(of_service, kibana_url=None, indexed=True, notified=None)
+    assert json.loads(line)["service"] is True
+
+
 KILLED = "Out of memory: a process of the container was killed at its memory limit"
 
 
@@ -404,7 +410,11 @@ def test_any_notice_becomes_a_bounded_detail_that_can_be_embedded(
 def test_a_night_summary_has_the_form_of_its_schema() -> None:
     lines = (SummaryLine(text="nightly-etl: Out of memory", command="task-profiler doctor"),)
     summary = NightSummary(
-        night="2026-11-24", title="Last night", sentence="Last night: 1 run.", lines=lines
+        night="2026-11-24",
+        since="2026-11-24T08:00:00.000Z",
+        title="Last night",
+        sentence="Last night: 1 run.",
+        lines=lines,
     )
     _, detail = bus_event(summary, kibana_url=None)
     check_detail(msgspec.json.decode(msgspec.json.encode(detail)), NIGHT_SCHEMA)

@@ -1,0 +1,155 @@
+"""Sends each channel what ended since its last morning message, and remembers what it has.
+
+A channel's message is kept in the table of keys without a date of expiry. A message that was not
+accepted is part of the next one, and the other channels do not wait for it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.json_fields import decoded, field_at, text
+from profiler.forwarder.invocation import DeliveryError, ForwarderError
+from profiler.forwarder.night_period import (
+    MIN_PERIOD_NS,
+    NightPeriod,
+    Remembered,
+    bounded,
+    first_period,
+)
+from profiler.forwarder.notifications.idempotency import Idempotently
+from profiler.forwarder.notifications.notification import (
+    NightSummary,
+    NoticeChannel,
+    notification_key,
+)
+
+_ATTRIBUTE = "remembered"
+
+
+class NightMessage(Struct, frozen=True, kw_only=True):
+    """A summary, and what the next one must know."""
+
+    summary: NightSummary
+    remembered: Remembered
+
+
+class LastMessages(Protocol):
+    """What the last message to a channel has counted."""
+
+    def last(self, channel: str, first: Remembered) -> Remembered:
+        """Of the channel; before its first message ``first``, which is kept. Raises
+        DeliveryError.
+        """
+        ...
+
+    def remember(self, channel: str, remembered: Remembered) -> None:
+        """Raises DeliveryError."""
+        ...
+
+
+class StoredMessages(Struct, frozen=True, kw_only=True):
+    """In items of the table of keys."""
+
+    table: str
+    client: AwsClient
+
+    def last(self, channel: str, first: Remembered) -> Remembered:
+        stored = self._read(channel)
+        if stored is None:
+            # Of two invocations at once, one is first; a retry has the same beginning.
+            self._write(channel, first, "attribute_not_exists(id)")
+            stored = self._read(channel)
+        return first if stored is None else stored
+
+    def remember(self, channel: str, remembered: Remembered) -> None:
+        self._write(channel, remembered, "attribute_not_exists(id) OR end_ns < :end_ns")
+
+    def _read(self, channel: str) -> Remembered | None:
+        answer = self._call(
+            self.client.get_item, Key={"id": {"S": _key(channel)}}, ConsistentRead=True
+        )
+        stored = text(field_at(answer, f"Item.{_ATTRIBUTE}.S"))
+        if stored is None:
+            return None
+        return decoded(lambda line: msgspec.json.decode(line, type=Remembered), stored)
+
+    def _write(self, channel: str, remembered: Remembered, condition: str) -> None:
+        values = {}
+        if ":end_ns" in condition:
+            values = {"ExpressionAttributeValues": {":end_ns": {"N": str(remembered.end_ns)}}}
+        item = {
+            "id": {"S": _key(channel)},
+            "end_ns": {"N": str(remembered.end_ns)},
+            _ATTRIBUTE: {"S": msgspec.json.encode(remembered).decode()},
+        }
+        self._call(self.client.put_item, Item=item, ConditionExpression=condition, **values)
+
+    def _call(self, method: Callable[..., Any], **arguments: object) -> Any:  # noqa: ANN401
+        """The answer; None if a condition does not hold: another invocation was first."""
+        from botocore.exceptions import BotoCoreError, ClientError  # slow to import
+
+        try:
+            return method(TableName=self.table, **arguments)
+        except (BotoCoreError, ClientError) as error:
+            if error_code(error) == "ConditionalCheckFailedException":
+                return None
+            raise DeliveryError(
+                f"The table {self.table} cannot be used ({error_code(error)}): check "
+                "IDEMPOTENCY_TABLE and that the function's role may write to it."
+            ) from error
+
+
+def _key(channel: str) -> str:
+    """Stored: never change it."""
+    return f"morning-digest#{channel}"
+
+
+class DigestDelivery(Struct, frozen=True, kw_only=True):
+    """One morning. ``message_of`` reads what ended in a period."""
+
+    last_messages: LastMessages
+    message_of: Callable[[NightPeriod], NightMessage]
+    once: Idempotently
+    period_of: Callable[[Remembered], NightPeriod]
+    now_ns: int
+
+    def send(
+        self, channels: Sequence[NoticeChannel], errors: list[ForwarderError]
+    ) -> tuple[NightSummary, ...]:
+        """Send each channel that gets successes its message. Returns those that were sent."""
+        messages: dict[Remembered, NightMessage] = {}
+        sent: list[NightSummary] = []
+        for channel in channels:
+            try:
+                if channel.accepts("success"):
+                    sent += self._send(channel, messages)
+            except ForwarderError as error:
+                errors.append(error)
+        return tuple(sent)
+
+    def _send(
+        self, channel: NoticeChannel, messages: dict[Remembered, NightMessage]
+    ) -> Iterator[NightSummary]:
+        """Channels with the same last message get the same one."""
+        first = first_period(self.now_ns)
+        last = bounded(self.last_messages.last(channel.name, first), self.now_ns)
+        while self.now_ns - last.end_ns >= MIN_PERIOD_NS:
+            if last not in messages:
+                messages[last] = self.message_of(self.period_of(last))
+            message = messages[last]
+
+            def post(message: NightMessage = message) -> str:
+                channel.post(message.summary, "success")
+                return msgspec.json.encode(message.remembered).decode()
+
+            posted = self.once(f"{notification_key(message.summary)}#{channel.name}", post)
+            remembered = msgspec.json.decode(str(posted), type=Remembered)
+            self.last_messages.remember(channel.name, remembered)
+            if remembered == message.remembered:
+                yield message.summary
+            # An earlier invocation has sent a shorter one and was ended before it said so.
+            last = remembered

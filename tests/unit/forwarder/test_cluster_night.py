@@ -1,0 +1,146 @@
+"""The night of the search cluster: tasks, not documents, and the same message as from the lines.
+
+``tests/search`` asks real clusters.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC
+from typing import Any
+
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS, parse_ns
+from profiler.forwarder.cluster_night import ClusterNight
+from profiler.forwarder.morning_digest import DigestPlace, summarize
+from profiler.forwarder.night_period import NightPeriod, Remembered
+from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, NightRuns, runs_of_lines
+from tests.counting_search import CountingSearch
+from tests.values import present
+
+END = "2026-03-02T08:00:00Z"
+END_NS = present(parse_ns(END))
+LAST = Remembered(end_ns=END_NS - NS_PER_DAY, whole_ns=END_NS - NS_PER_DAY)
+NIGHT = NightPeriod(last=LAST, end_ns=END_NS, zone=UTC)
+AT = "2026-03-02T02:00:00Z"
+
+
+def document(task: str, outcome: str = "success", **more: Any) -> dict[str, Any]:
+    """The document of a confirmed run that ended at two; ``more`` are fields of its task."""
+    statuses = {"oom": "failure", "user": "stopped"}
+    fields = {
+        "id": task,
+        "family": "etl",
+        "confirmed": True,
+        "complete": True,
+        "outcome": outcome,
+        "status": statuses.get(outcome, outcome),
+        "event_outcome": outcome,
+        **more,
+    }
+    return {"@timestamp": AT, "event": {"end": AT}, "task": fields, "cost": {"usd": 1.0}}
+
+
+def of_side(task: str, outcome: str) -> dict[str, Any]:
+    """Of another container, of whose end the event has no word, and without a cost."""
+    return {**document(task, outcome, event_outcome="unknown"), "cost": {}}
+
+
+def found(*documents: Mapping[str, Any], period: NightPeriod = NIGHT) -> NightRuns:
+    cluster = CountingSearch(*documents)
+    reader = ClusterNight(
+        cluster=cluster, prefix="task", account_id=None, region=None, timeout_seconds=5
+    )
+    runs = reader.runs(period)
+    assert len(cluster.bodies) == 1
+    return runs
+
+
+def counted(runs: NightRuns) -> dict[str, dict[str, int]]:
+    return {group: dict(families) for group, families in runs.counts.items()}
+
+
+def test_three_tasks_with_two_measured_containers_are_three_runs() -> None:
+    documents = []
+    for task in ("1", "2", "3"):
+        documents += [document(task), of_side(task, "success")]
+    runs = found(*documents)
+    assert counted(runs) == {"success": {"etl": 3}}
+    assert runs.reports == 3
+    assert present(runs.cost).usd == 3
+
+
+def test_the_end_of_the_batch_decides_whatever_the_others_did() -> None:
+    runs = found(
+        *(document("1"), of_side("1", "failure")),
+        *(document("2", "failure"), of_side("2", "success")),
+        *(document("3", "oom"), of_side("3", "success")),
+        *(document("4", "user"), of_side("4", "failure")),
+    )
+    assert counted(runs) == {
+        "out of memory": {"etl": 1},
+        "failure": {"etl": 1},
+        "stopped": {"etl": 1},
+        "success": {"etl": 1},
+    }
+
+
+def test_the_worst_end_counts_where_no_event_decides() -> None:
+    runs = found(of_side("1", "success"), of_side("1", "failure"), document("2"))
+    assert counted(runs) == {"failure": {"etl": 1}, "success": {"etl": 1}}
+    assert counted(found(document("1", "unknown"))) == {"unknown": {"etl": 1}}
+
+
+def test_what_is_unconfirmed_runs_or_is_a_services_does_not_count() -> None:
+    runs = found(
+        document("1", confirmed=False),
+        document("2", status="running"),
+        document("3", started_by="ecs-svc/1234"),
+        document("4", started_by="chronos-schedule/nightly"),
+    )
+    assert counted(runs) == {"success": {"etl": 1}}
+
+
+def test_a_task_that_the_last_message_counted_does_not_count_again() -> None:
+    last = Remembered(end_ns=END_NS - NS_PER_DAY // 8, whole_ns=LAST.end_ns, tasks=("1",))
+    period = NightPeriod(last=last, end_ns=END_NS, zone=UTC)
+    runs = found(document("1"), document("late"), period=period)
+    assert counted(runs) == {"success": {"etl": 1}}
+    assert {task for task, _ in runs.remembered} == {"1", "late"}
+
+
+def line(source: Mapping[str, Any]) -> tuple[int, str]:
+    """The ``task.ended`` line of a document's run."""
+    task = source["task"]
+    ended = {
+        "text": "ended",
+        "taskId": task["id"],
+        "family": task["family"],
+        "status": task["status"],
+        "outcome": task["outcome"],
+        "stopCategory": "exit",
+        "exitCode": task.get("exit_code"),
+        "finishedAt": source["event"]["end"],
+        "metrics": {"billedDurationMs": 1},
+        "cost": source["cost"],
+    }
+    return present(parse_ns(AT)) // NS_PER_MS + 30_000, json.dumps(ended)
+
+
+def test_both_ways_make_the_same_message() -> None:
+    sources = [
+        document("1", exit_code=0),
+        document("2", "oom", exit_code=137),
+        document("3", "failure", family="load", exit_code=3),
+        document("4", "user", family="load"),
+    ]
+    of_cluster = found(*sources, of_side("1", "failure"))
+    of_lines = runs_of_lines(map(line, sources), NIGHT)
+    first, second = (
+        summarize(NIGHT, runs, MissedTimes(), FamilyHistory(), DigestPlace())
+        for runs in (of_cluster, of_lines)
+    )
+    assert first == second
+    assert first.sentence == (
+        "Since yesterday 08:00 UTC: 4 runs, 1 killed for memory (etl), 1 failed (load), "
+        "1 stopped (load), 1 succeeded, $4.00."
+    )
+    assert set(of_cluster.remembered) == set(of_lines.remembered)
