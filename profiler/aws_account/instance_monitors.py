@@ -111,19 +111,21 @@ class EcsMonitorTasks:
 
     def has_stream(self, monitor: InstanceMonitorGroup, log_stream: str) -> bool | None:
         """Whether a stream is that of a task of the monitor's family; None: ECS does not say."""
-        if monitor.family is None:
+        if monitor.family is None or monitor.cluster is None:
             return None
         key = monitor, log_stream
         if key not in self._streams:
             what = f"It is unknown whose log stream {log_stream} is"
             with noted_errors(self._on_problem, what, _TASK_PERMISSIONS):
-                is_monitors = self._read_stream(monitor, monitor.family, log_stream)
+                is_monitors = self._read_stream(monitor.cluster, monitor.family, log_stream)
                 if is_monitors is not None:
                     self._streams[key] = is_monitors
         return self._streams.get(key)
 
     def is_on_ec2(self, monitor: InstanceMonitorGroup, task_id: str) -> bool:
         """Whether ECS says that a task of the monitor's cluster is on EC2."""
+        if monitor.cluster is None:
+            return False
         key = monitor.cluster, task_id
         if key not in self._on_ec2:
             what = f"It is unknown whether task {task_id} is on EC2"
@@ -132,18 +134,16 @@ class EcsMonitorTasks:
                     self._on_ec2[key] = task.get("launchType") == EC2
         return self._on_ec2.get(key, False)
 
-    def _read_stream(
-        self, monitor: InstanceMonitorGroup, family: str, log_stream: str
-    ) -> bool | None:
+    def _read_stream(self, cluster: str, family: str, log_stream: str) -> bool | None:
         """Raises boto3's errors."""
         named = task_of_stream(log_stream)
         if named is not None:
-            for task in self._described(monitor.cluster, [named.task_id]):
+            for task in self._described(cluster, [named.task_id]):
                 return _family_of(task) == family
             return None
         if is_container_id(log_stream):
-            tasks = list(self._listed(monitor.cluster, family))
-            for task in self._described(monitor.cluster, tasks):
+            tasks = list(self._listed(cluster, family))
+            for task in self._described(cluster, tasks):
                 if any(each.get("runtimeId") == log_stream for each in task.get("containers", ())):
                     return True
         return None

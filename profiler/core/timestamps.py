@@ -16,6 +16,7 @@ MS_PER_SECOND = 1000
 MS_PER_DAY = 86_400_000
 DAYS_PER_MONTH = 365.25 / 12
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US_PER_MS = 1000
 _MIN_YEAR = 1970
 _MAX_YEAR = 2200
@@ -121,6 +122,11 @@ def format_ms(moment_ns: int) -> str:
     seconds, rest_ns = divmod(moment_ns, NS_PER_SECOND)
     moment = datetime.fromtimestamp(seconds, UTC)
     return format_datetime(moment.replace(microsecond=rest_ns // NS_PER_MS * _US_PER_MS))
+
+
+def nanoseconds_of(moment: datetime) -> int:
+    """Nanoseconds since 1970 of a UTC time, to the microsecond."""
+    return (moment - _EPOCH) // timedelta(microseconds=1) * NS_PER_US
 
 
 def format_datetime(moment: datetime) -> str:

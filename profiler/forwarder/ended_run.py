@@ -14,6 +14,7 @@ from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.merged_run import MergedRun, completed, merge, run_of_event
 from profiler.forwarder.run_event import run_event
 from profiler.forwarder.run_links import RunLinks, links_of_run
+from profiler.record.event_end import failures_of_others
 from profiler.record.record_model import Cost, Metrics, Number, Record, Report
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import EventEnd
@@ -94,6 +95,14 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return self.batch is not None and self.batch.exit_code is not None
 
     @property
+    def failed_container(self) -> str | None:
+        """The other container that failed, so that the batch did not start or was stopped."""
+        if self.outcome.cause not in ("dependency", "sidecar"):
+            return None
+        failed = failures_of_others(self.task, self.batch, self.monitor)
+        return failed[0].name if failed else None
+
+    @property
     def record(self) -> Record | None:
         """The record of the report or checkpoint, with what the event decides."""
         return None if self.report_line is None else self.run.record
@@ -144,8 +153,9 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 class EndedRun(EndedTask, frozen=True, kw_only=True):
     """One ended run as the outputs print it.
 
-    ``comparison``: None with too few recent runs of the family. ``reduced_memory``: in words, if
-    the killed run's memory had been reduced.
+    ``comparison``: None with too few recent runs of the family. ``log_lines`` are the batch's,
+    else those of the ``failed_container``. ``reduced_memory``: in words, if the killed run's
+    memory had been reduced.
     """
 
     retry: MemoryRetry | None = None

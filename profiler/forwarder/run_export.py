@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.optional_math import known
-from profiler.core.timestamps import format_datetime, parse_ns
+from profiler.core.timestamps import nanoseconds_of
 from profiler.forwarder.ended_run import EndedTask
 from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
@@ -113,8 +113,8 @@ def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
         line=ended.report_line.text
         if ended.report_line is not None and ended.is_complete
         else None,
-        pull_started_ns=parse_ns(known(format_datetime, task.pull_started_at)),
-        pull_stopped_ns=parse_ns(known(format_datetime, task.pull_stopped_at)),
+        pull_started_ns=known(nanoseconds_of, task.pull_started_at),
+        pull_stopped_ns=known(nanoseconds_of, task.pull_stopped_at),
         reason=ended.reason,
         judged=ended.outcome,
         is_complete=ended.is_complete,

@@ -138,14 +138,6 @@ class _Known(Struct, frozen=True, kw_only=True):
         others = (name for name in self.containers.reported if name != self.containers.batch)
         return tuple(name for name in others if name in ran)
 
-    def explaining_log(self, ended: EndedTask) -> LogTarget | None:
-        """The log stream that tells why the run failed: the batch's, or that of the container that
-        failed before it.
-        """
-        if ended.outcome.cause in ("dependency", "sidecar"):
-            return self.containers.logs.get(self.end.first_ended or "")
-        return ended.log if ended.outcome.status == "failure" else None
-
 
 class TaskStoppedHandler(Struct, frozen=True):
     """Handles stopped tasks."""
@@ -171,7 +163,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             **asdict(ended),
             retry=retry,
             comparison=_comparison(ended, settings, index),
-            log_lines=self._last_lines(ended, known_task.explaining_log(ended), settings, reports),
+            log_lines=self._last_lines(ended, settings, reports, known_task.containers),
             reduced_memory=reduced_memory(ended, known_task.size_change),
         )
         notified: ChannelKind | None = None
@@ -304,19 +296,20 @@ class TaskStoppedHandler(Struct, frozen=True):
     def _last_lines(
         self,
         ended: EndedTask,
-        log: LogTarget | None,
         settings: NoticeSettings | None,
         reports: ReportFinder,
+        containers: TaskContainers,
     ) -> tuple[str, ...]:
         """The last lines of the container that failed, for the notice.
 
         If they cannot be read, the notice is posted without them.
         """
-        if settings is None or log is None:
+        if settings is None or not should_notify(ended, settings, is_unusual=True):
             return ()
-        if not should_notify(ended, settings, is_unusual=True):
+        if ended.outcome.status != "failure" and ended.failed_container is None:
             return ()
         try:
+            log = containers.logs.get(ended.failed_container or ended.container or "")
             return reports.last_lines(log, settings.log_lines)
         except ForwarderError as error:
             self.outputs.warn(f"The notification of task {ended.task.id} has no log lines. {error}")

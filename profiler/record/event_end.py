@@ -49,7 +49,7 @@ def end_of_event(
     reasons = [task.reason_of_ecs, *(container.reason or "" for container in task.containers)]
     if batch is not None:
         reasons.append(batch.reason or "")
-    own_failures = _failures_of_others(task, batch, monitor)
+    own_failures = failures_of_others(task, batch, monitor)
     said = Said(
         code=(task.stop_code or "").lower(),
         stated=_stated(task.stopped_reason),
@@ -132,7 +132,7 @@ def _names_memory(reason: str) -> bool:
     return any(words.replace(" ", "") in text for words in _OUT_OF_MEMORY)
 
 
-def _failures_of_others(
+def failures_of_others(
     task: StoppedTask, batch: EventContainer | None, monitor: str | None
 ) -> Sequence[EventContainer]:
     """The other containers that failed, the likeliest cause of the batch's end first.

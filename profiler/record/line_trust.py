@@ -19,7 +19,9 @@ of the log stream, and the timestamp, which is at most 14 days old and 2 hours a
   is one of the monitor's family (:class:`MonitorTasks`); where it is another's, the stream is an
   ordinary one. Where ECS does not know it any more, the line is unconfirmed for good. A report is
   confirmed by the task's event, if the task ran on EC2, and never replaces one from the task's own
-  stream; a notice counts if ECS says that the task is on EC2.
+  stream; a notice counts if ECS says that the task is on EC2. A reader of log groups finds the
+  monitors by the DAEMON services of the clusters, and lists what their streams say of families
+  with another log driver than awslogs; nobody acts on it.
 - **A stream named by Docker's container id**: awslogs without a prefix, on EC2. Its name contains
   no task, so the line is unconfirmed until the task's event names this container id
   (``runtimeId``).
@@ -55,7 +57,7 @@ choose the names of streams in an account as all of its tasks.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol
 
@@ -91,6 +93,8 @@ _LAMBDA_STREAM = re.compile(
     r"[0-9]{4}/[0-9]{2}/[0-9]{2}/([A-Za-z0-9_-]*)\[[A-Za-z0-9$_-]+\]\[?[A-Za-z0-9-]+\]?"
 )
 _WATCH_GROUP = re.compile(r"/aws/lambda/[A-Za-z0-9-]+-watch-schedules")
+# setup stack gives it this name.
+_MONITOR_GROUP = re.compile(r"/ecs/[A-Za-z0-9-]+-instance-monitor")
 _TASK_RESOURCE = "task/"
 _MAX_SHOWN_LENGTH = 100
 
@@ -99,26 +103,30 @@ Voucher = Literal[
     "task-stream",
     "monitor-stream",
     "instance-monitor",
+    "defined-monitor",
     "unproven-monitor",
     "container-id",
     "trusted-group",
 ]
 # CloudWatch Logs itself vouches for the task; of the others only the task's event can.
 CONFIRMING_VOUCHERS = frozenset({"task-stream", "monitor-stream"})
+# An instance monitor: ECS knows it, or its definition names the stream.
+MONITOR_VOUCHERS = frozenset({"instance-monitor", "defined-monitor"})
 # Whose runs count in advice without an event: those of the task's own streams, those of an instance
-# monitor that ECS knows, and those that the owner of their log group trusts.
-_COUNTING_VOUCHERS = frozenset({*CONFIRMING_VOUCHERS, "instance-monitor", "trusted-group"})
+# monitor, and those that the owner of their log group trusts.
+_COUNTING_VOUCHERS = frozenset({*CONFIRMING_VOUCHERS, *MONITOR_VOUCHERS, "trusted-group"})
 
 
 class InstanceMonitorGroup(Struct, frozen=True, kw_only=True):
-    """The log group of an instance monitor, the cluster of its instance, and the family of its
-    task definition; None if that is unknown.
+    """The log group of an instance monitor, the cluster of its instance, and of its task definition
+    the family and the prefix of its stream; None if that is unknown.
     """
 
-    account_id: str
+    account_id: str | None
     log_group: str
-    cluster: str
+    cluster: str | None
     family: str | None = None
+    stream_prefix: str | None = None
 
 
 class MonitorTasks(Protocol):
@@ -265,6 +273,7 @@ class LineVerdict(Struct, frozen=True, kw_only=True):
 _OF_TASK_STREAM = LineVerdict(voucher="task-stream")
 _OF_MONITOR_STREAM = LineVerdict(voucher="monitor-stream")
 _OF_INSTANCE_MONITOR = LineVerdict(voucher="instance-monitor")
+_OF_DEFINED_MONITOR = LineVerdict(voucher="defined-monitor")
 _OF_UNPROVEN_MONITOR = LineVerdict(voucher="unproven-monitor")
 _OF_CONTAINER_ID = LineVerdict(voucher="container-id")
 _OF_TRUSTED_GROUP = LineVerdict(voucher="trusted-group")
@@ -334,11 +343,13 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
         return self.task is not None and self.task.task_id == claim.task_id
 
     def _of_instance_monitor(self, monitor: InstanceMonitorGroup, claim: LineClaim) -> LineVerdict:
-        if cluster_name(claim.cluster) != monitor.cluster:
+        if monitor.cluster not in (None, cluster_name(claim.cluster)):
             return LineVerdict(
                 untrusted="Its cluster is not the cluster of the log group's instance monitor."
             )
-        return _OF_INSTANCE_MONITOR if self.is_proven else _OF_UNPROVEN_MONITOR
+        if self.is_proven:
+            return _OF_INSTANCE_MONITOR
+        return _OF_UNPROVEN_MONITOR if monitor.stream_prefix is None else _OF_DEFINED_MONITOR
 
     def _of_task(self, stream: TaskStream, claim: LineClaim) -> LineVerdict:
         if claim.task_id != stream.task_id:
@@ -404,7 +415,9 @@ class TrustedGroups(Struct, frozen=True, kw_only=True):
         self, trust: StreamTrust, monitor: InstanceMonitorGroup, log_stream: str
     ) -> StreamTrust:
         """In the log group of an instance monitor, whether the stream is the monitor's."""
+        prefix = "" if monitor.stream_prefix is None else f"{monitor.stream_prefix}/{MONITOR_NAME}/"
         is_named = trust.task is not None and trust.task.container == MONITOR_NAME
+        is_named = is_named and log_stream.startswith(prefix)
         if not (is_named or trust.is_container_id):
             return trust
         is_monitors = None
@@ -420,15 +433,41 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
     unknown.
 
     Without an account nothing is confirmed; ``problem`` is why AWS did not say it, as a sentence.
+    ``find_monitors`` asks ECS for the instance monitors, when a line needs them; None: it was.
     """
 
     account_id: str | None = None
     problem: str | None = None
     region: str | None = None
     groups: TrustedGroups = TrustedGroups()
+    find_monitors: Callable[[], Sequence[InstanceMonitorGroup]] | None = None
 
     def of_stream(self, log_group: str, log_stream: str) -> StreamTrust:
         return self.groups.of_stream(self.account_id, log_group, log_stream)
+
+    def needs_monitors(self, trust: StreamTrust, log_group: str, verdict: LineVerdict) -> bool:
+        """Whether a line counts only if its stream is an instance monitor's, which is unknown."""
+        if self.find_monitors is None:
+            return False
+        if trust.is_container_id:
+            return _MONITOR_GROUP.fullmatch(log_group) is not None
+        is_named = trust.task is not None and trust.task.container == MONITOR_NAME
+        return is_named and verdict.untrusted is not None
+
+    def with_monitors(self, log_group: str) -> "AccountTrust":
+        """The same with the instance monitors that ECS has; in the log group that a stack made for
+        one, also of a monitor that was removed.
+        """
+        monitors = [*self.groups.instance_monitors]
+        if self.find_monitors is not None:
+            monitors += self.find_monitors()
+        known = {monitor.log_group for monitor in monitors}
+        if _MONITOR_GROUP.fullmatch(log_group) is not None and log_group not in known:
+            monitors.append(
+                InstanceMonitorGroup(account_id=self.account_id, log_group=log_group, cluster=None)
+            )
+        groups = replace(self.groups, instance_monitors=tuple(monitors))
+        return replace(self, groups=groups, find_monitors=None)
 
 
 def read_trusted_globs(environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -13,8 +13,6 @@ MAX_VCPU_HOUR_USD: Final = 7.0
 MAX_GB_HOUR_USD: Final = 0.8
 # More than any machine of EC2.
 MAX_MACHINE_HOUR_USD: Final = 1_000.0
-# A size can save all that a run costs, and no more.
-MAX_SAVING_PERCENT: Final = 100
 # More than Fargate has, and a hundred times the price of its largest storage.
 _MAX_VCPU = 64.0
 _MAX_MEMORY_MB = 1024.0 * 1024

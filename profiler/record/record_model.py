@@ -22,6 +22,9 @@ CONTAINER_INSIGHTS = "container-insights"
 LOCAL: Final = "LOCAL"  # the launch type of `run`
 """The source of records that are made of Container Insights' log events, one a minute."""
 
+# Below what profiler.record.possible_cost allows any run.
+_SMALL_COST_USD = 3.0
+
 # A newer writer may use words that this reader does not know: it keeps them and treats them as
 # unknown. So the fields below are any text for the decoder; the closed lists above are for writers.
 _STATUSES: Final = frozenset(get_args(Status))
@@ -505,12 +508,12 @@ def possible_cost(record: Record, longest_ms: float | None = None) -> Cost | Non
 
     ``longest_ms``: the time from the task's creation to its end, if ECS says it.
     """
+    cost = record.cost
+    if cost is None or cost.usd is None or cost.usd <= _SMALL_COST_USD:
+        return cost
     # As above.
     from profiler.record import possible_cost as bounds
 
-    cost = record.cost
-    if cost is None or cost.usd is None:
-        return cost
     metrics = record.metrics
     size = record.task_size or TaskSize()
     billed_ms = longest_ms
@@ -531,13 +534,11 @@ def possible_cost(record: Record, longest_ms: float | None = None) -> Cost | Non
 
 def _with_possible_cost(report: Report) -> Report:
     """The report without a cost or a saving that cannot be: each counts as unknown."""
-    # As above.
-    from profiler.record.possible_cost import MAX_SAVING_PERCENT
-
     record = report.record
     cost = possible_cost(record)
     advised = record.recommendation
-    if advised is not None and (advised.saving_percent or 0) > MAX_SAVING_PERCENT:
+    # A size can save all that a run costs, and no more.
+    if advised is not None and (advised.saving_percent or 0) > 100:  # noqa: PLR2004
         advised = replace(advised, saving_percent=None)
     if cost is record.cost and advised is record.recommendation:
         return report

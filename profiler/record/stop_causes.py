@@ -55,11 +55,6 @@ class EventEnd(Struct, frozen=True, kw_only=True):
     out_of_memory: bool = False
     first_end: str | None = None
 
-    @property
-    def first_ended(self) -> str | None:
-        """The name of the container that ended first, which has no space."""
-        return None if self.first_end is None else self.first_end.partition(" ")[0]
-
 
 class Said(Struct, frozen=True, kw_only=True):
     """What an event says of the end, in lower case. ``stated`` is the task's reason.

@@ -3,6 +3,7 @@ EC2 as monitored.
 """
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aws_account.instance_monitors import InstanceMonitors
+from profiler.core.timestamps import NS_PER_MS, format_ms
+from profiler.record.record_model import Container, encode
 from tests.aws_proxy import AwsProxy, ProxiedAccount
+from tests.runs import report
 from tests.sidecars import ACCOUNT, IMAGE, awslogs, run_instance_monitor
 from tests.task_events import task
 from tools.moto_server import fake_aws, start_by_schedule
@@ -175,3 +179,71 @@ def test_a_replica_and_a_deleted_service_are_none_and_an_error_is_not_remembered
         cluster="jobs", serviceName="replica", taskDefinition=definition, desiredCount=1
     )
     assert not InstanceMonitors(account.ecs, pytest.fail).reports_task(on_ec2)
+
+
+def put_reports(account: Account, family: str, stream: str, count: int = 30, **size: Any) -> None:
+    """Reports of a family's tasks in a stream of the instance monitor's log group."""
+    logs = account.aws.client("logs")
+    now_ms = time.time_ns() // NS_PER_MS
+    texts: list[dict[str, Any]] = []
+    for number in range(count):
+        ended_ms = now_ms - number * 3_600_000
+        made = report(
+            family=family,
+            task_id=f"{abs(hash(family)) % 999:08x}{number:024x}",
+            cluster="jobs",
+            launch_type="EC2",
+            container=Container(name="batch"),
+            started_at=format_ms((ended_ms - 600_000) * NS_PER_MS),
+            finished_at=format_ms(ended_ms * NS_PER_MS),
+            **size,
+        )
+        line = encode(replace(made, time=format_ms(ended_ms * NS_PER_MS))).decode()
+        texts.append({"timestamp": ended_ms, "message": line})
+    logs.create_log_stream(logGroupName=MONITORS, logStreamName=stream)
+    events = sorted(texts, key=lambda event: event["timestamp"])
+    logs.put_log_events(logGroupName=MONITORS, logStreamName=stream, logEvents=events)
+
+
+MONITORS = "/ecs/instance-monitor"
+INSTANCE_STREAM = f"instance/task-monitor/{'ab' * 16}"
+SPLUNK = {**BATCH, "logConfiguration": {"logDriver": "splunk"}}
+
+
+def test_readers_of_log_groups_read_the_instance_monitors_group(account: Account) -> None:
+    """Reports of batches with another log driver, without a search cluster."""
+    account.aws.create_log_group(MONITORS)
+    account.ecs.register_task_definition(family="splunked", containerDefinitions=[SPLUNK])
+    put_reports(account, "splunked", INSTANCE_STREAM)
+    words = ("--from", f"logs:{MONITORS}", "--json")
+    without = account.command("history", *words)
+    assert without.returncode == 1
+    assert "30 reports not of their log stream's task" in without.stderr
+    run_instance_monitor(account.ecs)
+    listed = account.command("history", *words, "--last", "100")
+    assert len(listed.stdout.splitlines()) == 30
+    assert "unconfirmed" not in listed.stderr
+    (advice,) = map(json.loads, account.command("recommend", *words).stdout.splitlines())
+    assert (advice["family"], advice["runs"]) == ("splunked", 30)
+
+
+@pytest.mark.parametrize(
+    ("family", "stream", "left_out"),
+    [
+        ("plain", INSTANCE_STREAM, "30 unconfirmed runs left out"),
+        ("splunked", f"ecs/batch/{'cd' * 16}", "30 reports not of their log stream's task"),
+        ("splunked", f"other/task-monitor/{'cd' * 16}", "30 reports not of their log stream's"),
+        ("splunked", "cd" * 32, "30 unconfirmed runs left out"),
+    ],
+)
+def test_no_task_speaks_for_others_in_the_instance_monitors_group(
+    account: Account, family: str, stream: str, left_out: str
+) -> None:
+    """Every task definition can name the group. A family with awslogs has its reports elsewhere."""
+    account.aws.create_log_group(MONITORS)
+    account.ecs.register_task_definition(family="splunked", containerDefinitions=[SPLUNK])
+    run_instance_monitor(account.ecs)
+    put_reports(account, family, stream)
+    done = account.command("recommend", "--from", f"logs:{MONITORS}")
+    assert done.returncode == 1
+    assert left_out in " ".join(done.stderr.split())

@@ -3,8 +3,9 @@ in AWS and no source, those that the families' newest task definitions name.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 import click
@@ -21,7 +22,13 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import matches_any
-from profiler.record.line_trust import AccountTrust, TrustedGroups, read_trusted_globs
+from profiler.record.line_trust import (
+    AccountTrust,
+    InstanceMonitorGroup,
+    MonitorTasks,
+    TrustedGroups,
+    read_trusted_globs,
+)
 from profiler.runs.past_runs.ended_tasks import ENDED_TYPE, EndedTasks
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, MissingLogGroupError, ReadPages
@@ -64,9 +71,43 @@ def log_trust(options: SourceOptions) -> AccountTrust:
         region = str(open_client("logs").meta.region_name)
         # It needs no permission.
         account_id = str(open_client("sts").get_caller_identity()["Account"])
-    groups = TrustedGroups(globs=read_trusted_globs(os.environ))
     problem = next(iter(problems), None)
-    return AccountTrust(account_id=account_id, problem=problem, region=region, groups=groups)
+    return AccountTrust(
+        account_id=account_id,
+        problem=problem,
+        region=region,
+        groups=TrustedGroups(globs=read_trusted_globs(os.environ), tasks=_AskedTasks(options)),
+        find_monitors=partial(_find_monitors, options, account_id),
+    )
+
+
+def _find_monitors(
+    options: SourceOptions, account_id: str | None
+) -> Sequence[InstanceMonitorGroup]:
+    # With botocore, which commands that read a file do without.
+    from profiler.aws_account.monitor_groups import find_monitor_groups
+
+    return find_monitor_groups(open_clients(options.region, options.profile), account_id, warn)
+
+
+class _AskedTasks:
+    """ECS's word on the tasks of instance monitors, asked when a line needs it."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    @cached_property
+    def _tasks(self) -> MonitorTasks:
+        from profiler.aws_account.instance_monitors import EcsMonitorTasks  # as above
+
+        open_client = open_clients(self._options.region, self._options.profile)
+        return EcsMonitorTasks(open_client("ecs"), warn)
+
+    def has_stream(self, monitor: InstanceMonitorGroup, log_stream: str) -> bool | None:
+        return self._tasks.has_stream(monitor, log_stream)
+
+    def is_on_ec2(self, monitor: InstanceMonitorGroup, task_id: str) -> bool:
+        return self._tasks.is_on_ec2(monitor, task_id)
 
 
 def open_pages(options: SourceOptions, clients: OpenClient | None = None) -> ReadPages:

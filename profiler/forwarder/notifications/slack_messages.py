@@ -63,7 +63,7 @@ MAX_VALUE_LENGTH = 60
 _BUTTONS = {"log_stream": "Log stream", "ecs_task": "ECS task", "kibana": "Kibana"}
 # A text is truncated to this length before it is sanitized, which bounds the time for it.
 _MAX_INPUT_LENGTH = 20_000
-_LOG_TITLE = "*Last lines of the log*"
+_LOG_TITLE = "Last lines of the log"
 _CODE_FENCE = "```"
 # These characters would end a link.
 _LINK_BREAK = re.compile(r"[|<>\s]")
@@ -198,7 +198,7 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
         _fields(notice),
         section(usage_lines(notice.metrics, notice.record), formatted=True),
         section(_cause_lines(notice)),
-        _log(notice.log_lines),
+        _log(notice.log_lines, notice.failed_container),
         _commands(steps_after_run(notice)),
         section(_advice(notice)),
         section(_why(notice)),
@@ -219,16 +219,16 @@ def _fallback(notice: EndedRun) -> str:
     outcome = notice.outcome
     parts = [_title(notice)]
     code = known(describe_exit_code, outcome.exit_code)
-    is_in_title = outcome.cause == "failure"
-    if code is not None and not is_in_title:
+    if code is not None and outcome.cause != "failure":
         parts.append(f"exit code {escape_text(code, MAX_VALUE_LENGTH)}")
     text = ", ".join(parts)
     last_line = _last_line(notice)
-    return f"{text}: {last_line}" if is_in_title and last_line else text
+    has_reason = outcome.cause in ("failure", "dependency") and last_line
+    return f"{text}: {last_line}" if has_reason else text
 
 
 def _last_line(notice: EndedRun) -> str:
-    """The newest line of the log, which tells why a batch has exited, without secrets: a lock
+    """The newest line of the log, which tells why a container has exited, without secrets: a lock
     screen shows it to everybody.
     """
     lines = (redact(line[:_MAX_LINE_LENGTH].split()) for line in reversed(notice.log_lines))
@@ -294,10 +294,15 @@ def _commands(steps: Sequence[NextStep]) -> JsonObject | None:
     return section([f"{_CODE_FENCE}{text}{_CODE_FENCE}"], formatted=True) if lines else None
 
 
-def _log(lines: Sequence[str]) -> JsonObject | None:
-    """Return a code block with the newest lines that fit into a section."""
+def _log(lines: Sequence[str], container: str | None) -> JsonObject | None:
+    """Return a code block with the newest lines that fit into a section; ``container``: whose they
+    are, if not the batch's.
+    """
+    title = f"*{_LOG_TITLE}*"
+    if container is not None:
+        title = f"*{_LOG_TITLE} of {escape_text(container.replace('*', ''), MAX_NAME_LENGTH)}*"
     shown: list[str] = []
-    left = MAX_SECTION_LENGTH - len(f"{_LOG_TITLE}\n{_CODE_FENCE}\n{_CODE_FENCE}")
+    left = MAX_SECTION_LENGTH - utf16_length(f"{title}\n{_CODE_FENCE}\n{_CODE_FENCE}")
     for line in reversed(lines):
         indented = on_one_line(line[:_MAX_INPUT_LENGTH].expandtabs(4)).rstrip()
         text = _cut(indented.replace("`", "'"), 300)  # three backticks would end the block
@@ -308,7 +313,7 @@ def _log(lines: Sequence[str]) -> JsonObject | None:
     text = "\n".join(shown)
     if not text.strip():
         return None
-    return section([f"{_LOG_TITLE}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True)
+    return section([f"{title}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True)
 
 
 def _cause_lines(notice: EndedRun) -> list[str]:

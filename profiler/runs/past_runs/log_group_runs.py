@@ -457,7 +457,12 @@ class LogGroupRuns(RunSource):
             else:
                 self._untrusted += 1
             return None
-        verdict = trust.judge(claim_of_head(line.head), event["timestamp"])
+        claim = claim_of_head(line.head)
+        verdict = trust.judge(claim, event["timestamp"])
+        if self._trust.needs_monitors(trust, group, verdict):
+            self._trust = self._trust.with_monitors(group)
+            trust = self._trust.of_stream(group, place.stream)
+            verdict = trust.judge(claim, event["timestamp"])
         if not verdict.counts:
             if verdict.untrusted is not None:
                 self._untrusted += 1

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, awslogs_target
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.record.family_identity import family_key
+from profiler.record.line_trust import MONITOR_VOUCHERS
 from profiler.runs.past_runs.run_source import PastRun
 
 # The options of awslogs by the container's name; empty for one with another driver.
@@ -98,7 +99,7 @@ def is_where_defined(run: PastRun, log_options: LogOptions, monitor: str = MONIT
     record = run.report.record
     if record.container.name not in log_options:
         return False
-    if run.voucher == "instance-monitor":
+    if run.voucher in MONITOR_VOUCHERS:
         return not log_options[record.container.name]
     for name in (monitor, record.container.name):
         options = log_options.get(name)

@@ -236,8 +236,13 @@ def test_the_definitions_size_bounds_the_retry(
 def test_a_part_of_the_cluster_says_nothing_about_the_size() -> None:
     search = CountingSearch(*OWN, earlier(1.5, 512, 1e5))
     search.now_ns = round(STOPPED.timestamp() * 10**9)
-    search.answer = {"_shards": {"total": 2, "successful": 1}, "timed_out": False}
+    search.answer = {"_shards": {"total": 2, "successful": 1}}
     assert RetryAccount(search).handle() == STARTED
+    search.answer = {"timed_out": True}  # another search can be whole
+    fakes = RetryAccount(search)
+    with pytest.raises(SearchClusterError):
+        fakes.handle()
+    assert fakes.aws.calls == []
 
 
 def test_the_limit_in_an_override_counts_before_the_definition() -> None:

@@ -616,43 +616,22 @@ def test_only_a_failure_shows_the_last_lines_of_the_batch(
     assert fakes.notice.duration_ms == 60000
 
 
-MIGRATE_STREAM = BATCH_STREAM.replace("/batch/", "/migrate/")
-
-
-@pytest.mark.parametrize(
-    ("detail", "said"),
-    [
-        (
-            {"stopCode": "TaskFailedToStart", "stoppedReason": "Task failed to start"},
-            "migrate exited with 1, so batch did not start.",
-        ),
-        (
-            {
-                "containers": [
-                    {"name": "batch", "exitCode": 143},
-                    {"name": "migrate", "exitCode": 1},
-                ]
-            },
-            "migrate exited with 1 before batch ended, so ECS stopped the task.",
-        ),
-    ],
-    ids=["init container", "side container"],
-)
-def test_the_container_that_failed_first_is_named_with_its_last_lines(
-    detail: dict[str, Any], said: str
-) -> None:
+def test_the_container_that_stopped_the_task_is_named_with_its_last_lines() -> None:
     described = definition(
-        container("migrate", essential=False),
-        container("batch", dependsOn=[{"containerName": "migrate", "condition": "SUCCESS"}]),
-        container("task-monitor", essential=False),
+        container("router"), container("batch"), container("task-monitor", essential=False)
     )
-    stopped_report = report(status="stopped", exitCode=143)
-    lines = {MIGRATE_STREAM: ["relation users is missing"], BATCH_STREAM: [stopped_report]}
-    fakes = StoppedTaskFakes(lines if "containers" in detail else lines | {BATCH_STREAM: []})
-    fakes.described = described
-    failed = {"containers": [{"name": "batch"}, {"name": "migrate", "exitCode": 1}]}
-    fakes.handle(task(**{**failed, **detail}), log_lines=5, report_wait_seconds=0)
-    assert fakes.notice.log_lines == ("relation users is missing",)
+    environment = [{"name": "TASK_PROFILER_CONTAINER", "value": "batch"}]
+    described["containerDefinitions"][2]["environment"] = environment
+    lines = {
+        BATCH_STREAM: [report(status="stopped", exitCode=143)],
+        BATCH_STREAM.replace("/batch/", "/router/"): ["no such output plugin"],
+    }
+    fakes = StoppedTaskFakes(lines, described)
+    ends = [{"name": "batch", "exitCode": 143}, {"name": "router", "exitCode": 1}]
+    fakes.handle(task(containers=ends), log_lines=5, report_wait_seconds=0)
+    assert fakes.notice.outcome.cause == "sidecar"
+    assert fakes.notice.log_lines == ("no such output plugin",)
+    said = "router exited with 1 before batch ended, so ECS stopped the task."
     assert said in json.dumps(ended_task_message(fakes.notice, kibana_url=None).blocks)
 
 
@@ -791,6 +770,29 @@ def test_a_stream_that_exists_at_last_has_its_link() -> None:
     fakes.handle(report_wait_seconds=20)
     assert fakes.notice.is_complete
     assert fakes.notice.links(None).log_stream is not None
+
+
+def test_a_batch_that_waited_for_another_container_shows_the_lines_of_that_one() -> None:
+    init = container("migrate", essential=False)
+    fakes = StoppedTaskFakes(described=definition(container("batch"), init))
+    fakes.lines = {
+        "ecs/migrate/4dd5853f44b341ee8281f38229bee377": ["connecting", "no route <host>"]
+    }
+    fakes.handle(
+        task(
+            startedAt=None,
+            stopCode="TaskFailedToStart",
+            stoppedReason="Task failed to start",
+            containers=[{"name": "migrate", "exitCode": 3}, {"name": "batch"}],
+        ),
+        log_lines=5,
+    )
+    assert fakes.notice.outcome.cause == "dependency"
+    assert fakes.notice.log_lines == ("connecting", "no route <host>")
+    message = ended_task_message(fakes.notice, kibana_url=None)
+    assert message.text.endswith(": no route &lt;host&gt;")
+    assert "*Last lines of the log of migrate*" in json.dumps(message.blocks)
+    assert "migrate exited with 3" in json.dumps(message.blocks)
 
 
 def test_a_failure_is_sent_without_log_lines_that_cannot_be_read() -> None:

@@ -9,7 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.timestamps import format_datetime
-from profiler.record.possible_cost import MAX_GB_HOUR_USD, MAX_VCPU_HOUR_USD
+from profiler.record.possible_cost import (
+    MAX_GB_HOUR_USD,
+    MAX_VCPU_HOUR_USD,
+    most_on_fargate_usd,
+)
 from profiler.record.record_model import Record, decode
 from profiler.sizing.prices import PRICE_TABLE
 
@@ -41,7 +45,7 @@ def test_the_bound_is_a_hundred_times_the_highest_price_of_a_region() -> None:
     assert 100 * max(row[1] or 0 for row in rows) == pytest.approx(MAX_GB_HOUR_USD, rel=0.1)
 
 
-@pytest.mark.parametrize("usd", [0.0, 0.0001, 0.06, 0.3])
+@pytest.mark.parametrize("usd", [0.0, 0.0001, 0.06, 0.3, 3.0, 8.0])
 def test_an_honest_cost_is_kept(usd: float) -> None:
     assert has_cost(usd)
 
@@ -61,6 +65,10 @@ def test_a_cost_beyond_size_and_time_is_unknown(
     usd: float, hours: float, changes: dict[str, Any]
 ) -> None:
     assert not has_cost(usd, hours, **changes)
+
+
+def test_every_run_may_cost_what_is_not_looked_at() -> None:
+    assert most_on_fargate_usd(0, 0, 0) >= 3.0
 
 
 def test_a_machine_of_ec2_may_be_dear() -> None:
