@@ -305,6 +305,10 @@ def test_the_schedules_command_says_which_start_nothing(account: Account) -> Non
     assert "pinned: It is pinned to etl:2, which was deregistered, so it starts nothing." in text
     rows = map(json.loads, account.command("schedules", "--json").stdout.splitlines())
     assert [row["name"] for row in rows if row["reason"]] == ["pinned"]
+    account.proxy.refused = {"DescribeTaskDefinition"}
+    unread = account.command("schedules")
+    assert unread.returncode == 0
+    assert "It is unknown whether all schedules start tasks." in unread.stderr
 
 
 def test_the_plan_names_the_families_that_could_write_into_each_others_streams(
