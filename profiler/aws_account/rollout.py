@@ -350,7 +350,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         they are moved.
         """
         pins = sum(
-            len(family_plan.movable if self.part == "size" else family_plan.pinned)
+            len(family_plan.movable if self.part == "size" else family_plan.alive)
             for family_plan in planned
         )
         families = {family_plan.family for family_plan in planned}

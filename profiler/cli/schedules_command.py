@@ -139,9 +139,12 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
 
     @cache
     def death(revision: str) -> str | None:
-        return why_gone(lambda name: read_document(definitions.describe(name), name), revision)
+        return why_gone(
+            lambda name: read_document(definitions.describe(name), name), revision, unread.append
+        )
 
     starts_nothing = False
+    unread: list[TaskProfilerError] = []
     rows = []
     for schedule in judged:
         duration = families_known.of(schedule.schedule.family_key).usual_duration()
@@ -152,6 +155,8 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
             row = replace(row, reason=" ".join(filter(None, (why, row.reason))))
         rows.append((title, row))
     rows.sort(key=order_of)
+    if unread:
+        warn(f"It is unknown whether all schedules start tasks. {unread[0]}")
     if as_lines:
         write_json_lines(row for _, row in rows)
     else:

@@ -307,9 +307,9 @@ class TaskStoppedHandler(Struct, frozen=True):
 
         If they cannot be read, the notice is posted without them.
         """
-        if settings is None or ended.outcome.status != "failure":
+        if settings is None or not should_notify(ended, settings, is_unusual=True):
             return ()
-        if not should_notify(ended, settings, is_unusual=True):
+        if ended.outcome.status != "failure" and ended.failed_container is None:
             return ()
         try:
             log = containers.logs.get(ended.failed_container or ended.container or "")

@@ -48,10 +48,13 @@ every task definition can name this group.
 
 **An act needs more.** A line names its family itself. ``taskdef resize`` counts a line of a log
 group only where the newest definition of this family sends it: in its group and under its prefix
-(``profiler.runs.past_runs.log_places``).
+(``profiler.runs.past_runs.log_places``). Any definition can name the same place, so to register it
+also needs the word of ECS: a line of task_stopped about the task and its family
+(``profiler.runs.past_runs.ended_tasks``).
 
 Not defended: a batch can lie about its own numbers, because it shares the monitor's role and log
-stream. Families that share a group, a prefix and the name of a container can resize each other.
+stream. Families that share a group, a prefix and the name of a container can resize each other by
+files (``--apply``), and where ``--believe-logs`` is given.
 Whoever may call PutLogEvents on a task's stream counts as this task, and whoever may
 choose the names of streams in an account as all of its tasks.
 """

@@ -243,6 +243,7 @@ def test_a_schedule_pinned_to_a_deregistered_revision_starts_nothing(account: Ac
     code, text = plan(account)
     assert code == 1
     assert f"{sentence} --register --update-schedules moves it." in text
+    assert "which they go on starting" not in text
     code, text = plan(account, "--register", "--update-schedules")
     assert code == 0, text
     assert "moved schedule pinned to etl:3" in text
@@ -305,6 +306,10 @@ def test_the_schedules_command_says_which_start_nothing(account: Account) -> Non
     assert "pinned: It is pinned to etl:2, which was deregistered, so it starts nothing." in text
     rows = map(json.loads, account.command("schedules", "--json").stdout.splitlines())
     assert [row["name"] for row in rows if row["reason"]] == ["pinned"]
+    account.proxy.refused = {"DescribeTaskDefinition"}
+    unread = account.command("schedules")
+    assert unread.returncode == 0
+    assert "It is unknown whether all schedules start tasks." in unread.stderr
 
 
 def test_the_plan_names_the_families_that_could_write_into_each_others_streams(

@@ -178,7 +178,9 @@ class Refusing(FakeElasticsearch):
         text = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
         answer: dict[str, Any] = {"hits": {"hits": []}}
         if path == "/_bulk":
-            refused = {"status": 400, "error": {"type": "mapper_parsing_exception", "reason": "no"}}
+            reason = "failed to parse field [task.exit_code] of type [integer]"
+            error = {"type": "mapper_parsing_exception", "reason": reason}
+            refused = {"status": 400, "error": error}
             answer = {
                 "errors": True,
                 "items": [{"update": refused}] * (len(text.splitlines()) // 2),
