@@ -101,6 +101,18 @@ def test_a_part_is_no_evidence_to_act_on(part: dict[str, Any], why: str, tmp_pat
     assert "could not be read as a whole, so nothing was changed" in done.stderr
 
 
+@pytest.mark.parametrize(("shards", "code"), [(WHOLE, 0), (dict.fromkeys(WHOLE, 0), 1)])
+def test_a_month_of_the_window_without_an_index_is_no_evidence_to_act_on(
+    shards: dict[str, int], code: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "nightly.json"
+    file.write_text('{"family": "nightly", "containerDefinitions": [{"name": "batch"}]}')
+    with OneAnswer(200, answer([], _shards=shards)) as server:
+        done = run_here({}, "taskdef", "resize", "--from", server.url, "--apply", str(file))
+    assert (", so runs may be missing." in done.stderr) is bool(code)
+    assert done.returncode == code, done.stderr
+
+
 def test_shards_that_were_skipped_are_not_missing() -> None:
     whole = {"total": 9, "successful": 9, "skipped": 8, "failed": 0}
     with OneAnswer(200, answer([hit(task={"id": "a"})], _shards=whole)) as server:

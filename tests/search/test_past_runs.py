@@ -371,7 +371,7 @@ def test_nobody_acts_on_runs_of_which_an_index_is_closed(
     assert forward is not None
     now = datetime.now(UTC)
     last_month = f"{now.replace(day=1) - timedelta(days=1):%Y.%m}"
-    for month in (last_month, f"{now:%Y.%m}"):
+    for month in {f"{now - timedelta(days=days):%Y.%m}" for days in range(36)}:
         put(search_server, f"task-reports-{month}", month, run_of(month))
     definition = b'{"family": "nightly", "containerDefinitions": [{"name": "batch"}]}'
     words = ("taskdef", "resize", "--from", search_server.url, "--apply", "-")
@@ -381,6 +381,10 @@ def test_nobody_acts_on_runs_of_which_an_index_is_closed(
         assert ("is closed, so its runs are missing" in done.stderr) is is_said
         assert ("so nothing was changed" in done.stderr) is is_said, done.stderr
         assert done.returncode == (1 if is_said else 0), done.stderr
+    call(search_server, "DELETE", f"task-reports-{last_month}")
+    done = command(*words, given=definition)
+    assert f"there is none of {last_month}, so runs may be missing" in done.stderr
+    assert done.returncode == 1
 
 
 def test_runs_of_several_search_pages_are_listed(

@@ -103,6 +103,10 @@ class IndexedRuns(RunSource):
         """The first question decides since when all runs are needed; None: all times."""
         self._indices.ask_since(since_ns)
 
+    def require_months(self, since_ns: int, now_ns: int) -> None:
+        """Somebody acts on the runs since a time: each month must have an index."""
+        self._indices.require_months(since_ns, now_ns)
+
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         self.ask_since(selection.since_ns)
         is_found = False

@@ -116,6 +116,7 @@ class IndexedWindows:
         """
         self._windows = windows
         self._runs.ask_since(self._selection.since_ns)
+        self._runs.require_months(self._span.since_ns, self._span.now_ns)
         self._count_unconfirmed()
         groups = dict.fromkeys(self._counted(is_killed=False))
         groups.update(dict.fromkeys(self._counted(is_killed=True)))

@@ -5,7 +5,7 @@ and names one. An index that is gone between two searches has no shards in the s
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -51,6 +51,22 @@ class SearchedIndices:
         self._is_asked = True
         if since_ns is not None:
             self._since = datetime.fromtimestamp(since_ns / NS_PER_SECOND, UTC)
+
+    def require_months(self, since_ns: int, now_ns: int) -> None:
+        """Each month from a time to the last one must have an index of reports: their names are
+        known, and one that is gone had runs.
+        """
+        month = datetime.fromtimestamp(since_ns / NS_PER_SECOND, UTC)
+        last = datetime.fromtimestamp(now_ns / NS_PER_SECOND, UTC).replace(day=1)
+        while (month.year, month.month) < (last.year, last.month):
+            name = f"{self._prefix}-reports-{month:%Y.%m}"
+            response = self._server.request(
+                "POST", f"/{name}*/_search?{WITH_CLOSED}", {"size": 0, "track_total_hits": False}
+            )
+            if integer(field_at(response.body, "_shards.total")) == 0:
+                reason = f"{self._place}: there is none of {month:%Y.%m}, so runs may be missing."
+                self._partial[name] = Gap(place=self._place, reason=reason)
+            month = (month.replace(day=1) + timedelta(days=31)).replace(day=1)
 
     @property
     def completeness(self) -> Completeness:
