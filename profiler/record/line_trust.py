@@ -67,7 +67,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import MONITOR_NAME, arn_part, cluster_name, task_id
+from profiler.core.ecs_terms import MONITOR_NAME, arn_part, cluster_name, cluster_of_arn, task_id
 from profiler.core.text import names_in
 from profiler.core.timestamps import parse_datetime
 from profiler.record.family_identity import matches_any
@@ -500,12 +500,6 @@ def _foreign_arn(claim: LineClaim, account_id: str | None) -> str | None:
     if cluster is not None and cluster_name(claim.cluster) not in (None, cluster):
         return reason
     return None
-
-
-def cluster_of_arn(arn: str) -> str | None:
-    """The cluster in a task's ARN; None in one of an old account: ``task/ID``."""
-    parts = (arn_part(arn, 5) or "").split("/")
-    return parts[1] if len(parts) == 3 else None  # noqa: PLR2004  task/CLUSTER/ID
 
 
 def _moment(timestamp_ms: int) -> datetime:

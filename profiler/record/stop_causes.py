@@ -19,7 +19,6 @@ from profiler.record.run_outcome import (
     Outcome,
     Status,
     describe_exit_code,
-    end_status,
 )
 from profiler.record.stopped_task import STOPPED_BY_USER
 
@@ -415,7 +414,7 @@ def _status(
         return "stopped"
     if cause == "unknown" or (event is None and reported in ("success", "failure")):
         return reported
-    return end_status(exit_code, was_stopped=False, has_failed=True)
+    return "success" if exit_code == 0 else "failure"
 
 
 def _worded(

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from profiler.cli.history_command import table_lines
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.forwarder.batch_report import identify_containers, judge
 from profiler.forwarder.cluster_night import ClusterNight
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.ended_run import EndedRun
@@ -53,7 +52,7 @@ from tests.fakes import FakeInvocationTime
 from tests.notices import report_line
 from tests.otlp_schema import attributes_of, spans
 from tests.run_ends import ENDS, EXITED, NO_START, OOM, RunEnd
-from tests.stopped_tasks import WITH_MONITOR
+from tests.stopped_tasks import WITH_MONITOR, judged_task
 from tests.values import present
 
 SETTINGS = ForwarderSettings()
@@ -71,7 +70,7 @@ every_end = pytest.mark.parametrize("end", ENDS, ids=[end.name for end in ENDS])
 
 def ended(end: RunEnd) -> EndedRun:
     task = end.task
-    of_event, batch = judge(task, identify_containers(WITH_MONITOR, task))
+    of_event, batch = judged_task(task, WITH_MONITOR)
     line = None if end.line is None else report_line(end.line)
     return run_of(task, of_event, batch, line, log=LogTarget(group="g", stream="s"))
 
