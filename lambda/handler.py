@@ -300,7 +300,8 @@ def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[
             "IDEMPOTENCY_TABLE is not set: without it, a retry would repeat the morning message."
         )
     zone = function_settings.read_digest_zone(os.environ)
-    now_ns = time.time_ns()
+    now = datetime.now(zone)
+    now_ns = round(now.timestamp() * NS_PER_SECOND)
     delivery_of_today = DigestDelivery(
         last_messages=StoredMessages(table=table, client=_client("dynamodb")),
         message_of=partial(_night_message, settings=settings, context=context),
@@ -311,8 +312,7 @@ def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[
     errors: list[ForwarderError] = []
     sent = delivery_of_today.send(_channels(settings, InvocationTime(context)), errors)
     raise_errors(errors)
-    night = last_night(datetime.fromtimestamp(now_ns // NS_PER_SECOND, zone))
-    return {"night": night.day.isoformat(), "notified": bool(sent)}
+    return {"night": last_night(now).day.isoformat(), "notified": bool(sent)}
 
 
 def _night_message(

@@ -31,7 +31,7 @@ class CountingSearch(FakeSearchCluster):
         assert timeout_seconds > 0
         if not isinstance(body, Mapping) or "ids" in body["query"]:
             return super().request(path, body, timeout_seconds)
-        index = path.removeprefix("/").removesuffix("/_search")
+        index = path.removeprefix("/").partition("/")[0]
         self.bodies.append(body)
         if self.error is not None:
             raise self.error

@@ -13,7 +13,7 @@ from botocore.session import get_session
 from botocore.validate import ParamValidator
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
-from profiler.forwarder.batch_report import ReportLine, identify_containers, judge
+from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.ended_run import EndedRun, MemoryRetry
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.family_runs import FamilyMemory
@@ -23,7 +23,7 @@ from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.family import MemoryNeed
 from tests.ended_runs import run_of
 from tests.notices import KeyTable
-from tests.stopped_tasks import WITH_MONITOR
+from tests.stopped_tasks import WITH_MONITOR, judged_task
 from tests.task_events import ARN, task
 
 KILLED = "OutOfMemoryError: Container killed due to memory usage"
@@ -35,7 +35,7 @@ def ended(
     *, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any
 ) -> EndedRun:
     stopped = task(**{"containers": [BATCH], "cpu": "256", "memory": "512", **detail})
-    end, name = judge(stopped, identify_containers(described, stopped))
+    end, name = judged_task(stopped, described)
     return run_of(task=stopped, end=end, container=name, report_line=line)
 
 

@@ -1,8 +1,13 @@
-"""The report in the log stream of a stopped task."""
+"""A stopped task: how it ended by its event, and the report in its log stream."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from profiler.forwarder.batch_report import identify_containers
+from profiler.record.event_end import judge_candidates
+from profiler.record.stop_causes import EventEnd
+from profiler.record.stopped_task import StoppedTask
 from tests.task_events import container, definition
 
 WRITTEN_MS = 1772359953000  # the time of a report
@@ -10,6 +15,16 @@ BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
 
 
 WITH_MONITOR = definition(container("task-monitor", essential=False), container("batch"))
+
+
+def judged_task(
+    task: StoppedTask, described: Mapping[str, Any] | None
+) -> tuple[EventEnd, str | None]:
+    """How a task ended by its event and its definition, and its batch container."""
+    containers = identify_containers(described, task)
+    return judge_candidates(
+        task, containers.candidates, default=containers.default, monitor=containers.monitor
+    )
 
 
 def report(kind: str = "task.report", **record: Any) -> str:

@@ -122,8 +122,8 @@ def _limits_by_revision(window: FamilyWindow) -> Mapping[str, Mapping[str, set[f
     for _, runs in window.everywhere():
         for revision, of_revision in runs.revisions.items():
             by_container = limits_mb.setdefault(revision, {})
-            for name, counts in of_revision.limits_mb.items():
-                by_container.setdefault(name, set()).update(counts)
+            for name, of_container in of_revision.limits_mb.items():
+                by_container.setdefault(name, set()).update(of_container)
     return limits_mb
 
 

@@ -69,6 +69,12 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
         return self.action in get_args(_NewRevision)
 
     @property
+    def alive(self) -> tuple[ScheduledTarget, ...]:
+        """The pinned targets that start a task."""
+        dead = [dead.target for dead in self.dead]
+        return tuple(target for target in self.pinned if target not in dead)
+
+    @property
     def revision_arn(self) -> str:
         """Of the revision that the plan starts from; empty without one."""
         if self.document is None:

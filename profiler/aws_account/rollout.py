@@ -15,13 +15,13 @@ from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.overtaken_revisions import keep_overtaken
+from profiler.aws_account.owned_families import left_to_owner
 from profiler.aws_account.pinned_targets import PinnedTargets
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check_obstacle
 from profiler.aws_account.registered_definitions import TaskDefinitions, glob_prefix, revision_of
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
-from profiler.aws_account.shared_streams import batch_streams
-from profiler.aws_account.size_before import EarlierRevisions
+from profiler.aws_account.shared_streams import UNKNOWN_STREAMS, read_streams
 from profiler.aws_account.started_tasks import (
     SCHEDULE,
     starters_of_families,
@@ -44,9 +44,6 @@ from profiler.task_definitions.permissions import (
     RolePolicy,
     planned_policy,
 )
-
-# The families beside the plan that are read, at about 20 a second.
-_MAX_OTHERS = 500
 
 
 class RolloutRequest(Struct, frozen=True, kw_only=True):
@@ -227,24 +224,13 @@ class Rollout(Struct, kw_only=True, dict=True):
         return tuple(sorted(selected))
 
     def other_streams(self, families: Collection[str]) -> dict[str, frozenset[str]]:
-        """The log streams of the batches of the account's other families, by family; what cannot
-        be read is left out, with a sentence.
-        """
-        streams: dict[str, frozenset[str]] = {}
+        """The log streams of the batches of the account's other families, by family."""
         try:
-            others = sorted(self._definitions.families("*").difference(families))
-            for family in others[:_MAX_OTHERS]:
-                document = read_document(self._describe(family), family)
-                streams[family] = batch_streams(document.definition, document.arn or "")
+            others = self._definitions.families("*").difference(families)
         except TaskProfilerError as error:
-            others = []
-            self.on_problem(f"{error} Which other families log to the same streams is unknown.")
-        if len(others) > _MAX_OTHERS:
-            self.on_problem(
-                f"Only {_MAX_OTHERS} of {len(others)} other families were looked at: which others "
-                "log to the same streams is unknown."
-            )
-        return streams
+            self.on_problem(f"{error} {UNKNOWN_STREAMS}")
+            return {}
+        return read_streams(sorted(others), self._describe, self.on_problem)
 
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""
@@ -271,7 +257,9 @@ class Rollout(Struct, kw_only=True, dict=True):
             document = read_document(self._describe(family), family)
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
-        planned = self._left_to_owner(self._changed(family, document), document)
+        planned = self._changed(family, document)
+        if self.owners is not None and self.part == "monitor" and planned.is_new_revision:
+            planned = left_to_owner(planned, document, self.owners, self._describe)
         if planned.action in ("refused", "on instance"):
             return self._pins.with_dead(planned, self.targets)
         self._pins.remember(planned.revision, document)
@@ -306,51 +294,12 @@ class Rollout(Struct, kw_only=True, dict=True):
         same = replace(same, batch=planned.changed.batch)
         return replace(unchanged, action="on instance", notes=(note,), changed=same)
 
-    def _left_to_owner(
-        self, planned: PlannedFamily, document: TaskDefinitionDocument
-    ) -> PlannedFamily:
-        """The plan, which changes nothing that a stack of CloudFormation owns. What may be owned is
-        left alone, too.
-        """
-        if self.owners is None or self.part == "size" or not planned.is_new_revision:
-            return planned
-        revisions = EarlierRevisions(planned.family, document, self._describe)
-        arns = revisions.owned_arns()
-        if planned.action == "remove monitor":  # what we registered may be undone
-            arns = iter((planned.revision_arn,))
-        try:
-            stack = document.stack or self.owners.of_definition(arns)
-        except TaskProfilerError as error:
-            return replace(
-                planned,
-                problems=(*planned.problems, str(error)),
-                obstacle=planned.obstacle or str(error),
-            )
-        if stack is None:
-            return planned
-        note = (
-            f"The stack {stack} of CloudFormation owns it: change its template "
-            "(docs/task-definitions.md), or its next deployment undoes a new revision."
-        )
-        same = ChangedDefinition(
-            definition=document.definition,
-            containers=read_containers(document.definition),
-            batch=planned.changed.batch,
-        )
-        return PlannedFamily(
-            family=planned.family,
-            action="refused",
-            notes=(note,),
-            document=document,
-            changed=same,
-        )
-
     def pinned_sentence(self, planned: Sequence[PlannedFamily]) -> str | None:
         """How many schedules and rules of the families go on starting another revision, unless
         they are moved.
         """
         pins = sum(
-            len(family_plan.movable if self.part == "size" else family_plan.pinned)
+            len(family_plan.movable if self.part == "size" else family_plan.alive)
             for family_plan in planned
         )
         families = {family_plan.family for family_plan in planned}

@@ -3,17 +3,22 @@
 A line of a stream speaks for the stream's task, so such families could forge each other's runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.core.command_lines import command_line
+from profiler.core.errors import TaskProfilerError
 from profiler.core.text import listed
 from profiler.task_definitions.containers import read_containers, requested_batch, roles_of
+from profiler.task_definitions.definition_json import read_document
 from profiler.task_definitions.permissions import is_allowed, streams_of_container
 
 _MAX_NAMED = 5
+# The families beside the plan that are read, at about 20 a second.
+_MAX_OTHERS = 500
+UNKNOWN_STREAMS = "Which other families log to the same streams is unknown."
 
 
 def batch_streams(definition: Mapping[str, object], revision_arn: str) -> frozenset[str]:
@@ -26,6 +31,25 @@ def batch_streams(definition: Mapping[str, object], revision_arn: str) -> frozen
         if stream is not None and container.name in names:
             streams.add(stream)
     return frozenset(streams)
+
+
+def read_streams(
+    families: Sequence[str], describe: Callable[[str], bytes], on_problem: Callable[[str], object]
+) -> dict[str, frozenset[str]]:
+    """The streams of families that are not planned; what cannot be read is left out, with a
+    sentence.
+    """
+    streams: dict[str, frozenset[str]] = {}
+    try:
+        for family in families[:_MAX_OTHERS]:
+            document = read_document(describe(family), family)
+            streams[family] = batch_streams(document.definition, document.arn or "")
+    except TaskProfilerError as error:
+        on_problem(f"{error} {UNKNOWN_STREAMS}")
+        return streams
+    if len(families) > _MAX_OTHERS:
+        on_problem(f"Only {_MAX_OTHERS} of {len(families)} were looked at. {UNKNOWN_STREAMS}")
+    return streams
 
 
 def with_shared_streams(

@@ -440,7 +440,7 @@ def _state(run: RunningRun) -> Span | str:
     record = run.report.record
     if not run.is_running:
         outcome = outcome_of(record, None)
-        text = PREDICATES[outcome.status]
+        text = outcome.title if outcome.cause == "oom" else PREDICATES[outcome.status]
         if outcome.exit_code:
             text += f" ({outcome.exit_code})"
         return Span(text, OUTCOME_STYLES.get(outcome.group, ""))

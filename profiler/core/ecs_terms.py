@@ -82,6 +82,12 @@ def arn_part(arn: str | None, position: int) -> str | None:
     return None
 
 
+def cluster_of_arn(arn: str) -> str | None:
+    """The cluster in a task's ARN; None in one of an old account: ``task/ID``."""
+    parts = (arn_part(arn, 5) or "").split("/")
+    return parts[1] if len(parts) == 3 else None  # noqa: PLR2004  task/CLUSTER/ID
+
+
 def arn_region(arn: str | None) -> str | None:
     """Return the Region of an ARN."""
     return arn_part(arn, 3)

@@ -22,7 +22,15 @@ def index_name(kind: IndexKind, moment: datetime, *, prefix: str, period: str) -
     return f"{prefix}-{kind}-{moment.strftime(INDEX_PERIODS[period])}"
 
 
-def end_of_period(name: str) -> datetime | None:
+def may_have_runs_since(index: str, since: datetime) -> bool:
+    """Whether the index can have a run that started since then. It has those whose images were
+    pulled in its month or day (UTC), and whose batches started within a day.
+    """
+    end = _end_of_period(index)
+    return end is None or end + timedelta(days=1) > since
+
+
+def _end_of_period(name: str) -> datetime | None:
     """When the month or the day of an index ends (UTC); None for another name."""
     match = _PERIOD.fullmatch(name, max(name.rfind("-"), 0))
     if match is None:

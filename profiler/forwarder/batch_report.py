@@ -23,7 +23,6 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.line_kinds import has_stacks, read_line, read_notice
 from profiler.forwarder.run_event import CONTAINER_ID, StreamClaim
-from profiler.record.event_end import judge_candidates
 from profiler.record.line_trust import (
     CONFIRMING_VOUCHERS,
     TrustedGroups,
@@ -33,7 +32,6 @@ from profiler.record.line_trust import (
     task_of_stream,
 )
 from profiler.record.record_model import CHECKPOINT, Cost, Report
-from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
 
 # Reserved at the end of an invocation for the document and the notice; at most half of the time
@@ -161,13 +159,6 @@ def container_names(task: StoppedTask) -> Mapping[str, str]:
         for container in task.containers
         if container.runtime_id is not None and is_container_id(container.runtime_id)
     }
-
-
-def judge(task: StoppedTask, containers: TaskContainers) -> tuple[EventEnd, str | None]:
-    """How a task ended by its event, and the name of its batch container; None: unknown."""
-    return judge_candidates(
-        task, containers.candidates, default=containers.default, monitor=containers.monitor
-    )
 
 
 class ReportLine(Struct, frozen=True):

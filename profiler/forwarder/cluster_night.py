@@ -6,13 +6,14 @@ Each task counts once: cardinalities of sets that contain each other are subtrac
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import accumulate
 
 from msgspec import Struct
 
 from profiler.core.completeness import WHOLE, Completeness, Gap
 from profiler.core.json_fields import Json, field_at, mapping, mappings, number, text
-from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.forwarder.invocation import PartialAnswerError
 from profiler.forwarder.night_period import MAX_REMEMBERED, NightPeriod
 from profiler.forwarder.night_runs import (
@@ -104,9 +105,8 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
                 "remembered": {"filter": late, "aggs": {"tasks": ends}},
             },
         }
-        response, completeness = self._search(
-            "reports", body, _ended_within(period.late_ns, period.end_ns)
-        )
+        ended = _ended_within(period.late_ns, period.end_ns)
+        response, completeness = self._search("reports", body, ended, since_ns=period.late_ns)
         return _night_runs(mapping(response.get("aggregations")), period, completeness)
 
     def missed(self, period: NightPeriod) -> MissedTimes:
@@ -120,9 +120,8 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             "aggs": {"missed": {"filter": {"term": {"notice.kind": "missed"}}}},
         }
         kinds = {"terms": {"notice.kind": ["missed", "late"]}}
-        response, completeness = self._search(
-            "notices", body, kinds, _within("@timestamp", period.late_ns, period.end_ns)
-        )
+        told = _within("@timestamp", period.late_ns, period.end_ns)
+        response, completeness = self._search("notices", body, kinds, told, since_ns=period.late_ns)
         missed: dict[str, MissedTime] = {}
         late: set[str] = set()
         for source in hit_sources(response):
@@ -169,8 +168,15 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         return FamilyHistory(runs=runs, resized=tuple(costs))
 
     def _search(
-        self, index: str, body: Mapping[str, Json], *conditions: Json
+        self,
+        index: str,
+        body: Mapping[str, Json],
+        *conditions: Json,
+        since_ns: int | None = None,
     ) -> tuple[Mapping[str, Json], Completeness]:
+        since = None
+        if since_ns is not None:
+            since = datetime.fromtimestamp(since_ns / NS_PER_SECOND, UTC)
         required = list(conditions)
         excluded: list[Json] = [{"term": {"task.family": PROOF_FAMILY}}]
         if index == "reports":
@@ -187,7 +193,9 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         query = {"bool": {"filter": required, "must_not": excluded}}
         searched = f"{self.prefix}-{index}-*"
         try:
-            answer = self.cluster.search(searched, {**body, "query": query}, self.timeout_seconds)
+            answer = self.cluster.search(
+                searched, {**body, "query": query}, self.timeout_seconds, since
+            )
         except PartialAnswerError as error:
             return error.answer, Completeness((Gap(place=searched, reason=error.why),))
         return answer, WHOLE

@@ -42,7 +42,8 @@ def run_fields(
         fields["links"] = links
     if run.event is not None:
         fields = merge_fields(fields, event_fields(run.event))
-    fields = merge_fields(fields, outcome_fields(run))
+    for name, values in outcome_fields(run).items():
+        fields[name] |= values
     if claim is not None:
         fields["task"] |= claim_fields(claim)
     if run.is_confirmed is not None:

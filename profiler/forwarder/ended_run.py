@@ -96,8 +96,8 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def failed_container(self) -> str | None:
-        """The other container that failed, so that the batch did not start."""
-        if self.outcome.cause != "dependency":
+        """The other container that failed, so that the batch did not start or was stopped."""
+        if self.outcome.cause not in ("dependency", "sidecar"):
             return None
         failed = failures_of_others(self.task, self.batch, self.monitor)
         return failed[0].name if failed else None
@@ -154,8 +154,8 @@ class EndedRun(EndedTask, frozen=True, kw_only=True):
     """One ended run as the outputs print it.
 
     ``comparison``: None with too few recent runs of the family. ``log_lines`` are the batch's,
-    else those of the ``failed_container``. ``reduced_memory``: in
-    words, if the killed run's memory had been reduced.
+    else those of the ``failed_container``. ``reduced_memory``: in words, if the killed run's
+    memory had been reduced.
     """
 
     retry: MemoryRetry | None = None

@@ -52,12 +52,16 @@ class DeliveryError(ForwarderError):
 class SearchClusterError(DeliveryError):
     """A whole request to the search cluster failed.
 
-    ``status`` is the HTTP status, None if there was no response.
+    ``status`` is the HTTP status, None if there was no response. ``closed_index``: the index that
+    a search names because it is closed.
     """
 
-    def __init__(self, message: str, *, status: int | None) -> None:
+    def __init__(
+        self, message: str, *, status: int | None, closed_index: str | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
+        self.closed_index = closed_index
         self.is_refusal = status in {401, 403}
 
     @property

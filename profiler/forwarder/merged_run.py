@@ -116,15 +116,7 @@ def run_of_report(report: Report, claim: StreamClaim | None = None) -> MergedRun
 
 def run_of_event(event: RunEvent) -> MergedRun:
     """The run as the task's event alone shows it, without a report."""
-    alone = event.alone
-    if alone is None:
-        raise ValueError("The event was read back from a document.")
-    seen = _Seen(
-        record=alone.record,
-        started_at=alone.started_at,
-        finished_at=alone.finished_at,
-    )
-    return _run(seen, None, event, None)
+    return _run(_seen_by_ecs(event), None, event, None)
 
 
 def merge(
@@ -161,18 +153,23 @@ def merge(
     Its CPU time and its memory peak are lower bounds.
     A report of another container, which the event refutes, does not count.
     """
-    if event is None:
-        if report is None:
-            raise ValueError("A run has a report, or a task's event.")
-        return run_of_report(report, claim)
-    if report is None or event.refutes(claim, report.record.account_id):
-        return run_of_event(event)
-    seen = _seen_by_monitor(report)
-    if report.type != CHECKPOINT:
-        seen = _within_task(seen, event)
-    elif event.alone is not None:
-        seen = _until_the_end(seen, event.alone)
+    if event is not None and event.refutes(claim, _account_of(report)):
+        report = None
+        claim = None
+    if report is None:
+        seen = _seen_by_ecs(event)
+    else:
+        seen = _seen_by_monitor(report)
+    if report is not None and event is not None:
+        if report.type != CHECKPOINT:
+            seen = _within_task(seen, event)
+        elif event.alone is not None:
+            seen = _until_the_end(seen, event.alone)
     return _run(seen, report, event, claim)
+
+
+def _account_of(report: Report | None) -> str | None:
+    return None if report is None else report.record.account_id
 
 
 def _run(
@@ -184,8 +181,7 @@ def _run(
     if event is not None:
         record = _with_event(record, event)
         record = replace(record, cost=_cost_of(record, event))
-        account_id = None if report is None else report.record.account_id
-        is_confirmed = event.vouches_for(claim, account_id)
+        is_confirmed = event.vouches_for(claim, _account_of(report))
     outcome = outcome_of(
         None if report is None else report.record,
         None if event is None else event.end,
@@ -229,6 +225,14 @@ def _seen_by_monitor(report: Report) -> _Seen:
         finished_at=parse_datetime(record.finished_at),
         written_at=None if is_checkpoint else parse_datetime(report.time),
     )
+
+
+def _seen_by_ecs(event: RunEvent | None) -> _Seen:
+    """The record of the event alone."""
+    if event is None or event.alone is None:
+        raise ValueError("A run has a report, or a task's event, not read back from a document.")
+    alone = event.alone
+    return _Seen(record=alone.record, started_at=alone.started_at, finished_at=alone.finished_at)
 
 
 def _within_task(seen: _Seen, event: RunEvent) -> _Seen:

@@ -17,7 +17,6 @@ from profiler.forwarder.batch_report import (
     ReportLine,
     TaskContainers,
     identify_containers,
-    judge,
 )
 from profiler.forwarder.documents import Document
 from profiler.forwarder.ended_run import (
@@ -40,6 +39,7 @@ from profiler.forwarder.kill_after_resize import SizeChange, reduced_memory, siz
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
+from profiler.record.event_end import judge_candidates
 from profiler.record.run_outcome import Status
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
@@ -180,7 +180,9 @@ class TaskStoppedHandler(Struct, frozen=True):
         """How the task ended, by its event and its definition, and its containers."""
         definition = known(self.account.describe, task.definition_arn)
         containers = identify_containers(definition, task)
-        end, batch = judge(task, containers)
+        end, batch = judge_candidates(
+            task, containers.candidates, default=containers.default, monitor=containers.monitor
+        )
         if len(containers.candidates) > 1:
             self.outputs.warn(
                 f"Task {task.id} has several possible batch containers "
@@ -222,6 +224,7 @@ class TaskStoppedHandler(Struct, frozen=True):
                 f"CloudWatch Logs throttles or is slow: the report of task {task.id} was not "
                 "looked for everywhere."
             )
+        report_log = containers.log_of(line)
         change = known_task.size_change
         log = containers.batch_log
         priced = reports.priced(line, containers)
@@ -243,7 +246,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             also_reported=others if is_monitored else (),
             monitor=containers.monitor or MONITOR_NAME,
             report_line=line,
-            report_log=containers.log_of(line),
+            report_log=report_log,
             log=log,
             labels=containers.batch_labels,
         )
@@ -304,9 +307,9 @@ class TaskStoppedHandler(Struct, frozen=True):
 
         If they cannot be read, the notice is posted without them.
         """
-        if settings is None or ended.outcome.status != "failure":
+        if settings is None or not should_notify(ended, settings, is_unusual=True):
             return ()
-        if not should_notify(ended, settings, is_unusual=True):
+        if ended.outcome.status != "failure" and ended.failed_container is None:
             return ()
         try:
             log = containers.logs.get(ended.failed_container or ended.container or "")

@@ -165,14 +165,12 @@ def unseen_cpu_limit(visible: Visible | None, size: TaskSize | None) -> tuple[st
     return f"{cpus:g} CPU{'' if cpus == 1 else 's'}", format_vcpu(vcpu)
 
 
-def visible_memory_advice(record: Record, *, is_out_of_memory: bool | None = None) -> str | None:
-    """A sentence for a run that was killed for memory (by its record, or by ECS:
-    ``is_out_of_memory``), or nearly.
-    """
+def visible_memory_advice(record: Record, *, is_out_of_memory: bool) -> str | None:
+    """A sentence for a run that was killed for memory (``is_out_of_memory``), or nearly."""
     metrics = record.metrics
     unseen = unseen_memory_limit(record.visible, record.task_size, metrics.memory_size_mb)
     is_high = is_near_limit(metrics.max_memory_used_mb, metrics.memory_size_mb)
-    if unseen is None or not (is_out_of_memory or record.likely_out_of_memory or is_high):
+    if unseen is None or not (is_out_of_memory or is_high):
         return None
     seen, limit = unseen
     may_use = limit.removesuffix(f" {seen.rpartition(' ')[2]}")

@@ -48,10 +48,13 @@ every task definition can name this group.
 
 **An act needs more.** A line names its family itself. ``taskdef resize`` counts a line of a log
 group only where the newest definition of this family sends it: in its group and under its prefix
-(``profiler.runs.past_runs.log_places``).
+(``profiler.runs.past_runs.log_places``). Any definition can name the same place, so to register it
+also needs the word of ECS: a line of task_stopped about the task and its family
+(``profiler.runs.past_runs.ended_tasks``).
 
 Not defended: a batch can lie about its own numbers, because it shares the monitor's role and log
-stream. Families that share a group, a prefix and the name of a container can resize each other.
+stream. Families that share a group, a prefix and the name of a container can resize each other by
+files (``--apply``), and where ``--believe-logs`` is given.
 Whoever may call PutLogEvents on a task's stream counts as this task, and whoever may
 choose the names of streams in an account as all of its tasks.
 """
@@ -64,7 +67,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import MONITOR_NAME, arn_part, cluster_name, task_id
+from profiler.core.ecs_terms import MONITOR_NAME, arn_part, cluster_name, cluster_of_arn, task_id
 from profiler.core.text import names_in
 from profiler.core.timestamps import parse_datetime
 from profiler.record.family_identity import matches_any
@@ -497,12 +500,6 @@ def _foreign_arn(claim: LineClaim, account_id: str | None) -> str | None:
     if cluster is not None and cluster_name(claim.cluster) not in (None, cluster):
         return reason
     return None
-
-
-def cluster_of_arn(arn: str) -> str | None:
-    """The cluster in a task's ARN; None in one of an old account: ``task/ID``."""
-    parts = (arn_part(arn, 5) or "").split("/")
-    return parts[1] if len(parts) == 3 else None  # noqa: PLR2004  task/CLUSTER/ID
 
 
 def _moment(timestamp_ms: int) -> datetime:

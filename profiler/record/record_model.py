@@ -27,6 +27,7 @@ _SMALL_COST_USD = 3.0
 
 # A newer writer may use words that this reader does not know: it keeps them and treats them as
 # unknown. So the fields below are any text for the decoder; the closed lists above are for writers.
+_STATUSES: Final = frozenset(get_args(Status))
 _AnyStatus = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(Status))})]
 _AnyPeakSource = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(PeakSource))})]
 _AnyEvidence = Annotated[
@@ -460,7 +461,7 @@ def known_status(record: Record) -> Status:
 
 def parse_status(word: str) -> Status:
     """The status with this name; ``unknown`` for a word that only a newer version knows."""
-    if word in get_args(Status):
+    if word in _STATUSES:
         return cast("Status", word)
     return "unknown"
 

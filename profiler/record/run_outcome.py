@@ -103,10 +103,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return _CATEGORIES.get(self.cause, "unknown")
 
 
-def end_status(exit_code: int | None, *, was_stopped: bool, has_failed: bool = False) -> EndStatus:
+def end_status(exit_code: int | None, *, was_stopped: bool) -> EndStatus:
     """The status of a run that has ended.
-
-    ``has_failed``: a failure is known without an exit code.
 
     A requested stop takes precedence: a batch that handles SIGTERM exits with 0 although its work
     is not done.
@@ -115,7 +113,7 @@ def end_status(exit_code: int | None, *, was_stopped: bool, has_failed: bool = F
         return "stopped"
     if exit_code == 0:
         return "success"
-    if exit_code is not None or has_failed:
+    if exit_code is not None:
         return "failure"
     return "unknown"
 

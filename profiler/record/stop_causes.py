@@ -19,7 +19,6 @@ from profiler.record.run_outcome import (
     Outcome,
     Status,
     describe_exit_code,
-    end_status,
 )
 from profiler.record.stopped_task import STOPPED_BY_USER
 
@@ -104,8 +103,8 @@ class _Row(Struct, frozen=True, kw_only=True):
     cause: Cause
     title: str
     sentence: str | None = None
-    event: Callable[[Said], bool] = lambda _: False
-    report: Callable[[_Seen], bool] = lambda _: False
+    event: Callable[[Said], bool] | None = None
+    report: Callable[[_Seen], bool] | None = None
 
 
 def _says(*texts: str) -> Callable[[Said], bool]:
@@ -384,8 +383,10 @@ def _cause(
     of_event = None if event is None else event.cause
     if status == "stopped" and of_event in ("success", "failure"):
         of_event = None  # the exit code does not tell who ended first
+    if seen is None:
+        return of_event or "unknown"
     for row in TABLE:
-        if row.cause == of_event or (seen is not None and row.report(seen)):
+        if row.cause == of_event or (row.report is not None and row.report(seen)):
             return row.cause
     return "unknown"
 
@@ -413,7 +414,7 @@ def _status(
         return "stopped"
     if cause == "unknown" or (event is None and reported in ("success", "failure")):
         return reported
-    return end_status(exit_code, was_stopped=False, has_failed=True)
+    return "success" if exit_code == 0 else "failure"
 
 
 def _worded(
@@ -438,16 +439,19 @@ def _worded(
     if cause == "unknown" or (cause == "failure" and exit_code is None):
         title = _TITLES[status]
         sentence = "The task was stopped before {batch} ended" if status == "stopped" else None
-    words = {
-        "code": "unknown" if exit_code is None else describe_exit_code(exit_code),
-        "end": end or "Another container ended",
-        "batch": batch or "the batch",
-    }
+    if sentence is not None and "{" in sentence:
+        words = {
+            "code": "unknown" if exit_code is None else describe_exit_code(exit_code),
+            "end": end or "Another container ended",
+            "batch": batch or "the batch",
+        }
+        title = title.format_map(words)
+        sentence = sentence.format_map(words)
     return Outcome(
         status=status,
         cause=cause,
-        title=title.format_map(words),
-        sentence=None if sentence is None else sentence.format_map(words),
+        title=title,
+        sentence=sentence,
         exit_code=exit_code,
         reason=reason,
         memory_evidence=evidence,
@@ -479,4 +483,5 @@ def written_outcome(
 
 def cause_of_event(said: Said) -> Cause:
     """The cause in the first row of the table that the event shows."""
-    return next((row.cause for row in TABLE if row.event(said)), "unknown")
+    shown = (row.cause for row in TABLE if row.event is not None and row.event(said))
+    return next(shown, "unknown")

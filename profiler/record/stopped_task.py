@@ -43,6 +43,9 @@ _TIMES = (
     "stopped_at",
 )
 
+# Of the texts and times in the event.
+_NAMES = {name: json_name(name) for name in (*_TEXTS, *_TIMES)}
+
 
 class EventContainer(Struct, frozen=True, kw_only=True):
     """A container of a stopped task.
@@ -187,7 +190,7 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
                 for name in _unusable(part, usable)
             ),
         ),
-        **{name: values.get(json_name(name)) for name in (*_TEXTS, *_TIMES)},
+        **{name: values.get(written) for name, written in _NAMES.items()},
     )
 
 

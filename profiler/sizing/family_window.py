@@ -142,13 +142,12 @@ class FamilyWindow:
         size: TaskSize,
         container: str,
         limit_mb: float | None,
-        count: int,
         *,
         launch_type: str | None,
     ) -> None:
         """Add the limit of a container's runs that :meth:`add_counts` counts."""
         runs = self._at_size(size, launch_type).of_revision(self._known_revision(revision))
-        runs.add_limit(container, limit_mb, count)
+        runs.add_limit(container, limit_mb)
 
     def add_counts(
         self,

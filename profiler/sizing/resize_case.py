@@ -9,9 +9,9 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import revision_number
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import Record, TaskSize
-from profiler.record.task_needs import size_of
 from profiler.record.units import as_number, format_duration, format_task_size
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
@@ -92,19 +92,19 @@ class ResizeCase:
 
     @cached_property
     def size(self) -> TaskSize:
-        """The definition's size. A file may have a parameter in its place: then, the newest run's
-        size.
+        """The definition's size. A file may have a parameter in its place: then, the size of most
+        runs of the newest revision that has such a size. One with overrides does not decide.
         """
         defined = self.revision.size
-        if self.revision.revision is None:
-            for run in reversed(self.newest):
-                seen = size_of(run.record)
-                if defined.vcpu in (None, seen.vcpu) and defined.memory_mb in (
-                    None,
-                    seen.memory_mb,
-                ):
-                    return seen
-        return defined
+        if self.revision.revision is not None or None not in (defined.vcpu, defined.memory_mb):
+            return defined
+        seen: list[tuple[int, int, TaskSize]] = []
+        for size, runs in self.window.sizes.items():
+            is_possible = defined.vcpu in (None, size.vcpu)
+            if is_possible and defined.memory_mb in (None, size.memory_mb):
+                for revision, of_revision in runs.revisions.items():
+                    seen.append((revision_number(revision) or 0, of_revision.counts.tasks, size))
+        return max(seen, key=lambda known: known[:2], default=(0, 0, defined))[2]
 
     @cached_property
     def runs(self) -> RunsAtSize:

@@ -108,14 +108,14 @@ class RunCounts(Struct, kw_only=True):
 
 
 class RevisionRuns:
-    """The runs of one revision at one size: counts, a sample of the successes' durations, and how
-    often each container had which memory limit of its own (None: the task's), by its name.
+    """The runs of one revision at one size: counts, a sample of the successes' durations, and the
+    memory limits of each container (None: the task's), by its name.
     """
 
     def __init__(self) -> None:
         self.counts = RunCounts()
         self.durations_ms: Kept[float] = Kept(SAMPLED_DURATIONS)
-        self.limits_mb: dict[str, Counter[float | None]] = {}
+        self.limits_mb: dict[str, set[float | None]] = {}
 
     @property
     def known_durations_ms(self) -> list[float]:
@@ -128,19 +128,20 @@ class RevisionRuns:
         if duration_ms and counted_as(run) == "success":
             self.durations_ms.add(identity, identity, duration_ms)
 
-    def add_limit(self, container: str, limit_mb: float | None, count: int = 1) -> None:
-        """Add runs with this limit of a container. Of very many limits, the largest are kept."""
-        limits_mb = self.limits_mb.setdefault(container, Counter())
-        limits_mb[limit_mb] += count
-        if len(limits_mb) > _KEPT_LIMITS:
-            del limits_mb[min(known_values(limits_mb))]
+    def add_limit(self, container: str, limit_mb: float | None) -> None:
+        """Add a container's limit in a run. Of very many, the largest are kept."""
+        limits_mb = self.limits_mb.setdefault(container, set())
+        if limit_mb not in limits_mb:
+            limits_mb.add(limit_mb)
+            if len(limits_mb) > _KEPT_LIMITS:
+                limits_mb.remove(min(known_values(limits_mb)))
 
     def merge(self, other: "RevisionRuns") -> None:
         self.counts.merge(other.counts)
         self.durations_ms.merge(other.durations_ms)
         for container, limits_mb in other.limits_mb.items():
-            for limit_mb, count in limits_mb.items():
-                self.add_limit(container, limit_mb, count)
+            for limit_mb in limits_mb:
+                self.add_limit(container, limit_mb)
 
 
 def limits_of_containers(record: Record) -> Iterator[tuple[str, float | None]]:

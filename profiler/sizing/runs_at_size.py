@@ -22,7 +22,14 @@ from profiler.sizing.run_facts import (
     reached_size_mb,
     stats_period_ms,
 )
-from profiler.sizing.slowdown_factors import SAME_DURATION, Factors, factors_of_run, larger_factors
+from profiler.sizing.slowdown_factors import (
+    SAME_DURATION,
+    Factors,
+    are_larger,
+    factors_at_each_vcpu,
+    factors_of_run,
+    larger_factors,
+)
 
 NEWEST_RUNS: Final = 100
 SAMPLED_RUNS: Final = 100
@@ -130,8 +137,8 @@ class RunsAtSize:
             if value is not None:
                 self._keep_extreme(number, value, identity, run)
         if run.slowdown:
-            for vcpu in VCPU_SIZES:
-                self._add_factors(vcpu, factors_of_run(run.slowdown, vcpu))
+            for vcpu, factors in factors_at_each_vcpu(run.slowdown):
+                self._add_factors(vcpu, factors)
         for name, memory in _memory_by_container(run):
             self._add_container(name, memory)
         duration_ms = run.record.metrics.duration_ms
@@ -176,8 +183,9 @@ class RunsAtSize:
             self.extremes[number] = (value, identity, run)
 
     def _add_factors(self, vcpu: float, factors: Factors) -> None:
-        if factors:
-            self.factors[vcpu] = larger_factors(self.factors.get(vcpu, {}), factors)
+        known = self.factors.get(vcpu, {})
+        if factors and not are_larger(known, factors):
+            self.factors[vcpu] = larger_factors(known, factors)
 
     def _add_container(self, name: str, memory: ContainerMemory) -> None:
         self.containers[name] = memory.with_larger(self.containers.get(name, ContainerMemory()))

@@ -7,7 +7,7 @@ family, the largest bounds of any run count.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import known_values
@@ -21,6 +21,7 @@ FACTOR_DIGITS = 3
 # From here on, a run counts as slower.
 MIN_SLOWER_FACTOR = 1.05
 SAME_DURATION = SlowdownBounds(min=1, max=1)
+_KNOWN_VCPUS = frozenset(VCPU_SIZES)
 
 # By vCPU size; without an entry, a run takes as long as now.
 Factors = Mapping[float, SlowdownBounds]
@@ -43,18 +44,36 @@ def factors_of_run(slowdown: Factors, current_vcpu: float | None) -> Factors:
     """The factors of one run, by its slowdown at each vCPU size."""
     now = slowdown.get(current_vcpu or 0, SAME_DURATION)
     factors = {}
-    for vcpu in smaller_vcpus(current_vcpu):
-        there = slowdown.get(vcpu)
-        if there is None:
+    # Every run of a window is asked about each size, and few sizes have a slowdown.
+    for vcpu, there in slowdown.items():
+        if vcpu not in _KNOWN_VCPUS:
             continue
-        if current_vcpu is None:
-            limit = math.inf
-        else:
+        limit = math.inf
+        if current_vcpu is not None:
+            if vcpu >= current_vcpu:
+                continue
             limit = current_vcpu / vcpu
         most = _quotient(there.max, now.min, limit)
         if most > 1:
             factors[vcpu] = SlowdownBounds(min=_quotient(there.min, now.max, limit), max=most)
     return factors
+
+
+def factors_at_each_vcpu(slowdown: Factors) -> Iterator[tuple[float, Factors]]:
+    """The factors of one run, compared with each of Fargate's vCPU sizes.
+
+    They are the same for all sizes at which the run is not slower, unless a limit cuts one.
+    """
+    largest = max(slowdown, default=0)
+    shared: Factors | None = None
+    for vcpu in VCPU_SIZES:
+        if shared is not None:
+            yield vcpu, shared
+            continue
+        factors = factors_of_run(slowdown, vcpu)
+        if vcpu > largest and all(slow.max * at <= vcpu for at, slow in slowdown.items()):
+            shared = factors
+        yield vcpu, factors
 
 
 def with_saturated(
@@ -87,6 +106,15 @@ def least_with_more(saturated_share: float, vcpu: float, more_vcpu: float) -> fl
     proportion to the sizes.
     """
     return 1 - min(saturated_share, 1) * (1 - vcpu / more_vcpu)
+
+
+def are_larger(factors: Factors, others: Factors) -> bool:
+    """Whether no bound of the others is larger."""
+    for vcpu, other in others.items():
+        present = factors.get(vcpu, SAME_DURATION)
+        if other.max > present.max or other.min > present.min or vcpu not in factors:
+            return False
+    return True
 
 
 def larger_factors(factors: Factors, others: Factors) -> Factors:

@@ -243,6 +243,7 @@ def test_a_schedule_pinned_to_a_deregistered_revision_starts_nothing(account: Ac
     code, text = plan(account)
     assert code == 1
     assert f"{sentence} --register --update-schedules moves it." in text
+    assert "which they go on starting" not in text
     code, text = plan(account, "--register", "--update-schedules")
     assert code == 0, text
     assert "moved schedule pinned to etl:3" in text

@@ -408,6 +408,18 @@ def test_the_shards_of_an_index_without_a_node_are_counted(
     assert completeness.sentences == ("1 shard of the search cluster did not answer",)
 
 
+def test_a_closed_index_of_the_night_is_said(forward: Forward, search_server: SearchServer) -> None:
+    forward(event(run_at("a1", evening_ns())), Context())
+    (index,) = call(search_server, "GET", "task-reports-*")
+    call(search_server, "POST", f"{index}/_close")
+    completeness = cluster_night().runs(night()).completeness
+    assert completeness.sentences == (f"{index} is closed",)
+    call(search_server, "PUT", "task-reports-2019.01")
+    call(search_server, "POST", "task-reports-2019.01/_close")
+    call(search_server, "POST", f"{index}/_open?wait_for_active_shards=1")
+    assert cluster_night().runs(night()).completeness.is_whole
+
+
 def test_a_cluster_without_an_index_has_an_empty_night(
     forward: Forward, search_server: SearchServer
 ) -> None:

@@ -7,7 +7,6 @@ The outputs are made by what ships, from one event and one report.
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -17,7 +16,6 @@ from msgspec.structs import replace
 from profiler.cli.history_command import table_lines
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.forwarder.batch_report import identify_containers, judge
 from profiler.forwarder.cluster_night import ClusterNight
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.ended_run import EndedRun
@@ -45,13 +43,14 @@ from profiler.sizing.run_facts import facts_of
 from tests.bus_events import mail_of
 from tests.cloudformation import template
 from tests.counting_search import CountingSearch
+from tests.documentation import ROOT
 from tests.ended_runs import run_of, shown
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line
 from tests.otlp_schema import attributes_of, spans
 from tests.run_ends import ENDS, RunEnd
-from tests.stopped_tasks import WITH_MONITOR
+from tests.stopped_tasks import WITH_MONITOR, judged_task
 from tests.values import present
 
 SETTINGS = ForwarderSettings()
@@ -62,14 +61,14 @@ NIGHT = NightPeriod(
     zone=UTC,
 )
 NOW_NS = (parse_ns("2026-03-01T11:00:00Z") or 0) + NS_PER_SECOND
-TEAMS = Path(__file__).parents[2] / "examples" / "teams_target.json"
+TEAMS = ROOT / "examples" / "teams_target.json"
 
 every_end = pytest.mark.parametrize("end", ENDS, ids=[end.name for end in ENDS])
 
 
 def ended(end: RunEnd) -> EndedRun:
     task = end.task
-    of_event, batch = judge(task, identify_containers(WITH_MONITOR, task))
+    of_event, batch = judged_task(task, WITH_MONITOR)
     line = None if end.line is None else report_line(end.line)
     return run_of(task, of_event, batch, line, log=LogTarget(group="g", stream="s"))
 
@@ -326,3 +325,8 @@ def test_a_checkpoint_does_not_say_how_a_run_ended_later() -> None:
     assert outcome_of(record, None).cause == "running"
     assert outcome_of(record, EventEnd(cause="failure", exit_code=3)).title == "Exit code 3"
     assert outcome_of(record, EventEnd(cause="unknown")).cause == "unknown"
+
+
+def test_the_page_of_the_forwarder_has_every_word() -> None:
+    page = (ROOT / "docs" / "forwarder.md").read_text()
+    assert [cause for cause in get_args(Cause) if f"`{cause}`" not in page] == []

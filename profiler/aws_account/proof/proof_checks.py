@@ -21,7 +21,6 @@ from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.event_end import end_of_event
 from profiler.record.record_model import Record
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import StoppedTask
 from profiler.record.units import MIB, billed_ms, format_count, format_duration
 from profiler.sizing.prices import PriceOverrides, cost_of
@@ -265,15 +264,15 @@ def _exit_code(_plan: ProofPlan, task: ProofTask) -> Verdict:
 def _kill(_plan: ProofPlan, task: ProofTask) -> Verdict:
     expected = f"killed for memory at {BATCH_MB} MB"
     limit = _record(task).metrics.memory_size_mb
-    category = None if task.end is None else _outcome_category(task.end)
+    cause = None if task.end is None else _cause(task.end)
     if task.ended is not None:
-        category = task.ended.get("stopCategory")
-    seen = f"{'killed for memory' if category == 'oom' else category} at {limit} MB"
-    return Verdict(category == "oom" and limit == BATCH_MB, expected, seen)
+        cause = task.ended.get("outcome", task.ended.get("stopCategory"))
+    seen = f"{'killed for memory' if cause == 'oom' else cause} at {limit} MB"
+    return Verdict(cause == "oom" and limit == BATCH_MB, expected, seen)
 
 
-def _outcome_category(end: StoppedTask) -> str:
-    return outcome_of(None, end_of_event(end, end.container(BATCH))).category
+def _cause(end: StoppedTask) -> str:
+    return end_of_event(end, end.container(BATCH)).cause
 
 
 def _statistics_period(plan: ProofPlan, task: ProofTask) -> Verdict:
@@ -407,7 +406,7 @@ _SEND = (
 )
 SUBSCRIPTION = "subscription"
 _OF_FUNCTIONS = ("ECS's event", "notification")
-# What keeps a task from running, by the category of its end.
+# What keeps a task from running, by the cause of its end.
 _NOT_RUN = {
     "image": "Run task-profiler setup image, or name another image with --image.",
     "resources": "Give the cluster capacity for a task of one vCPU, or choose --like or --subnets.",
@@ -444,17 +443,17 @@ def unreadable(row: Row, why: str) -> Row:
 
 
 def _task_row(task: ProofTask, reason: str | None) -> Row:
-    """Whether a task ran; the category of its end decides the remedy."""
+    """Whether a task ran; the cause of its end decides the remedy."""
     row = Row(task=task.scenario, check="task", state="ok", expected="it ran", seen="it ran")
     if reason is None:
         return row
-    category = "resources"  # a task that waits, waits for capacity
+    cause = "resources"  # a task that waits, waits for capacity
     if task.end is not None:
-        category = _outcome_category(task.end)
+        cause = _cause(task.end)
     elif task.arn is None and not _is_about_capacity(reason):
-        category = "refused"
-    remedy = _NOT_RUN.get(category)
-    seen = f"it did not run ({category})"
+        cause = "refused"
+    remedy = _NOT_RUN.get(cause)
+    seen = f"it did not run ({cause})"
     return replace(row, state="differs", seen=seen, detail=reason, remedy=remedy)
 
 

@@ -244,7 +244,13 @@ def _with_end(line: Report, task: Report) -> Report:
     if line.type != CHECKPOINT:
         return line
     end = task.record
-    return replace(line, record=replace(line.record, status=end.status, exit_code=end.exit_code))
+    record = replace(
+        line.record,
+        status=end.status,
+        exit_code=end.exit_code,
+        likely_out_of_memory=end.likely_out_of_memory or line.record.likely_out_of_memory,
+    )
+    return replace(line, record=record)
 
 
 class FollowedLogs(Struct):

@@ -150,6 +150,7 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
     size = definition_size(task)
     status: Status = "running"
     exit_code = None
+    is_killed = None
     started_at = None
     if task.get("startedAt"):
         started_at = format_datetime(task["startedAt"].astimezone(UTC))
@@ -159,6 +160,7 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
         outcome = outcome_of(None, judged)
         status = outcome.status
         exit_code = outcome.exit_code
+        is_killed = outcome.ran_out_of_memory or None
     record = Record(
         task_id=task_id(arn),
         task_arn=arn,
@@ -171,6 +173,7 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
         container=Container(name=definition.batch),
         status=status,
         exit_code=exit_code,
+        likely_out_of_memory=is_killed,
         started_at=started_at,
         metrics=Metrics(vcpu_size=size.vcpu, memory_size_mb=size.memory_mb),
     )

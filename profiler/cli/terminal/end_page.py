@@ -55,8 +55,9 @@ from profiler.record.fact_list import (
     peak_text,
     wait_name,
 )
-from profiler.record.record_model import Metrics, Record, Report, Series, known_status
+from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
+from profiler.record.stop_causes import outcome_of
 from profiler.record.units import MIB, format_memory, format_percent, format_value
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
@@ -210,8 +211,9 @@ def _facts(record: Record, room: int) -> str:
 
 
 def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ...]:
-    is_kill = record.likely_out_of_memory or record.exit_code == SIGKILL_EXIT_CODE
-    if verdict.evidence is None or not (is_kill or known_status(record) in ("stopped", "unknown")):
+    outcome = outcome_of(record, None)
+    is_kill = outcome.ran_out_of_memory or outcome.exit_code == SIGKILL_EXIT_CODE
+    if verdict.evidence is None or not (is_kill or outcome.status in ("stopped", "unknown")):
         return ()
     return _rows(verdict.evidence, Span(INDENT), view)[:_MAX_WRAPPED]
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from profiler.record.hardware import gpu_advice, visible_cpus_advice, visible_memory_advice
 from profiler.record.record_model import Record, SlowdownBounds
+from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -120,5 +121,7 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         if is_kept:
             count = int(not advice.evidence.outcomes.has_success)
         yield from advice.reasons[1 : 1 + count]
-    texts = (*gpu_advice(record), visible_memory_advice(record), visible_cpus_advice(record))
+    is_killed = outcome_of(record, None).ran_out_of_memory
+    memory = visible_memory_advice(record, is_out_of_memory=is_killed)
+    texts = (*gpu_advice(record), memory, visible_cpus_advice(record))
     yield from filter(None, texts)

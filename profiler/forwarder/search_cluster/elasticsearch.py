@@ -6,6 +6,8 @@ from typing import Any
 import elasticsearch
 from elastic_transport.client_utils import DEFAULT
 
+from profiler.core.json_fields import mapping
+from profiler.core.search_answers import closed_index
 from profiler.forwarder.function_settings import Credentials
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster import interface
@@ -52,7 +54,9 @@ class ElasticsearchCluster(interface.SearchCluster):
                 interface.rejection_message(self.engine, error.status_code, error.error) + hint
             )
             # Not "from": the client's error contains the whole response.
-            raise SearchClusterError(message, status=error.status_code) from None
+            raise SearchClusterError(
+                message, status=error.status_code, closed_index=closed_index(mapping(error.body))
+            ) from None
         except elasticsearch.UnsupportedProductError as error:
             raise SearchClusterError(
                 f"The server is not Elasticsearch 7.14 or later.{_OPENSEARCH_HINT}", status=0

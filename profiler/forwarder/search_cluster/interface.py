@@ -7,12 +7,14 @@ from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from profiler.core.index_names import may_have_runs_since
 from profiler.core.json_fields import Json, field_at, mapping, mappings, text
-from profiler.core.search_answers import why_partial
+from profiler.core.search_answers import WITH_CLOSED, WITHOUT_CLOSED, why_partial
 from profiler.forwarder.documents import Document, Stored
 from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
 from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError, SettingsError
@@ -48,6 +50,8 @@ _MIN_FAILURE_STATUS = 300
 # Of one search. A run has one document, unless its reports claim different starts.
 _MAX_HITS = 10_000
 _MAX_INDICES_OF_RUN = 8
+# Closed indices that a search leaves out by name. Old ones are often closed.
+_MAX_CLOSED = 12
 # The engines' names of errors, such as security_exception.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
 
@@ -123,15 +127,50 @@ class SearchCluster(ABC):
         """
 
     def search(
-        self, index: str, body: Mapping[str, object], timeout_seconds: float
+        self,
+        index: str,
+        body: Mapping[str, object],
+        timeout_seconds: float,
+        since: datetime | None = None,
     ) -> Mapping[str, object]:
-        """The whole answer. Raises PartialAnswerError if a part of the documents is missing."""
+        """The whole answer. Raises PartialAnswerError if a part of the documents is missing:
+        with ``since``, also if an index is closed that can have runs since then.
+        """
+        closed: str | None = None
         with self._checked_response():
-            answer = mapping(self.request(f"/{index}/_search", body, timeout_seconds))
+            if since is None:
+                answer = mapping(self.request(f"/{index}/_search", body, timeout_seconds))
+            else:
+                answer, closed = self._search_since(index, body, timeout_seconds, since)
         why = why_partial(answer)
+        if closed is not None:
+            why = f"{closed} is closed"
         if why is not None:
             raise PartialAnswerError(answer, why)
         return answer
+
+    def _search_since(
+        self, index: str, body: Mapping[str, object], timeout_seconds: float, since: datetime
+    ) -> tuple[Mapping[str, object], str | None]:
+        """The answer of the open indices, and the name of a closed one that can have runs. Each
+        refusal names one.
+        """
+        closed: str | None = None
+        pattern = index
+        for _ in range(_MAX_CLOSED):
+            try:
+                path = f"/{pattern}/_search?{WITH_CLOSED}"
+                return mapping(self.request(path, body, timeout_seconds)), None
+            except SearchClusterError as error:
+                closed = error.closed_index
+                if closed is None:
+                    raise
+            if may_have_runs_since(closed, since):
+                break
+            pattern += f",-{closed}"
+            closed = None
+        path = f"/{index}/_search?{WITHOUT_CLOSED}"
+        return mapping(self.request(path, body, timeout_seconds)), closed
 
     def get(
         self, index: str, document_id: str, timeout_seconds: float

@@ -7,6 +7,8 @@ import opensearchpy
 
 from profiler.core.aws_clients import open_session
 from profiler.core.aws_signature import AwsSignature
+from profiler.core.json_fields import mapping
+from profiler.core.search_answers import closed_index
 from profiler.forwarder.function_settings import Credentials
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster import interface
@@ -57,4 +59,6 @@ class OpenSearchCluster(interface.SearchCluster):
             status = error.status_code if isinstance(error.status_code, int) else None
             message = interface.rejection_message(self.engine, status, error.error)
             # Not "from": the client's error contains the whole response.
-            raise SearchClusterError(message, status=status) from None
+            raise SearchClusterError(
+                message, status=status, closed_index=closed_index(mapping(error.info))
+            ) from None

@@ -69,6 +69,8 @@ def run_in(source: Mapping[str, Any]) -> PastRun:
         exit_code=outcome.exit_code,
         cost=cost_on(task.get("capacity_provider"), record.cost),
     )
+    if outcome.ran_out_of_memory:
+        corrected = replace(corrected, likely_out_of_memory=True)
     if report.type != CHECKPOINT:
         corrected = _with_times(corrected, source)
     elif corrected.status != record.status:

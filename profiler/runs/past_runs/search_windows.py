@@ -157,13 +157,12 @@ class IndexedWindows:
             counts = _counts(bucket, outcome)
             window = self._window(family)
             window.add_counts(revision, size, counts, launch_type=group.launch_type)
-            for limit_mb, count in _limits_mb(bucket, size):
+            for limit_mb in _limits_mb(bucket, size):
                 window.add_limit(
                     revision,
                     size,
                     key["container"],
                     limit_mb,
-                    count,
                     launch_type=group.launch_type,
                 )
             if outcome == "success":
@@ -351,12 +350,12 @@ def _nanoseconds(result: Mapping[str, Any]) -> int | None:
     return None if value_ms is None else int(value_ms) * NS_PER_MS
 
 
-def _limits_mb(bucket: Mapping[str, Any], size: TaskSize) -> Iterator[tuple[float | None, int]]:
-    """The largest memory limits of a bucket's containers, with their number; None: the task's."""
+def _limits_mb(bucket: Mapping[str, Any], size: TaskSize) -> Iterator[float | None]:
+    """The largest memory limits of a bucket's containers; None: the task's."""
     for limit in bucket["limits"]["buckets"]:
         limit_mb = float(limit["key"])
         if is_limit(limit_mb):
-            yield own_limit_mb(limit_mb, size.memory_mb or 0), limit["doc_count"]
+            yield own_limit_mb(limit_mb, size.memory_mb or 0)
 
 
 def _longest_by_hour(extremes: Mapping[str, Any]) -> Iterator[tuple[int, float]]:

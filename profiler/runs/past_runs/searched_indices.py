@@ -5,13 +5,13 @@ and names one. An index that is gone between two searches has no shards in the s
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.errors import TaskProfilerError
-from profiler.core.index_names import end_of_period
+from profiler.core.index_names import may_have_runs_since
 from profiler.core.json_fields import field_at, integer, mapping, mappings, text
 from profiler.core.search_answers import (
     WITH_CLOSED,
@@ -27,8 +27,6 @@ from profiler.search_setup.cluster_requests import SearchServer, ServerResponse
 # Of a web server that has a page, no page, or no method POST there.
 _NO_API: Final = frozenset({200, 404, 405})
 _REMEDY: Final = "check the health of its indices"
-# An index has the runs whose images were pulled in its month or day; they start a little later.
-_AFTER_PULL: Final = timedelta(days=1)
 
 
 class SearchedIndices:
@@ -73,11 +71,10 @@ class SearchedIndices:
         """
         missing: list[str] = []
         for name in self._closed[kind]:
-            end = end_of_period(name)
             if self._since is None:
                 is_missing = name > self._first_open.get(kind, "")
             else:
-                is_missing = end is None or end + _AFTER_PULL > self._since
+                is_missing = may_have_runs_since(name, self._since)
             if is_missing:
                 missing.append(name)
         return missing

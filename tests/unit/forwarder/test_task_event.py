@@ -5,11 +5,12 @@ The events have the shape of real ones.
 
 import pytest
 
-from profiler.forwarder.batch_report import identify_containers, judge
+from profiler.forwarder.batch_report import identify_containers
 from profiler.record.event_end import end_of_event
 from profiler.record.run_outcome import EndStatus
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import EventContainer, parse_stopped_task
+from tests.stopped_tasks import judged_task
 from tests.task_events import ARN, container, definition, event, task
 
 
@@ -289,7 +290,7 @@ def test_possible_batch_containers_are_judged_together(
     described = definition(
         container("xray"), container("batch"), container("task-monitor", essential=False)
     )
-    end, judged = judge(parsed, identify_containers(described, parsed))
+    end, judged = judged_task(parsed, described)
     outcome = outcome_of(None, end)
     assert outcome.status == status
     assert judged == batch
@@ -299,6 +300,6 @@ def test_possible_batch_containers_are_judged_together(
 def test_without_a_definition_candidates_with_the_same_end_have_no_batch() -> None:
     """The order of the containers in the event has no meaning."""
     parsed = task(containers=[{"name": "xray", "exitCode": 0}, {"name": "batch", "exitCode": 0}])
-    end, batch = judge(parsed, identify_containers(None, parsed))
+    end, batch = judged_task(parsed, None)
     assert batch is None
     assert outcome_of(None, end).status == "success"

@@ -616,6 +616,25 @@ def test_only_a_failure_shows_the_last_lines_of_the_batch(
     assert fakes.notice.duration_ms == 60000
 
 
+def test_the_container_that_stopped_the_task_is_named_with_its_last_lines() -> None:
+    described = definition(
+        container("router"), container("batch"), container("task-monitor", essential=False)
+    )
+    environment = [{"name": "TASK_PROFILER_CONTAINER", "value": "batch"}]
+    described["containerDefinitions"][2]["environment"] = environment
+    lines = {
+        BATCH_STREAM: [report(status="stopped", exitCode=143)],
+        BATCH_STREAM.replace("/batch/", "/router/"): ["no such output plugin"],
+    }
+    fakes = StoppedTaskFakes(lines, described)
+    ends = [{"name": "batch", "exitCode": 143}, {"name": "router", "exitCode": 1}]
+    fakes.handle(task(containers=ends), log_lines=5, report_wait_seconds=0)
+    assert fakes.notice.outcome.cause == "sidecar"
+    assert fakes.notice.log_lines == ("no such output plugin",)
+    said = "router exited with 1 before batch ended, so ECS stopped the task."
+    assert said in json.dumps(ended_task_message(fakes.notice, kibana_url=None).blocks)
+
+
 CHANNELS = ("world", "bus", "other")
 
 

@@ -106,7 +106,9 @@ def test_a_killed_program_that_saw_more_memory_gets_the_remedy() -> None:
             "task_size": TaskSize(memory_mb=task_mb),
             "metrics": Metrics(memory_size_mb=container_mb),
         }
-        advice = visible_memory_advice(replace(JAVA, visible=Visible(memory_mb=seen_mb), **sizes))
+        advice = visible_memory_advice(
+            replace(JAVA, visible=Visible(memory_mb=seen_mb), **sizes), is_out_of_memory=True
+        )
         remedy = "set the container's `memory`, or -Xmx/max_old_space_size/workers."
         assert advice == (words and f"the program sees {words}: {remedy}")
 
