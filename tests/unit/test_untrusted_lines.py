@@ -34,6 +34,7 @@ from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions
 from profiler.runs.past_runs.run_lookup import find_runs
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.search_documents import run_in
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.fakes import FakeInvocationTime
 from tests.log_subscriptions import event, packed_data, record
@@ -662,6 +663,35 @@ def test_a_line_in_another_tasks_stream_does_not_replace_a_run() -> None:
 
 
 # One batch and another family's advice
+
+
+@pytest.mark.parametrize(
+    ("stream", "container", "does_count"),
+    [
+        (STREAM, "batch", True),
+        (MONITOR_STREAM, "batch", False),
+        (MONITOR_STREAM, "made-up", False),
+        (CONTAINER_ID, "batch", False),
+    ],
+)
+def test_before_its_event_a_document_counts_if_it_is_of_the_containers_own_stream(
+    stream: str, container: str, *, does_count: bool
+) -> None:
+    """The event of the task names its containers: others stay unconfirmed for good."""
+    fakes = TrustingForwarder()
+    assert fakes.forward(line(container={"name": container}), stream=stream) == INDEXED
+    (document,) = fakes.documents
+    assert run_in(document.fields).counts == does_count
+    task = document.fields["task"]
+    assert run_in({**document.fields, "task": {**task, "confirmed": True}}).counts
+
+
+def test_a_run_of_a_trusted_log_group_counts_and_is_not_confirmed() -> None:
+    fakes = TrustingForwarder()
+    assert fakes.forward(line(), group="/builds/linux", stream="agent-7") == INDEXED
+    run = run_in(fakes.documents[0].fields)
+    assert run.counts
+    assert not run.is_confirmed
 
 
 THUMBS_STREAM = f"thumbs/batch/{OTHER_TASK}"
