@@ -130,9 +130,6 @@ OF_INDEX = [
         "fields [3]",
     ),
     refused(
-        400, ARGUMENT, "Limit of mapping depth [2] has been exceeded due to object field [a.b.c]"
-    ),
-    refused(
         400,
         "validation_exception",
         "Validation Failed: 1: expected total copies needs to be a multiple of total awareness "
