@@ -280,7 +280,7 @@ TABLE: Final = (
     _Row(
         cause="gpu-error",
         title="GPU error",
-        sentence="The GPU's driver reported an error (Xid), and the container exited with {code}",
+        sentence="The GPU's driver reported an error (Xid) during the run",
         report=_is_gpu_error,
     ),
     _Row(cause="running", title="Running", report=_has_status("running")),
