@@ -758,7 +758,7 @@ def test_an_honest_run_of_a_log_group_counts(stored: Stored, group: str) -> None
 @pytest.mark.parametrize(("stored", "group"), UNCONFIRMED_RUNS.values(), ids=UNCONFIRMED_RUNS)
 def test_an_unconfirmed_run_is_listed_and_counts_nowhere(stored: Stored, group: str) -> None:
     source = read_by_family(stored, group=group)
-    (run,) = source.runs(RunFilter())
+    (run,) = source.runs(RunFilter(reads_checkpoints=True))
     assert not run.counts
     assert "Unconfirmed" in (verdict_of(run, NOW_MS * NS_PER_MS).evidence or "")
     assert not any("unconfirmed" in note for note in source.notes)
@@ -776,7 +776,7 @@ def test_advice_is_of_the_runs_that_count() -> None:
     found = read_families(source, RunFilter(), 50)
     assert sum(tasks.tasks for tasks in found.tasks_read.values()) == 1
     assert any("60 unconfirmed runs left out" in note for note in found.notes)
-    shown = find_runs(source, RunFilter(run="payroll"))
+    shown = find_runs(source, RunFilter(run="payroll", reads_checkpoints=True))
     assert [run.report.record.task_id for run in shown] == [TASK]
     assert last_success(replace(shown[0], report=later(shown[0])), source) == shown[0]
 
