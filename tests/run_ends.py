@@ -305,6 +305,22 @@ ENDS: tuple[RunEnd, ...] = (
         said="log_router exited with 139 (SIGSEGV) before batch ended",
     ),
     _stop(
+        "two containers failed, of which one stopped the batch",
+        "sidecar",
+        exit_code=143,
+        others={"log_router": 139, "envoy": 1, "task-monitor": 1, "agent": 143},
+        reported=_SIGTERM,
+        said="log_router exited with 139 (SIGSEGV) or envoy exited with 1 before batch ended",
+    ),
+    _stop(
+        "another container was killed, perhaps by ECS",
+        "unknown",
+        exit_code=143,
+        others={"log_router": 137},
+        reported=_SIGTERM,
+        said="stopped before batch ended",
+    ),
+    _stop(
         "stopped, and nobody says by whom",
         "unknown",
         exit_code=0,
@@ -334,6 +350,13 @@ ENDS: tuple[RunEnd, ...] = (
         "migrate exited with 1, so batch did not start",
         reason=_VAGUE,
         others={"migrate": 1},
+    ),
+    _not_started(
+        "a container that ECS killed beside one that did not start",
+        "not-started",
+        "did not start",
+        reason=_VAGUE,
+        others={"log_router": 137},
     ),
     # What did not start
     _not_started(

@@ -25,6 +25,8 @@ from profiler.record.stopped_task import EventContainer, StoppedTask
 CONTAINER_ID = "container-id"
 MONITOR_STREAM = "monitor-stream"
 INSTANCE_MONITOR = "instance-monitor"
+# Monitors of instances, whether ECS knows them or not: they have no task on Fargate.
+_OF_INSTANCES = frozenset({INSTANCE_MONITOR, "unproven-monitor"})
 
 
 class StreamClaim(Struct, frozen=True, kw_only=True):
@@ -121,7 +123,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
         """
         if self.is_of_other_account(report_account):
             return True
-        if claim is not None and claim.voucher == INSTANCE_MONITOR:
+        if claim is not None and claim.voucher in _OF_INSTANCES:
             return self.launch_type not in (None, EC2)
         if claim is None or claim.voucher != CONTAINER_ID or not self.runtime_ids:
             return False

@@ -25,6 +25,7 @@ from profiler.record.stop_causes import (
 )
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
+_MAX_NAMED = 3
 _OUT_OF_MEMORY = ("out of memory", "killed due to memory usage")
 # For the words before ``task.outcome``.
 _CAUSES: Final[Mapping[str, Cause]] = {
@@ -49,7 +50,7 @@ def end_of_event(
     reasons = [task.reason_of_ecs, *(container.reason or "" for container in task.containers)]
     if batch is not None:
         reasons.append(batch.reason or "")
-    own_failures = failures_of_others(task, batch, monitor)
+    failed = failures_of_others(task, batch, monitor)
     said = Said(
         code=(task.stop_code or "").lower(),
         stated=_stated(task.stopped_reason),
@@ -60,14 +61,14 @@ def end_of_event(
         has_started=task.started_at is not None,
         is_on_fargate_spot=task.capacity_provider == FARGATE_SPOT,
         is_of_aws_batch=is_of_aws_batch(task.cluster),
-        has_failed_container=bool(own_failures),
+        has_failed_container=bool(failed),
     )
     return EventEnd(
         cause=cause_of_event(said),
         exit_code=exit_code,
         reason=_specific_reason(task, batch, monitor),
         out_of_memory=said.is_out_of_memory,
-        first_end=_described_end(own_failures[0]) if own_failures else None,
+        first_end=_described_ends(failed),
     )
 
 
@@ -135,7 +136,7 @@ def _names_memory(reason: str) -> bool:
 def failures_of_others(
     task: StoppedTask, batch: EventContainer | None, monitor: str | None
 ) -> Sequence[EventContainer]:
-    """The other containers that failed, the likeliest cause of the batch's end first.
+    """The other containers that failed by themselves; the monitor only if it is the only one.
 
     ECS stops the others after one has ended: with SIGTERM, later with SIGKILL.
     """
@@ -143,19 +144,21 @@ def failures_of_others(
     failed = [
         container
         for container in task.containers
-        if container.name != name and container.exit_code not in (None, 0, SIGTERM_EXIT_CODE)
+        if container.name != name
+        and container.exit_code not in (None, 0)
+        and not _may_be_stopped_by_ecs(task, container)
     ]
-    return sorted(
-        failed,
-        key=lambda container: (
-            container.name == (monitor or MONITOR_NAME),
-            container.exit_code == SIGKILL_EXIT_CODE,
-        ),
-    )
+    monitor = monitor or MONITOR_NAME
+    return [container for container in failed if container.name != monitor] or failed
 
 
-def _described_end(container: EventContainer) -> str:
-    return f"{container.name} exited with {describe_exit_code(container.exit_code or 0)}"
+def _described_ends(containers: Sequence[EventContainer]) -> str | None:
+    """How containers ended; with several, the event does not tell which was the first."""
+    ends = [
+        f"{container.name} exited with {describe_exit_code(container.exit_code or 0)}"
+        for container in containers[:_MAX_NAMED]
+    ]
+    return " or ".join(ends) or None
 
 
 def judge_candidates(

@@ -45,7 +45,7 @@ class EventEnd(Struct, frozen=True, kw_only=True):
 
     ``reason``: the batch's own, else the task's, else another container's, after its name.
     ``out_of_memory``: ECS says so of the batch. ``first_end``: how another container of the task
-    ended by itself, such as "log_router exited with 139 (SIGSEGV)".
+    failed by itself, such as "log_router exited with 139 (SIGSEGV)".
     """
 
     cause: Cause
@@ -280,7 +280,7 @@ TABLE: Final = (
     _Row(
         cause="gpu-error",
         title="GPU error",
-        sentence="The GPU's driver reported an error (Xid), and the container exited with {code}",
+        sentence="The GPU's driver reported an error (Xid) during the run",
         report=_is_gpu_error,
     ),
     _Row(cause="running", title="Running", report=_has_status("running")),

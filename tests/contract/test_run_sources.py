@@ -17,7 +17,8 @@ from profiler.cli.wiring.open_log_groups import log_groups, open_pages
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.line_trust import AccountTrust, TrustedGroups
-from profiler.record.record_model import Report, encode
+from profiler.record.record_model import Container, Report, encode
+from profiler.record.run_outcome import Status
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, filter_pattern
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.command_line import run_here
@@ -428,3 +429,55 @@ def test_show_from_log_groups_saves_what_recommend_saves(aws: FakeAws) -> None:
         shown = run_here(aws.environment(), "show", family, *source).stdout
         vcpu = f"{size['vcpu']:g} vCPU, {size['memoryMB'] / 1024:g} GB"
         assert f"{vcpu}, saves {advice['savingPercent']:.0f} % (based on 12 runs)" in shown
+
+
+def test_tasks_of_another_family_change_no_advice(aws: FakeAws) -> None:
+    """They say that they are payroll's, in their own streams and in those of their monitor."""
+    ecs, logs = aws.client("ecs"), aws.client("logs")
+    for family in ("payroll", "thumbs"):
+        aws.create_log_group(f"/ecs/{family}")
+        options = {"awslogs-group": f"/ecs/{family}", "awslogs-stream-prefix": "ecs"}
+        logged = {"logDriver": "awslogs", "options": options}
+        containers = [
+            {"name": name, "image": "x", "memory": 64, "logConfiguration": logged}
+            for name in ("batch", "task-monitor")
+        ]
+        ecs.register_task_definition(family=family, containerDefinitions=containers)
+
+    def runs(count: int, first: int, peak_mb: float, status: Status = "success") -> list[str]:
+        made = []
+        for number in range(count):
+            ended_ns = NOW_NS - (number + 1) * 3_600_000 * NS_PER_MS
+            run = report(
+                family="payroll",
+                task_id=f"{first + number:032x}",
+                container=Container(name="batch"),
+                started_at=format_ms(ended_ns - 600_000 * NS_PER_MS),
+                finished_at=format_ms(ended_ns),
+                status=status,
+                likely_out_of_memory=status == "failure",
+                peak_mb=peak_mb,
+                size=(1, 8192),
+            )
+            made.append(text(replace(run, time=format_ms(ended_ns))))
+        return made
+
+    put_in_own_streams(logs, "/ecs/payroll", *runs(25, 5000, 6300))
+    source = ("--from", "logs:/ecs/*")
+
+    def advice() -> Any:
+        done = run_here(aws.environment(), "recommend", "payroll", "--json", *source)
+        return json.loads(done.stdout)
+
+    before = advice()
+    assert before["evidence"]["runs"] == 25
+    put_in_own_streams(logs, "/ecs/thumbs", *runs(60, 6000, 20, "failure"))
+    assert advice() == before
+    done = run_here(aws.environment(), "recommend", "payroll", *source)
+    assert "60 unconfirmed runs left out" in " ".join(done.stderr.split())
+    check = ("--check", "--min-saving", "99")
+    assert run_here(aws.environment(), "recommend", "payroll", *check, *source).returncode == 0
+    assert "payroll succeeded" in run_here(aws.environment(), "show", "payroll", *source).stdout
+    listed = run_here(aws.environment(), "history", "payroll", "--last", "100", *source)
+    assert listed.stdout.count("unconfirmed") == 60
+    assert "60 runs unconfirmed" in " ".join(listed.stderr.split())

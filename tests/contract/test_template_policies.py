@@ -409,7 +409,7 @@ def check_that_all_calls_were_made(made: set[str]) -> None:
         if ast.unparse(call.func).rpartition(".")[2] in {"_client", "open_client"}
         and isinstance(call.args[0], ast.Constant)
     }
-    assert clients == {"cloudtrail", "ecs", "events", "logs", "scheduler", "sqs"}
+    assert clients == {"cloudtrail", "dynamodb", "ecs", "events", "logs", "scheduler", "sqs"}
     methods = {call.func.attr for call in called if isinstance(call.func, ast.Attribute)}
     for service in clients:
         operations = boto3.client(service).meta.service_model.operation_names

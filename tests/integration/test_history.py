@@ -75,8 +75,10 @@ def test_a_run_has_its_redacted_command_line_and_a_single_process_one_memory(
     page = _shown("show").stdout
     assert " ".join(f"command {command}".split()) in " ".join(page.split())
     record = decode(line).record
+    # None: on a busy machine, the profiler may wake up too late to read the process.
     assert {one.max_memory_used_mb for one in record.processes} <= {
-        record.metrics.max_memory_used_mb
+        record.metrics.max_memory_used_mb,
+        None,
     }
     _shown("report", "-o", str(tmp_path / "page.html"))
     (packed,) = re.findall(r'id="task-data">(.*)</script>', (tmp_path / "page.html").read_text())

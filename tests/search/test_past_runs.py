@@ -129,6 +129,35 @@ def test_the_cluster_filters_as_a_file_does(forward: Forward, search_server: Sea
         assert list(there) == ["filtered"]
 
 
+def test_unconfirmed_runs_are_listed_and_no_advice_is_of_them(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    """A task of another family prints them in its monitor's stream, of containers that it does not
+    have. They are newer than the honest runs, and more than the last ones.
+    """
+    indexed(forward, search_server, [report(n, family="payroll", peak_mb=900) for n in range(3)])
+    task = "cd" * 16
+    forged = []
+    for number in range(60):
+        made = report(100 + number, family="payroll", peak_mb=20, status="failure", task_id=task)
+        container = replace(made.record.container, name=f"made-up-{number}")
+        forged.append(replace(made, record=replace(made.record, container=container)))
+    texts = [encode(one).decode() for one in forged]
+    assert forward(event(*texts, stream=f"ecs/task-monitor/{task}"), Context())["indexed"] == 60
+    search(search_server)  # refreshes
+    source = ("--from", search_server.url)
+    advice = objects("payroll", *source)["payroll"]
+    assert advice["evidence"]["runs"] == 3
+    said = command("recommend", "payroll", *source).stderr
+    assert "60 unconfirmed runs left out" in " ".join(said.split())
+    assert command("recommend", "payroll", "--check", "--min-saving", "99", *source).returncode == 0
+    assert "payroll succeeded" in command("show", "payroll", *source).stdout
+    listed = command("history", "payroll", "--last", "100", *source)
+    assert listed.stdout.count("unconfirmed") == 60
+    assert "60 runs unconfirmed" in " ".join(listed.stderr.split())
+    assert "Unconfirmed" in command("show", f"{task}/made-up-0", *source).stdout
+
+
 def test_families_of_several_search_pages_are_read(
     forward: Forward, search_server: SearchServer
 ) -> None:

@@ -11,6 +11,8 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.cli.history_command import table_lines
@@ -49,7 +51,7 @@ from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line
 from tests.otlp_schema import attributes_of, spans
-from tests.run_ends import ENDS, RunEnd
+from tests.run_ends import ENDS, EXITED, NO_START, OOM, RunEnd
 from tests.stopped_tasks import WITH_MONITOR, judged_task
 from tests.values import present
 
@@ -152,6 +154,53 @@ def test_the_document_has_the_word_in_whatever_order_report_and_event_arrive(end
         [of_event(end, with_report=True), report, event],
     ):
         assert written(*writes) == first
+
+
+CODES = (None, 0, 1, 137, 143)
+ANY_END = st.builds(
+    lambda own, router, code, reason, said, reported: RunEnd(
+        name="any",
+        event={
+            "containers": [
+                {"name": "batch", "exitCode": own, "reason": said},
+                {"name": "log_router", "exitCode": router},
+            ],
+            "stopCode": code,
+            "stoppedReason": reason,
+        },
+        reported=reported,
+        status="unknown",
+        cause="unknown",
+    ),
+    st.sampled_from(CODES),
+    st.sampled_from((None, 0, 139)),
+    st.sampled_from((None, EXITED, NO_START, "UserInitiated", "TerminationNotice")),
+    st.sampled_from((None, "Task failed to start", "Host EC2 (instance i-1) terminated.")),
+    st.sampled_from((None, OOM)),
+    st.none()
+    | st.fixed_dictionaries(
+        {"status": st.sampled_from(("success", "failure", "stopped", "unknown", "newer"))},
+        optional={
+            "exitCode": st.sampled_from(CODES[1:]),
+            "likelyOutOfMemory": st.booleans(),
+            "outOfMemoryEvidence": st.sampled_from(("kernel-counter", "exit-137-at-limit")),
+        },
+    ),
+)
+
+
+@given(ANY_END)
+def test_any_report_and_event_are_one_document_in_any_order_and_one_verdict(end: RunEnd) -> None:
+    first = document_of(end)
+    report, event = of_report(end), of_event(end)
+    assert written(report, event) == first
+    assert written(event, report) == first
+    assert written(event, report, event) == first
+    outcome = ended(end).outcome
+    read = run_in(first).outcome
+    assert (read.status, read.cause) == (outcome.status, outcome.cause)
+    assert first["task"]["outcome"] == outcome.cause
+    assert first["task"]["status"] == outcome.status
 
 
 @every_end
@@ -330,3 +379,15 @@ def test_a_checkpoint_does_not_say_how_a_run_ended_later() -> None:
 def test_the_page_of_the_forwarder_has_every_word() -> None:
     page = (ROOT / "docs" / "forwarder.md").read_text()
     assert [cause for cause in get_args(Cause) if f"`{cause}`" not in page] == []
+
+
+def test_advice_commands_page_export_and_notices_ask_the_outcome_alone() -> None:
+    """Whether memory ran out is not judged again by the record's evidence."""
+    package = ROOT / "profiler"
+    asking = [
+        str(path.relative_to(package))
+        for folder in ("sizing", "cli", "report_page", "otlp", "forwarder/notifications")
+        for path in (package / folder).rglob("*.py")
+        if "likely_out_of_memory" in path.read_text()
+    ]
+    assert asking == []

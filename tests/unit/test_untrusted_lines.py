@@ -34,6 +34,7 @@ from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions
 from profiler.runs.past_runs.run_lookup import find_runs
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.search_documents import run_in
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.fakes import FakeInvocationTime
 from tests.log_subscriptions import event, packed_data, record
@@ -664,6 +665,35 @@ def test_a_line_in_another_tasks_stream_does_not_replace_a_run() -> None:
 # One batch and another family's advice
 
 
+@pytest.mark.parametrize(
+    ("stream", "container", "does_count"),
+    [
+        (STREAM, "batch", True),
+        (MONITOR_STREAM, "batch", False),
+        (MONITOR_STREAM, "made-up", False),
+        (CONTAINER_ID, "batch", False),
+    ],
+)
+def test_before_its_event_a_document_counts_if_it_is_of_the_containers_own_stream(
+    stream: str, container: str, *, does_count: bool
+) -> None:
+    """The event of the task names its containers: others stay unconfirmed for good."""
+    fakes = TrustingForwarder()
+    assert fakes.forward(line(container={"name": container}), stream=stream) == INDEXED
+    (document,) = fakes.documents
+    assert run_in(document.fields).counts == does_count
+    task = document.fields["task"]
+    assert run_in({**document.fields, "task": {**task, "confirmed": True}}).counts
+
+
+def test_a_run_of_a_trusted_log_group_counts_and_is_not_confirmed() -> None:
+    fakes = TrustingForwarder()
+    assert fakes.forward(line(), group="/builds/linux", stream="agent-7") == INDEXED
+    run = run_in(fakes.documents[0].fields)
+    assert run.counts
+    assert not run.is_confirmed
+
+
 THUMBS_STREAM = f"thumbs/batch/{OTHER_TASK}"
 THUMBS_MONITOR = f"thumbs/task-monitor/{OTHER_TASK}"
 OPTIONS_OF_FAMILIES: dict[str, LogOptions] = {
@@ -728,7 +758,7 @@ def test_an_honest_run_of_a_log_group_counts(stored: Stored, group: str) -> None
 @pytest.mark.parametrize(("stored", "group"), UNCONFIRMED_RUNS.values(), ids=UNCONFIRMED_RUNS)
 def test_an_unconfirmed_run_is_listed_and_counts_nowhere(stored: Stored, group: str) -> None:
     source = read_by_family(stored, group=group)
-    (run,) = source.runs(RunFilter())
+    (run,) = source.runs(RunFilter(reads_checkpoints=True))
     assert not run.counts
     assert "Unconfirmed" in (verdict_of(run, NOW_MS * NS_PER_MS).evidence or "")
     assert not any("unconfirmed" in note for note in source.notes)
@@ -746,7 +776,7 @@ def test_advice_is_of_the_runs_that_count() -> None:
     found = read_families(source, RunFilter(), 50)
     assert sum(tasks.tasks for tasks in found.tasks_read.values()) == 1
     assert any("60 unconfirmed runs left out" in note for note in found.notes)
-    shown = find_runs(source, RunFilter(run="payroll"))
+    shown = find_runs(source, RunFilter(run="payroll", reads_checkpoints=True))
     assert [run.report.record.task_id for run in shown] == [TASK]
     assert last_success(replace(shown[0], report=later(shown[0])), source) == shown[0]
 

@@ -44,8 +44,9 @@ _OF_DOCUMENT = re.compile(
     r"\bfield\b|\bdocument\b|\bmapper \[|\bobject mapping for\b|\bid\b.* too long|\[\d+:\d+\]",
     re.IGNORECASE,
 )
-# The mapping of the index, or of its template, which may name a field.
-_OF_MAPPING = re.compile(r"failed to parse mapping", re.IGNORECASE)
+# The mapping of the index, or of its template, which may name a field; and its limit, which newer
+# servers report with a place in the document: "[1:2047] failed to parse: Limit of total fields".
+_OF_MAPPING = re.compile(r"failed to parse mapping|limit of total fields", re.IGNORECASE)
 _MIN_FAILURE_STATUS = 300
 # Of one search. A run has one document, unless its reports claim different starts.
 _MAX_HITS = 10_000

@@ -103,7 +103,8 @@ class LogGroupRuns(RunSource):
 
     A group that cannot be read is left out, and ``on_unread`` gets it; the last group's error is
     raised, unless there are others elsewhere (``raises_last``). A run that is in none of the
-    ``places`` does not count; None: there are none to check.
+    ``places`` does not count; None: there are none to check. They are read for a list of runs, and
+    where only those that count are wanted.
     """
 
     raises_last = True
@@ -360,9 +361,12 @@ class LogGroupRuns(RunSource):
         self, lines: Sequence[_FoundLine], selection: RunFilter, kept: KeptLines
     ) -> Iterator[PastRun]:
         """The run of these lines, if it matches."""
+        # ``taskdef resize`` asks for neither: it has places of its own.
+        is_judged = selection.only_counting or selection.reads_checkpoints
+        places = self.places if is_judged else None
         for matching in self._matching([lines], selection, kept):
             run = matching
-            if run.counts and self.places is not None and not self.places.has(run):
+            if run.counts and places is not None and not places.has(run):
                 run = replace(run, counts=False)
             if selection.only_counting and not run.counts:
                 self._uncounted.add(lines[0].key)

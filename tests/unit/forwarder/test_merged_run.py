@@ -341,10 +341,13 @@ def test_the_event_confirms_what_a_monitor_says(of_monitor: list[Document]) -> N
     assert document["task"]["complete"] is True
 
 
-def test_an_instance_monitor_says_nothing_of_a_task_on_fargate() -> None:
+@pytest.mark.parametrize("voucher", ["instance-monitor", "unproven-monitor"])
+def test_an_instance_monitor_says_nothing_of_a_task_on_fargate(voucher: str) -> None:
+    """A run that ECS confirms does not become unconfirmed, and so uncounted, by a forged line."""
     on_fargate = task(launchType="FARGATE")
+    forged = of_report(FORGED, claim("instance/task-monitor/1", voucher))
     alone = written(of_event(on_fargate))
-    for writes in permutations([of_instance(FORGED), of_event(on_fargate)]):
+    for writes in permutations([forged, of_event(on_fargate)]):
         assert written(*writes) == alone
 
 

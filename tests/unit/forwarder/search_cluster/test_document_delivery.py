@@ -125,6 +125,12 @@ OF_INDEX = [
     ),
     refused(
         400,
+        "document_parsing_exception",
+        "[1:2047] failed to parse: Limit of total fields [5] has been exceeded while adding new "
+        "fields [3]",
+    ),
+    refused(
+        400,
         "validation_exception",
         "Validation Failed: 1: expected total copies needs to be a multiple of total awareness "
         "attributes [3];",
