@@ -172,6 +172,7 @@ class Account:
             "family": record.family,
             "revision": record.revision,
             "container": record.container.name,
+            "outcome": "oom" if record.likely_out_of_memory else "success",
             "metrics": {"maxMemoryUsedMB": record.metrics.max_memory_used_mb},
         }
         ended_ns = parse_ns(record.finished_at) or 0

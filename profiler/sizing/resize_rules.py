@@ -81,8 +81,8 @@ def _is_contradicted(case: ResizeCase) -> str | None:
     count = case.window.contradicted
     if not count:
         return None
-    reports = "a report says" if count == 1 else f"{count} reports say"
-    return f"{reports} less than task_stopped has read, so somebody else may have written it"
+    reports = "a report does" if count == 1 else f"{count} reports do"
+    return f"{reports} not say what task_stopped has read, so somebody else may have written it"
 
 
 def _is_not_on_fargate(case: ResizeCase) -> str | None:
@@ -401,7 +401,7 @@ RULES: Final = (
         action="none",
         reason=_is_contradicted,
         shows_later=True,
-        docs="whose reports say less than `task_stopped` has read",
+        docs="whose reports do not say what `task_stopped` has read",
     ),
     Rule(
         action="none",

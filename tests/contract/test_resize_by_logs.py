@@ -149,18 +149,28 @@ def test_a_line_of_a_task_in_the_functions_group_is_not_ecss_word(
     assert rows["forged"]["reason"] == "no run of revision 1 is known yet"
 
 
-def test_reports_that_say_less_than_ecss_word_leave_the_family_alone(account: Account) -> None:
+@pytest.mark.parametrize(
+    ("honest", "forged"),
+    [
+        ('"maxMemoryUsedMB":400', '"maxMemoryUsedMB":20'),
+        ('"likelyOutOfMemory":false', '"likelyOutOfMemory":true'),
+    ],
+    ids=["less", "a kill"],
+)
+def test_reports_that_contradict_ecss_word_leave_the_family_alone(
+    account: Account, honest: str, forged: str
+) -> None:
     """Our own policy allows a task to write into the streams of others in the same place."""
     logs = account.aws.client("logs")
     events: list[dict[str, Any]] = logs.filter_log_events(logGroupName="/ecs/payroll")["events"]
-    line = events[-1]["message"].replace('"maxMemoryUsedMB":400', '"maxMemoryUsedMB":20')
+    line = events[-1]["message"].replace(honest, forged)
     assert line != events[-1]["message"]
     logs.put_log_events(
         logGroupName="/ecs/payroll",
         logStreamName=events[-1]["logStreamName"],
         logEvents=[{"timestamp": events[-1]["timestamp"] + 1000, "message": line}],
     )
-    assert_only_control(account, "a report says less than task_stopped has read")
+    assert_only_control(account, "a report does not say what task_stopped has read")
 
 
 def test_a_task_without_a_line_of_the_function_does_not_count(account: Account) -> None:

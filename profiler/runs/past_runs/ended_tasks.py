@@ -31,6 +31,7 @@ class _EndedLine(Struct, frozen=True, kw_only=True, rename="camel"):
     family: str
     revision: str | None = None
     container: str | None = None
+    outcome: str | None = None
     metrics: Metrics = Metrics()
 
 
@@ -48,6 +49,7 @@ class EndedTasks:
         self.gaps: tuple[Gap, ...] = ()
         self._tasks: set[bytes] = set()
         self._peaks_mb: dict[bytes, float] = {}
+        self._successes: set[bytes] = set()
 
     def add(self, log_stream: str, message: str) -> None:
         """Add a line. Others, and those in other streams than Lambda's, do not count."""
@@ -57,13 +59,18 @@ class EndedTasks:
         if line is None or line.type != ENDED_TYPE:
             return
         self._tasks.add(_digest(line.task_id, line.family, line.revision or ""))
+        if line.container is None:
+            return
+        name = _digest(line.task_id, line.container)
         peak_mb = line.metrics.max_memory_used_mb
-        if line.container is not None and peak_mb is not None:
-            self._peaks_mb[_digest(line.task_id, line.container)] = peak_mb
+        if peak_mb is not None:
+            self._peaks_mb[name] = peak_mb
+        if line.outcome == "success":
+            self._successes.add(name)
 
     def word_on(self, run: PastRun) -> Word:
-        """What a line says of the run's task, family and peak. A run that is not from CloudWatch
-        Logs needs none.
+        """What a line says of the run's task, family, end and peak. A run that is not from
+        CloudWatch Logs needs none.
         """
         if run.place is None:
             return "agrees"
@@ -73,8 +80,11 @@ class EndedTasks:
         names = {_digest(task, family, revision) for revision in (record.revision or "", "")}
         if names.isdisjoint(self._tasks):
             return "nothing"
+        name = _digest(task, record.container.name)
+        if name in self._successes and run.outcome.ran_out_of_memory:
+            return "contradicts"
         # A line without the report has the peak of a checkpoint, and no peak falls again.
-        least_mb = self._peaks_mb.get(_digest(task, record.container.name), 0)
+        least_mb = self._peaks_mb.get(name, 0)
         peak_mb = record.metrics.max_memory_used_mb
         if peak_mb is not None and peak_mb < least_mb * (1 - _TOLERANCE):
             return "contradicts"
