@@ -5,7 +5,7 @@ from typing import Final
 from kibana import colours
 from kibana import vega_parts as vega
 from kibana.dashboard_model import TIME_FIELD, Drawing, Json
-from kibana.run_tiles import TILES_PX, tile_marks, tiles_text
+from kibana.run_tiles import TILES_PX, tile_marks, tiles_text, verdict_colour
 from kibana.vega_parts import signal
 
 _START: Final = "event.start"
@@ -25,6 +25,8 @@ _SHOWN_FIELDS: Final = [
     "task.status",
     "task.outcome",
     "task.event_outcome",
+    "task.confirmed",
+    "task.voucher",
     "task.exit_code",
     "task.stopped_reason",
     "task.out_of_memory",
@@ -116,8 +118,9 @@ def _run() -> Json:
                     "verdict": (
                         "datum.killed ? 'killed: out of memory'"
                         " : datum.isRunning ? 'running'"
-                        " : datum.doc.task.outcome || datum.doc.task.status || 'unknown'"
+                        " : datum.doc.task.status || 'unknown'"
                     ),
+                    "colour": verdict_colour(),
                     "series": "datum.doc.series",
                     # The axes have round numbers in these units.
                     "time_unit": (

@@ -78,15 +78,20 @@ def tiles_text() -> str:
 _TILE_STARTS: Final = (0, 0.16, 0.37, 0.48, 0.58, 0.68, 0.79, 0.87)
 
 
+def verdict_colour() -> str:
+    """The colour of a run's verdict, as an expression: that of its status on every dashboard."""
+    return (
+        f"datum.killed ? '{colours.KILL}'"
+        f" : datum.verdict == 'success' ? '{colours.SUCCESS}'"
+        f" : datum.verdict == 'failure' ? '{colours.FAILURE}'"
+        f" : datum.verdict == 'unknown' ? '{colours.UNKNOWN}' : '{colours.STOPPED}'"
+    )
+
+
 def tile_marks() -> list[Json]:
     """The marks of the tiles, and of the facts below them."""
     x = signal(f"width * {list(_TILE_STARTS)}[datum.number - 1]")
     room = "width * 0.10"
-    verdict = (
-        f"datum.tile.title != 'Result' ? null : datum.killed ? '{colours.KILL}'"
-        f" : datum.verdict == 'success' ? '{colours.SUCCESS}'"
-        f" : datum.verdict == 'failure' ? '{colours.FAILURE}' : '{colours.STOPPED}'"
-    )
     value = {
         "x": x,
         "y": {"value": 22},
@@ -99,7 +104,7 @@ def tile_marks() -> list[Json]:
         "y": {"value": -4},
         "width": {"value": 4},
         "height": {"value": TILES_PX - 2},
-        "fill": signal(verdict),
+        "fill": signal("datum.colour"),
         "opacity": signal("datum.tile.title == 'Result' ? 1 : 0"),
     }
     return [
@@ -130,7 +135,11 @@ def _facts_text() -> str:
     kills = "datum.memory.kills"
     # The result and the exit code say the others.
     cause = (
-        f"(indexof(['success', 'failure', 'running'], {task}.outcome) < 0 ? {task}.outcome : null)"
+        f"(indexof(['success', 'failure', 'running', 'unknown'], {task}.outcome) < 0"
+        f" ? {task}.outcome : null)"
+    )
+    unconfirmed = (
+        f"({task}.confirmed === false && {task}.voucher != 'trusted-group' ? 'yes' : null)"
     )
     facts = {
         f"{task}.exit_code": f"'Exit code ' + {task}.exit_code",
@@ -141,6 +150,7 @@ def _facts_text() -> str:
         ),
         kills: f"{kills} + ({kills} == 1 ? ' process' : ' processes') + ' killed by the kernel'",
         cause: f"'Cause: ' + {task}.outcome",
+        unconfirmed: "'Unconfirmed'",
         f"{task}.stopped_reason": f"{task}.stopped_reason",
     }
     texts = []

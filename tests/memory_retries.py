@@ -20,7 +20,7 @@ from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.memory_retry import MemoryRetries, larger_memory, run_task_request
 from profiler.forwarder.search_cluster.interface import SearchCluster
-from profiler.record.family import MemoryNeed
+from profiler.record.family import NeedAtSize
 from tests.ended_runs import run_of
 from tests.notices import KeyTable
 from tests.stopped_tasks import WITH_MONITOR, judged_task
@@ -62,7 +62,7 @@ def target(parameters: Any = None, kind: Any = "schedule", **started: Any) -> Sc
 
 def request(one: ScheduledTarget, described: Any = WITH_MONITOR, **detail: Any) -> dict[str, Any]:
     killed = task(**{"cpu": "256", "memory": "512", **detail})
-    memory = larger_memory(killed, described, "batch", MemoryNeed(), MAX_MB)
+    memory = larger_memory(killed, described, "batch", NeedAtSize(), MAX_MB)
     made = dict(run_task_request(one, killed, "batch", memory))
     shape = get_session().get_service_model("ecs").operation_model("RunTask").input_shape
     assert ParamValidator().validate(made, shape).generate_report() == ""

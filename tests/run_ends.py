@@ -417,6 +417,15 @@ ENDS: tuple[RunEnd, ...] = (
         "resources",
         reason="SpotInterruptionError: The Fargate Spot capacity is not available.",
     ),
+    _end(
+        "no Spot capacity at the start, with the code of an interruption",
+        code="SpotInterruption",
+        reason="SpotInterruptionError: The Fargate Spot capacity is not available.",
+        status="failure",
+        cause="resources",
+        said="resources",
+        startedAt=None,
+    ),
     *(
         _not_started(f"RunTask: {reason}", "resources", "resources", reason=reason)
         for reason in (

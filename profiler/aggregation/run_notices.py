@@ -289,10 +289,10 @@ def _above_all(
     at_ns: int, used_mb: float, size_mb: float, growth: GrowthFit | None, peak: "HighestPeak"
 ) -> NoticeFinding | None:
     """The run uses more than all earlier successes; None if that is no news."""
-    from profiler.record.memory_news import MemoryReading, news_text  # most runs have no notice
+    from profiler.record.memory_news import MemoryNow, news_text  # most runs have no notice
 
     minutes_left = None if growth is None else growth.minutes_left
-    now = MemoryReading(used_mb=used_mb, size_mb=size_mb, minutes_left=minutes_left)
+    now = MemoryNow(used_mb=used_mb, size_mb=size_mb, minutes_left=minutes_left)
     text = news_text(now, peak)
     if text is None:
         return None

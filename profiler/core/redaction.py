@@ -8,7 +8,7 @@ _MASK = "…"
 # In names of options and variables. "key" alone would also match --key-column.
 _SECRET_NAME = re.compile(
     r"pass(?:word|wd|phrase)?$|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key"
-    r"|credential|auth|signature",
+    r"|credential|auth|signature|^sig$",
     re.IGNORECASE,
 )
 _NAMED_VALUE = re.compile(r"(-{0,2}[\w.-]+[=:])(.+)", re.DOTALL)
@@ -23,8 +23,8 @@ _MEMBER = re.compile(
     re.DOTALL,
 )
 _NO_SECRETS = frozenset({"null", "true", "false", "None", "True", "False"})
-# In the query of an address, or in a connection string.
-_PARAMETER = re.compile(r"""([?&;]([\w.-]{1,64})=)([^\s&;#"'<>]+)""")
+# In the query or the fragment of an address, or in a connection string.
+_PARAMETER = re.compile(r"""([?&;#]([\w.-]{1,64})=)([^\s&;#"'<>]+)""")
 # An address with a user and a password, with or without a scheme. An image has its digest there,
 # and the name of a session may be a mail address.
 _CREDENTIALS = re.compile(

@@ -22,7 +22,7 @@ from profiler.record.family import (
     Family,
     FamilyRun,
     HighestPeak,
-    MemoryNeed,
+    NeedAtSize,
     UsualDuration,
 )
 from profiler.record.hardware import processor_difference
@@ -156,7 +156,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             )
         return found
 
-    def need(self, ended: EndedTask, size_mb: float) -> MemoryNeed:
+    def need(self, ended: EndedTask, size_mb: float) -> NeedAtSize:
         """What the runs of the container needed at a size of the task, on EC2 of the container,
         in 35 days.
         """
@@ -174,7 +174,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         for _, bucket in self._families(
             [ended.family], ended.task.arn, needs, _since(_NEED_DAYS), others, *conditions
         ):
-            need = MemoryNeed(
+            need = NeedAtSize(
                 peak_mb=number(field_at(bucket, "successes.peak.value")),
                 was_killed=bool(number(field_at(bucket, "killed.doc_count"))),
             )

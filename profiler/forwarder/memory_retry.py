@@ -30,7 +30,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
-from profiler.record.family import MemoryNeed
+from profiler.record.family import NeedAtSize
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.record_model import TaskSize
 from profiler.record.spot_price import FARGATE_SPOT
@@ -89,7 +89,7 @@ def larger_memory(
     task: StoppedTask,
     definition: Mapping[str, object],
     batch: str,
-    need: MemoryNeed,
+    need: NeedAtSize,
     max_memory_mb: float,
 ) -> LargerMemory:
     """Choose the memory of the retry; ``need`` is of the window's runs at the definition's size.
@@ -128,7 +128,7 @@ def larger_memory(
     )
 
 
-def _grown(killed_mb: float, defined_mb: float, need: MemoryNeed) -> float:
+def _grown(killed_mb: float, defined_mb: float, need: NeedAtSize) -> float:
     """Half more than that at which this run, or another at the definition's size, was killed, and
     a margin above the highest success at that size; at most four times the definition's.
     """
@@ -309,19 +309,19 @@ class MemoryRetries(Struct, frozen=True):
         change = f"{format_memory(memory.new_mb)} (was {format_memory(memory.old_mb)})"
         return _run_task(ecs, requests[0], change)
 
-    def _need(self, ended: EndedTask, defined_mb: float | None) -> MemoryNeed:
+    def _need(self, ended: EndedTask, defined_mb: float | None) -> NeedAtSize:
         """What the family needed at the definition's size, as far as the search cluster knows
         all of it.
         """
         family = self.family()
         if family is None or defined_mb is None:
-            return MemoryNeed()
+            return NeedAtSize()
         try:
             return family.need(ended, defined_mb)
         except SearchClusterError as error:
             if error.is_retryable:
                 raise
-            return MemoryNeed()
+            return NeedAtSize()
 
     def _of_retry(self, ended: EndedTask) -> MemoryRetry:
         """What there is to say about the end of a retry."""

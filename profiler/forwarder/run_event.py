@@ -25,8 +25,8 @@ from profiler.record.stopped_task import EventContainer, StoppedTask
 CONTAINER_ID = "container-id"
 MONITOR_STREAM = "monitor-stream"
 INSTANCE_MONITOR = "instance-monitor"
-# Monitors of instances, whether ECS knows them or not: they have no task on Fargate.
-_OF_INSTANCES = frozenset({INSTANCE_MONITOR, "unproven-monitor"})
+# Streams of which ECS does not say that they are an instance monitor's.
+_UNPROVEN_MONITORS = frozenset({"defined-monitor", "unproven-monitor"})
 
 
 class StreamClaim(Struct, frozen=True, kw_only=True):
@@ -120,12 +120,18 @@ class RunEvent(Struct, frozen=True, kw_only=True):
         """Whether the report is of another container or account: its stream is named by a container
         id that is not one of the task's, or is an instance monitor's, and the task was not on EC2;
         or its log group is not in the task's account.
+
+        A stream that only may be an instance monitor's takes nothing from the run that ECS knows.
         """
         if self.is_of_other_account(report_account):
             return True
-        if claim is not None and claim.voucher in _OF_INSTANCES:
+        if claim is None:
+            return False
+        if claim.voucher in _UNPROVEN_MONITORS:
+            return True
+        if claim.voucher == INSTANCE_MONITOR:
             return self.launch_type not in (None, EC2)
-        if claim is None or claim.voucher != CONTAINER_ID or not self.runtime_ids:
+        if claim.voucher != CONTAINER_ID or not self.runtime_ids:
             return False
         return claim.stream not in self.runtime_ids
 

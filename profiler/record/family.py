@@ -107,7 +107,7 @@ class HighestPeak(Struct, frozen=True, kw_only=True):
         return used_mb >= NEAR_FULL_SHARE * size_mb and used_mb > _SAME_PEAK * self.peak_mb
 
 
-class MemoryNeed(Struct, frozen=True, kw_only=True):
+class NeedAtSize(Struct, frozen=True, kw_only=True):
     """What runs needed at one size: the highest peak of a success, and whether one was killed."""
 
     peak_mb: float | None = None
@@ -148,7 +148,7 @@ class Family:
         # By container and ECS cluster.
         self.newest: dict[tuple[str, str | None], Kept[FamilyRun]] = {}
         # By container and the task's memory.
-        self.needs: dict[tuple[str, float], MemoryNeed] = {}
+        self.needs: dict[tuple[str, float], NeedAtSize] = {}
 
     def add(self, run: FamilyRun) -> None:
         """Add a run, in any order."""
@@ -162,7 +162,7 @@ class Family:
         self.add_newest(run)
         if run.task_memory_mb is not None:
             peak_mb = run.peak_mb if run.is_success else None
-            need = MemoryNeed(peak_mb=peak_mb, was_killed=run.outcome == "oom")
+            need = NeedAtSize(peak_mb=peak_mb, was_killed=run.outcome == "oom")
             self.add_need(run.container, run.task_memory_mb, need)
 
     def add_newest(self, run: FamilyRun) -> None:
@@ -177,10 +177,10 @@ class Family:
             self.counted_tasks += tasks
             self._extend(first_ns, last_ns)
 
-    def add_need(self, container: str, task_memory_mb: float, need: MemoryNeed) -> None:
+    def add_need(self, container: str, task_memory_mb: float, need: NeedAtSize) -> None:
         """Add what runs of a container needed in tasks of one size."""
-        known = self.needs.get((container, task_memory_mb), MemoryNeed())
-        self.needs[container, task_memory_mb] = MemoryNeed(
+        known = self.needs.get((container, task_memory_mb), NeedAtSize())
+        self.needs[container, task_memory_mb] = NeedAtSize(
             peak_mb=max_known(known.peak_mb, need.peak_mb),
             was_killed=known.was_killed or need.was_killed,
         )
@@ -266,9 +266,9 @@ class Family:
             return None
         return HighestPeak(peak_mb=max(peaks_mb), runs=len(peaks_mb))
 
-    def memory_need(self, container: str, task_memory_mb: float) -> MemoryNeed:
+    def memory_need(self, container: str, task_memory_mb: float) -> NeedAtSize:
         """What the runs of a container needed in tasks of this size."""
-        return self.needs.get((container, task_memory_mb), MemoryNeed())
+        return self.needs.get((container, task_memory_mb), NeedAtSize())
 
     def _extend(self, first_ns: int, last_ns: int) -> None:
         self.first_ns = min_known(self.first_ns, first_ns)

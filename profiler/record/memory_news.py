@@ -21,7 +21,7 @@ MEMORY_NOTICE: Final = "memory"
 _PERCENT: Final = 100
 
 
-class MemoryReading(Struct, frozen=True, kw_only=True):
+class MemoryNow(Struct, frozen=True, kw_only=True):
     """What a run uses now, its size, and the minutes until it is full at its pace, if a forecast
     says so.
     """
@@ -35,7 +35,7 @@ class MemoryReading(Struct, frozen=True, kw_only=True):
         return self.used_mb >= NEAR_FULL_SHARE * self.size_mb
 
 
-def memory_now(record: Record, evidence: NoticeEvidence | None = None) -> MemoryReading | None:
+def memory_now(record: Record, evidence: NoticeEvidence | None = None) -> MemoryNow | None:
     """The memory of a running batch: in a notice's evidence, in the last interval, else so far."""
     evidence = evidence or NoticeEvidence()
     used_mb = evidence.used_mb
@@ -48,7 +48,7 @@ def memory_now(record: Record, evidence: NoticeEvidence | None = None) -> Memory
         size_mb = record.metrics.memory_size_mb
     if used_mb is None or not size_mb or not math.isfinite(used_mb / size_mb):
         return None
-    return MemoryReading(used_mb=used_mb, size_mb=size_mb, minutes_left=evidence.minutes_left)
+    return MemoryNow(used_mb=used_mb, size_mb=size_mb, minutes_left=evidence.minutes_left)
 
 
 def is_near_full(report: Report) -> bool:
@@ -59,7 +59,7 @@ def is_near_full(report: Report) -> bool:
     return now is not None and now.is_near_full
 
 
-def news_text(now: MemoryReading, peak: HighestPeak) -> str | None:
+def news_text(now: MemoryNow, peak: HighestPeak) -> str | None:
     """A sentence without its full stop, if the run uses more than all successes did; None if that
     is no news.
     """
@@ -102,7 +102,7 @@ def notice_of_checkpoint(report: Report, peak: HighestPeak) -> NoticeLine | None
     return NoticeLine(time=report.time, notice=notice, record=without_lists(report.record))
 
 
-def _with_peak(evidence: NoticeEvidence, now: MemoryReading, peak: HighestPeak) -> NoticeEvidence:
+def _with_peak(evidence: NoticeEvidence, now: MemoryNow, peak: HighestPeak) -> NoticeEvidence:
     return replace(
         evidence,
         used_mb=now.used_mb,

@@ -27,8 +27,6 @@ VAGUE_REASON = "task failed to start"
 _FAILED_TO_START = "taskfailedtostart"
 # Of a container that handles SIGTERM, and that does not, or not in time.
 _STOPPED_EXIT_CODES = (0, SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE)
-# Not the refusal of a task that was never placed, SpotInterruptionError.
-_SPOT_INTERRUPTION = re.compile("spotinterruption(?!error)")
 _EXEC = re.compile(r"\bexec:? ")
 # The codes of Docker for a command that could not be started.
 _COMMAND_EXIT_CODES = (None, 126, 127, 128)
@@ -120,7 +118,9 @@ def _has_timed_out(said: Said) -> bool:
 
 
 def _is_spot(said: Said) -> bool:
-    if said.has("spot task was interrupted") or _SPOT_INTERRUPTION.search(said.texts):
+    if said.has("spotinterruptionerror") and said.nothing_ran:
+        return False  # a task that was never placed
+    if said.has("spot task was interrupted", "spot interruption"):
         return True
     # Also the code of an instance that was terminated: its text decides.
     return said.is_on_fargate_spot and said.has("termination notice") and not _names_host(said)

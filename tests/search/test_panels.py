@@ -18,6 +18,7 @@ import requests
 from msgspec.structs import replace
 
 import handler
+from kibana import colours
 from kibana.build import DRAWINGS, PANELS
 from kibana.dashboard_model import Json, Panel, cases_id, numbered_metrics, terms_id, time_id
 from profiler.forwarder.documents import schedule_notice_document
@@ -537,6 +538,52 @@ def test_a_part_of_the_recommended_size_that_is_unknown_is_left_out(
     texts = evaluate(DRAWING["run-curves"], answers, VERSIONS[0])["texts"]
     assert shown in texts
     assert not [text for text in texts if "NaN" in text or "undefined" in text]
+
+
+def verdict_of(**task: Any) -> tuple[str, str, str]:
+    """The verdict of a run's drawing, its colour, and the line that explains it."""
+    document = {
+        "event": {"start": "2026-03-01T10:00:00.000Z"},
+        "task": {"id": "a", "family": "nightly", "exit_code": 1, **task},
+        "container": {"name": "batch"},
+    }
+    run = {"report": newest(document), "checkpoint": {**newest(), "at": {"buckets": []}}}
+    answers = {"run": {"aggregations": {"run": {"buckets": [run]}}}}
+    view = evaluate(DRAWING["run-curves"], answers, VERSIONS[0])
+    (drawn_run,) = view["data"]["run"]
+    (facts,) = (text for text in view["texts"] if text.startswith("Exit code"))
+    return drawn_run["verdict"], drawn_run["colour"], facts
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "colour", "facts"),
+    [
+        ("success", "success", colours.SUCCESS, "Exit code 1"),
+        ("failure", "failure", colours.FAILURE, "Exit code 1"),
+        ("failure", "timeout", colours.FAILURE, "Exit code 1  ·  Cause: timeout"),
+        ("failure", "image", colours.FAILURE, "Exit code 1  ·  Cause: image"),
+        ("stopped", "spot", colours.STOPPED, "Exit code 1  ·  Cause: spot"),
+        ("unknown", "unknown", colours.UNKNOWN, "Exit code 1"),
+    ],
+)
+def test_a_result_is_the_status_in_its_colour_with_the_cause_below(
+    status: str, outcome: str, colour: str, facts: str
+) -> None:
+    shown = verdict_of(status=status, outcome=outcome, event_outcome=outcome)
+    assert shown == (status, colour, facts)
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "facts"),
+    [
+        ({"confirmed": False}, "Exit code 1  ·  Unconfirmed"),
+        ({"confirmed": False, "voucher": "trusted-group"}, "Exit code 1"),
+        ({"confirmed": True}, "Exit code 1"),
+        ({}, "Exit code 1"),
+    ],
+)
+def test_an_unconfirmed_run_is_drawn_as_such(confirmed: Json, facts: str) -> None:
+    assert verdict_of(status="failure", outcome="failure", **confirmed)[2] == facts
 
 
 def test_what_a_resize_has_saved(filled: SearchServer) -> None:

@@ -21,7 +21,7 @@ from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.line_kinds import read_line
 from profiler.forwarder.run_event import StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import deliver
-from profiler.record.family import MemoryNeed
+from profiler.record.family import NeedAtSize
 from profiler.record.record_model import Report, TaskSize
 from profiler.record.stopped_task import EventContainer, parse_stopped_task
 from profiler.runs.past_runs.run_source import RunFilter
@@ -296,9 +296,9 @@ def test_what_a_retry_needs_of_its_family_is_found(
         cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60
     )
     retry = ended()
-    assert family.need(retry, 512) == MemoryNeed(peak_mb=700.5)
-    assert family.need(retry, 1024) == MemoryNeed(was_killed=True)
-    assert family.need(retry, 65_536) == MemoryNeed(peak_mb=52_000)
+    assert family.need(retry, 512) == NeedAtSize(peak_mb=700.5)
+    assert family.need(retry, 1024) == NeedAtSize(was_killed=True)
+    assert family.need(retry, 65_536) == NeedAtSize(peak_mb=52_000)
     assert family.killed_run(retry, "33333333") == ("3" * 32, TaskSize(vcpu=0.25, memory_mb=1024))
     assert family.killed_run(retry, "44444444") == (None, TaskSize())
     killed = task_event(cpu="256", memory="512", containers=[{"name": "batch", "exitCode": 137}])

@@ -16,7 +16,7 @@ import pytest
 from msgspec import Struct
 
 from profiler.record.family import LAST_SUCCESSES, Family, FamilyRun
-from profiler.record.memory_news import MemoryReading, news_text
+from profiler.record.memory_news import MemoryNow, news_text
 
 SEED: Final = 20261126
 FAMILIES: Final = 60
@@ -114,7 +114,7 @@ def first_news(curve: Curve, family: Family, size_mb: float) -> int | None:
     for number, used_mb in enumerate(curve.readings_mb):
         if used_mb > size_mb:
             return None
-        now = MemoryReading(used_mb=used_mb, size_mb=size_mb)
+        now = MemoryNow(used_mb=used_mb, size_mb=size_mb)
         if news_text(now, peak) is not None:
             return number
     return None

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from profiler.collectors.impossible_readings import possible_amount, possible_percent
 from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, call_nvml
 from profiler.collectors.nvidia.visible_gpus import GpuSample
 from profiler.core.clock import Clock, CpuBudget
@@ -24,6 +25,8 @@ _PERCENTS = {
 }
 _RATES = {"pcie_tx_bytes": 20, "pcie_rx_bytes": 21, "nvlink_tx_bytes": 61, "nvlink_rx_bytes": 60}
 _METRICS = {**_PERCENTS, **_RATES}
+# No GPU moves so much: 100 TB a second.
+_MOST_MIB_PER_SECOND = 100_000_000
 # The values of two samples that are less apart are invalid.
 _MIN_SPAN_NS = 100 * NS_PER_MS
 REFUSED = (
@@ -62,7 +65,8 @@ class Gpm:
             return sample
         values = self._read(is_complete=is_complete)
         if not isinstance(values, Failure):
-            return replace(sample, **values)
+            impossible = (*sample.impossible, *values.get("impossible", ()))
+            return replace(sample, **{**values, "impossible": impossible})
         if values.action in (ErrorAction.UNSUPPORTED, ErrorAction.PERMISSION_DENIED):
             self.close()
             self._is_available = False
@@ -131,13 +135,19 @@ class Gpm:
         if isinstance(answer, Failure):
             return answer
         amounts: dict[str, int] = {}
+        impossible: list[str] = []
         values: dict[str, Any] = {"gpm_ns": span_ns, "amounts": amounts}
         for name, metric in zip(_METRICS, request.metrics, strict=False):
             if metric.nvmlReturn != 0 or not math.isfinite(metric.value):
                 continue
-            value = max(metric.value, 0.0)
             if name in _RATES:
+                value = possible_amount(metric.value, _MOST_MIB_PER_SECOND)
+            else:
+                value = possible_percent(metric.value)
+            if value is None:
+                impossible.append(name)
+            elif name in _RATES:
                 amounts[name] = round(value * MIB * span_ns / NS_PER_SECOND)
             else:
-                values[name] = min(value, 100.0)
-        return values
+                values[name] = value
+        return {**values, "impossible": tuple(impossible)}

@@ -64,6 +64,7 @@ class GpuPeriod:
         self._throttled_ns = dict.fromkeys(THROTTLE_REASONS.values(), 0)
         self._throttle_observed_ns = 0
         self._xids: dict[int, None] = {}
+        self.unknown_utilization_ns = 0  # the time of impossible values
 
     @property
     def has_utilization(self) -> bool:
@@ -89,6 +90,8 @@ class GpuPeriod:
         # Before the first reading no time has passed: enough for statistics of it alone.
         weight_ns = max(step_ns, 1)
         gpm_ns = min(sample.gpm_ns or 0, timed.end_ns - since_ns)
+        if "utilization_percent" in sample.impossible:
+            self.unknown_utilization_ns += step_ns
         for name, series in self._series.items():
             value = getattr(sample, name)
             if value is not None:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.statistics import DeviceReadings, RecentByBatch
+from profiler.collectors.impossible_readings import impossible_warning
 from profiler.collectors.nvidia.gpu_period import GpuPeriod, GpuRun, TimedSample, gpm_values
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample, match_uuids
 from profiler.core.optional_math import sum_known
@@ -91,6 +92,7 @@ class GpuUsage:
         self._step_ns = 0
         self._idle: defaultdict[str, GpuIdleTime] = defaultdict(partial(GpuIdleTime, _IDLE_SPANS))
         self._runs: dict[str, int] = {}  # their starts (monotonic)
+        self._impossible = 0
         self.readings = 0
 
     def add(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
@@ -102,6 +104,7 @@ class GpuUsage:
         if self._read_ns is not None:
             self._step_ns = min(now_ns - self._read_ns, 2 * self._interval_ns)
         for sample in reading.samples:
+            self._impossible += len(sample.impossible)
             if sample.facts.uuid not in self._gpus:
                 self._gpus[sample.facts.uuid] = _GpuAggregate(sample.facts)
             self._gpus[sample.facts.uuid].add(sample, self._step_ns, now_ns)
@@ -206,8 +209,11 @@ class GpuUsage:
         return sorted(selected, key=lambda gpu: (gpu.facts.index, gpu.facts.uuid))
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences about gaps in the numbers, lost GPUs and errors of unknown GPUs."""
+        """Sentences about gaps in the numbers, lost GPUs, impossible values and errors of unknown
+        GPUs.
+        """
         notes = [*self._notes, *self._lost.values()]
+        notes.extend(impossible_warning("The GPU driver", self._impossible))
         codes = ", ".join(map(str, self._unattributed_xids))
         if codes:
             notes.append(f"A GPU that could not be identified had the driver errors (Xid) {codes}.")
@@ -295,14 +301,17 @@ class _GpuAggregate:
         return round(max(idle_ns, 0) / NS_PER_SECOND, 3)
 
     def record(self, run: str, duration_ms: float | None, finished_ns: int | None) -> Gpu:
+        period = self._whole
+        if run in self._runs:
+            period = self._runs[run].until(finished_ns, self._recent)
         idle_seconds = self._idle_seconds(run, duration_ms, finished_ns)
         idle_percent = None
         if idle_seconds is not None and duration_ms:
             idle_ms = idle_seconds * NS_PER_SECOND / NS_PER_MS
-            idle_percent = round(_PERCENT * idle_ms / duration_ms, 3)
-        period = self._whole
-        if run in self._runs:
-            period = self._runs[run].until(finished_ns, self._recent)
+            # The run may be shorter than the time of its readings.
+            known_ms = max(duration_ms - period.unknown_utilization_ns / NS_PER_MS, idle_ms)
+            if known_ms:
+                idle_percent = round(_PERCENT * idle_ms / known_ms, 3)
         return Gpu(
             uuid=self.facts.uuid,
             index=self.facts.index,

@@ -1,14 +1,16 @@
-"""One GPU, read field by field: an unsupported field is absent alone. The error events (Xid) of all
-GPUs.
+"""One GPU, read field by field: an unsupported or impossible field is absent alone. The error
+events (Xid) of all GPUs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from profiler.collectors.impossible_readings import possible_percent
 from profiler.collectors.nvidia.gpm import REFUSED, Gpm
 from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, call_nvml
 from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuFacts, GpuSample, Xid
 from profiler.core.clock import Clock
+from profiler.core.timestamps import NS_PER_SECOND
 
 # More events in one second are one fault repeated.
 _MAX_EVENTS_PER_READ = 64
@@ -23,6 +25,46 @@ _COUNTERS = {
         "NVML_VOLATILE_ECC",
     ),
 }
+# The largest values of any GPU. The other values of a broken driver are far above.
+_MOST = {"power_watts": 5_000, "sm_clock_mhz": 10_000, "temperature_celsius": 199}
+_MOST_ERRORS = 2**40
+_MOST_MILLIJOULES = 2**60  # of 7,000 years at the largest power
+# A counter of energy may be late.
+_COUNTER_LATENESS_NS = 10 * NS_PER_SECOND
+
+
+def _possible(name: str, value: float) -> float | None:
+    if name == "utilization_percent":
+        return possible_percent(value)
+    return value if 0 <= value <= _MOST[name] else None
+
+
+class _EnergyReadings:
+    """Which values of the counter of energy are possible.
+
+    A driver that is loaded again begins at 0: two values that grow from a small one are believed.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[int, int] | None = None
+        self._restart: int | None = None  # a value below the last one, if it may be a new start
+
+    def is_possible(self, millijoules: int, now_ns: int) -> bool:
+        if self._last is None:
+            is_possible = millijoules <= _MOST_MILLIJOULES
+        else:
+            last, last_ns = self._last
+            passed_seconds = (now_ns - last_ns + _COUNTER_LATENESS_NS) / NS_PER_SECOND
+            most = _MOST["power_watts"] * 1000 * passed_seconds
+            is_back = millijoules < last
+            is_restarted = self._restart is not None and self._restart < millijoules
+            self._restart = millijoules if is_back else None
+            growth = millijoules if is_back else millijoules - last
+            is_possible = growth <= most and (is_restarted or not is_back)
+        if is_possible:
+            self._last = (millijoules, now_ns)
+            self._restart = None
+        return is_possible
 
 
 class Device:
@@ -39,6 +81,8 @@ class Device:
         self._nvml = nvml
         self._unsupported: set[str] = set()
         self._failure: Failure | None = None
+        self._clock = clock
+        self._energy = _EnergyReadings()
         self.handle = handle
         self.facts = facts
         self.gpm = Gpm(nvml, handle, clock)
@@ -64,23 +108,35 @@ class Device:
         memory = self._field("nvmlDeviceGetMemoryInfo", version=nvml.nvmlMemory_v2)
         utilization = self._field("nvmlDeviceGetUtilizationRates")
         power_milliwatts = self._field("nvmlDeviceGetPowerUsage")
-        counted: dict[str, int] = {}
-        for name, (function, *kinds) in _COUNTERS.items() if counters else ():
-            value = self._field(function, *[getattr(nvml, kind) for kind in kinds])
+        readings: dict[str, float | None] = {
+            "utilization_percent": None if utilization is None else utilization.gpu,
+            "power_watts": None if power_milliwatts is None else power_milliwatts / 1000,
+            "sm_clock_mhz": self._field("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+            "temperature_celsius": self._field(
+                "nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU
+            ),
+        }
+        values: dict[str, Any] = {}
+        impossible: list[str] = []
+        for name, value in readings.items():
             if value is not None:
-                counted[name] = value
+                values[name] = _possible(name, value)
+                if values[name] is None:
+                    impossible.append(name)
+        if memory is not None and not (0 <= memory.used <= memory.total and memory.total):
+            impossible.append("memory_used_bytes")
+            memory = None
+        counted = self._read_counters(impossible) if counters else {}
         sample = GpuSample(
             facts=self.facts,
-            utilization_percent=None if utilization is None else float(min(utilization.gpu, 100)),
             memory_used_bytes=None if memory is None else int(memory.used),
             memory_size_bytes=None if memory is None else int(memory.total),
-            power_watts=None if power_milliwatts is None else power_milliwatts / 1000,
-            sm_clock_mhz=self._field("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
-            temperature_celsius=self._field("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
             # Newer drivers call these event reasons, and still have the function under its old
             # name.
             throttle_reasons=self._field("nvmlDeviceGetCurrentClocksThrottleReasons"),
             counters=counted,
+            impossible=tuple(impossible),
+            **values,
         )
         failure = self._failure
         self._failure = None
@@ -92,6 +148,22 @@ class Device:
         if failure is not None and (is_silent or failure.action in _DEVICE_WIDE):
             return failure
         return self.gpm.added_to(sample, is_complete=counters)
+
+    def _read_counters(self, impossible: list[str]) -> Mapping[str, int]:
+        """The counters; adds the names of impossible ones to ``impossible``."""
+        counted: dict[str, int] = {}
+        for name, (function, *kinds) in _COUNTERS.items():
+            value = self._field(function, *[getattr(self._nvml, kind) for kind in kinds])
+            if value is None:
+                continue
+            is_possible = value <= _MOST_ERRORS
+            if name == ENERGY:
+                is_possible = self._energy.is_possible(value, self._clock.monotonic_ns())
+            if is_possible:
+                counted[name] = value
+            else:
+                impossible.append(name)
+        return counted
 
     # The driver's types.
     def _field(self, function: str, *arguments: int, **options: int) -> Any | None:  # noqa: ANN401

@@ -23,7 +23,8 @@ class GpuSample(Struct, frozen=True, kw_only=True):
 
     Utilization is the share of the driver's last averaging window (1/6 to 1 s) in which a kernel
     ran. ``counters`` (the driver's, read rarely: energy in millijoules, and others) and ``amounts``
-    are by the record's field, but for ENERGY. The fields from ``sm_active_percent`` on are GPM's
+    are by the record's field, but for ENERGY. ``impossible`` are the values that were read and
+    cannot be: they are missing. The fields from ``sm_active_percent`` on are GPM's
     (Hopper and newer), over the last ``gpm_ns``.
     """
 
@@ -42,6 +43,7 @@ class GpuSample(Struct, frozen=True, kw_only=True):
     dram_active_percent: float | None = None
     amounts: Mapping[str, int] = {}
     gpm_ns: int | None = None
+    impossible: tuple[str, ...] = ()
 
 
 class Xid(Struct, frozen=True):

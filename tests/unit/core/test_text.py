@@ -225,6 +225,8 @@ def test_what_looks_like_a_secret_is_not_shown(words: list[str], shown: str) -> 
         ('{"token":null,"auth":{"n":4}}', '{"token":null,"auth":{"n":4}}'),
         ('{"password":"cut o', '{"password":"…"'),
         ("curl https://h/a?token=x&n=1", "curl https://h/a?token=…&n=1"),
+        ("curl https://h/a#access_token=x&n=1", "curl https://h/a#access_token=…&n=1"),
+        ("curl https://h/a?sp=r&sig=x", "curl https://h/a?sp=r&sig=…"),
         ("get https://h/a?n=1&X-Signature=x#top", "get https://h/a?n=1&X-Signature=…#top"),
         ("Server=db;Password=x;Port=1", "Server=db;Password=…;Port=1"),
         ("curl -u joe:x https://h", "curl -u … https://h"),

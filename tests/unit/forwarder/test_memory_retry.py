@@ -18,7 +18,7 @@ from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.memory_retry import RetryRefusedError, larger_memory, should_retry
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.slack_messages import ended_task_message
-from profiler.record.family import MemoryNeed
+from profiler.record.family import NeedAtSize
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from tests.counting_search import CountingSearch
 from tests.fake_search import AnsweringSearch
@@ -87,10 +87,10 @@ def test_a_run_is_retried_only_with_proof_that_memory_ran_out(
     assert not should_retry(run, ("other",))
 
 
-needs = st.builds(MemoryNeed, peak_mb=st.none() | st.floats(1, 300_000), was_killed=st.booleans())
+needs = st.builds(NeedAtSize, peak_mb=st.none() | st.floats(1, 300_000), was_killed=st.booleans())
 
 
-def wanted(killed_mb: float, defined_mb: float, need: MemoryNeed) -> float:
+def wanted(killed_mb: float, defined_mb: float, need: NeedAtSize) -> float:
     least_mb = max(1.5 * killed_mb, 1.5 * defined_mb * need.was_killed, 1.25 * (need.peak_mb or 0))
     return min(least_mb, 4 * defined_mb)
 
@@ -103,7 +103,7 @@ def wanted(killed_mb: float, defined_mb: float, need: MemoryNeed) -> float:
     st.integers(512, 250_000),
 )
 def test_the_size_is_the_least_legal_one_that_is_enough(
-    size: Size, defined_mb: int | None, need: MemoryNeed, limit: float | None, maximum_mb: int
+    size: Size, defined_mb: int | None, need: NeedAtSize, limit: float | None, maximum_mb: int
 ) -> None:
     limit_mb = None if limit is None else max(round(limit * size.memory_mb), 8)
     described = definition(container("batch", memory=limit_mb), container("other", memory=50))
@@ -136,7 +136,7 @@ def test_the_size_is_the_least_legal_one_that_is_enough(
 
 
 @given(limit_mb=st.integers(4, 30_000), need=needs)
-def test_on_ec2_only_the_limit_of_the_batch_grows(limit_mb: int, need: MemoryNeed) -> None:
+def test_on_ec2_only_the_limit_of_the_batch_grows(limit_mb: int, need: NeedAtSize) -> None:
     described = definition(container("batch", memory=limit_mb), container("other", memory=64))
     killed = task(
         launchType="EC2", memory="9999", containers=[{"name": "batch", "memory": str(limit_mb)}]
@@ -249,7 +249,7 @@ def test_the_limit_in_an_override_counts_before_the_definition() -> None:
     overrides = {"containerOverrides": [{"name": "batch", "memory": 1000}]}
     killed = task(cpu="1024", memory="2048", containers=batch(137), overrides=overrides)
     chosen = larger_memory(
-        killed, definition(container("batch", memory=500)), "batch", MemoryNeed(), MAX_MB
+        killed, definition(container("batch", memory=500)), "batch", NeedAtSize(), MAX_MB
     )
     assert chosen.limit_mb == 1500
 

@@ -351,6 +351,17 @@ def test_an_instance_monitor_says_nothing_of_a_task_on_fargate(voucher: str) -> 
         assert written(*writes) == alone
 
 
+@pytest.mark.parametrize("voucher", ["defined-monitor", "unproven-monitor"])
+def test_a_stream_that_only_may_be_a_monitors_takes_nothing_from_the_event(voucher: str) -> None:
+    """A failed run would become unconfirmed, and so uncounted, by a forged line."""
+    on_ec2 = task(launchType="EC2")
+    forged = of_report(FORGED, claim("instance/task-monitor/1", voucher))
+    alone = written(of_event(on_ec2))
+    assert alone["task"]["confirmed"] is True
+    for writes in permutations([forged, of_event(on_ec2)]):
+        assert written(*writes) == alone
+
+
 @pytest.mark.parametrize("launch_type", ["EC2", "FARGATE"])
 def test_an_instance_monitor_replaces_no_report_of_the_tasks_own_stream(launch_type: str) -> None:
     parts = [of_report(report()), of_instance(FORGED), of_event(task(launchType=launch_type))]

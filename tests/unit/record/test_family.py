@@ -17,7 +17,7 @@ from profiler.record.family import (
     Family,
     FamilyRun,
     HighestPeak,
-    MemoryNeed,
+    NeedAtSize,
     UsualDuration,
     family_of_reports,
     month_of_tasks,
@@ -159,9 +159,9 @@ def test_needs_are_those_at_one_size() -> None:
             replace(RUN, task_id="by hand", peak_mb=30_000.0, task_memory_mb=65_536),
         ]
     )
-    assert family.memory_need("batch", 2048) == MemoryNeed(peak_mb=30, was_killed=True)
-    assert family.memory_need("batch", 65_536) == MemoryNeed(peak_mb=30_000)
-    assert family.memory_need("batch", 512) == MemoryNeed()
+    assert family.memory_need("batch", 2048) == NeedAtSize(peak_mb=30, was_killed=True)
+    assert family.memory_need("batch", 65_536) == NeedAtSize(peak_mb=30_000)
+    assert family.memory_need("batch", 512) == NeedAtSize()
     assert family.outcomes == {"success": 4, "oom": 1}
 
 
@@ -186,5 +186,5 @@ def test_reports_make_a_family() -> None:
     family = family_of_reports([report(number) for number in range(10)])
     assert family.usual_duration() == UsualDuration(median_ms=590_000, p95_ms=590_000, runs=10)
     assert family.highest_peak("batch") == HighestPeak(peak_mb=400, runs=10)
-    assert family.memory_need("batch", 2048) == MemoryNeed(peak_mb=400)
+    assert family.memory_need("batch", 2048) == NeedAtSize(peak_mb=400)
     assert present(family.month).runs == pytest.approx(30.4375)

@@ -12,11 +12,11 @@ from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuScope, GpuSelec
 from profiler.core.timestamps import format_ms
 from profiler.readers import Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.record_model import Container, Metrics, Monitor, Record, Sampling
+from profiler.record.record_model import Container, Gpu, Metrics, Monitor, Record, Sampling
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
 from tests.collected import with_collected
-from tests.fake_nvml import FakeGpu, FakeNvml
+from tests.fake_nvml import MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock, FakeLog, seconds
 from tests.scripted_gpus import ScriptedSource, reading
 from tests.values import present
@@ -144,6 +144,105 @@ def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: l
     assert [gpu.uuid for gpu in record.gpus] == uuids
     assert record.gpu_scope == (None if value else "instance")
     assert fakes.warnings() == ()
+
+
+_BROKEN = 2**32 - 1
+
+
+def gpu_of(*seconds_of_values: dict[str, int]) -> tuple[Gpu, tuple[str, ...]]:
+    """The record's GPU and warnings after a reading of each of the values, a second apart."""
+    gpu = FakeGpu()
+    nvml = FakeNvml(gpu)
+    clock = FakeClock()
+    source = NvmlSource(lambda: nvml.binding, clock)
+    collector = GpuCollector(source, GpuScope(()), clock, FakeLog(), seconds(1), is_required=False)
+    for values in (seconds_of_values[0], *seconds_of_values):
+        for name, value in values.items():
+            setattr(gpu, name, value)
+        collector.tick()
+        clock.advance(1)
+    run = replace(RECORD, metrics=Metrics(duration_ms=1000 * len(seconds_of_values)))
+    record = with_collected(run, (collector,), BATCH.followed_id)
+    (found,) = record.gpus
+    return found, present(record.monitor).warnings
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad", "field", "value"),
+    [
+        ("utilization_percent", 40, _BROKEN, "utilization_percent", 40),
+        ("utilization_percent", 40, 686_103, "utilization_percent", 40),
+        ("utilization_percent", 40, 150, "utilization_percent", 40),
+        ("power_milliwatts", 100_000, _BROKEN, "power_watts", 100),
+        ("power_milliwatts", 100_000, 5_000_001, "power_watts", 100),
+        ("celsius", 60, 511, "temperature_celsius", 60),
+        ("celsius", 60, 200, "temperature_celsius", 60),
+        ("clock_mhz", 1410, _BROKEN, "sm_clock_mhz", 1410),
+        ("used_bytes", 500 * MIB, 24_001 * MIB, "memory_used_mb", 500),
+        ("used_bytes", 500 * MIB, 2**64 - 1, "memory_used_mb", 500),
+    ],
+)
+def test_an_impossible_reading_is_missing_and_counted(
+    name: str, good: int, bad: int, field: str, value: float
+) -> None:
+    gpu, warnings = gpu_of(*({name: number} for number in (good, bad, bad, good, good)))
+    assert (getattr(gpu, field).avg, getattr(gpu, field).max) == (value, value)
+    assert warnings == ("The GPU driver reported 2 values that cannot be: left out.",)
+    gpu, warnings = gpu_of(*[{name: bad}] * 3)
+    assert getattr(gpu, field) is None
+    assert warnings == ("The GPU driver reported 4 values that cannot be: left out.",)
+
+
+def test_a_memory_of_nothing_is_no_memory() -> None:
+    gpu, _ = gpu_of(*[{"used_bytes": 0, "total_bytes": 0}] * 3)
+    assert gpu.memory_used_mb is None
+    assert gpu.memory_size_mb is None
+
+
+def test_an_impossible_utilization_leaves_an_idle_gpu_idle() -> None:
+    numbers = (0, 0, 686_103, 0, 0)
+    gpu, _ = gpu_of(*({"utilization_percent": number} for number in numbers))
+    assert gpu.idle_percent == 100
+    assert gpu.idle_seconds == 4
+    assert present(gpu.utilization_percent).max == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "field", "value"),
+    [
+        ("utilization_percent", 100, "utilization_percent", 100),
+        ("utilization_percent", 102, "utilization_percent", 100),
+        ("power_milliwatts", 1_400_000, "power_watts", 1400),
+        ("celsius", 105, "temperature_celsius", 105),
+        ("used_bytes", 24_000 * MIB, "memory_used_mb", 24_000),
+        ("used_bytes", 0, "memory_used_mb", 0),
+    ],
+)
+def test_large_readings_and_zeros_count(name: str, number: int, field: str, value: float) -> None:
+    gpu, warnings = gpu_of(*[{name: number}] * 3)
+    assert (getattr(gpu, field).avg, getattr(gpu, field).max) == (value, value)
+    assert warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("millijoules", "joules", "impossible"),
+    [
+        ((5_000_000, 5_900_000, 6_500_000), 1500, 0),
+        ((5_000_000, 4_999_999, 6_500_000), 1500, 1),  # it went back
+        ((5_000_000, 0, 0, 6_500_000), 1500, 2),
+        ((5_000_000, 2**64 - 1, 6_500_000), 1500, 1),
+        ((5_000_000, 20_000, 50_000, 90_000), 90, 1),  # the driver was loaded again
+    ],
+)
+def test_energy_that_goes_back_or_leaps_is_missing(
+    millijoules: tuple[int, ...], joules: float, impossible: int
+) -> None:
+    steps: list[dict[str, int]] = []
+    for number in millijoules:
+        steps.extend([{"energy_millijoules": number}, *([{}] * 9)])
+    gpu, warnings = gpu_of(*steps[1:])
+    assert gpu.energy_joules == joules
+    assert len(warnings) == min(impossible, 1)
 
 
 def test_a_machine_without_a_gpu_is_silent_and_an_unreadable_gpu_is_noted() -> None:
