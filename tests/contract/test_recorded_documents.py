@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
+from profiler.core.optional_math import sum_known
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import decode_stats
 from profiler.readers.ecs.task_metadata import TaskMetadata, decode_task
@@ -46,8 +47,9 @@ def test_recorded_neuron_reports_agree_with_themselves(path: Path) -> None:
         report = decode_report(line)
         assert isinstance(report, NeuronReport)
         assert report.problems == ()
+        assert report.impossible == 0
         for runtime in report.runtimes:
             assert all((runtime.utilization_percent, runtime.completed, runtime.latency))
             assert runtime.failed == 0
             cores = runtime.core_memory_bytes
-            assert not cores or sum(cores.values()) == runtime.device_memory_bytes
+            assert not cores or sum_known(*cores.values()) == runtime.device_memory_bytes

@@ -4,7 +4,8 @@ size.
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -16,6 +17,7 @@ from profiler.aggregation.statistics import (
     TimeWeightedStatistics,
 )
 from profiler.aggregation.task_record import RecordPart
+from profiler.collectors.impossible_readings import impossible_warning
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, RuntimeReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 from profiler.core.log import Log
@@ -24,6 +26,8 @@ from profiler.core.threads import ThreadFailure, failure_warnings
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Neuron, NeuronCore, NeuronExecutions, NeuronLatency, Record
 from profiler.record.units import MIB, mebibytes
+
+_Key = TypeVar("_Key", int, str)
 
 # The first report covers a few milliseconds only: in one of 62 ms a core was 89 % busy.
 _MIN_PERIOD_FRACTION = 0.5
@@ -70,6 +74,7 @@ class NeuronUsage:
     If one of several runtimes could not be read, the report has no utilization or memory: a core
     may belong to the unreadable one. A period shorter than half the configured one is ignored for
     utilization only. ``has_devices`` is True if a device, or a process on one, was ever reported.
+    ``impossible`` counts the values that cannot be.
     """
 
     def __init__(self, period_seconds: int) -> None:
@@ -84,6 +89,7 @@ class NeuronUsage:
         )
         self._device_memory_bytes = TimeWeightedStatistics()
         self.has_devices = False
+        self.impossible = 0  # values
         self._latency = Latency()
         self._ecc: dict[int, MonotonicCounter] = {}
         self._latest = LiveNeuron(reports=0)
@@ -102,9 +108,7 @@ class NeuronUsage:
             if not all(map(_has_memory, readable)):
                 readable = ()
             core_bytes, device_bytes = self._add_memory(readable)
-            categories: Counter[str] = Counter()
-            for runtime in readable:
-                categories.update(runtime.memory_bytes_by_category)
+            self.impossible += report.impossible
             last = self._latest
             completed = last.completed
             failed = last.failed
@@ -121,7 +125,9 @@ class NeuronUsage:
                 core_memory_bytes=core_bytes,
                 device_memory_bytes=device_bytes,
                 device_memory_size_bytes=size_bytes or last.device_memory_size_bytes,
-                memory_bytes_by_category=categories,
+                memory_bytes_by_category=_summed(
+                    runtime.memory_bytes_by_category for runtime in readable
+                ),
                 completed=completed,
                 failed=failed,
                 latency=latency,
@@ -171,6 +177,7 @@ class NeuronUsage:
 
     def _add_utilization(self, runtimes: Sequence[RuntimeReport]) -> Mapping[int, float]:
         highest: dict[int, float] = {}
+        unknown: set[int] = set()
         weight_ns = 0
         for runtime in runtimes:
             period_ns = self._covered_ns(runtime.utilization_period_seconds)
@@ -181,7 +188,12 @@ class NeuronUsage:
                 return {}
             weight_ns = max(weight_ns, period_ns)
             for index, percent in runtime.utilization_percent.items():
-                highest[index] = max(percent, highest.get(index, 0.0))
+                if percent is None:
+                    unknown.add(index)
+                else:
+                    highest[index] = max(percent, highest.get(index, 0.0))
+        for index in unknown:  # the core may be the one of this runtime
+            highest.pop(index, None)
         for index, percent in highest.items():
             self._percent[index].add(percent, weight_ns)
         return highest
@@ -190,11 +202,10 @@ class NeuronUsage:
         self, runtimes: Sequence[RuntimeReport]
     ) -> tuple[Mapping[int, int], int | None]:
         """Add the memory of a report; returns the bytes by core, and the bytes on all devices."""
-        by_core: Counter[int] = Counter()
+        by_core = _summed(runtime.core_memory_bytes for runtime in runtimes)
         weight_ns = 1  # a reading counts even if its period is 0
         for runtime in runtimes:
             weight_ns = max(weight_ns, self._covered_ns(runtime.memory_period_seconds))
-            by_core.update(runtime.core_memory_bytes)
         for index, used_bytes in by_core.items():
             self._memory_bytes[index].add(used_bytes, weight_ns)
         on_devices = [runtime.device_memory_bytes for runtime in runtimes]
@@ -220,6 +231,19 @@ class NeuronUsage:
         if seconds is None:
             seconds = self._period_seconds
         return round(seconds * NS_PER_SECOND)
+
+
+def _summed(runtimes: Iterable[Mapping[_Key, int | None]]) -> Mapping[_Key, int]:
+    """The sums over all runtimes, without those that lack a value of one."""
+    totals: Counter[_Key] = Counter()
+    unknown: set[_Key] = set()
+    for values in runtimes:
+        for key, value in values.items():
+            if value is None:
+                unknown.add(key)
+            else:
+                totals[key] += value
+    return {key: total for key, total in totals.items() if key not in unknown}
 
 
 def _has_memory(runtime: RuntimeReport) -> bool:
@@ -306,7 +330,11 @@ class NeuronCollector:
         return RecordPart(
             values={} if neuron is None else {"neuron": neuron},
             source=self.name if self.has_data and not stopped else None,
-            warnings=(*warnings, *stopped),
+            warnings=(
+                *warnings,
+                *impossible_warning("neuron-monitor", self._usage.impossible),
+                *stopped,
+            ),
         )
 
     def latest(self) -> LiveNeuron | None:

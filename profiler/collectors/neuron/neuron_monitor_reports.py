@@ -1,27 +1,29 @@
 """Parses a line of neuron-monitor.
 
-Fields without a name here are skipped, such as the long list of loaded models.
+Fields without a name here are skipped, such as the long list of loaded models. The type of all
+numbers is ``object``, so that an impossible one makes only itself absent.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
-from msgspec.structs import astuple
+from msgspec import Struct
+from msgspec.structs import asdict, astuple
 
-from profiler.core.json_fields import count
+from profiler.collectors.impossible_readings import possible_percent
+from profiler.core.json_fields import Json, count
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import known_values, sum_known
 from profiler.readers import Unavailable
 
 _MAX_INDEX_DIGITS = 4
 _Value = TypeVar("_Value")
+_Found = TypeVar("_Found", int, float)
 
 _MAX_COUNT = 2**50  # no node has more bytes or executions
-_Count = Annotated[int, Meta(ge=0, le=_MAX_COUNT)]
-_Seconds = Annotated[float, Meta(ge=0, le=86_400)]
+_MAX_SECONDS = 86_400.0
 
 
 class _Group(Struct):
@@ -30,7 +32,7 @@ class _Group(Struct):
     It then has no values.
     """
 
-    period: _Seconds | None = None
+    period: Json = None
     error: str | None = None
 
     def __post_init__(self) -> None:
@@ -40,7 +42,7 @@ class _Group(Struct):
 
 
 class _Utilization(Struct):
-    neuroncore_utilization: float | None = None
+    neuroncore_utilization: Json = None
 
 
 class _CoreCounters(_Group):
@@ -49,11 +51,11 @@ class _CoreCounters(_Group):
 
 class _Breakdown(Struct):
     # Bytes by category. New versions of neuron-monitor add some.
-    neuroncore_memory_usage: dict[str, dict[str, Any] | None] | None = None
+    neuroncore_memory_usage: dict[str, dict[str, Json] | None] | None = None
 
 
 class _UsedBytes(Struct):
-    neuron_device: _Count | None = None
+    neuron_device: Json = None
     usage_breakdown: _Breakdown | None = None
 
 
@@ -61,31 +63,37 @@ class _MemoryUsed(_Group):
     neuron_runtime_used_bytes: _UsedBytes | None = None
 
 
-class Latency(Struct, frozen=True, kw_only=True, rename=lambda name: name.removesuffix("_seconds")):
+class Latency(Struct, frozen=True, kw_only=True):
     """Seconds per execution in one period; percentiles as the runtime computed them."""
 
-    p50_seconds: _Seconds | None = None
-    p99_seconds: _Seconds | None = None
-    p100_seconds: _Seconds | None = None
+    p50_seconds: float | None = None
+    p99_seconds: float | None = None
+    p100_seconds: float | None = None
+
+
+class _Percentiles(Struct):
+    p50: Json = None
+    p99: Json = None
+    p100: Json = None
 
 
 class _LatencyStats(Struct):
-    total_latency: Latency | None = None
-    device_latency: Latency | None = None
+    total_latency: _Percentiles | None = None
+    device_latency: _Percentiles | None = None
 
 
 class _ExecutionStats(_Group):
     """The executions; runtime 1.x calls them inferences."""
 
-    execution_summary: dict[str, _Count] | None = None
-    inference_summary: dict[str, _Count] | None = None
+    execution_summary: dict[str, Json] | None = None
+    inference_summary: dict[str, Json] | None = None
     latency_stats: _LatencyStats | None = None
 
 
 class _Device(Struct):
-    neuron_device_index: _Count
-    mem_ecc_uncorrected: _Count | None = None
-    sram_ecc_uncorrected: _Count | None = None
+    neuron_device_index: Json = None
+    mem_ecc_uncorrected: Json = None
+    sram_ecc_uncorrected: Json = None
 
 
 class _HardwareCounters(_Group):
@@ -114,8 +122,8 @@ class _SystemData(Struct):
 
 
 class _HardwareInfo(_Group):
-    neuron_device_count: _Count | None = None
-    neuron_device_memory_size: _Count | None = None
+    neuron_device_count: Json = None
+    neuron_device_memory_size: Json = None
 
 
 class _Document(Struct):
@@ -130,13 +138,14 @@ class RuntimeReport(Struct, frozen=True, kw_only=True):
     ``utilization_percent`` (0 to 100) and ``core_memory_bytes`` are by the core's index on the
     node. Every runtime lists all cores, with 0 for the cores of others. Memory is a reading of the
     moment; its categories are sums over all cores. ``completed`` and ``failed`` are the executions
-    in the period.
+    in the period. A core's number is None, and a category None, if the report had an impossible one
+    for it.
     """
 
-    utilization_percent: Mapping[int, float] | None = None
+    utilization_percent: Mapping[int, float | None] | None = None
     utilization_period_seconds: float | None = None
-    core_memory_bytes: Mapping[int, int] = {}
-    memory_bytes_by_category: Mapping[str, int] = {}
+    core_memory_bytes: Mapping[int, int | None] = {}
+    memory_bytes_by_category: Mapping[str, int | None] = {}
     device_memory_bytes: int | None = None
     memory_period_seconds: float | None = None
     completed: int | None = None
@@ -148,6 +157,7 @@ class NeuronReport(Struct, frozen=True, kw_only=True):
     """One report.
 
     ``ecc_uncorrected`` is by device and adds memory and SRAM; the size is one device's.
+    ``impossible`` is the number of values that cannot be, and are missing.
     """
 
     runtimes: tuple[RuntimeReport, ...] = ()
@@ -155,6 +165,7 @@ class NeuronReport(Struct, frozen=True, kw_only=True):
     device_count: int | None = None
     device_memory_size_bytes: int | None = None
     problems: tuple[str, ...] = ()
+    impossible: int = 0
 
 
 _decoder = msgspec.json.Decoder(_Document)
@@ -181,63 +192,112 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
     for part in parts:
         if part is not None and part.error:
             problems[part.error] = None
+    numbers = _Numbers()
+    devices = numbers.count(info.neuron_device_count)
+    size_bytes = numbers.count(info.neuron_device_memory_size)
+    most_bytes = (devices or 0) * (size_bytes or 0) or _MAX_COUNT
     return NeuronReport(
-        runtimes=tuple(_runtime(entry) for entry in groups if entry != _RuntimeGroups()),
-        ecc_uncorrected=_ecc_uncorrected(counters),
-        device_count=info.neuron_device_count,
-        device_memory_size_bytes=info.neuron_device_memory_size,
+        device_count=devices,
+        device_memory_size_bytes=size_bytes,
+        runtimes=tuple(
+            _runtime(entry, numbers, most_bytes) for entry in groups if entry != _RuntimeGroups()
+        ),
+        ecc_uncorrected=_ecc_uncorrected(counters, numbers),
         problems=tuple(problems)[:8],
+        impossible=numbers.impossible,
     )
 
 
-def _runtime(groups: _RuntimeGroups) -> RuntimeReport:
+class _Numbers:
+    """Reads the numbers of a report, and counts those that cannot be."""
+
+    def __init__(self) -> None:
+        self.impossible = 0
+
+    def count(self, value: Json, most: int = _MAX_COUNT) -> int | None:
+        found = count(value)
+        return self._counted(value, found if found is not None and found <= most else None)
+
+    def seconds(self, value: Json) -> float | None:
+        found = _number(value)
+        is_possible = found is not None and 0 <= found <= _MAX_SECONDS
+        return self._counted(value, found if is_possible else None)
+
+    def percent(self, value: Json) -> float | None:
+        found = _number(value)
+        return self._counted(value, None if found is None else possible_percent(found))
+
+    def latency(self, percentiles: _Percentiles | None) -> Latency | None:
+        known: dict[str, float | None] = {}
+        for name, value in asdict(percentiles or _Percentiles()).items():
+            known[f"{name}_seconds"] = self.seconds(value)
+        found = Latency(**known)
+        return None if found == Latency() else found
+
+    def _counted(self, value: Json, found: _Found | None) -> _Found | None:
+        self.impossible += value is not None and found is None
+        return found
+
+
+def _number(value: Json) -> float | None:
+    return float(value) if type(value) in (int, float) and isinstance(value, int | float) else None
+
+
+def _runtime(groups: _RuntimeGroups, numbers: _Numbers, most_bytes: int) -> RuntimeReport:
+    """``most_bytes``: of memory on all devices."""
     cores = groups.neuroncore_counters or _CoreCounters()
-    # The measured period may be slightly too short, so a value can be slightly above 100.
-    percents: dict[int, float] | None = None
+    percents: dict[int, float | None] | None = None
     if cores.neuroncores_in_use is not None:
         percents = {}
         for index, core in _by_index(cores.neuroncores_in_use):
             if core.neuroncore_utilization is not None:
-                percents[index] = min(max(core.neuroncore_utilization, 0.0), 100.0)
+                percents[index] = numbers.percent(core.neuroncore_utilization)
     memory = groups.memory_used or _MemoryUsed()
     used = memory.neuron_runtime_used_bytes or _UsedBytes()
     core_memory = (used.usage_breakdown or _Breakdown()).neuroncore_memory_usage or {}
-    categories = {index: _sizes(listed) for index, listed in _by_index(core_memory)}
+    categories = {
+        index: _sizes(listed, numbers, most_bytes) for index, listed in _by_index(core_memory)
+    }
     stats = groups.execution_stats or groups.inference_stats or _ExecutionStats()
     latency = stats.latency_stats or _LatencyStats()
+    device_latency = numbers.latency(latency.device_latency)
     summary = stats.execution_summary or stats.inference_summary or {}
     failed = None
     for name, number in summary.items():
         if name != "completed":
-            failed = sum_known(failed, number)
-    known_latency = latency.total_latency
-    if known_latency in (None, Latency()):
-        known_latency = latency.device_latency
-    if known_latency == Latency():
-        known_latency = None
+            failed = sum_known(failed, numbers.count(number))
     return RuntimeReport(
         utilization_percent=percents,
-        utilization_period_seconds=cores.period,
+        utilization_period_seconds=numbers.seconds(cores.period),
         core_memory_bytes={
-            core: sum(sizes.values()) for core, sizes in categories.items() if sizes
+            core: None if None in sizes.values() else sum(known_values(sizes.values()))
+            for core, sizes in categories.items()
+            if sizes
         },
         memory_bytes_by_category=_by_category(categories.values()),
-        device_memory_bytes=used.neuron_device,
-        memory_period_seconds=memory.period,
-        completed=summary.get("completed"),
+        device_memory_bytes=numbers.count(used.neuron_device, most_bytes),
+        memory_period_seconds=numbers.seconds(memory.period),
+        completed=numbers.count(summary.get("completed")),
         failed=failed,
-        latency=known_latency,
+        latency=numbers.latency(latency.total_latency) or device_latency,
     )
 
 
-def _ecc_uncorrected(groups: Iterable[_HardwareCounters | None]) -> Mapping[int, int]:
+def _ecc_uncorrected(
+    groups: Iterable[_HardwareCounters | None], numbers: _Numbers
+) -> Mapping[int, int]:
     errors_by_device: dict[int, int] = {}
     for group in groups:
         for device in (group or _HardwareCounters()).neuron_devices or ():
-            errors = sum_known(device.mem_ecc_uncorrected, device.sram_ecc_uncorrected)
-            if errors is not None:
+            before = numbers.impossible
+            index = numbers.count(device.neuron_device_index)
+            errors = sum_known(
+                numbers.count(device.mem_ecc_uncorrected),
+                numbers.count(device.sram_ecc_uncorrected),
+            )
+            # A part of the errors would look like a counter that begins again.
+            if index is not None and errors is not None and numbers.impossible == before:
                 # With runtime 1.x, every daemon reports the same devices.
-                index = device.neuron_device_index
                 errors_by_device[index] = max(errors, errors_by_device.get(index, 0))
     return errors_by_device
 
@@ -251,21 +311,28 @@ def _by_index(cores: Mapping[str, _Value | None]) -> Iterator[tuple[int, _Value]
             yield int(core), value
 
 
-def _sizes(categories: Mapping[str, Any]) -> Mapping[str, int]:
-    """The bytes by category; other values, such as new groups of categories, are skipped."""
-    sizes: dict[str, int] = {}
+def _sizes(
+    categories: Mapping[str, Json], numbers: _Numbers, most_bytes: int
+) -> Mapping[str, int | None]:
+    """The bytes by category; what is no number, such as new groups of categories, is skipped."""
+    sizes: dict[str, int | None] = {}
     for name, value in categories.items():
-        size = count(value)
-        if size is not None and size <= _MAX_COUNT:
-            sizes[name] = size
+        if _number(value) is not None:
+            sizes[name] = numbers.count(value, most_bytes)
     return sizes
 
 
-def _by_category(cores: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+def _by_category(cores: Iterable[Mapping[str, int | None]]) -> Mapping[str, int | None]:
     totals: Counter[str] = Counter()
+    unknown: dict[str, None] = {}
     for sizes in cores:
         # Most cores belong to other runtimes and have only zeros: skipping these saves two thirds
         # of the time.
-        if not totals or any(sizes.values()):
-            totals.update(sizes)
-    return totals
+        if totals and not any(sizes.values()) and None not in sizes.values():
+            continue
+        for name, size in sizes.items():
+            if size is None:
+                unknown[name] = None
+            else:
+                totals[name] += size
+    return {**totals, **unknown}

@@ -23,6 +23,8 @@ from profiler.readers.memory_usage import MemoryCounters, MemoryReading, divide_
 # The usual major number of device-mapper nodes. Majors above 240 are assigned dynamically: a virtio
 # disk may have it.
 _USUAL_DEVICE_MAPPER_MAJOR = 253
+# Loop devices and md, whose numbers are fixed: they lie on other devices, too.
+_STACKED_MAJORS = frozenset((7, 9))
 
 
 # The samples of all containers of a response that have stats, by Docker id; why one cannot be read.
@@ -227,25 +229,28 @@ def sum_block_bytes(
     """Bytes by operation (``read``, ``write``); once of a stack: the larger one of two lower
     bounds.
 
-    Device-mapper nodes repeat the traffic of the disks below, but the kernel attributes some only
-    to the node.
+    Device-mapper nodes, loop devices and md repeat the traffic of the disks below, but the kernel
+    attributes some only to the node.
     """
     disks: dict[str, int] = {}
-    nodes: dict[tuple[str, int], int] = {}
-    if device_mapper_majors is None:  # the usual major number, unless all devices have it
-        device_mapper_majors = frozenset()
-        if any(entry.major != _USUAL_DEVICE_MAPPER_MAJOR for entry in entries):
-            device_mapper_majors = frozenset((_USUAL_DEVICE_MAPPER_MAJOR,))
+    nodes: dict[tuple[str, int, int], int] = {}
+    stacked = _STACKED_MAJORS
+    if device_mapper_majors is not None:
+        stacked |= device_mapper_majors
+    # The usual major number, unless all devices below have it.
+    elif any(entry.major not in (*stacked, _USUAL_DEVICE_MAPPER_MAJOR) for entry in entries):
+        stacked |= {_USUAL_DEVICE_MAPPER_MAJOR}
     for entry in entries:
         operation = entry.op.lower()
         value = count(entry.value)
         # Version 1 writes ``Read``; both also list sums (``Total``).
         if operation not in ("read", "write") or value is None:
             continue
-        if entry.major in device_mapper_majors:
-            nodes[operation, entry.minor] = nodes.get((operation, entry.minor), 0) + value
+        if entry.major in stacked:
+            node = (operation, entry.major, entry.minor)
+            nodes[node] = nodes.get(node, 0) + value
         else:
             disks[operation] = disks.get(operation, 0) + value
-    for (operation, _), node_bytes in nodes.items():
+    for (operation, _, _), node_bytes in nodes.items():
         disks[operation] = max(disks.get(operation, 0), node_bytes)
     return disks

@@ -263,6 +263,39 @@ def test_the_record_has_what_was_reported() -> None:
     assert [pid in unrelated_children for pid in (7, 4711, 8)] == [True, True, False]
 
 
+def test_impossible_values_are_missing_and_counted_in_one_warning() -> None:
+    """Every other report has a negative utilization, and a negative memory of the second process."""
+    good = report(runtime({0: 30, 1: 0}, {0: 100}), runtime({0: 0, 1: 60}, {0: 4, 1: 200}))
+    bad = report(runtime({0: -7.5, 1: 0}, {0: 100}), runtime({0: 0, 1: 60}, {0: 4, 1: 200}))
+    process = bad["neuron_runtime_data"][1]["report"]
+    process["memory_used"]["neuron_runtime_used_bytes"]["neuron_device"] = -4096
+    fakes = CollectedReports()
+    fakes.report(*[decoded(good), decoded(bad)] * 6)
+    record = fakes.record()
+    neuron = present(record.neuron)
+    assert shown(core(neuron, 0).utilization_percent) == (30, 30)
+    assert shown(core(neuron, 1).utilization_percent) == (60, 60)
+    assert shown(core(neuron, 0).memory_used_mb) == (104, 104)
+    assert shown(neuron.device_memory_used_mb) == (304, 304)
+    assert present(neuron.executions).completed == 240
+    assert present(record.monitor).warnings == (
+        "neuron-monitor reported 12 values that cannot be: left out.",
+    )
+
+
+def test_a_core_with_an_impossible_category_has_no_smaller_memory() -> None:
+    document = report(runtime({}, {0: 100, 1: 200}), runtime({}, {0: 4}))
+    process = document["neuron_runtime_data"][0]["report"]["memory_used"]
+    breakdown = process["neuron_runtime_used_bytes"]["usage_breakdown"]
+    breakdown["neuroncore_memory_usage"]["0"]["tensors"] = -1
+    usage = NeuronUsage(1)
+    usage.add(decoded(document))
+    latest = present(usage.latest())
+    assert latest.core_memory_bytes == {1: 200 * MIB}
+    assert latest.device_memory_bytes == 304 * MIB
+    assert latest.memory_bytes_by_category == {"constants": 76 * MIB, "model_code": 0}
+
+
 def test_without_a_device_there_is_neither_a_record_entry_nor_a_log_line() -> None:
     fakes = CollectedReports()
     fakes.collector.start()

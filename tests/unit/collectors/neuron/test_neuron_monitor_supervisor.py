@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.collectors.neuron.neuron_collector import NeuronUsage
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, decode_report
@@ -116,28 +117,85 @@ def test_an_error_of_the_hardware_or_a_runtime_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_percent", "percent"), [(100.00001, 100.0), (-0.5, 0.0), (0, 0.0), (None, None)]
+    ("given_percent", "percent"), [(100.00001, 100.0), (-0.5, 0.0), (0, 0.0), (55, 55.0)]
 )
-def test_utilization_is_a_number_brought_within_0_to_100(
-    given_percent: Any, percent: float | None
+def test_rounded_utilization_is_within_0_to_100(given_percent: float, percent: float) -> None:
+    parsed = decoded(report(runtime({3: given_percent}, {})))
+    assert parsed.runtimes[0].utilization_percent == {3: percent}
+    assert parsed.impossible == 0
+
+
+WRONG_PLACES: dict[tuple[str, ...], dict[str, object]] = {
+    ("neuroncore_counters", "neuroncores_in_use", "0", "neuroncore_utilization"): {
+        "utilization_percent": {0: None, 1: 20.0}
+    },
+    ("neuroncore_counters", "period"): {"utilization_period_seconds": None},
+    ("memory_used", "period"): {"memory_period_seconds": None},
+    ("memory_used", "neuron_runtime_used_bytes", "neuron_device"): {"device_memory_bytes": None},
+    ("execution_stats", "execution_summary", "completed"): {"completed": None},
+    ("execution_stats", "execution_summary", "timed_out"): {"failed": 1},
+    ("execution_stats", "latency_stats", "total_latency", "p50"): {
+        "latency": Latency(p99_seconds=0.2, p100_seconds=0.3)
+    },
+}
+
+
+@pytest.mark.parametrize("wrong", [-4096, -7.5, 2**60, "12", True, [1]])
+@pytest.mark.parametrize("path", WRONG_PLACES, ids="-".join)
+def test_an_impossible_value_costs_itself_alone_and_is_counted(
+    path: tuple[str, ...], wrong: object
 ) -> None:
-    (process,) = decoded(report(runtime({3: given_percent}, {}))).runtimes
-    assert process.utilization_percent == ({} if percent is None else {3: percent})
+    failed = {"completed_with_err": 1}
+    latency = percentiles(0.1, 0.2, 0.3)
+    document = report(
+        runtime({0: 80, 1: 20}, {0: 4, 1: 8}, failed=failed, total_latency=latency), ecc={0: (1, 2)}
+    )
+    usual = decoded(document)
+    part = document["neuron_runtime_data"][0]["report"]
+    for name in path[:-1]:
+        part = part[name]
+    part[path[-1]] = wrong
+    process = replace(usual.runtimes[0], **WRONG_PLACES[path])
+    assert decoded(document) == replace(usual, runtimes=(process,), impossible=1)
 
 
-def test_unknown_categories_of_memory_count_and_what_is_no_size_does_not() -> None:
+def test_impossible_sizes_and_errors_of_devices_cost_themselves_alone() -> None:
+    document = report(runtime({0: 50}, {0: 4}), ecc={0: (-1, 2), 1: (3, 4)})
+    document["neuron_hardware_info"]["neuron_device_memory_size"] = -1
+    document["system_data"]["neuron_hw_counters"]["neuron_devices"].append(
+        {"neuron_device_index": -1, "mem_ecc_uncorrected": 5, "sram_ecc_uncorrected": 0}
+    )
+    usual = decoded(report(runtime({0: 50}, {0: 4}), ecc={1: (3, 4)}))
+    assert decoded(document) == replace(usual, device_memory_size_bytes=None, impossible=3)
+
+
+def test_more_memory_than_the_devices_have_is_impossible() -> None:
+    full = decoded(report(runtime({}, {0: 32 * 1024})))
+    assert full.runtimes[0].device_memory_bytes == 32 * 1024 * MIB
+    assert full.impossible == 0
+    above = report(runtime({}, {0: 4}))
+    used = above["neuron_runtime_data"][0]["report"]["memory_used"]["neuron_runtime_used_bytes"]
+    used["neuron_device"] = 33 * 1024 * MIB
+    assert decoded(above).runtimes[0].device_memory_bytes is None
+    assert decoded(above).impossible == 1
+
+
+def test_unknown_categories_of_memory_count_and_an_impossible_one_leaves_no_smaller_sum() -> None:
     document = report(runtime({}, {0: 4}))
     breakdown = document["neuron_runtime_data"][0]["report"]["memory_used"][
         "neuron_runtime_used_bytes"
     ]
     breakdown["usage_breakdown"]["neuroncore_memory_usage"] = {
-        "0": {"constants": 100, "collectives": 20, "new": {"a": 1}, "odd": 2**60},
+        "0": {"constants": 100, "collectives": 20, "new": {"a": 1}},
         "1": {"constants": 3},
         "2": None,
+        "3": {"constants": 5, "odd": 2**60},
     }
-    (process,) = decoded(document).runtimes
-    assert process.core_memory_bytes == {0: 120, 1: 3}
-    assert process.memory_bytes_by_category == {"constants": 103, "collectives": 20}
+    parsed = decoded(document)
+    (process,) = parsed.runtimes
+    assert process.core_memory_bytes == {0: 120, 1: 3, 3: None}
+    assert process.memory_bytes_by_category == {"constants": 108, "collectives": 20, "odd": None}
+    assert parsed.impossible == 1
 
 
 @pytest.mark.parametrize(

@@ -136,9 +136,10 @@ def test_a_container_of_version_2(tmp_path: Path) -> None:
     assert sample.pids == 2
     assert sample.block_read_bytes == 4096
     assert sample.block_write_bytes == 21_061_632
-    write_files(
-        folder, {"io.stat": V2_BLOCKS.replace("wbytes=21061632", "wbytes=50331648")}
-    )  # later, without CPU time
+    # Later, without CPU time, by a loop device on the disk.
+    blocks = V2_BLOCKS.replace("wbytes=21061632", "wbytes=50331648")
+    loop = "7:0 rbytes=1024 wbytes=50331000 rios=1 wios=9 dbytes=0 dios=0\n"
+    write_files(folder, {"io.stat": loop + blocks})
     assert group.sample(seconds(5)) == replace(
         sample, read_ns=seconds(5), block_write_bytes=50_331_648
     )

@@ -223,6 +223,17 @@ def test_a_stack_of_block_devices_counts_once() -> None:
         (OF_252, {252}, 290),
         ([{"major": 252, "op": "Read", "value": 20}, *OF_252], {252}, 300),  # node 0 by default
         ([*reads((253, 1, 300), (253, 2, 400)), *reads((253, 1, 200))], {253}, 500),
+        # Loop devices and md lie on disks, too.
+        (reads((7, 0, 67_108_864), (254, 0, 67_494_912)), set(), 67_494_912),
+        (reads((7, 0, 67_108_864), (254, 0, 67_494_912)), None, 67_494_912),
+        (reads((7, 0, 500), (254, 0, 20)), set(), 500),
+        (reads((7, 0, 500)), set(), 500),
+        (reads((7, 0, 500)), None, 500),
+        (reads((9, 127, 500), (8, 0, 250), (8, 16, 260)), None, 510),
+        (reads((9, 127, 500), (259, 0, 250)), set(), 500),
+        ([*VIRTIO, *reads((7, 0, 50))], None, 700),  # no device-mapper because of a loop device
+        (reads((253, 0, 480), (7, 0, 470), (259, 0, 500)), {253}, 500),
+        (reads((253, 0, 480), (9, 0, 470)), {253}, 480),
     )
     for entries, majors, read in cases:
         known = None if majors is None else frozenset(majors)
