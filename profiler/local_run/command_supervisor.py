@@ -116,11 +116,10 @@ class Supervisor:
         """Reap the ended command and all orphans that have ended."""
         # Readable until the command is reaped: the page faults of a child that it waited for (an
         # unreadable state counts as a child), and whether it ignored SIGCHLD.
-        stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")
+        folder = f"/proc/{self.pid}" if proc.shows_own_pids() else ""
+        stat = proc.parse_stat(proc.read(f"{folder}/stat") or b"")
         had_children = stat is None or stat.children_faults > 0 or stat.children_cpu_ticks > 0
-        ignored_signals = proc.parse_status(
-            proc.read(f"/proc/{self.pid}/status") or b""
-        ).ignored_signals
+        ignored_signals = proc.parse_status(proc.read(f"{folder}/status") or b"").ignored_signals
         ignored_sigchld = bool(ignored_signals >> (signal.SIGCHLD - 1) & 1)
         blocks = _read_blocks(self.pid)
         _, status, used = os.wait4(self.pid, 0)

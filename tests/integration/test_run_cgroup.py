@@ -363,6 +363,38 @@ def test_an_unprivileged_user_falls_back(tmp_path: Path, code_for_all: Path) -> 
     assert not without_lost_waits(present(record.monitor).warnings)
 
 
+_IGNORES_ITS_CHILDREN = ("env", "--ignore-signal=CHLD", "true")
+
+
+@_needs_mounts
+@pytest.mark.parametrize(
+    ("namespace", "words", "is_said"),
+    [
+        (("unshare", "--pid", "--fork"), _BURN_IN_SHELL, False),
+        (("unshare", "--pid", "--fork", "--mount-proc"), _BURN_IN_SHELL, False),
+        ((), _IGNORES_ITS_CHILDREN, True),
+    ],
+)
+def test_only_a_process_that_ignores_its_children_is_said_to_do_so(
+    namespace: tuple[str, ...], words: tuple[str, ...], code_for_all: Path, *, is_said: bool
+) -> None:
+    """In the old ``/proc`` of another pid namespace the ids are those of unrelated processes."""
+    program = (sys.executable, "-c", AS_NOBODY, str(code_for_all), "run", "--json", "--", *words)
+    finished = subprocess.run(
+        (*namespace, *program),
+        capture_output=True,
+        check=True,
+        cwd="/",
+        env={**os.environ, "PROFILER": "self"},  # whose ids are visible in every /proc
+        timeout=LIMIT_SECONDS,
+    )
+    lines = [line for line in finished.stderr.splitlines() if line.startswith(b"{")]
+    record = decode(lines[-1]).record
+    warnings = present(record.monitor).warnings
+    assert any("ignores the end of its children" in one for one in warnings) is is_said
+    assert (present(record.sampling).cpu_covered_percent == 0) is is_said
+
+
 @_needs_cpu
 @_needs_mounts
 def test_orphans_that_end_with_the_command_leave_no_group() -> None:

@@ -319,6 +319,16 @@ def read_beginning(path: str, size_bytes: int, offset: int = 0) -> bytes:
         os.close(descriptor)
 
 
+def shows_own_pids() -> bool:
+    """Whether ``/proc`` has the ids of this process's pid namespace: not after ``unshare --pid``
+    with the old ``/proc``, where an id is that of an unrelated process.
+    """
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())  # noqa: PTH115  no pathlib in `run`
+    except OSError:
+        return False
+
+
 def all_pids(folder: str = "/proc") -> list[int]:
     """The numeric entries of a folder, in no order: in ``/proc`` all processes that are visible
     here.

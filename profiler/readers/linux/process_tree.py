@@ -91,7 +91,7 @@ class ProcessTree:
 
     One that was not on a CPU is read again only after ten seconds: its memory or its adopted
     children may be others. ``has_hidden``: this user sees nothing of a process in ``/proc``, as
-    with the mount option hidepid.
+    with the mount option hidepid. A ``/proc`` of another pid namespace shows none of them.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class ProcessTree:
         self._unrelated_children = unrelated_children
         self._monotonic_ns = monotonic_ns
         self._ns_per_tick = proc.ns_per_tick()
+        self._shows_own_pids = proc.shows_own_pids()
         children_file = f"/proc/self/task/{os.getpid()}/children"
         self._has_children_files = os.path.exists(children_file)  # noqa: PTH110
         self._threads = 0
@@ -189,6 +190,8 @@ class ProcessTree:
         return process.children
 
     def _descendants(self) -> dict[int, proc.ProcessStat]:
+        if not self._shows_own_pids:
+            return {}
         now_ns = self._monotonic_ns()
         if now_ns >= self._all_due_ns:
             self._all_due_ns = now_ns + _ALL_READ_NS
