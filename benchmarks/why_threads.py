@@ -27,8 +27,9 @@ from profiler.collectors.processes.machine_processes import MachineProcesses
 from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
+from profiler.readers.cgroup.container_group import find_container_cgroup
 from profiler.readers.cgroup.group_pressure import open_group_pressure
+from profiler.readers.cgroup.hierarchy import machine_oom_kills
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.sockets import ask_peer_inode

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from profiler.core.optional_math import sum_known
 from profiler.core.threads import ThreadFailure
 from profiler.monitor.instance.instance_container import ReadNetwork
 from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop
@@ -58,7 +59,7 @@ class FakeContainer:
     forced_at: float | None = None
     is_stopped_by_ecs: bool = True
     is_out_of_memory: bool = False
-    group_kills: int = 0  # of version 2 of the control groups
+    group_kills: int | None = None  # of version 2 of the control groups
     gpus: tuple[str, ...] = ()
     has_group: bool = True
     container_id: str | None = None
@@ -167,7 +168,7 @@ class FakeGroup(OpenGroup):
             memory=MemoryReading(used_bytes=4 * MIB, cache_bytes=cache, reclaimable_bytes=cache),
             peak_bytes=self.mark_bytes(),
             cpu_ns=seconds(sum(box.cpu_seconds(at) for box in self.boxes)),
-            oom_kills=sum(box.group_kills for box in self.boxes),
+            oom_kills=sum_known(*(box.group_kills for box in self.boxes)),
         )
 
     def mark_bytes(self) -> int:
@@ -192,6 +193,9 @@ class FakeGroups(InstanceCgroups):
         ]
         self.opened += [FakeGroup(self.fakes, boxes, is_task=False)] if boxes else []
         return self.opened[-1] if boxes else GONE
+
+    def machine_oom_kills(self) -> int | None:
+        return self.fakes.machine_kills(self.fakes.now)
 
     def open_task(self, cgroup_parent: str) -> OpenGroup | Unavailable:
         boxes = [box for box in self.fakes.boxes if cgroup_parent == f"/ecs/{box.task}"]
@@ -347,6 +351,7 @@ class FakeInstance(FakeMonitor):
         self.made: list[InstanceTask] = []
         self.read_network: ReadNetwork = lambda _pid: None
         self.on_wait: Callable[[], object] = lambda: None
+        self.machine_kills: Callable[[float], int | None] = lambda _at: None
 
     @property
     def now(self) -> float:

@@ -39,14 +39,16 @@ def out_of_memory(
     peak_source: PeakSource | None,
     limit_hits: int | None = None,
     memory_kills: int | None = None,
+    excludes_kill_at_end: bool = False,
     may_have_missed_a_kill: bool = False,
 ) -> OutOfMemory:
     """Whether the kernel killed the batch or one of its processes for lack of memory, as far as
     there is evidence.
 
-    The kills that the kernel counted are decisive (None: unknown). ``limit_hits`` alone are no
-    evidence, because version 1 of cgroup also counts reclaimed page cache. With
-    ``may_have_missed_a_kill``, an exit code excludes none.
+    The kills that the kernel counted are decisive (None: unknown), also none: then the memory and
+    the exit code prove nothing. ``excludes_kill_at_end``: none was counted that can have ended the
+    batch. ``limit_hits`` alone are no evidence, because version 1 of cgroup also counts reclaimed
+    page cache. With ``may_have_missed_a_kill``, an exit code excludes none.
     """
     if memory_kills:
         return OutOfMemory(likely=True, evidence="kernel-counter")
@@ -57,8 +59,9 @@ def out_of_memory(
     if memory_max_bytes is not None and memory_size_bytes:
         share = memory_max_bytes / memory_size_bytes
     at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
-    is_unexplained = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
-    if is_unexplained and share is not None and share >= at_limit:
+    is_counted = memory_kills is not None or excludes_kill_at_end
+    is_killed = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
+    if is_killed and not is_counted and share is not None and share >= at_limit:
         return OutOfMemory(
             likely=True,
             evidence="memory-at-limit" if end.exit_code is None else "exit-137-at-limit",
@@ -66,7 +69,7 @@ def out_of_memory(
     is_excluded = (
         end.exit_code not in (None, SIGKILL_EXIT_CODE)
         or (peak_source == "kernel" and share is not None and share < _AT_LIMIT_FRACTION)
-        or memory_kills == 0
+        or is_counted
     )
     is_open = may_have_missed_a_kill and memory_kills is None
     return OutOfMemory(likely=False if is_excluded and not is_open else None)
@@ -93,6 +96,9 @@ def may_have_missed_a_kill(record: Record) -> bool:
 class OomKillTracker(Struct):
     """Attributes increases of the OOM kill counter to processes that ended at the same time.
 
+    The kernel counts a kill before the process ends: a count that was read after an end and has not
+    risen excludes that a kill was its cause.
+
     A killed process is missing in the reading in which the counter rose, or in the next one. The
     host's counter, for a container whose own is not readable, also counts other tasks: on a host
     with several, a kill is the batch's only if its main process ended then, by SIGKILL.
@@ -100,7 +106,10 @@ class OomKillTracker(Struct):
     """
 
     _in_container: MonotonicCounter = field(default_factory=MonotonicCounter)
+    _host_first: int | None = None
     _host_before: int | None = None
+    _counted_ends: int = 0  # of main processes: at which all kills so far were known
+    _ends_without_kill: int = 0
     host_kills: Counter[_Kill] = field(default_factory=Counter)
     _pending: int = 0
     _pending_on_host: int = 0
@@ -118,12 +127,21 @@ class OomKillTracker(Struct):
         missed_pids: int,
         *,
         has_main_ended: bool = False,
+        is_group_current: bool = False,
     ) -> None:
         """Add a reading of the kernel's counters of OOM kills: in the container, and on the host
         since its boot.
 
         ``ended`` have ended since the last reading; ``missed_pids`` started and ended in between.
+        ``is_group_current``: the container's counter was read after these ends.
         """
+        if self._host_first is None:
+            self._host_first = on_host
+        if has_main_ended:
+            is_counted = is_group_current or on_host == 0
+            self._counted_ends += is_counted
+            has_no_rise = on_host is not None and on_host == self._host_first
+            self._ends_without_kill += is_counted or has_no_rise
         kind: _Kill = "in container"
         before = self._host_before
         self._host_before = on_host
@@ -152,6 +170,21 @@ class OomKillTracker(Struct):
         self._victims = [*self._victims, *shown][-_MAX_KILLED_SHOWN:]
         self._pending = min(new_kills, pending - attributed)
         self._pending_on_host = 0 if in_container is not None else self._pending
+
+    def has_counted_none(self, attempts: int) -> bool:
+        """Whether the kernel has killed no process of the batch, whose main process was started
+        as often as this.
+        """
+        return self._counted_ends == attempts and not self._has_kills
+
+    def excludes_kill_at_end(self, attempts: int) -> bool:
+        """Whether no kill has ended one of the main processes, of as many as this."""
+        return self._ends_without_kill == attempts and not self._has_kills
+
+    @property
+    def _has_kills(self) -> bool:
+        """Whether there were any that can be the batch's."""
+        return bool(self._in_container.total or self.host_kills.total())
 
     def kills(self, *, is_host_dedicated: bool, was_killed: bool) -> MemoryKills | None:
         """The kills so far; None if none can be attributed to the batch, which SIGKILL ended if

@@ -79,8 +79,9 @@ class RecordDraft:
                             else the stats'
     threads, usage peak     the largest: each is a lower bound
     out of memory           :func:`out_of_memory`, once, with the kills of all sources: a kill that
-                            any source counted is decisive. The memory that is held against the
-                            limit is what the container was charged for
+                            any source counted is decisive, and so is a count that did not rise,
+                            whatever exit code and memory suggest. The memory that is held
+                            against the limit is what the container was charged for
     processes               their rows, which together have the chosen CPU time, each with at most
                             the chosen peak
     devices, tags           their collector's: no other has a value of them
@@ -123,6 +124,8 @@ class RecordDraft:
         draft = cls(run_of_task(container, task, end, host, sizes), end, sizes)
         if container.was_out_of_memory:
             draft.add(RunEvidence(kills=KillEvidence(own_count=1)))
+        if container.excludes_memory_kill:
+            draft.add(RunEvidence(kills=KillEvidence(excludes_kill_at_end=True)))
         return draft
 
     def add(self, evidence: RunEvidence) -> None:
@@ -198,6 +201,7 @@ class RecordDraft:
             peak_source=peak.source,
             limit_hits=max_known(*(evidence.limit_hits for evidence in seen)),
             memory_kills=counted,
+            excludes_kill_at_end=any(item.excludes_kill_at_end for item in kills),
             may_have_missed_a_kill=may_have_missed,
         )
 

@@ -130,9 +130,10 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     Start and end are by the wall clock, the duration by the monotonic clock.
 
     While the command runs, ``ending`` and ``duration_ns`` are None, and ``finished_ns`` is the last
-    reading's time. ``memory_kills`` counts the kernel's kills in the command's own control group.
-    Without one it is None, and ``shared_oom_kills`` counts those in the profiler's group, which may
-    contain unrelated processes. ``is_cpu_partial``: some processes ended without a count.
+    reading's time. ``memory_kills`` counts the kernel's kills in the command's own control group;
+    it is 0, too, if the profiler's group or the whole machine had none. Otherwise it is None, and
+    ``shared_oom_kills`` counts those in the profiler's group, which may contain unrelated
+    processes. ``is_cpu_partial``: some processes ended without a count.
     """
 
     started_ns: int

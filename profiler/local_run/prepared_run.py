@@ -22,7 +22,7 @@ from msgspec import Struct
 from profiler.core.clock import Clock
 from profiler.core.text import without_surrogates
 from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
-from profiler.readers.cgroup.hierarchy import Cgroups, read_own_cgroups
+from profiler.readers.cgroup.hierarchy import Cgroups, machine_oom_kills, read_own_cgroups
 from profiler.readers.linux import proc
 from profiler.readers.linux.interpreters import is_interpreter
 from profiler.readers.linux.process_tree import ProcessTree, list_children
@@ -317,14 +317,16 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
 
     ``preexisting_children`` are the descendants of this process that are not the command's.
     ``floor_bytes`` is the high-water mark of this process's memory at the fork.
-    ``oom_kills_before`` counts the kills in this process's group. ``shared_memory`` has what there
-    was before the start; None if a group counts the command's.
+    ``oom_kills_before`` counts the kills in this process's group; where no group's are known,
+    ``machine_oom_kills_before`` counts the machine's. ``shared_memory`` has what there was before
+    the start; None if a group counts the command's.
     """
 
     run_id: str
     cgroups: Cgroups
     own_cgroup: CommandCgroup
     oom_kills_before: int | None
+    machine_oom_kills_before: int | None
     shared_memory: "SharedMemory | None"
     preexisting_children: tuple[int, ...]
     floor_bytes: int | None
@@ -416,6 +418,9 @@ def prepare_run(
 
     try:
         oom_kills_before = cgroups.oom_kills()
+        machine_oom_kills_before = None
+        if oom_kills_before is None and not own_cgroup.counts_memory:
+            machine_oom_kills_before = machine_oom_kills()
         # All descendants, because the kernel makes this process the parent of a descendant whose
         # own parent ends.
         preexisting_children: tuple[int, ...] = ()
@@ -433,6 +438,7 @@ def prepare_run(
                 cgroups=cgroups,
                 own_cgroup=own_cgroup,
                 oom_kills_before=oom_kills_before,
+                machine_oom_kills_before=machine_oom_kills_before,
                 shared_memory=shared_memory,
                 preexisting_children=preexisting_children,
                 floor_bytes=proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes,

@@ -33,6 +33,7 @@ from profiler.local_run.local_record import (
 from profiler.local_run.prepared_run import PreparedRun, StartFailure
 from profiler.local_run.run_plan import RunResult
 from profiler.local_run.sampler import Details, RunSampler
+from profiler.readers.cgroup.hierarchy import machine_oom_kills
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import others_vcpu_used, read_busy_ns, read_own_usage
@@ -135,6 +136,8 @@ class ReportBuilder(Struct, eq=False):
         shared_oom_kills = None
         if memory_kills is None:
             shared_oom_kills = self._shared_oom_kills()
+            if shared_oom_kills == 0 or self._has_machine_killed_none():
+                memory_kills = 0
         return replace(
             self._observed_so_far(),
             finished_ns=finished_wall_ns,
@@ -161,6 +164,11 @@ class ReportBuilder(Struct, eq=False):
         if before is None or now is None:
             return None
         return max(now - before, 0)
+
+    def _has_machine_killed_none(self) -> bool:
+        """Whether the kernel has killed no process of the whole machine since the start."""
+        before = self._sampler.prepared.machine_oom_kills_before
+        return before is not None and machine_oom_kills() == before
 
     def result(self, observation: RunObservation, ending: CommandExit) -> RunResult:
         """The result of the ended command."""

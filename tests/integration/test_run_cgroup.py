@@ -249,6 +249,51 @@ def test_a_child_killed_for_memory_is_known(tmp_path: Path) -> None:
     assert record.likely_out_of_memory is True
 
 
+# Holds 93 % of the 512 MB of its group until it is killed, as by a watchdog, or needs more.
+_AT_LIMIT = python(
+    "import os, time\nx = b'a' * (465 << 20)\ntime.sleep(1)\nos.kill(os.getpid(), 9)"
+)
+_ABOVE_LIMIT = python("x = b'a' * (900 << 20)")
+
+
+@_needs_memory
+@_needs_mounts
+@pytest.mark.parametrize("has_own_group", [True, False])
+@pytest.mark.parametrize(
+    ("words", "evidence"), [(_AT_LIMIT, None), (_ABOVE_LIMIT, "kernel-counter")]
+)
+def test_a_program_that_kills_at_the_limit_is_not_the_kernel(
+    words: tuple[str, ...], evidence: str | None, *, has_own_group: bool
+) -> None:
+    place = read_own_cgroups().location("memory")
+    if place is None:
+        pytest.skip("needs version 1 of the memory controller")
+    group = Path(place.folder, f"test-at-limit-{os.getpid()}")
+    group.mkdir()
+    command = (*RUN, "--json", "--interval", "0.1", "--", *words)
+    enter = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+    if not has_own_group:
+        read_only = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+        command = ("unshare", "--mount", "sh", "-c", read_only, str(group), *command)
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(512 * _MIB))
+        done = subprocess.run(
+            ("sh", "-c", enter, "sh", *command),
+            check=False,
+            capture_output=True,
+            timeout=LIMIT_SECONDS,
+        )
+    finally:
+        members = group / "cgroup.procs"
+        wait_until(lambda: not members.read_text(), LIMIT_SECONDS, "the end of the processes")
+        group.rmdir()
+    record = report_of(done.stderr).record
+    assert record.exit_code == 137
+    assert record.likely_out_of_memory is (evidence is not None)
+    assert record.out_of_memory_evidence == evidence
+    assert (record.metrics.memory_usage_peak_mb is not None) is has_own_group
+
+
 # --- what the command leaves ---------------------------------------------------------------------
 
 

@@ -58,8 +58,9 @@ def batch_processes(
         from profiler.collectors.processes.container_processes import ContainerProcesses
         from profiler.collectors.processes.machine_processes import MachineProcesses
         from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
-        from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
+        from profiler.readers.cgroup.container_group import find_container_cgroup
         from profiler.readers.cgroup.group_pressure import open_group_pressure
+        from profiler.readers.cgroup.hierarchy import machine_oom_kills
         from profiler.readers.cgroup.process_groups import is_frozen
         from profiler.readers.linux.followed_process import ProcessExitWaiter
         from profiler.readers.linux.host import memory_of_others

@@ -273,6 +273,7 @@ class BatchProcesses:
             snapshot.ended,
             snapshot.missed_pids,
             has_main_ended=has_main_ended,
+            is_group_current=group is not None and group.oom_kills is not None,
         )
         self._main_pid = snapshot.main_pid
         tree_bytes = self.memory.add(processes)

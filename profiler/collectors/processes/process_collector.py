@@ -73,6 +73,10 @@ def _run_evidence(
         is_host_dedicated=record.launch_type == FARGATE,
         was_killed=record.exit_code == SIGKILL_EXIT_CODE,
     )
+    own_count = None if kills is None else kills.count
+    attempts = 1 + (record.container.restarts or 0)
+    if kills is None and batch.kills.has_counted_none(attempts):
+        own_count = 0
     rows = ProcessRows(rows=batch.totals.top())
     if not is_running:  # checkpoints have no series
         rows = replace(rows, with_commands=with_commands)
@@ -85,8 +89,9 @@ def _run_evidence(
         max_pids=batch.usage.max_pids,
         uncharged_bytes=batch.comparison.lacking_in_stats_bytes,
         kills=KillEvidence(
-            own_count=None if kills is None else kills.count,
+            own_count=own_count,
             own=kills,
+            excludes_kill_at_end=batch.kills.excludes_kill_at_end(attempts),
             may_have_missed=batch.kills.host_kills.total() > 0,
         ),
         processes=readings if is_current else None,

@@ -72,6 +72,8 @@ def keep_totals(
     is_only_program = all(other.is_pause for other in others.values())
     if reading.oom_kills and is_only_program:
         container.was_out_of_memory = True
+    if reading.oom_kills == 0:
+        container.excludes_memory_kill = True
 
 
 def cpu_ns_now(container: InstanceContainer, sharers: AbstractSet[str], clock: Clock) -> int | None:

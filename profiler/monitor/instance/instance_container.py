@@ -78,7 +78,9 @@ class InstanceContainer(Struct, eq=False):
     task's group at ``at_end_ns`` (wall clock). Then ``cpu_ns`` is the group's less that of the
     ``counted`` containers, None if that of one of them was unknown. ``task_mark_bytes`` is that
     group's mark when the container's rose to ``mark_bytes``: it includes some memory of the group's
-    own, so it is above the container's.
+    own, so it is above the container's. ``machine_kills`` are the kernel's kills on the machine
+    when the container was first seen to run; ``excludes_memory_kill``: the last attempt ended
+    without one.
     """
 
     inspected: EcsContainer
@@ -100,6 +102,8 @@ class InstanceContainer(Struct, eq=False):
     task_mark_bytes: int | None = None
     stop_signals: StopSignals = StopSignals()
     was_out_of_memory: bool = False
+    machine_kills: int | None = None
+    excludes_memory_kill: bool = False
     is_removed: bool = False
 
     @property
@@ -153,6 +157,8 @@ class InstanceContainer(Struct, eq=False):
     def open(self, groups: InstanceCgroups) -> None:
         """Open the group of the attempt that runs."""
         self.close()
+        if self.machine_kills is None:
+            self.machine_kills = groups.machine_oom_kills()
         group = groups.open_container(self.docker_id, self.inspected.cgroup_parent)
         if isinstance(group, Unavailable):
             self.no_group = group
@@ -206,10 +212,13 @@ class InstanceContainer(Struct, eq=False):
         if self.last is not None:
             self.base_bytes = {name: getattr(self.last, name) for name in counted}
         self.died = None
+        self.excludes_memory_kill = False
         self.stop_signals = StopSignals()
 
-    def end(self, died_ns: int) -> None:
-        """An attempt is over."""
+    def end(self, died_ns: int, machine_kills: int | None) -> None:
+        """An attempt is over; the kernel counts a kill before the process ends."""
+        if machine_kills is not None and machine_kills == self.machine_kills:
+            self.excludes_memory_kill = True
         self.see("died")
         self.died_ns = died_ns
         self.counted = None
@@ -254,4 +263,5 @@ class InstanceContainer(Struct, eq=False):
             stop_signalled_ns=self.stop_signals.signalled_ns,
             is_stop_denied=self.stop_signals.is_stop_denied,
             was_out_of_memory=self.was_out_of_memory or inspected.oom_killed,
+            excludes_memory_kill=self.excludes_memory_kill and self.is_settled,
         )

@@ -245,7 +245,7 @@ class InstanceTask:
 
     def _on_end(self, container: InstanceContainer) -> None:
         """Keep the task's totals: another attempt, or another container, would add to them."""
-        container.end(self._clock.monotonic_ns())
+        container.end(self._clock.monotonic_ns(), self._groups.machine_oom_kills())
         reading = read_totals(container, self._group)
         if reading is None:
             return

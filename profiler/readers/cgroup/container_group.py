@@ -12,7 +12,6 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.hierarchy import (
     CPUACCT,
     MEMORY,
-    OOM_KILLS,
     Cgroups,
     GroupCounters,
     parse_membership,
@@ -153,10 +152,3 @@ def container_group(path: str, docker_id: str) -> str | None:
     """
     before, docker_id, after = path.partition(docker_id)
     return f"{before}{docker_id}{after.partition('/')[0]}" if docker_id else None
-
-
-def machine_oom_kills() -> int | None:
-    """How many processes of the whole machine the kernel has killed since boot because memory
-    ran out.
-    """
-    return proc.number_after(proc.read("/proc/vmstat") or b"", OOM_KILLS)

@@ -318,3 +318,10 @@ class GroupCounters:
         for descriptor in self._files.values():
             os.close(descriptor)
         self._files = {}
+
+
+def machine_oom_kills() -> int | None:
+    """How many processes of the whole machine the kernel has killed since boot because memory
+    ran out.
+    """
+    return proc.number_after(proc.read("/proc/vmstat") or b"", OOM_KILLS)

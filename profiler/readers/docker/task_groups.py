@@ -13,7 +13,14 @@ from msgspec.structs import replace
 
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
-from profiler.readers.cgroup.hierarchy import CPUACCT, MEMORY, UNIFIED, parse_bytes, parse_number
+from profiler.readers.cgroup.hierarchy import (
+    CPUACCT,
+    MEMORY,
+    UNIFIED,
+    machine_oom_kills,
+    parse_bytes,
+    parse_number,
+)
 from profiler.readers.container_sample import ContainerSample, memory_fields
 from profiler.readers.ecs.container_stats import BlockEntry, sum_block_bytes
 from profiler.readers.linux import proc
@@ -108,9 +115,14 @@ class OpenGroup(ContainerCgroup):
     def totals(self) -> GroupReading | Unavailable:
         """Also of a task's group after its containers' ends.
 
-        Version 1 does not add the kills of groups below it.
+        Version 1 does not add the kills of groups below it: without own ones, they are unknown.
         """
-        return self.read() or _GONE
+        reading = self.read()
+        if reading is None:
+            return _GONE
+        if self._is_v1 and not reading.oom_kills:
+            return replace(reading, oom_kills=None)
+        return reading
 
     def _block_bytes(self) -> Mapping[str, int]:
         """The same bytes as last time are not parsed again: most batches use no disk for most of
@@ -147,6 +159,10 @@ class InstanceCgroups:
         if not cgroup_parent:
             return _GONE
         return self._open((group_path(cgroup_parent),))
+
+    def machine_oom_kills(self) -> int | None:
+        """The kernel's kills on the whole machine since its boot."""
+        return machine_oom_kills()
 
     def _open(self, paths: tuple[str, ...]) -> OpenGroup | Unavailable:
         for path in paths:

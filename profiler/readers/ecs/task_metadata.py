@@ -36,7 +36,8 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     :func:`joined_attempt` sets ``first_docker_id``, ``attempt_started_ns`` (the last start, where
     ``started_ns`` is the first one) and ``seen_restarts``. Only Docker shows when a signal stopped
     it, ``is_stop_denied``, that ECS did not send the signal that it got, ``was_out_of_memory``,
-    that the kernel killed one of its processes, and ``is_ending``, that it has ended and ECS may
+    that the kernel killed one of its processes, ``excludes_memory_kill``, that the kernel's count
+    of kills had not risen when it had ended, and ``is_ending``, that it has ended and ECS may
     start it again.
     """
 
@@ -64,6 +65,7 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     stop_signalled_ns: int | None = None
     is_stop_denied: bool = False
     was_out_of_memory: bool = False
+    excludes_memory_kill: bool = False
     is_ending: bool = False
 
     @property

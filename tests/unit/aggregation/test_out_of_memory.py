@@ -85,6 +85,19 @@ def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(
     assert verdict(KILLED, 0.95, memory_size_bytes=None, peak_source="kernel") == UNKNOWN
 
 
+@pytest.mark.parametrize("end", [KILLED, ENDED_WITHOUT_A_CODE])
+@pytest.mark.parametrize("share", [0.47, 0.92, 1.0])
+@pytest.mark.parametrize("hits", [None, 12])
+def test_a_count_that_did_not_rise_outranks_the_exit_code_and_the_memory(
+    end: RunEnd, share: float, hits: int | None
+) -> None:
+    assert verdict(end, share, limit_hits=hits, memory_kills=0) == EXCLUDED
+    at_end = {"limit_hits": hits, "excludes_kill_at_end": True}
+    assert verdict(end, share, **at_end) == EXCLUDED
+    # A child may have been killed earlier.
+    assert verdict(end, share, may_have_missed_a_kill=True, **at_end) == UNKNOWN
+
+
 @pytest.mark.parametrize("exit_code", [0, 1, 137])
 def test_a_child_that_may_have_been_killed_leaves_no_verdict(exit_code: int) -> None:
     end = ended(exit_code, 1, was_stopped=False)
@@ -206,6 +219,40 @@ def test_where_no_other_task_runs_a_kill_is_the_batchs(
 ) -> None:
     assert kills(steps, on_fargate=True, exit_code=0) == found
     assert kills(steps, exit_code=0) is None
+
+
+Ends = list[tuple[Counts, bool, bool]]  # whether the main process ended, and the group was read
+ALIVE: Ends = [(group(0), False, True), (machine(40), False, False)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "counted_none", "excludes"),
+    [
+        (ALIVE, False, False),  # no end was seen
+        ([*ALIVE, (group(0), True, True)], True, True),
+        ([*ALIVE, (group(1), True, True)], False, False),
+        # The group's count was read before the end: then the machine's counts.
+        ([*ALIVE, (group(0), True, False)], False, True),
+        ([*ALIVE, (machine(40), True, False)], False, True),
+        ([*ALIVE, (machine(41), True, False)], False, False),
+        ([*ALIVE, ((None, None), True, False)], False, False),
+        # A machine that has never killed a process.
+        ([(machine(0), False, False), (machine(0), True, False)], True, True),
+        # Both ends of a batch that was restarted, or one that is missing.
+        ([*ALIVE, (group(0), True, True), *ALIVE, (group(0), True, True)], False, False),
+    ],
+)
+def test_a_count_that_is_read_after_the_end_and_did_not_rise_excludes_a_kill(
+    steps: Ends, *, counted_none: bool, excludes: bool
+) -> None:
+    watch = OomKillTracker()
+    for counted, has_main_ended, is_group_current in steps:
+        watch.add(*counted, (), 0, has_main_ended=has_main_ended, is_group_current=is_group_current)
+    assert watch.has_counted_none(1) is counted_none
+    assert watch.excludes_kill_at_end(1) is excludes
+    ends = sum(has_main_ended for _, has_main_ended, _ in steps)
+    if ends > 1:
+        assert watch.has_counted_none(ends)
 
 
 @pytest.mark.parametrize("on_fargate", [True, False])

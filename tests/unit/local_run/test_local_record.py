@@ -255,6 +255,8 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     [
         ({}, None),
         ({"memory_kills": 0}, False),
+        ({"memory_kills": 0, "memory": memory_observed("samples", 940 * _MIB)}, False),
+        ({"memory": memory_observed("samples", 940 * _MIB)}, True),
         ({"memory": memory_observed("group mark", 10 * _MIB, "exact")}, False),
     ],
 )

@@ -19,6 +19,7 @@ from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import (
+    Container,
     Distribution,
     Interval,
     Metrics,
@@ -432,6 +433,30 @@ def test_a_kill_in_a_successful_batch_needs_the_groups_counter_or_its_own_host(
     record = fakes.run(31).record("failure", 137)
     assert record.likely_out_of_memory is True
     assert present(record.memory_kills).count == 1
+
+
+@pytest.mark.parametrize(
+    ("group_kills", "host_kills", "restarts", "likely"),
+    [
+        (0, 41, 0, False),  # the machine's count rose for another task
+        (None, 40, 0, False),
+        (None, 41, 0, True),
+        (0, 40, 1, True),  # how the first attempt ended was not seen
+    ],
+)
+def test_a_batch_that_a_program_killed_at_its_limit_did_not_run_out_of_memory(
+    group_kills: int | None, host_kills: int, restarts: int, *, likely: bool
+) -> None:
+    fakes = CollectedBatch(host_kills=lambda at: 40 if at < 31 else host_kills)
+    if group_kills is not None:
+        fakes.group = lambda _at: group(used=100, peak=980, kills=group_kills)
+    at_limit = process(held=980)
+    fakes.snapshot = lambda at: (
+        alone(at_limit) if at < 31 else ProcessSnapshot(ended=(at_limit,) if at == 31 else ())
+    )
+    container = Container(name="batch", restarts=restarts or None)
+    record = fakes.run(33).record("failure", 137, container=container)
+    assert record.likely_out_of_memory is likely
 
 
 def test_whether_memory_ran_out_follows_from_the_end_and_the_peak() -> None:

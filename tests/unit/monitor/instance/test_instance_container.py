@@ -73,7 +73,7 @@ def test_the_bytes_of_an_attempt_are_added_to_those_of_the_attempts_before() -> 
     totals = []
     for attempt, written_bytes in enumerate((100, 150, None)):
         if attempt:
-            container.end(0)
+            container.end(0, None)
             container.begin_again()
         container.group = WritingGroup(written_bytes)
         taken = container.read(attempt)
@@ -90,7 +90,7 @@ def test_the_network_of_an_attempt_begins_at_0_unless_it_is_the_tasks(
     inspected = replace(FakeContainer().inspect(5), network_mode=mode)
     container = InstanceContainer(inspected, group=WritingGroup(1))
     container.read(0, lambda _pid: (800, 1))
-    container.end(0)
+    container.end(0, None)
     container.begin_again()
     container.group = WritingGroup(1)
     taken = container.read(1, lambda _pid: (900, 1))

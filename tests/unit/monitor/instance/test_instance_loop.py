@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
@@ -60,6 +61,10 @@ ENDS: dict[str, tuple[FakeContainer, dict[str, Any]]] = {
     "killed at its limit while Docker was away": (
         changed(exit_code=137, peak_mib=1024),
         {"likelyOutOfMemory": True, "outOfMemoryEvidence": "exit-137-at-limit"},
+    ),
+    "killed at its limit by a program": (
+        changed(exit_code=137, peak_mib=940, group_kills=0),
+        {"likelyOutOfMemory": False, "outOfMemoryEvidence": None},
     ),
     "killed far from its limit": (changed(exit_code=137), {"likelyOutOfMemory": False}),
     "2 ms, most of it the CPU time of the container's start": (
@@ -633,3 +638,19 @@ def test_the_file_of_reported_batches_may_be_missing_torn_or_unwritable(tmp_path
         again.reported.add(f"{number}")
         again.reported.forget(f"{number}")
     assert len((tmp_path / "reported").read_text().split()) < 1100
+
+
+@pytest.mark.parametrize(
+    ("kills", "expected"),
+    [
+        (lambda _at: 44, False),  # killed by a program
+        (lambda at: 44 + (at > 12.3), True),  # perhaps that of another task
+        (lambda at: 44 if at < 12.3 else None, True),
+    ],
+)
+def test_a_machine_without_new_kills_has_not_killed_the_batch(
+    kills: Callable[[float], int | None], *, expected: bool, tmp_path: Path
+) -> None:
+    fakes = FakeInstance(changed(exit_code=137, peak_mib=940), folder=tmp_path)
+    fakes.machine_kills = kills
+    assert fakes.run().record()["likelyOutOfMemory"] is expected

@@ -157,6 +157,12 @@ def test_a_tasks_group_has_the_totals_of_its_ended_containers(tmp_path: Path) ->
     assert totals.cpu_ns == 99208
     assert totals.peak_bytes == 870_000_000
     assert totals.has_mark is True
+    # The kernel counts a kill only in the group of the process, which is that of a container.
+    (kills,) = tmp_path.rglob("memory.oom_control")
+    kills.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")
+    totals = group.totals()
+    assert isinstance(totals, GroupReading)
+    assert totals.oom_kills is None
     assert open_files(tmp_path)
     group.close()  # then it is gone, and its files are closed
     assert not open_files(tmp_path)
