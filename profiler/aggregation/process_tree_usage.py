@@ -283,10 +283,11 @@ class TreeBlocks(Struct):
 
     The counters of a process include the children it has waited for. A parent is read before its
     children: a process that ends between these two reads is in neither, and the next reading
-    includes it.
+    includes it. ``cancelled_bytes`` are the most that were seen.
     """
 
     _total: BlockBytes = BlockBytes()
+    cancelled_bytes: int = 0
 
     def add(
         self, processes: Iterable[ProcessReading], reaped: BlockBytes, lost: BlockBytes
@@ -301,6 +302,7 @@ class TreeBlocks(Struct):
             if process.blocks is None:
                 return None
             total += process.blocks
+        self.cancelled_bytes = max(self.cancelled_bytes, total.cancelled_bytes)
         self._total = BlockBytes(
             read_bytes=max(self._total.read_bytes, total.read_bytes),
             write_bytes=max(self._total.write_bytes, total.stored_bytes),

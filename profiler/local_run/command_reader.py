@@ -350,6 +350,11 @@ class CommandReader:
         """Whether the CPU time of a process is known only up to its last reading."""
         return self._cpu.has_lost and not self._cgroup.has_cpu_accounting
 
+    @property
+    def cancelled_write_bytes(self) -> int:
+        """What had been deleted before it was written, as far as the samples show."""
+        return self._blocks.cancelled_bytes
+
     def final_sample(self, read_ns: int, reaped_ns: int) -> ContainerSample:
         """The counters after the command's end; ``cpu_ns`` is final, and ``survivors`` still
         run.

@@ -25,10 +25,13 @@ _EXIT_BY_SIGNAL = 128
 class ReapedUsage(Struct, frozen=True, kw_only=True):
     """The kernel's resource usage of reaped processes and of the children that these had waited
     for.
+
+    ``unread_write_bytes`` of the blocks are from rusage, because ``/proc/PID/io`` was not readable.
     """
 
     cpu_ns: int = 0
     blocks: proc.BlockBytes = proc.BlockBytes()
+    unread_write_bytes: int = 0
     max_rss_bytes: int = 0
 
 
@@ -162,14 +165,17 @@ class Supervisor:
     def _add_usage(self, used: resource.struct_rusage, blocks: proc.BlockBytes | None) -> None:
         """Add a reaped process; ``blocks`` is None if its own count was not readable."""
         before = self.reaped
+        unread_write_bytes = 0
         if blocks is None:
+            unread_write_bytes = used.ru_oublock * _RUSAGE_BLOCK_BYTES
             blocks = proc.BlockBytes(
                 read_bytes=used.ru_inblock * _RUSAGE_BLOCK_BYTES,
-                write_bytes=used.ru_oublock * _RUSAGE_BLOCK_BYTES,
+                write_bytes=unread_write_bytes,
             )
         self.reaped = ReapedUsage(
             cpu_ns=before.cpu_ns + round((used.ru_utime + used.ru_stime) * NS_PER_SECOND),
             blocks=before.blocks + blocks,
+            unread_write_bytes=before.unread_write_bytes + unread_write_bytes,
             max_rss_bytes=max(before.max_rss_bytes, used.ru_maxrss * 1024),
         )
 
@@ -237,7 +243,8 @@ class Supervisor:
 
 
 def _read_blocks(pid: int) -> proc.BlockBytes | None:
-    """The block I/O of an ended process that is not reaped; None if it is another user's.
+    """The block I/O of an ended process that is not reaped; None if it is another user's, or
+    if the kernel shows that of an ended process to root alone.
 
     It has the children that the process waited for, as rusage has, and the cancelled writes.
     """

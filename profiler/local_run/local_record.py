@@ -37,7 +37,7 @@ from profiler.aggregation.task_record import (
 )
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.local_run.command_supervisor import CommandExit
+from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.readers.cgroup.hierarchy import Cgroups
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
@@ -69,6 +69,10 @@ _METRICS_OF_THE_TASK = (
     *("ephemeral_storage_used_mb", "ephemeral_storage_size_mb"),
 )
 _LARGEST_PROCESS = "The run has no sample: its memory peak is at least that of the largest process."
+_WRITES_ARE_UNSURE = (
+    "The bytes written may include files that were deleted before they were stored: the kernel "
+    "does not show this user what an ended process has written."
+)
 # The kernel keeps a process's memory counters per CPU and adds them up lazily.
 _KERNEL_ROUNDING_BYTES = MIB
 
@@ -134,6 +138,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     it is 0, too, if the profiler's group or the whole machine had none. Otherwise it is None, and
     ``shared_oom_kills`` counts those in the profiler's group, which may contain unrelated
     processes. ``is_cpu_partial``: some processes ended without a count.
+    ``cancelled_write_bytes``: deleted before it was stored, as far as samples show.
     """
 
     started_ns: int
@@ -148,6 +153,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     shared_oom_kills: int | None = None
     memory_kills: int | None = None
     has_block_io: bool = False
+    cancelled_write_bytes: int = 0
     is_cpu_partial: bool = False
     processes: tuple[Process, ...] = ()
     with_commands: Callable[[Series | None], Series | None] | None = None
@@ -307,6 +313,11 @@ def _rows(observed: RunObservation) -> ProcessRows:
 
 def _warnings(observed: RunObservation) -> tuple[str, ...]:
     warnings = kernel_memory_warnings(observed.usage)
+    if observed.ending is not None and observed.has_block_io:
+        reaped = observed.ending.reaped
+        written_bytes = _written_bytes(reaped, observed.cancelled_write_bytes)
+        if min(written_bytes, reaped.unread_write_bytes) >= MIB:
+            warnings += (_WRITES_ARE_UNSURE,)
     if not observed.usage.samples and observed.peak.source == "sampled":
         return (_LARGEST_PROCESS, *warnings)
     return warnings
@@ -371,7 +382,16 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
     measured = replace(measured, memory_usage_peak_mb=mebibytes(observed.group_peak_bytes))
     if not observed.has_block_io:
         return replace(measured, block_read_bytes=None, block_write_bytes=None)
-    blocks = ending.reaped.blocks
     return replace(
-        measured, block_read_bytes=blocks.read_bytes, block_write_bytes=blocks.stored_bytes
+        measured,
+        block_read_bytes=ending.reaped.blocks.read_bytes,
+        block_write_bytes=_written_bytes(ending.reaped, observed.cancelled_write_bytes),
     )
+
+
+def _written_bytes(reaped: ReapedUsage, seen_cancelled_bytes: int) -> int:
+    """What was stored: rusage does not know what was cancelled, but the samples may."""
+    if not reaped.unread_write_bytes:
+        return reaped.blocks.stored_bytes
+    cancelled_bytes = max(reaped.blocks.cancelled_bytes, seen_cancelled_bytes)
+    return max(reaped.blocks.write_bytes - cancelled_bytes, 0)

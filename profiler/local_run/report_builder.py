@@ -115,6 +115,7 @@ class ReportBuilder(Struct, eq=False):
             demand=sampler.samples.demand,
             cpu_ns=sampler.command.cpu_ns,
             memory=observed("samples", sampler.command.peak_bytes),
+            cancelled_write_bytes=sampler.command.cancelled_write_bytes,
         )
         if sampler.details is None:
             return observation

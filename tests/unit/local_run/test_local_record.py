@@ -251,6 +251,27 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
 
 
 @pytest.mark.parametrize(
+    ("unread_mib", "cancelled_mib", "written_mib", "is_said"),
+    [
+        (0, 0, 300, False),  # the counters of all ended processes were readable
+        (0, 300, 300, False),
+        (300, 300, 0, False),
+        (300, 100, 200, True),
+        (300, 0, 300, True),
+    ],
+)
+def test_what_rusage_counts_is_less_by_what_the_samples_saw_deleted(
+    unread_mib: int, cancelled_mib: int, written_mib: int, *, is_said: bool
+) -> None:
+    reaped = ReapedUsage(blocks=_blocks(0, 300 * _MIB), unread_write_bytes=unread_mib * _MIB)
+    seen = _observed(has_block_io=True, cancelled_write_bytes=cancelled_mib * _MIB)
+    record = _record(replace(seen, ending=replace(_ending(), reaped=reaped)))
+    assert record.metrics.block_write_bytes == written_mib * _MIB
+    warnings = present(record.monitor).warnings
+    assert any("deleted before they were stored" in one for one in warnings) is is_said
+
+
+@pytest.mark.parametrize(
     ("facts", "likely"),
     [
         ({}, None),

@@ -341,7 +341,9 @@ def test_reaped_usage_adds_up_without_the_start_of_the_command() -> None:
         supervisor._add_usage(used, None)
     supervisor._add_usage(Mock(ru_utime=0, ru_stime=0, ru_maxrss=0), _DELETES)
     blocks = BlockBytes(read_bytes=1024, write_bytes=2048 + 4096, cancelled_bytes=5000)
-    assert supervisor.reaped == ReapedUsage(cpu_ns=seconds(3), blocks=blocks, max_rss_bytes=3072)
+    assert supervisor.reaped == ReapedUsage(
+        cpu_ns=seconds(3), blocks=blocks, unread_write_bytes=2048, max_rss_bytes=3072
+    )
     assert supervisor.reaped.blocks.stored_bytes == 2048 + 4096 - 5000
     started = Mock(startup_cpu_ns=seconds(0.5), started_wall_ns=0)
     sampler = CommandReader(Mock(own_cgroup=CommandCgroup(), shared_memory=None), started, Mock())
