@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -361,6 +362,38 @@ def test_an_unprivileged_user_falls_back(tmp_path: Path, code_for_all: Path) -> 
     assert present(record.metrics.cpu_seconds) > 0
     assert record.metrics.memory_usage_peak_mb is None
     assert not without_lost_waits(present(record.monitor).warnings)
+
+
+# The kernel lets no one read /proc/self/io of a process that has changed its user.
+_READS_ITSELF = (
+    "from _ctypes import call_function, dlopen, dlsym\n"
+    "call_function(dlsym(dlopen(None, 0), 'prctl'), (4, 1, 0, 0, 0))  # PR_SET_DUMPABLE\nmain()\n"
+)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.parametrize("then", ["sleep 2.5", "true"])
+def test_a_file_that_is_deleted_unwritten_counts_for_no_user_as_written_without_a_word(
+    then: str, code_for_all: Path
+) -> None:
+    deletes = f"head -c 100M /dev/zero > file; rm file; {then}; true"
+    program = AS_NOBODY.replace("\nmain()\n", f"\n{_READS_ITSELF}")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # on a disk
+        Path(folder).chmod(0o777)
+        command = (sys.executable, "-c", program, str(code_for_all), "run", "--json", "--")
+        finished = subprocess.run(
+            (*command, "sh", "-c", deletes),
+            capture_output=True,
+            check=True,
+            cwd=folder,
+            timeout=LIMIT_SECONDS,
+        )
+    lines = [line for line in finished.stderr.splitlines() if line.startswith(b"{")]
+    record = decode(lines[-1]).record
+    warnings = present(record.monitor).warnings
+    is_marked = any("deleted before they were stored" in one for one in warnings)
+    is_unsampled = then == "true"
+    assert present(record.metrics.block_write_bytes) < 10 * _MIB or (is_marked and is_unsampled)
 
 
 _IGNORES_ITS_CHILDREN = ("env", "--ignore-signal=CHLD", "true")
