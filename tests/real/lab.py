@@ -24,7 +24,7 @@ from msgspec import Struct
 from profiler.aws_account.setup.forwarder_zip import build_zip
 from tests.e2e.engine import CommandFailedError, DockerError, Engine, own_engine, run_command
 from tests.e2e.images import default_cache, make_base_image, make_monitor_image
-from tests.e2e.kernel import remove_cgroup
+from tests.e2e.kernel import count_block_io, remove_cgroup
 from tests.fake_slack import FakeSlack
 from tests.lambda_environment import create_idempotency_table, runtime_command, runtime_folder
 from tests.private_ca import private_ca
@@ -188,6 +188,7 @@ def running_lab() -> Iterator[Lab]:
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="task-profiler-real-"))
         )
+        count_block_io(folder)
         _network(stack)
         keys = {
             "AWS_ACCESS_KEY_ID": "testing",

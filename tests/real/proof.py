@@ -24,6 +24,7 @@ from tests.search.deployed_forwarder import subscription_events
 from tools.waiting import wait_until
 
 _FUNCTION_GROUP = f"/aws/lambda/{STACK}-task-stopped"
+_FUNCTION_STREAM = "2026/11/26/[$LATEST]7b3f0c2d9e1a4855b6d0aa41c7f2e893"
 ROLE = "proof-task"
 # The command, with another time to wait.
 _PROGRAM = """
@@ -211,4 +212,4 @@ def _invoke_task_stopped(lab: Lab, task: StartedTask) -> None:
             return [line.strip() for line in file if '"task.ended"' in line and task.id in line]
 
     wait_until(printed, 30, f"the line of {task.id}")
-    put_lines(lab.aws.client("logs"), _FUNCTION_GROUP, "function", *printed())
+    put_lines(lab.aws.client("logs"), _FUNCTION_GROUP, _FUNCTION_STREAM, *printed())
