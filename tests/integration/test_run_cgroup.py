@@ -4,6 +4,7 @@ And the helper process of a delegated group, on a folder that stands for the gro
 """
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -337,6 +338,22 @@ def test_a_killed_profilers_group_is_removed_by_the_next() -> None:
     wait_until(lambda: not _is_running(command_pid), LIMIT_SECONDS, "the command's end")
     _run("true")
     assert not any(str(process.pid) in group.name for group in _left_over())
+
+
+@_needs_cpu
+def test_killed_processes_that_still_free_their_memory_leave_no_group(tmp_path: Path) -> None:
+    """``timeout`` kills itself together with what it started, and nobody waits for that."""
+    filled = tmp_path / "filled"
+    program = (
+        f"import pathlib, time; x = b'a' * (1500 << 20); pathlib.Path({str(filled)!r}).touch();"
+        " time.sleep(60)"
+    )
+    killing = f"until [ -e {filled} ]; do sleep 0.05; done; kill -KILL 0"
+    script = f"{shlex.join(python(program))} & {killing}"
+    before = set(_left_over())
+    done = run("setsid", "--wait", "sh", "-c", script, options=("--interval", "0.1"))
+    assert done.returncode == 128 + signal.SIGKILL, done.stderr
+    assert set(_left_over()) <= before
 
 
 # --- where no group can be made ------------------------------------------------------------------
