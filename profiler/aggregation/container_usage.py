@@ -64,7 +64,8 @@ class ContainerUsage:
     sample with an unchanged ``read`` is a duplicate. A step in which the wall clock was set is
     corrected by as much. Values that the machine cannot reach are left out and counted in
     ``impossible``. ``received_ns`` is the monotonic time of ``last_sample``. ``kernel_peak_bytes``
-    is the peak by the kernel's mark after the end, without page cache. 0 points: no series.
+    is the peak by the kernel's mark after the end, without page cache. ``memory_bound_bytes``: the
+    most that may have been used at a sample. 0 points: no series.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class ContainerUsage:
         self.memory_cache_bytes = MeanAndMaximum()
         self.memory_max_at_ns: int | None = None
         self.memory_max_kernel_bytes: int | None = None
+        self.memory_bound_bytes = 0
         self.memory_usage_peak_bytes: int | None = None
         self._mark_used_bytes: int | None = None
         self.kernel_peak_bytes: int | None = None
@@ -351,6 +353,8 @@ class ContainerUsage:
             self.memory_limit_bytes = sample.memory_limit_bytes
         if sample.memory_used_bytes is None:
             return
+        bound_bytes = sample.memory_used_bytes + sample.memory_pinned_bytes
+        self.memory_bound_bytes = max(self.memory_bound_bytes, bound_bytes)
         if self.memory_max_bytes is None or sample.memory_used_bytes > self.memory_max_bytes:
             self.memory_max_bytes = sample.memory_used_bytes
             self.memory_max_at_ns = sample.read_ns - self._clock_shift_ns

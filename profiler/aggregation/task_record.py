@@ -128,6 +128,20 @@ def kernel_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
     return (warning,)
 
 
+def pinned_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
+    """A warning if open files may have kept a notable part of what counts as reclaimable."""
+    if usage is None or usage.memory_max_bytes is None:
+        return ()
+    bound_bytes = usage.memory_bound_bytes
+    if not is_notable(bound_bytes - usage.memory_max_bytes, bound_bytes):
+        return ()
+    warning = (
+        f"The memory peak may have been {bound_bytes // MIB} MB: open files may have kept "
+        "directory entries and inodes, which the kernel counts as reclaimable."
+    )
+    return (warning,)
+
+
 def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metrics:
     """The metrics of a container: its usage, absolute and relative to its limits."""
     limits = Metrics(vcpu_size=as_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes))

@@ -398,4 +398,5 @@ def _with_group(sample: ContainerSample, group: MemoryReading | None) -> Contain
         memory_used_bytes=group.used_bytes,
         memory_cache_bytes=group.unmapped_cache_bytes,
         memory_kernel_bytes=group.kernel_bytes,
+        memory_pinned_bytes=group.pinned_bound_bytes,
     )

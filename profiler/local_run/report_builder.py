@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiler.aggregation.memory_evidence import observed
 from profiler.aggregation.process_tree_usage import lacks_memory
 from profiler.aggregation.run_evidence import RunEvidence
-from profiler.aggregation.task_record import build_sampling
+from profiler.aggregation.task_record import build_sampling, pinned_memory_warnings
 from profiler.collectors.collector import add_collected
 from profiler.core.clock import ClockJumpDetector
 from profiler.core.text import first_names
@@ -209,6 +209,7 @@ class ReportBuilder(Struct, eq=False):
             doubts += (_MEMORY_IS_IN_SWAP.format(format_memory(swap_bytes / MIB)),)
         if peak.source != "sampled":
             return doubts
+        doubts += pinned_memory_warnings(observation.usage)
         for bound_bytes, sentence in (
             (command.memory_bound_bytes, _MEMORY_IS_UNSURE),
             (command.shared_bound_bytes or 0, _SHARED_MEMORY_IS_UNSURE),

@@ -22,7 +22,8 @@ class ContainerSample(Struct, frozen=True, kw_only=True, gc=False):
     ``memory_cache_bytes`` is the page cache that no process maps, with the kernel's own caches,
     ``memory_reclaimable_bytes`` all that the kernel drops before it kills. ``memory_kernel_bytes``
     is the part of the memory used that may be reclaimable, too, where the source cannot tell
-    (:mod:`profiler.readers.memory_usage`).
+    (:mod:`profiler.readers.memory_usage`), ``memory_pinned_bytes`` the part of what it drops that
+    it perhaps cannot drop.
 
     ``is_mark_complete``: ``memory_usage_peak_bytes`` is the kernel's mark after the container's
     end.
@@ -34,6 +35,7 @@ class ContainerSample(Struct, frozen=True, kw_only=True, gc=False):
     memory_cache_bytes: int | None = None
     memory_reclaimable_bytes: int | None = None
     memory_kernel_bytes: int | None = None
+    memory_pinned_bytes: int = 0
     memory_usage_peak_bytes: int | None = None
     memory_limit_bytes: int | None = None
     memory_limit_hits: int | None = None
@@ -54,4 +56,5 @@ def memory_fields(reading: MemoryReading | None) -> dict[str, Any]:
         "memory_cache_bytes": reading.unmapped_cache_bytes,
         "memory_reclaimable_bytes": reading.reclaimable_bytes,
         "memory_kernel_bytes": reading.kernel_bytes,
+        "memory_pinned_bytes": reading.pinned_bound_bytes,
     }

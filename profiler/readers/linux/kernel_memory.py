@@ -18,7 +18,6 @@ from profiler.readers.linux import proc
 from profiler.readers.memory_usage import is_notable
 
 _OPEN_FILES = "/proc/sys/fs/file-nr"
-_MIN_SLAB_BYTES = 2**20
 # In the list of each processor's free pages.
 _PROCESSORS_FREE_PAGES = re.compile(rb"^\s+count:\s+(\d+)$", re.MULTILINE)
 # What of the machine's memory is not the kernel's own: free, of files, of processes and tmpfs.
@@ -73,18 +72,6 @@ def read_kernel_memory() -> KernelMemory | None:
         return None
     pinned_bytes = parse_pinned_bytes(proc.read(_OPEN_FILES) or b"")
     return None if pinned_bytes is None else replace(memory, pinned_bytes=pinned_bytes)
-
-
-def pinned_slab_bytes(slab_bytes: int) -> int:
-    """What open files of the machine may keep of a group's reclaimable kernel memory.
-
-    At most all, which is the answer where the number of files is unknown. A small part is not
-    worth the reading.
-    """
-    if slab_bytes < _MIN_SLAB_BYTES:
-        return 0
-    pinned_bytes = parse_pinned_bytes(proc.read(_OPEN_FILES) or b"")
-    return slab_bytes if pinned_bytes is None else min(pinned_bytes, slab_bytes)
 
 
 def parse_pinned_bytes(file_nr: bytes) -> int | None:

@@ -19,6 +19,7 @@ def _doubts(
     shared_bound_mib: int | None = None,
     has_hidden: bool = False,
     counts_memory: bool = False,
+    pinned_mib: int = 0,
 ) -> tuple[str, ...]:
     """The doubts of a run with a peak of 100 MiB."""
     command = Mock(
@@ -30,7 +31,8 @@ def _doubts(
     sampler = Mock(command=command)
     sampler.prepared.own_cgroup.counts_memory = counts_memory
     builder = ReportBuilder(Mock(), sampler, Mock(), None, ResourceLimits(), None, Mock())
-    observation = Mock(peak=MemoryPeak(size_bytes=100 * _MIB, source=source))
+    usage = Mock(memory_max_bytes=100 * _MIB, memory_bound_bytes=(100 + pinned_mib) * _MIB)
+    observation = Mock(peak=MemoryPeak(size_bytes=100 * _MIB, source=source), usage=usage)
     return builder._memory_doubts(observation)
 
 
@@ -56,3 +58,9 @@ def test_hidden_processes_are_a_doubt_unless_a_group_counts_them() -> None:
     (doubt,) = _doubts(has_hidden=True)
     assert "hidepid" in doubt
     assert _doubts(has_hidden=True, counts_memory=True) == ()
+
+
+def test_what_open_files_may_keep_is_a_doubt() -> None:
+    (doubt,) = _doubts(pinned_mib=75)
+    assert doubt.startswith("The memory peak may have been 175 MB: open files")
+    assert _doubts(pinned_mib=75, source="kernel") == ()

@@ -1,5 +1,6 @@
 """Memory used is never less than what the kernel cannot drop, and no page counts twice."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
@@ -161,10 +162,31 @@ def test_what_find_held_in_a_group_of_version_1() -> None:
     assert reading.kernel_bytes == 624410624 - 287137792
 
 
-def test_what_open_files_keep_of_the_kernels_memory_counts_as_used() -> None:
+def test_what_open_files_keep_of_the_kernels_memory_is_a_bound() -> None:
+    """50,000 open files have 10 MB that is not reclaimable, and at most 150 MB that is."""
+    mib = 2**20
     counters = MemoryCounters(
-        usage_bytes=100, cache_bytes=0, reclaimable_slab_bytes=80, pinned_slab_bytes=70
+        usage_bytes=135 * mib,
+        cache_bytes=0,
+        reclaimable_slab_bytes=100 * mib,
+        unreclaimable_slab_bytes=10 * mib,
     )
-    assert divide_memory(counters).used_bytes == 90
-    more_pinned = replace(counters, pinned_slab_bytes=200)
-    assert divide_memory(more_pinned).used_bytes == 100
+    reading = divide_memory(counters)
+    assert reading.used_bytes == 35 * mib
+    assert reading.pinned_bound_bytes == 100 * mib
+    more = replace(counters, usage_bytes=435 * mib, reclaimable_slab_bytes=400 * mib)
+    assert divide_memory(more).pinned_bound_bytes == pytest.approx(160 * mib, rel=0.01)
+    assert divide_memory(more).used_bytes == 35 * mib
+
+
+def test_without_kernel_memory_of_open_files_there_is_no_bound() -> None:
+    """A container whose own processes have some hundred files, whatever the machine has."""
+    counters = MemoryCounters(
+        usage_bytes=420 * 2**20,
+        cache_bytes=0,
+        reclaimable_slab_bytes=400 * 2**20,
+        unreclaimable_slab_bytes=2**19,
+    )
+    assert divide_memory(counters).pinned_bound_bytes == 0
+    unknown = replace(counters, unreclaimable_slab_bytes=None)
+    assert divide_memory(unknown).pinned_bound_bytes == 0
