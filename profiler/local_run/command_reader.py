@@ -422,7 +422,8 @@ def _with_group(sample: ContainerSample, group: MemoryReading | None) -> Contain
     return replace(
         sample,
         memory_used_bytes=group.used_bytes,
-        memory_cache_bytes=group.unmapped_cache_bytes,
+        memory_cache_bytes=group.reclaimable_bytes,
+        memory_mapped_file_bytes=group.mapped_file_bytes,
         memory_kernel_bytes=group.kernel_bytes,
         memory_pinned_bytes=group.pinned_bound_bytes,
     )
