@@ -27,8 +27,8 @@ _NOT_KERNEL = (b"MemFree:", b"Buffers:", b"Cached:", b"SwapCached:", b"AnonPages
 # have grown: else nothing is taken as reclaimable.
 _MIN_SHARE_OF_GROWTH = 0.75
 _MIN_MACHINE_GROWTH = 0.25
-# Less growth of the machine's kernel memory is no sign of a command's: eight test suites at the same
-# time on two processors change it by up to 50 MiB.
+# Less growth of the machine's kernel memory is no sign of a command's: eight test suites on two
+# processors change it by up to 50 MiB.
 MIN_GROWTH_BYTES = 64 * 2**20
 # An open file keeps its directory entry and its inode, which the kernel counts as reclaimable. ext4
 # has 1.5 KiB for both, and a file system above another one has them twice.
