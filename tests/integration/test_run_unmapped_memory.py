@@ -187,17 +187,22 @@ def test_a_segment_counts_once_while_it_exists(
 
 
 def test_a_segment_of_another_program_is_a_warning_and_no_value(
-    run_as_nobody: _RunAsNobody, program: str
+    run_as_nobody: _RunAsNobody, path: Path, program: str
 ) -> None:
+    """The command starts to wait, then the other program makes the segment."""
     segment = _SEGMENT.format(size=_SIZE_MIB, attached=0, seconds=0)
-    waits = f"until ipcs -mb | grep -q {_SIZE_MIB << 20}; do sleep 0.1; done; sleep 1"
-    words = ("sh", "-c", f"sleep 1; exec {program} -c '{segment}'")
+    go = path.with_name(f"{path.name}.go")
+    begins = f"until [ -e {go} ]; do sleep 0.05; done"
+    waits = f"touch {go}; until ipcs -mb | grep -q {_SIZE_MIB << 20}; do sleep 0.1; done; sleep 1"
+    words = ("sh", "-c", f"{begins}; exec {program} -c '{segment}'")
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as other:
         try:
             record = run_as_nobody("sh", "-c", waits)
             before = run_as_nobody("sh", "-c", "sleep 0.5; true")
         finally:
+            go.touch()
             other.communicate()
+            go.unlink()
     assert _peak_mib(record) < _SLACK_MIB
     assert "it is unknown which program made them" in _warnings(record)
     assert record.recommendation is None
