@@ -263,8 +263,7 @@ GROUPS: tuple[MetricGroup, ...] = (
         ("container_cpu_limit_vcpus", "vCPUs that the container can use.", _at("limits.vcpu")),
         (
             "container_memory_used_bytes",
-            "Memory in use without what the kernel can drop: pages of files, mapped or not, and "
-            "its own caches.",
+            "Memory in use without what the kernel can drop: pages of files, its own caches.",
             _at("sample.memory_used_bytes"),
         ),
         (
