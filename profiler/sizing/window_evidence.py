@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from profiler.core.optional_math import known_values, max_known
+from profiler.core.optional_math import known_values, max_known, median
 from profiler.core.timestamps import format_ms
 from profiler.record.record_model import TaskSize
 from profiler.sizing.evidence import (
@@ -17,6 +17,7 @@ from profiler.sizing.evidence import (
     usage_of,
 )
 from profiler.sizing.family_window import FamilyWindow
+from profiler.sizing.memory_margin import NeedSpread
 from profiler.sizing.run_counts import RunCounts
 from profiler.sizing.run_facts import RunFacts, in_order
 from profiler.sizing.runs_at_size import NEWEST_RUNS, RunsAtSize
@@ -48,7 +49,7 @@ def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
         family=newest.family,
         latest=newest.record,
         outcomes=outcomes,
-        needs=needs,
+        needs=replace(needs, spread=spread_in(window)),
         usage=_usage(runs, size.vcpu),
         precision=precision_of(measured),
     )
@@ -62,7 +63,25 @@ def with_all_needs(evidence: Evidence, window: FamilyWindow) -> Evidence:
     for _, runs in window.everywhere():
         needs = _larger_needs(needs, _needs_at(runs, vcpu))
         newest += runs.newest.items()
-    return replace(evidence, needs=_with_course(needs, newest))
+    needs = replace(_with_course(needs, newest), spread=evidence.needs.spread)
+    return replace(evidence, needs=needs)
+
+
+def spread_in(window: FamilyWindow) -> NeedSpread | None:
+    """How far the needs of the runs at any size differ: the median is the newest runs'."""
+    newest: list[RunFacts] = []
+    largest: list[float | None] = []
+    measured = 0
+    for _, runs in window.everywhere():
+        newest += runs.newest.items()
+        measured += runs.counts.measured
+        if runs.largest_need is not None:
+            largest.append(runs.largest_need.needed_memory_mb)
+    newest_mb = _course(newest).needs_mb
+    largest_mb = max_known(*largest)
+    if largest_mb is None or not newest_mb:
+        return None
+    return NeedSpread(largest_mb=largest_mb, median_mb=median(sorted(newest_mb)), runs=measured)
 
 
 def _outcomes(counts: RunCounts) -> Outcomes:
@@ -89,9 +108,14 @@ def _needs_at(runs: RunsAtSize, vcpu: float | None) -> Needs:
 
 def _with_course(needs: Needs, newest: Sequence[RunFacts]) -> Needs:
     """The needs, with those of the newest runs in the order of time."""
+    course = _course(newest)
+    return replace(needs, peaks_mb=course.peaks_mb, needs_mb=course.needs_mb)
+
+
+def _course(newest: Sequence[RunFacts]) -> Needs:
+    """The peaks and needs of the newest runs, in the order of time."""
     course = in_order(run for run in newest if run.is_measured)[-NEWEST_RUNS:]
-    return replace(
-        needs,
+    return Needs(
         peaks_mb=known_values(run.record.metrics.max_memory_used_mb for run in course),
         needs_mb=known_values(run.needed_memory_mb for run in course),
     )
