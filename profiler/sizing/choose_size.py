@@ -283,7 +283,7 @@ def _held_mb(evidence: Evidence, margin: MemoryMargin) -> float:
     mapped files, and older peaks that may include them.
     """
     needs = evidence.needs
-    older_mb = (needs.older_memory_mb or 0) * margin.factor
+    older_mb = (needs.older_memory_mb or 0) * margin.of_one_value.factor
     current_mb = evidence.size.memory_mb or math.inf
     return min(max(needs.with_files_mb or 0, older_mb), current_mb, LARGEST.memory_mb)
 
