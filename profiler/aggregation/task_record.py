@@ -156,6 +156,7 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
         **_usage_fields(usage.run, usage.cpu_seconds, sizes),
         memory_peak_source=source,
         memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
+        memory_mapped_file_mb=usage.memory_mapped_file_bytes.summary(per=MIB),
         max_memory_used_at=known(format_ms, usage.memory_max_at_ns),
         memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
         max_pids=usage.max_pids,

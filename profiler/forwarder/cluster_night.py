@@ -11,10 +11,9 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from profiler.core.completeness import WHOLE, Completeness, Gap
+from profiler.core.completeness import Completeness
 from profiler.core.json_fields import Json, field_at, mapping, mappings, number, text
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
-from profiler.forwarder.invocation import PartialAnswerError
 from profiler.forwarder.night_period import MAX_REMEMBERED, NightPeriod
 from profiler.forwarder.night_runs import (
     FAILED_OUTCOMES,
@@ -207,14 +206,9 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         if self.globs:
             required.append(_any_of([_family_like(glob) for glob in self.globs]))
         query = {"bool": {"filter": required, "must_not": excluded}}
-        searched = f"{self.prefix}-{index}-*"
-        try:
-            answer = self.cluster.search(
-                searched, {**body, "query": query}, self.timeout_seconds, since
-            )
-        except PartialAnswerError as error:
-            return error.answer, Completeness((Gap(place=searched, reason=error.why),))
-        return answer, WHOLE
+        return self.cluster.search_part(
+            f"{self.prefix}-{index}-*", {**body, "query": query}, self.timeout_seconds, since
+        )
 
 
 def _any_of(conditions: Sequence[Json]) -> Json:

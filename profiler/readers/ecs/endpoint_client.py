@@ -254,7 +254,6 @@ class TaskMetadataSource:
             memory_used_bytes=used_bytes - known_bytes,
             memory_cache_bytes=(sample.memory_cache_bytes or 0) + known_bytes,
             memory_kernel_bytes=kernel_bytes - known_bytes,
-            memory_reclaimable_bytes=(sample.memory_reclaimable_bytes or 0) + known_bytes,
         )
 
     def own_container(self) -> ContainerMetadata | Unavailable:

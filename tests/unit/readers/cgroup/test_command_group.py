@@ -134,8 +134,7 @@ def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> Non
         used_bytes=860_000_000 - 10_485_760,
         cache_bytes=10_485_760,
         reclaimable_bytes=10_485_760,
-        unmapped_cache_bytes=10_485_760,
-        mapped_bytes=0,
+        mapped_file_bytes=0,
         kernel_bytes=860_000_000 - 847_000_000 - 12_582_912,
     )
 
