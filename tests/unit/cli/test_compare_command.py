@@ -393,7 +393,7 @@ def test_peaks_of_different_sources_are_compared_with_a_note(cli: Cli) -> None:
 
 def test_memory_of_an_older_version_is_said_and_not_compared(cli: Cli) -> None:
     """Peaks that fell with the meaning of the number are no improvement."""
-    apart = {"memory_mapped_file_mb": AverageAndMaximum(avg=100, max=200)}
+    apart: dict[str, Any] = {"memory_mapped_file_mb": AverageAndMaximum(avg=100, max=200)}
     found = cli("compare", *BOTH, "--from", kept(nights("1", 400), nights("2", 200, **apart)))
     assert (
         "The memory of 8 runs of A and of 0 of B may include pages of mapped files, as older "
