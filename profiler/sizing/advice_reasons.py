@@ -182,6 +182,12 @@ def _held(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     held = held_by_files(evidence.needs, choice, choice.size)
     if held is not None:
         yield as_sentence(held)
+    huge_pages_mb = evidence.needs.huge_pages_mb
+    if huge_pages_mb:
+        yield (
+            f"A run also holds up to {format_memory(huge_pages_mb)} of huge pages, which no limit of "
+            "a container counts: no smaller memory is recommended."
+        )
 
 
 def _mixed_meaning(evidence: Evidence) -> Iterator[str]:

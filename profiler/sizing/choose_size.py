@@ -254,12 +254,16 @@ def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
 
 def _held_mb(evidence: Evidence, policy: Policy) -> float:
     """What keeps a size from getting smaller, and never makes it larger: the memory used with the
-    mapped files, and older peaks that may include them.
+    mapped files, and older peaks that may include them; huge pages, which no group counts.
     """
     needs = evidence.needs
     older_mb = (needs.older_memory_mb or 0) * (1 + policy.memory_margin_percent / 100)
     current_mb = evidence.size.memory_mb or math.inf
-    return min(max(needs.with_files_mb or 0, older_mb), current_mb, LARGEST.memory_mb)
+    held_mb = max(needs.with_files_mb or 0, older_mb)
+    if needs.huge_pages_mb:
+        unlimited_mb = (needs.required_memory_mb or 0) + needs.huge_pages_mb
+        held_mb = max(held_mb, evidence.size.memory_mb or unlimited_mb)
+    return min(held_mb, current_mb, LARGEST.memory_mb)
 
 
 def _reservation(evidence: Evidence, need: MemoryNeed) -> TaskSize:
