@@ -29,6 +29,7 @@ from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import huge_pages_mb, memory_of, size_of
 from profiler.sizing.billed_tasks import BilledTasks, billed_tasks
+from profiler.sizing.memory_margin import NeedSpread, PeakPrecision, spread_of
 from profiler.sizing.run_facts import (
     RunFacts,
     facts_of,
@@ -83,7 +84,7 @@ class Needs(Struct, frozen=True, kw_only=True):
     which a run would be slower than now, None if no run has any; ``vcpu_without_slowdown`` is the
     largest need of the runs without them (schema 1.0). ``reached_size_mb`` is the largest size at
     whose limit a child may have been killed. ``peaks_mb`` and ``needs_mb`` are in the order of
-    time.
+    time. ``spread`` is of the needs at any size.
     """
 
     required_memory_mb: float | None = None
@@ -101,6 +102,7 @@ class Needs(Struct, frozen=True, kw_only=True):
     reached_size_mb: float | None = None
     peaks_mb: tuple[float, ...] = ()
     needs_mb: tuple[float, ...] = ()
+    spread: NeedSpread | None = None
 
     @property
     def has_cpu(self) -> bool:
@@ -154,6 +156,14 @@ class Precision(Struct, frozen=True, kw_only=True):
     is_by_minute: bool = False
     is_too_short: bool = False
     processors: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def of_peaks(self) -> PeakPrecision:
+        return PeakPrecision(
+            source=self.peak_source,
+            period_ms=self.stats_period_ms,
+            is_by_minute=self.is_by_minute,
+        )
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -323,7 +333,8 @@ def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
         oom_size_mb=max_known(*(oom_size_mb(run.record) for run in killed)),
         reached_size_mb=max_known(*(reached_size_mb(run.record) for run in runs)),
     )
-    return with_course(with_memory_of(needs, runs), runs)
+    needs = with_course(with_memory_of(needs, runs), runs)
+    return replace(needs, spread=spread_of(needs.needs_mb))
 
 
 def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
