@@ -287,8 +287,9 @@ def _held_mb(evidence: Evidence, margin: MemoryMargin) -> float:
     current_mb = evidence.size.memory_mb or math.inf
     held_mb = max(needs.with_files_mb or 0, older_mb)
     if needs.huge_pages_mb:
-        unlimited_mb = (needs.required_memory_mb or 0) + needs.huge_pages_mb
-        held_mb = max(held_mb, evidence.size.memory_mb or unlimited_mb)
+        with_them_mb = (needs.required_memory_mb or 0) + needs.huge_pages_mb
+        limit_mb = evidence.latest.metrics.memory_size_mb or math.inf
+        held_mb = max(held_mb, evidence.size.memory_mb or min(with_them_mb, limit_mb))
     return min(held_mb, current_mb, LARGEST.memory_mb)
 
 
