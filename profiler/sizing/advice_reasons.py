@@ -175,6 +175,16 @@ def held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | N
     )
 
 
+def held_by_huge_pages(needs: Needs) -> str | None:
+    """Why a size has no less memory than now: what was measured is not all; without a full stop."""
+    if not needs.huge_pages_mb:
+        return None
+    return (
+        f"a run also holds up to {format_memory(needs.huge_pages_mb)} of huge pages, which the "
+        "memory used lacks: a smaller size is not recommended"
+    )
+
+
 def _smaller_memory_mb(size: TaskSize) -> float | None:
     """The next smaller memory that Fargate has, with the same vCPUs or else with others; None if
     there is none.
@@ -193,20 +203,22 @@ def _held(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     held = held_by_files(evidence.needs, choice, choice.size)
     if held is not None:
         yield as_sentence(held)
+    held = held_by_huge_pages(evidence.needs)
+    if held is not None:
+        yield as_sentence(held)
 
 
 def _mixed_meaning(evidence: Evidence) -> Iterator[str]:
     """What the peaks of older records are worth beside those that say mapped files apart."""
-    older = evidence.needs.older_runs
-    if not older:
+    if not evidence.needs.has_older:
         return
     if evidence.needs.older_memory_mb is None:
-        worth = "it may have been less"
+        worth = "may have been less"
     else:
-        worth = "it only keeps the size from getting smaller"
+        worth = "only keeps the size from getting smaller"
     yield (
-        f"The memory of {older} of {format_count(evidence.outcomes.runs, 'run')} includes pages of "
-        f"mapped files, which older versions and Container Insights count as used: {worth}."
+        "Some of the runs were measured by an older version or by Container Insights, which count "
+        f"pages of mapped files as used: their memory {worth}."
     )
 
 
