@@ -244,6 +244,7 @@ VERSION_2 = CounterFiles(
         "anonymous_bytes": b"anon ",
         "reclaimable_slab_bytes": b"slab_reclaimable ",
         "unreclaimable_slab_bytes": b"slab_unreclaimable ",
+        "huge_page_bytes": b"hugetlb ",
     },
     reset=b"reset",
     events="cgroup.events",
