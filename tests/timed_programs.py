@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from string import Formatter
 from typing import Literal
@@ -96,7 +97,7 @@ def _beside(
 
 
 # Seconds of the whole, and in turn of computing and of waiting.
-_SHORT, _LONG = "2.7 0.15 0.45", "9 0.6 0.6"
+_SHORT, _LONG = "2 0.05 0.35", "9 0.3 0.9"
 
 
 def _short(command: str, points: float = ALONE_POINTS) -> Program:
@@ -131,12 +132,12 @@ _SHORT_PROGRAMS = {
     "child that waits for a file's lock": _short(
         _beside("accept", work="file_lock", address="{locked}")
     ),
-    "slow server": _short(_turns("ask_again 2.7 {port} 0.4")),
+    "slow server": _short(_turns("ask_again 2 {port} 0.3")),
     "16 threads: network 12 %, sleep": _short(
-        _turns("pool_of_network_and_sleep 4 {port} 0.12"), IN_TURNS_POINTS
+        _turns("pool_of_network_and_sleep 3 {port} 0.12"), IN_TURNS_POINTS
     ),
     "two processes compute together": _short(
-        _turns("compute_together 3.2 0.08 0.32"), IN_TURNS_POINTS
+        _turns("compute_together 2.4 0.08 0.32"), IN_TURNS_POINTS
     ),
 }
 _LONG_PROGRAMS = {
@@ -460,6 +461,27 @@ def observe(program: Program) -> Observation:
             enter = ["sh", "-c", f'{join} exec "$@"', "sh"]
         record = _profile([*enter, *words], folder, phases, program.interval_seconds)
         return Observation(truth=_truth(read_phases(phases), record, program.cpus), record=record)
+
+
+def check_lane(lane: str, at_once: int) -> tuple[dict[str, object], dict[str, str]]:
+    """What is wrong about the programs of a lane, and what this machine lacks for others.
+
+    So many of them run at the same time: they mostly wait, and their truth is of the same run.
+    """
+    programs = {name: program for name, program in PROGRAMS.items() if program.lane == lane}
+    wrong: dict[str, object] = {}
+    missing: dict[str, str] = {}
+    with ThreadPoolExecutor(at_once) as pool:
+        runs = {name: pool.submit(observe, program) for name, program in programs.items()}
+        for name, run in runs.items():
+            try:
+                seen = run.result()
+            except MissingError as error:
+                missing[name] = str(error)
+                continue
+            if parts := seen.wrong(programs[name].points):
+                wrong[name] = parts
+    return wrong, missing
 
 
 def _profile(words: list[str], folder: Path, phases: Path, interval_seconds: float) -> Record:

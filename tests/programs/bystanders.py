@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.programs.phases import compute, phase, run_child, sleep, write_down
+from tests.programs.phases import compute, phase, run_child, sleep, started, write_down
 
 _LOOPBACK = ("127.0.0.1", 0)
 _TICK_SECONDS = 0.05
@@ -230,6 +230,7 @@ WORK: dict[str, Callable[[float], None]] = {
 
 
 def main() -> None:
+    started()
     name, work = sys.argv[1], WORK[sys.argv[2]]
     seconds, compute_seconds, wait_seconds = map(float, sys.argv[3:6])
     BYSTANDERS[name]()

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 
-from tests.programs.phases import compute, phase, write_down
+from tests.programs.phases import compute, phase, started, write_down
 
 _kept: list[object] = []
 
@@ -64,6 +64,7 @@ WORK: dict[str, Callable[[float], Awaitable[None]]] = {
 
 
 async def _work() -> None:
+    started()
     seconds, compute_seconds, wait_seconds = map(float, sys.argv[3:6])
     await BYSTANDERS[sys.argv[1]]()
     end = time.monotonic() + seconds

@@ -18,6 +18,8 @@ from pathlib import Path
 # The folder into which the processes of a run write their phases.
 FOLDER = "TIMED_PHASES"
 
+_START_TICKS = 19  # in /proc/self/stat, counted from the state
+
 _written_down: list[list[object]] = []
 
 
@@ -60,6 +62,16 @@ def _add(kind: str, before: tuple[int, int, int], used_ns: int = 0, waited_ns: i
     used_ns += cpu_ns - cpu_before_ns
     waited_ns += wait_ns - wait_before_ns
     _written_down.append([kind, began_ns, ended_ns, used_ns, waited_ns])
+
+
+def started() -> None:
+    """Count the time from the start of this process until now, which has only one thread yet."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[_START_TICKS])
+    age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 1_000_000_000 // os.sysconf(
+        "SC_CLK_TCK"
+    )
+    began_ns = time.monotonic_ns() - age_ns
+    _add("any", (began_ns, 0, 0))
 
 
 def compute(seconds: float) -> None:

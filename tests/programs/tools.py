@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.programs.phases import compute, phase, run_child, write_down
+from tests.programs.phases import compute, phase, run_child, started, write_down
 
 _LINES = 200_000
 
@@ -21,8 +21,7 @@ def sort(seconds: float, folder: str) -> None:
     with phase("any"):
         path.write_text("".join(f"{random.random()}\n" for _ in range(_LINES)))
     while time.monotonic() < end:
-        with phase("other", has_children=True):
-            subprocess.run(["sort", "--parallel=1", "--output", f"{path}.sorted", path], check=True)
+        run_child("any", "sort", "--parallel=1", "--output", f"{path}.sorted", str(path))
 
 
 def make(seconds: float, folder: str) -> None:
@@ -55,6 +54,7 @@ NAMES: dict[str, Callable[[float, str], None]] = {
 
 
 def main() -> None:
+    started()
     NAMES[sys.argv[1]](float(sys.argv[2]), sys.argv[3])
     write_down()
 

@@ -17,7 +17,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 
-from tests.programs.phases import compute, forget, phase, sleep, write_down
+from tests.programs.phases import compute, forget, phase, sleep, started, write_down
 
 _WORK_SECONDS = 0.002  # of a thread of a pool, after each of its waits
 _BLOCK = bytes(range(256)) * 64
@@ -182,6 +182,7 @@ PROGRAMS: dict[str, Callable[..., None]] = {
 
 
 def main() -> None:
+    started()
     PROGRAMS[sys.argv[1]](float(sys.argv[2]), *sys.argv[3:])
     write_down()
 
