@@ -287,7 +287,8 @@ PROGRAMS: dict[str, Program] = {
 
 
 def _need(program: str) -> str:
-    found = shutil.which(program)
+    versions = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")))
+    found = shutil.which(program, path=os.pathsep.join([os.environ["PATH"], *versions]))
     if found is None:
         raise MissingError(f"the program {program}")
     return found
@@ -402,6 +403,8 @@ def _nginx(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _sshd(folder: Path) -> Iterator[str]:
+    if os.geteuid() != 0:
+        raise MissingError("root, for sshd")
     key = folder / "key"
     generate = [_need("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
     subprocess.run(generate, check=True)
