@@ -26,7 +26,8 @@ from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Record, decode
 from tests.counterparts import answering_server
 from tests.programs.phases import FOLDER
-from tests.simulation.known_runs import Limits, can_limit, control_group
+from tests.simulation.known_runs import Execution, Limits, can_limit, control_group
+from tests.task_endpoint import Task
 from tests.true_parts import PARTS, Part, Phase, read_phases, true_parts
 from tools.waiting import wait_until
 
@@ -36,6 +37,7 @@ SOURCES = ROOT / "tests" / "programs"
 FRAMEWORKS = ROOT / ".venv-waits" / "bin" / "python"
 ALONE_POINTS, IN_TURNS_POINTS = 3.0, 6.0
 _LIMIT_SECONDS = 180
+_MONITOR_STARTS_SECONDS = 6
 _NOBODY = 65534
 _DISK_FILE_BYTES = 8 << 20
 
@@ -442,8 +444,10 @@ _PREPARATIONS: dict[str, Callable[[Path], contextlib.AbstractContextManager[str]
 }
 
 
-def observe(program: Program) -> Observation:
-    """Run the program under ``task-profiler run``; MissingError if this machine cannot."""
+def observe(program: Program, *, by_monitor: bool = False) -> Observation:
+    """Run the program under ``task-profiler run``, or beside a monitor that watches a simulated
+    task with it; MissingError if this machine cannot.
+    """
     with contextlib.ExitStack() as stack:
         # Not in /tmp, which may be in memory.
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="timed-", dir="/var/tmp"))
@@ -462,7 +466,8 @@ def observe(program: Program) -> Observation:
             groups = stack.enter_context(control_group(limits, folder.name, folder))
             join = "".join(f"echo $$ > {group}/cgroup.procs; " for group in groups)
             enter = ["sh", "-c", f'{join} exec "$@"', "sh"]
-        record = _profile([*enter, *words], folder, phases, program.interval_seconds)
+        profile = _profile_by_monitor if by_monitor else _profile
+        record = profile([*enter, *words], folder, phases, program.interval_seconds)
         return Observation(truth=_truth(read_phases(phases), record, program.cpus), record=record)
 
 
@@ -487,12 +492,16 @@ def check_lane(lane: str, at_once: int) -> tuple[dict[str, object], dict[str, st
     return wrong, missing
 
 
+def _environment(phases: Path) -> dict[str, str]:
+    return {FOLDER: str(phases), "PYTHONPATH": str(ROOT)}
+
+
 def _profile(words: list[str], folder: Path, phases: Path, interval_seconds: float) -> Record:
     output = folder / "report.json"
     options = ("--interval", str(interval_seconds), "--output", str(output), "--no-history")
     finished = subprocess.run(
         [sys.executable, "-m", "profiler", "run", *options, "--", *words],
-        env={**os.environ, FOLDER: str(phases), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **_environment(phases)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -503,6 +512,25 @@ def _profile(words: list[str], folder: Path, phases: Path, interval_seconds: flo
     if finished.returncode:
         raise AssertionError(f"{words} ended with {finished.returncode}: {finished.stdout}")
     return decode(output.read_bytes().splitlines()[-1]).record
+
+
+def _profile_by_monitor(
+    words: list[str], folder: Path, phases: Path, interval_seconds: float
+) -> Record:
+    """The program waits for a signal until the monitor has started."""
+    if not can_limit():
+        raise MissingError("root and version 1 of the control groups")
+    environment = (f"{name}={value}" for name, value in _environment(phases).items())
+    late = (sys.executable, "-m", "tests.programs.late", str(_MONITOR_STARTS_SECONDS))
+    execution = Execution(
+        task=Task(2),
+        program=("env", *environment, *late, *words),
+        folders=(),
+        folder=folder,
+        interval_seconds=interval_seconds,
+    )
+    record, _ = execution.by_monitor(is_privileged=True)
+    return record
 
 
 def _truth(phases: tuple[Phase, ...], record: Record, cpus: int) -> dict[str, Part]:

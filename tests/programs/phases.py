@@ -17,6 +17,7 @@ from pathlib import Path
 
 # The folder into which the processes of a run write their phases.
 FOLDER = "TIMED_PHASES"
+SINCE_NS = "TIMED_SINCE_NS"
 
 _START_TICKS = 19  # in /proc/self/stat, counted from the state
 
@@ -70,7 +71,8 @@ def started() -> None:
     age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 1_000_000_000 // os.sysconf(
         "SC_CLK_TCK"
     )
-    began_ns = time.monotonic_ns() - age_ns
+    # A program that became this one has timed itself until then.
+    began_ns = max(time.monotonic_ns() - age_ns, int(os.environ.get(SINCE_NS, "0")))
     _add("any", (began_ns, 0, 0))
 
 
@@ -95,5 +97,6 @@ def forget() -> None:
 
 
 def write_down() -> None:
-    """Write the phases of this process, once, before it ends."""
-    Path(os.environ[FOLDER], f"{os.getpid()}.json").write_text(json.dumps(_written_down))
+    """Write the phases of this process, before it ends or becomes another program."""
+    name = f"{os.getpid()}-{time.monotonic_ns()}.json"
+    Path(os.environ[FOLDER], name).write_text(json.dumps(_written_down))
