@@ -37,6 +37,7 @@ SOURCES = ROOT / "tests" / "programs"
 FRAMEWORKS = ROOT / ".venv-waits" / "bin" / "python"
 ALONE_POINTS, IN_TURNS_POINTS = 3.0, 6.0
 _LIMIT_SECONDS = 180
+_MIN_COVERED_PERCENT = 90.0
 _MONITOR_STARTS_SECONDS = 6
 _NOBODY = 65534
 _DISK_FILE_BYTES = 8 << 20
@@ -80,15 +81,23 @@ class Observation(Struct, frozen=True, kw_only=True):
         return self.record.time_breakdown or TimeBreakdown()
 
     def wrong(self, points: float) -> dict[str, str]:
-        """The parts that are further from the truth than the points, and the share that no look
-        explains.
+        """The parts that are further from the truth than the points. What no look explains is
+        ``other``, and missing elsewhere; most of the run is explained.
         """
-        unexplained = 100 - (self.breakdown.covered_percent or 0.0)
-        return {
-            part: f"{percent:.1f} instead of {self.truth[part].least:.1f} to {self.truth[part].most:.1f}"
-            for part, percent in self.said.items()
-            if self.truth[part].distance(percent) > points + unexplained
-        }
+        covered_percent = self.breakdown.covered_percent or 0.0
+        found = {}
+        for part, percent in self.said.items():
+            truth = self.truth[part]
+            too_much, too_little = percent - truth.most, truth.least - percent
+            if part == "other":
+                too_much -= 100 - covered_percent
+            else:
+                too_little -= 100 - covered_percent
+            if max(too_much, too_little) > points:
+                found[part] = f"{percent:.1f} instead of {truth.least:.1f} to {truth.most:.1f}"
+        if covered_percent < _MIN_COVERED_PERCENT:
+            found["covered"] = f"{covered_percent:.1f}"
+        return found
 
 
 def _beside(

@@ -44,10 +44,6 @@ class Part(Struct, frozen=True):
     least: float
     most: float
 
-    def distance(self, percent: float) -> float:
-        """By how many points a percentage is outside."""
-        return max(self.least - percent, percent - self.most, 0.0)
-
 
 def read_phases(folder: Path) -> tuple[Phase, ...]:
     """What all processes of a run have written into the folder."""

@@ -21,6 +21,7 @@ from tests.programs.phases import compute, forget, phase, sleep, started, write_
 
 _WORK_SECONDS = 0.002  # of a thread of a pool, after each of its waits
 _BLOCK = bytes(range(256)) * 64
+_READ_BYTES = 120 << 10
 
 
 def _connect(port: str) -> socket.socket:
@@ -73,28 +74,31 @@ def pool_of_network_and_sleep(seconds: float, port: str, share: str) -> None:
 def pool_of_network_and_disk(seconds: float, port: str, path: str) -> None:
     """The disk gives a block after some time; each thread waits for the network in between."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
-    blocks = os.fstat(descriptor).st_size // len(_BLOCK)
+    blocks = os.fstat(descriptor).st_size // _READ_BYTES
 
     def wait(connection: socket.socket, randomness: random.Random) -> None:
         _ask(connection, randomness.uniform(0.4, 1.2))
         compute(_WORK_SECONDS)
-        with phase("disk"), mmap.mmap(-1, len(_BLOCK)) as buffer:
-            os.preadv(descriptor, [buffer], randomness.randrange(blocks) * len(_BLOCK))
+        with phase("disk"), mmap.mmap(-1, _READ_BYTES) as buffer:
+            os.preadv(descriptor, [buffer], randomness.randrange(blocks) * _READ_BYTES)
         compute(_WORK_SECONDS)
 
     _pool(seconds, wait, port)
 
 
 def compute_together(seconds: float, compute_seconds: str, sleep_seconds: str) -> None:
-    """Two processes compute at the same time and sleep at the same time."""
-    began = time.monotonic()
-    period = float(compute_seconds) + float(sleep_seconds)
+    """Two processes compute at the same time, and sleep when both have computed."""
+    ready, told = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
         forget()
-    for number in range(round(seconds / period)):
+    mine, theirs = (told[0], ready[1]) if pid == 0 else (ready[0], told[1])
+    for _ in range(round(seconds / (float(compute_seconds) + float(sleep_seconds)))):
         compute(float(compute_seconds))
-        sleep(max(began + (number + 1) * period - time.monotonic(), 0))
+        with phase("any"):  # while the other one computes
+            os.write(theirs, b".")
+            os.read(mine, 1)
+        sleep(float(sleep_seconds))
     if pid == 0:
         write_down()
         os._exit(0)

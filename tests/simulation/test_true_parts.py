@@ -56,6 +56,3 @@ def test_what_no_thread_timed_may_be_anything() -> None:
     truth = true_parts((_phase("sleep", 1, 3), _phase("any", 3, 4, on_cpu=0.5)), 5, cpus=2)
     assert truth["sleep"] == _part(40, 90)
     assert truth["onCpu"] == _part(10, 60)
-    assert truth["sleep"].distance(38) == pytest.approx(2)
-    assert truth["sleep"].distance(93) == pytest.approx(3)
-    assert truth["sleep"].distance(60) == 0
