@@ -243,10 +243,10 @@ class GroupTotal(Struct):
         if is_exact:
             self._missing_bytes = max(tree_bytes - group.used_bytes, 0)
             mapped_bytes = tree_bytes - sum(process.anonymous_bytes or 0 for process in present)
-            if group.mapped_bytes is None:
+            if group.mapped_file_bytes is None:
                 counted_bytes = mapped_bytes
             else:
-                counted_bytes = group.mapped_bytes
+                counted_bytes = group.mapped_file_bytes
             # Anonymous memory is not compared: it may have been freed between the two readings.
             self.uncounted_bytes = max(self.uncounted_bytes, mapped_bytes - counted_bytes)
         return self.between(

@@ -170,6 +170,7 @@ def memory_evidence(
     *,
     had_several_processes: bool,
     floor_bytes: int | None,
+    page_table_bytes: int = 0,
 ) -> tuple[MemoryEvidence, ...]:
     """What the samples, the largest process's mark and the group's mark say of a command.
 
@@ -177,6 +178,8 @@ def memory_evidence(
     (``floor_bytes``), so up to that value nothing of it is sure. Above it, the mark is the tree's
     peak if the tree was one process; otherwise it is a lower bound, because one process of the tree
     reached it. Samples of a control group can exceed the mark: they include mapped page cache.
+    ``page_table_bytes``, which only samples without a group have, are not in the mark: it is no
+    peak with more than 1 % of them.
 
     The group's mark counts if it is free of page cache. It includes file pages that the command
     loaded first, but no pages that were in memory before.
@@ -187,7 +190,8 @@ def memory_evidence(
     mark_bytes = reaped.max_rss_bytes
     if floor_bytes is not None and mark_bytes > floor_bytes + _KERNEL_ROUNDING_BYTES:
         is_alone = ending.was_only_process and not had_several_processes
-        if is_alone and sampled <= mark_bytes + _KERNEL_ROUNDING_BYTES:
+        slack_bytes = _KERNEL_ROUNDING_BYTES + min(page_table_bytes, mark_bytes // 100)
+        if is_alone and sampled <= mark_bytes + slack_bytes:
             evidence += observed("process mark", max(mark_bytes, sampled), "exact")
         else:
             evidence += observed("process mark", mark_bytes)

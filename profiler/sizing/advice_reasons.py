@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator, Mapping
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.text import first_names
+from profiler.core.text import as_sentence, first_names
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family import Month, MonthBasis
 from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT, is_near_limit
-from profiler.record.record_model import SlowdownBounds
+from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.task_needs import vcpu_limit, vcpu_p95
 from profiler.record.units import (
     APPROXIMATELY,
@@ -22,8 +22,14 @@ from profiler.record.units import (
     format_vcpu,
 )
 from profiler.record.unusual import MIN_RUNS
-from profiler.sizing.choose_size import SizeDecision
-from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, MIN_SAMPLES, Evidence
+from profiler.sizing.choose_size import MEMORY_STEP_MB, SizeDecision
+from profiler.sizing.evidence import (
+    MAX_FINE_PERIOD_MS,
+    MIN_MINUTES,
+    MIN_SAMPLES,
+    Evidence,
+    Needs,
+)
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption
@@ -47,18 +53,27 @@ def reasons(
     return (
         _basis(evidence),
         *_memory(evidence, choice),
+        *_held(evidence, choice),
+        *_mixed_meaning(evidence),
         *_reservation(choice),
         *_saturated(evidence, choice, brief=brief),
         *_cpu_wait(evidence),
         *_limits(evidence, choice),
         *_price_on_fargate(evidence, choice, month),
         *_cost(evidence, choice, month),
-        *(() if brief else (*_memory_floor(evidence, choice), *_smaller_vcpu(evidence, choice))),
+        *(() if brief else _unchosen(evidence, choice)),
         *_growth(evidence, choice),
         *_spike_and_devices(evidence),
         *_caveats(evidence, choice),
         *_comparability(evidence, choice),
     )
+
+
+def _unchosen(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    """What keeps the size from being smaller."""
+    yield from _margin(evidence, choice)
+    yield from _memory_floor(evidence, choice)
+    yield from _smaller_vcpu(evidence, choice)
 
 
 def _basis(evidence: Evidence) -> str:
@@ -124,7 +139,11 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     # A size below 1 MB is an invalid record, and its share could be infinite.
     elif (
-        size_mb and size_mb >= 1 and required_mb is not None and is_near_limit(required_mb, size_mb)
+        size_mb
+        and size_mb >= 1
+        and required_mb is not None
+        and is_near_limit(required_mb, size_mb)
+        and not choice.need.fits(size_mb)
     ):
         share = format_percent(100 * required_mb / size_mb)
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
@@ -137,6 +156,70 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             f"The container {container!r} has its own memory limit of {format_memory(own_mb)}: "
             "check that it fits the new size."
         )
+
+
+def held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
+    """Why a size has no less memory, if that is for mapped files alone; without a full stop."""
+    need = choice.need
+    files_mb = needs.mapped_files_mb
+    if choice.is_fargate:
+        smaller_mb = _smaller_memory_mb(size)
+    else:
+        smaller_mb = (size.memory_mb or 0) - MEMORY_STEP_MB
+    is_held = smaller_mb is not None and need.holds_used(smaller_mb) and smaller_mb < need.held_mb
+    if not is_held or not files_mb or (needs.with_files_mb or 0) < need.held_mb:
+        return None
+    return (
+        f"a run also keeps up to {format_memory(files_mb)} of its files in memory: a smaller size "
+        "would read them again"
+    )
+
+
+def held_by_huge_pages(needs: Needs) -> str | None:
+    """Why a size has no less memory than now: what was measured is not all; without a full stop."""
+    if not needs.huge_pages_mb:
+        return None
+    return (
+        f"a run also holds up to {format_memory(needs.huge_pages_mb)} of huge pages, which the "
+        "memory used lacks: a smaller size is not recommended"
+    )
+
+
+def _smaller_memory_mb(size: TaskSize) -> float | None:
+    """The next smaller memory that Fargate has, with the same vCPUs or else with others; None if
+    there is none.
+    """
+    if size.memory_mb is None:
+        return None
+    smaller = [
+        (legal.vcpu == size.vcpu, legal.memory_mb)
+        for legal in LEGAL_SIZES
+        if legal.memory_mb < size.memory_mb
+    ]
+    return max(smaller)[1] if smaller else None
+
+
+def _held(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    held = held_by_files(evidence.needs, choice, choice.size)
+    if held is not None:
+        yield as_sentence(held)
+    held = held_by_huge_pages(evidence.needs)
+    if held is not None:
+        yield as_sentence(held)
+
+
+def _mixed_meaning(evidence: Evidence) -> Iterator[str]:
+    """What the peaks of older records are worth beside those that say mapped files apart."""
+    if not evidence.needs.has_older:
+        return
+    if evidence.needs.older_memory_mb is None:
+        worth = "may have been less"
+    else:
+        worth = "only keeps the size from getting smaller"
+    yield (
+        "Some of the runs were measured by an older version or by Container Insights, which count "
+        f"pages of mapped files as used: their memory {worth}."
+    )
 
 
 def _reservation(choice: SizeDecision) -> Iterator[str]:
@@ -285,6 +368,16 @@ def _price_on_fargate(
         )
 
 
+def _margin(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    """The reason for the memory's margin; that for means of minutes is said as a caveat."""
+    if (
+        choice.margin.why is not None
+        and evidence.needs.required_memory_mb is not None
+        and not evidence.precision.is_by_minute
+    ):
+        yield f"The memory has {choice.margin.text}: {choice.margin.why}."
+
+
 def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the memory is not smaller."""
     vcpu = choice.size.vcpu
@@ -295,26 +388,23 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         or memory_mb is None
     ):
         return
-    smaller = [
-        (size.vcpu == vcpu, size.memory_mb) for size in LEGAL_SIZES if size.memory_mb < memory_mb
-    ]
-    if not smaller:
+    smaller_mb = _smaller_memory_mb(choice.size)
+    if smaller_mb is None:
         return
-    _, smaller_mb = max(smaller)
     if choice.need.fits(smaller_mb):
         yield (
             f"{format_memory(memory_mb)} of memory is the least that Fargate allows with "
             f"{format_vcpu(vcpu)}."
         )
     elif (
-        choice.need.above_mb < smaller_mb
+        not choice.need.holds_used(smaller_mb)
+        and choice.need.above_mb < smaller_mb
         and choice.outgrown is None
         and not evidence.precision.is_too_short
     ):
         yield (
-            f"{format_memory(smaller_mb)} of memory would be too little: with a margin of "
-            f"{choice.policy.memory_margin_percent:g} %, the task needs "
-            f"{format_memory(choice.need.memory_mb)}."
+            f"{format_memory(smaller_mb)} of memory would be too little: with "
+            f"{choice.margin.text}, the task needs {format_memory(choice.need.memory_mb)}."
         )
 
 
@@ -345,6 +435,8 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         why = "would be too little"
         if evidence.precision.is_too_short and largest_mb < (choice.current.memory_mb or 0):
             why = "is less than now"  # what is needed is not known
+        elif choice.need.holds_used(largest_mb):
+            why = "is less than a run has with its files in memory"
         yield f"{name} allows at most {format_memory(largest_mb)} of memory, which {why}."
     elif option.factor is None:
         used = format_vcpu(evidence.needs.vcpu_without_slowdown or 0)
@@ -475,7 +567,7 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     if evidence.precision.is_by_minute:
         yield (
             "The runs were sampled each minute, by Container Insights: shorter peaks are not "
-            f"included, so the memory has a margin of {choice.policy.memory_margin_percent:g} %."
+            f"included, so the memory has {choice.margin.text}."
         )
     if evidence.precision.is_too_short and not evidence.precision.is_by_minute:
         yield (

@@ -38,8 +38,8 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
 
     ``rss_bytes`` counts shared pages in full, ``share_bytes`` only for one of the processes that
     share them (:class:`MemoryShares`). ``anonymous_bytes`` is the part of the RSS that is neither
-    file nor shared memory, ``shmem_bytes`` that in shared memory and tmpfs; ``swap_bytes`` is
-    in addition to it. ``name`` has the script
+    file nor shared memory, ``shmem_bytes`` that in shared memory and tmpfs; ``swap_bytes``,
+    ``page_table_bytes`` and ``huge_page_bytes`` are in addition to it. ``name`` has the script
     of an interpreter, unless the ``arguments`` are read. ``state`` and ``blocks_signals`` are the
     main thread's.
     ``is_forked``: the process has not executed a program. ``children_faults`` counts the children
@@ -61,6 +61,8 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     share_bytes: int | None = None
     peak_bytes: int | None = None
     swap_bytes: int | None = None
+    page_table_bytes: int | None = None
+    huge_page_bytes: int | None = None
     blocks: proc.BlockBytes | None = None
     parent_pid: int = 0
     is_forked: bool = False
@@ -154,6 +156,8 @@ class ProcessTree:
             shmem_bytes=status.shmem_bytes,
             peak_bytes=status.peak_bytes,
             swap_bytes=status.swap_bytes,
+            page_table_bytes=status.page_table_bytes,
+            huge_page_bytes=status.huge_page_bytes,
             blocks=proc.parse_io(proc.read(f"/proc/{pid}/io") or b""),
             parent_pid=stat.parent_pid,
             is_forked=stat.is_forked,

@@ -210,8 +210,10 @@ def _held(pid: int, anonymous_mib: int, share_mib: int) -> ProcessReading:
 
 
 def _counted(used_mib: int, mapped_mib: int | None = 0) -> MemoryReading:
-    mapped_bytes = None if mapped_mib is None else mapped_mib * MIB
-    return MemoryReading(used_bytes=used_mib * MIB, cache_bytes=0, mapped_bytes=mapped_bytes)
+    mapped_file_bytes = None if mapped_mib is None else mapped_mib * MIB
+    return MemoryReading(
+        used_bytes=used_mib * MIB, cache_bytes=0, mapped_file_bytes=mapped_file_bytes
+    )
 
 
 @given(

@@ -135,6 +135,13 @@ def test_memory_is_never_negative(
     assert 0 <= present(reading.cache_bytes) <= cache
 
 
+def test_huge_pages_are_in_the_usage_where_version_2_lists_them() -> None:
+    """The mount option ``memory_hugetlb_accounting``."""
+    stat = b"anon 4096\nfile 0\nactive_file 0\ninactive_file 0\nshmem 0\n"
+    assert not present(parse_memory(b"8192\n", stat, VERSION_2)).has_huge_pages
+    assert present(parse_memory(b"8192\n", stat + b"hugetlb 0\n", VERSION_2)).has_huge_pages
+
+
 MIB = 2**20
 ID = "c0ffee" * 10 + "abcd"
 
@@ -209,8 +216,7 @@ def test_the_counters_of_either_version(
         used_bytes=860_000_000 - UNMAPPED,
         cache_bytes=12_582_912 - 2_097_152,  # without tmpfs
         reclaimable_bytes=UNMAPPED,
-        unmapped_cache_bytes=UNMAPPED,
-        mapped_bytes=None if files is V2_GROUP_FILES else 0,
+        mapped_file_bytes=None if files is V2_GROUP_FILES else 0,
         kernel_bytes=None if files is V2_GROUP_FILES else 860_000_000 - 847_000_000 - 12_582_912,
     )
     cpu_ns = 1_276_795_000 if files is V2_GROUP_FILES else 99208
