@@ -181,7 +181,7 @@ class _Index:
 
     def deliver(self, documents: Sequence[Document]) -> delivery.DeliveryResult:
         with_savings = _with_savings(documents, self._context)
-        return delivery.deliver(self._cluster, _index_budget(self._context), with_savings)
+        return _written(self._cluster, _index_budget(self._context), with_savings)
 
     def compare(self, ended: EndedTask) -> Comparison | None:
         left_seconds = InvocationTime(self._context).remaining_seconds() / 2 - RESERVED_SECONDS
@@ -223,7 +223,10 @@ def _families(left_seconds: float) -> FamilyMemory:
     settings = _settings()
     timeout_seconds = max(1.0, min(left_seconds, COMPARISON_SECONDS))
     return FamilyMemory(
-        cluster=_cluster(settings), prefix=settings.index_prefix, timeout_seconds=timeout_seconds
+        cluster=_cluster(settings),
+        prefix=settings.index_prefix,
+        timeout_seconds=timeout_seconds,
+        now=datetime.now(UTC),
     )
 
 
@@ -397,7 +400,20 @@ def _deliver(
     if settings.url is None and all(document.notice is not None for document in documents):
         return delivery.DeliveryResult(indexed=0)
     budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
-    return delivery.deliver(_cluster(settings), budget, _with_savings(documents, context))
+    return _written(_cluster(settings), budget, _with_savings(documents, context))
+
+
+def _written(
+    cluster: SearchCluster, budget: InvocationTime, documents: Sequence[Document]
+) -> delivery.DeliveryResult:
+    """Write the documents, and say if the indices of their runs were not searched as a whole."""
+    delivered = delivery.deliver(cluster, budget, documents)
+    for gap in delivered.completeness.gaps:
+        _warn_once(
+            f"Where {gap.place} has runs already is only known in part, so a run may have two "
+            f"documents ({gap.reason}): check the health of its indices."
+        )
+    return delivered
 
 
 def _with_savings(documents: Sequence[Document], context: Context) -> Sequence[Document]:

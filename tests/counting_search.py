@@ -16,7 +16,10 @@ _Document = Mapping[str, Any]
 
 
 class CountingSearch(FakeSearchCluster):
-    """Searches its documents. ``answer`` is added to each answer; an ``error`` is raised instead."""
+    """Searches its documents. ``answer`` is added to each answer; an ``error`` is raised instead.
+
+    ``closed``: an index that a search refuses to leave out.
+    """
 
     def __init__(self, *sources: _Document, now_ns: int = 0) -> None:
         super().__init__()
@@ -24,6 +27,7 @@ class CountingSearch(FakeSearchCluster):
         self.bodies: list[Mapping[str, Any]] = []
         self.answer: Mapping[str, Any] = {}
         self.error: SearchClusterError | None = None
+        self.closed: str | None = None
         for number, source in enumerate(sources):
             self.documents["task-reports-2026.03", str(number)] = dict(source)
 
@@ -31,10 +35,12 @@ class CountingSearch(FakeSearchCluster):
         assert timeout_seconds > 0
         if not isinstance(body, Mapping) or "ids" in body["query"]:
             return super().request(path, body, timeout_seconds)
-        index = path.removeprefix("/").partition("/")[0]
+        index = path.removeprefix("/").partition("/")[0].partition(",-")[0]
         self.bodies.append(body)
         if self.error is not None:
             raise self.error
+        if self.closed is not None and "open,closed" in path and f"-{self.closed}" not in path:
+            raise SearchClusterError("closed", status=400, closed_index=self.closed)
         found = [
             source
             for (name, _), source in self.documents.items()

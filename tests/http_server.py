@@ -117,7 +117,7 @@ class OneAnswer(FakeHttpServer):
 class FakeElasticsearch(FakeHttpServer):
     """Takes every document, if it ``needs`` no other sign-in; keeps requests.
 
-    ``stored`` has documents by their ids.
+    ``stored`` has documents by their ids; ``found`` is the answer to a search.
     """
 
     def __init__(self) -> None:
@@ -125,6 +125,7 @@ class FakeElasticsearch(FakeHttpServer):
         self.bulks: list[list[dict[str, Any]]] = []
         self.authorizations: list[str | None] = []
         self.stored: dict[str, dict[str, Any]] = {}
+        self.found: dict[str, Any] = {"hits": {"hits": []}}
         self.asked: list[str] = []
         self.needs: str | None = None
         self.refusal_status = 401
@@ -145,7 +146,7 @@ class FakeElasticsearch(FakeHttpServer):
             found = {"_id": identity, "found": source is not None, "_source": source}
             return 200, headers, json.dumps({"docs": [found]}).encode()
         if "_search" in request.path:
-            return 200, headers, b'{"hits": {"hits": []}}'
+            return 200, headers, json.dumps(self.found).encode()
         lines = [json.loads(line) for line in text.splitlines()]
         self.bulks.append(lines)
         self.authorizations.append(request.headers.get("Authorization"))

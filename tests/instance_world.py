@@ -156,7 +156,6 @@ class FakeGroup(OpenGroup):
             cpu_ns=seconds(box.cpu_seconds(at, since=start)),
             memory_used_bytes=round(box.memory_mib(at) * MIB),
             memory_cache_bytes=round(box.cache_mib(at) * MIB),
-            memory_reclaimable_bytes=round(box.cache_mib(at) * MIB),
             memory_usage_peak_bytes=round(box.mark_mib(at, is_task=False) * MIB),
             pids=3,
         )

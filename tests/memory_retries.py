@@ -215,7 +215,7 @@ class RetryAccount:
             family=lambda: (
                 None
                 if search is None
-                else FamilyMemory(cluster=search, prefix="task", timeout_seconds=5)
+                else FamilyMemory(cluster=search, prefix="task", timeout_seconds=5, now=self.now)
             ),
             remember=lambda key, work: work() if self.table is None else self.table.once(key, work),
             now=lambda: self.now,

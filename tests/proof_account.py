@@ -136,7 +136,7 @@ class PlayedTask:
         return {
             "time": text_of(self.finished + 0.4),
             "type": "task.report",
-            "schemaVersion": "1.3",
+            "schemaVersion": "1.4",
             "record": {
                 "taskId": self.id,
                 "taskArn": self.arn,

@@ -21,6 +21,7 @@ _CANNOT_START = (
     "failed to create shim task: OCI runtime create failed: runc create failed: unable to start "
     "container process: {}: unknown"
 )
+_CWD = 'error during container init: chdir to cwd ("/app") set in config.json failed: {}'
 _SECRET = (
     "ResourceInitializationError: unable to pull secrets or registry auth: execution resource "
     "retrieval failed: unable to retrieve secret from asm: service call has been retried 1 time(s): "
@@ -89,6 +90,10 @@ def _end(
         said=said,
         is_retried=is_retried,
     )
+
+
+def _cwd(why: str) -> str:
+    return _CANNOT_START.format(_CWD.format(why))
 
 
 def _not_started(name: str, cause: Cause, said: str, own: str | None = None, **more: Any) -> RunEnd:
@@ -383,6 +388,10 @@ ENDS: tuple[RunEnd, ...] = (
         "command",
         _CANNOT_START.format('exec: "/app/etl.py": permission denied'),
     ),
+    *(
+        _not_started(f"a working directory: {why}", "command", "working directory", _cwd(why))
+        for why in ("no such file or directory", "permission denied", "not a directory")
+    ),
     _end(
         "a command that does not exist, on EC2",
         exit_code=127,
@@ -417,14 +426,20 @@ ENDS: tuple[RunEnd, ...] = (
         "resources",
         reason="SpotInterruptionError: The Fargate Spot capacity is not available.",
     ),
-    _end(
-        "no Spot capacity at the start, with the code of an interruption",
-        code="SpotInterruption",
-        reason="SpotInterruptionError: The Fargate Spot capacity is not available.",
-        status="failure",
-        cause="resources",
-        said="resources",
-        startedAt=None,
+    *(
+        _end(
+            f"no Spot capacity at the start, with the code of an interruption: {reason}",
+            code="SpotInterruption",
+            reason=reason,
+            status="failure",
+            cause="resources",
+            said="resources",
+            startedAt=None,
+        )
+        for reason in (
+            "SpotInterruptionError: The Fargate Spot capacity is not available.",
+            "The Fargate Spot capacity is not available.",
+        )
     ),
     *(
         _not_started(f"RunTask: {reason}", "resources", "resources", reason=reason)

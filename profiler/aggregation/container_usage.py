@@ -17,6 +17,7 @@ from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
+from profiler.readers.memory_usage import is_negligible
 
 if TYPE_CHECKING:
     from profiler.aggregation.time_series import RunSeries
@@ -38,7 +39,10 @@ _NEW_CONTAINER_SLACK_NS = NS_PER_SECOND
 # A rate or a memory usage is possible up to this multiple of the machine's.
 _MARGIN = 1.5
 _UNKNOWN_MACHINE = Host()
-_SIZES = ("memory_used_bytes", "memory_cache_bytes", "memory_usage_peak_bytes")
+_SIZES = (
+    *("memory_used_bytes", "memory_cache_bytes", "memory_mapped_file_bytes"),
+    "memory_usage_peak_bytes",
+)
 _NETWORK = ("network_rx_bytes", "network_tx_bytes")
 BLOCK_COUNTERS = ("block_read_bytes", "block_write_bytes")
 
@@ -64,7 +68,8 @@ class ContainerUsage:
     sample with an unchanged ``read`` is a duplicate. A step in which the wall clock was set is
     corrected by as much. Values that the machine cannot reach are left out and counted in
     ``impossible``. ``received_ns`` is the monotonic time of ``last_sample``. ``kernel_peak_bytes``
-    is the peak by the kernel's mark after the end, without page cache. 0 points: no series.
+    is the peak by the kernel's mark after the end, without page cache. ``memory_bound_bytes``: the
+    most that may have been used at a sample. 0 points: no series.
     """
 
     def __init__(
@@ -106,10 +111,14 @@ class ContainerUsage:
         self.impossible = 0
         self.memory_max_bytes: int | None = None
         self.memory_cache_bytes = MeanAndMaximum()
+        self.memory_mapped_file_bytes = MeanAndMaximum()
         self.memory_max_at_ns: int | None = None
         self.memory_max_kernel_bytes: int | None = None
+        self.memory_bound_bytes = 0
         self.memory_usage_peak_bytes: int | None = None
         self._mark_used_bytes: int | None = None
+        self._is_mark_unsure = False
+        self._last_cache_bytes = 0
         self.kernel_peak_bytes: int | None = None
         self.memory_limit_bytes: int | None = None
         self.memory_limit_hits: int | None = None
@@ -334,23 +343,14 @@ class ContainerUsage:
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
 
     def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
-        mark_bytes = sample.memory_usage_peak_bytes
-        reclaimable_bytes = sample.memory_reclaimable_bytes
-        if (
-            mark_bytes is not None
-            and reclaimable_bytes is not None
-            and mark_bytes > (self.memory_usage_peak_bytes or 0)
-        ):
-            # The mark has risen since the last sample, with no more that can be dropped than now.
-            self._mark_used_bytes = max_known(self._mark_used_bytes, mark_bytes - reclaimable_bytes)
-        if sample.is_mark_complete:
-            self.kernel_peak_bytes = max_known(self._mark_used_bytes, self.memory_max_bytes)
-        self.memory_usage_peak_bytes = max_known(self.memory_usage_peak_bytes, mark_bytes)
+        self._add_mark(sample)
         self.memory_limit_hits = max_known(self.memory_limit_hits, sample.memory_limit_hits)
         if sample.memory_limit_bytes is not None:
             self.memory_limit_bytes = sample.memory_limit_bytes
         if sample.memory_used_bytes is None:
             return
+        bound_bytes = sample.memory_used_bytes + sample.memory_pinned_bytes
+        self.memory_bound_bytes = max(self.memory_bound_bytes, bound_bytes)
         if self.memory_max_bytes is None or sample.memory_used_bytes > self.memory_max_bytes:
             self.memory_max_bytes = sample.memory_used_bytes
             self.memory_max_at_ns = sample.read_ns - self._clock_shift_ns
@@ -362,9 +362,32 @@ class ContainerUsage:
             window.memory_bytes.add(sample.memory_used_bytes, weight_ns)
         if sample.memory_cache_bytes is not None:
             self.memory_cache_bytes.add(sample.memory_cache_bytes, weight_ns)
+        if sample.memory_mapped_file_bytes is not None:
+            self.memory_mapped_file_bytes.add(sample.memory_mapped_file_bytes, weight_ns)
         if self.series is not None:
             at_ns = sample.read_ns - self._clock_shift_ns
             self.series.add_memory(at_ns, sample.memory_used_bytes, held_ns=held_ns)
+
+    def _add_mark(self, sample: ContainerSample) -> None:
+        """Add the kernel's high-water mark, which includes what could be dropped at that time."""
+        mark_bytes = sample.memory_usage_peak_bytes
+        cache_bytes = sample.memory_cache_bytes
+        if (
+            mark_bytes is not None
+            and cache_bytes is not None
+            and mark_bytes > (self.memory_usage_peak_bytes or 0)
+        ):
+            # The mark has risen since the last sample, with no more that can be dropped than now,
+            # unless some of it has been dropped since.
+            self._mark_used_bytes = max_known(self._mark_used_bytes, mark_bytes - cache_bytes)
+            dropped_bytes = self._last_cache_bytes - cache_bytes
+            if not is_negligible(dropped_bytes, mark_bytes):
+                self._is_mark_unsure = True
+        if cache_bytes is not None:
+            self._last_cache_bytes = cache_bytes
+        if sample.is_mark_complete and not self._is_mark_unsure:
+            self.kernel_peak_bytes = max_known(self._mark_used_bytes, self.memory_max_bytes)
+        self.memory_usage_peak_bytes = max_known(self.memory_usage_peak_bytes, mark_bytes)
 
     def _held(self, step_ns: int | None) -> int:
         """The time before a reading of the memory for which it counts: at most the usual step, 0

@@ -38,7 +38,7 @@ class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
     ``at_ns`` is by the clock of the run's start. The counters never decrease: CPU time, bytes
     received and sent, bytes read from block devices and written. ``own_line_ns`` is the time of the
     monitor's last line if its lines are part of the network counters. Memory is in bytes, without
-    the page cache that no process maps.
+    what the kernel can drop.
     """
 
     at_ns: int

@@ -8,7 +8,9 @@ from msgspec import Struct
 from profiler.aggregation.process_tree_usage import GroupPeak, lacks_memory
 from profiler.record.record_model import PeakSource
 
-EvidenceSource = Literal["statistics", "group mark", "process mark", "samples", "shared memory"]
+EvidenceSource = Literal[
+    "statistics", "group mark", "process mark", "samples", "shared memory", "kernel memory"
+]
 # "exact": the peak of all processes together, by a mark of the kernel over the whole run.
 # "at least": they held so much. "unsure": perhaps they did; it only contradicts exact evidence.
 Exactness = Literal["exact", "at least", "unsure"]
@@ -63,7 +65,7 @@ def choose_peak(evidence: Iterable[MemoryEvidence]) -> MemoryPeak:
     1. the mark of the statistics after the container's end: by nothing;
     2. the group's mark: by nothing, as processes never overrule a group's own counters;
     3. the mark of the only process: by a group's mark above it, and by notably more shared memory
-       that it may have made and not mapped.
+       that it may have made and not mapped, or memory of the kernel that it may have caused.
 
     Else it is sampled, the largest value that was seen.
     """
@@ -94,8 +96,9 @@ def _may_be_above(mark: MemoryEvidence, items: Sequence[MemoryEvidence]) -> bool
     of_group = [item.size_bytes for item in items if item.source == "group mark"]
     if max(of_group, default=0) > mark.size_bytes:
         return True
-    with_shared = [item.size_bytes for item in items if item.source == "shared memory"]
-    return lacks_memory(mark.size_bytes, max(with_shared, default=0))
+    unseen = ("shared memory", "kernel memory")
+    with_unseen = [item.size_bytes for item in items if item.source in unseen]
+    return lacks_memory(mark.size_bytes, max(with_unseen, default=0))
 
 
 _IsContradicted = Callable[[MemoryEvidence, Sequence[MemoryEvidence]], bool]

@@ -128,6 +128,20 @@ def kernel_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
     return (warning,)
 
 
+def pinned_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
+    """A warning if open files may have kept a notable part of what counts as reclaimable."""
+    if usage is None or usage.memory_max_bytes is None:
+        return ()
+    bound_bytes = usage.memory_bound_bytes
+    if not is_notable(bound_bytes - usage.memory_max_bytes, bound_bytes):
+        return ()
+    warning = (
+        f"The memory peak may have been {bound_bytes // MIB} MB: open files may have kept "
+        "directory entries and inodes, which the kernel counts as reclaimable."
+    )
+    return (warning,)
+
+
 def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metrics:
     """The metrics of a container: its usage, absolute and relative to its limits."""
     limits = Metrics(vcpu_size=as_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes))
@@ -142,6 +156,7 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
         **_usage_fields(usage.run, usage.cpu_seconds, sizes),
         memory_peak_source=source,
         memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
+        memory_mapped_file_mb=usage.memory_mapped_file_bytes.summary(per=MIB),
         max_memory_used_at=known(format_ms, usage.memory_max_at_ns),
         memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
         max_pids=usage.max_pids,

@@ -11,10 +11,9 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from profiler.core.completeness import WHOLE, Completeness, Gap
+from profiler.core.completeness import Completeness
 from profiler.core.json_fields import Json, field_at, mapping, mappings, number, text
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
-from profiler.forwarder.invocation import PartialAnswerError
 from profiler.forwarder.night_period import MAX_REMEMBERED, NightPeriod
 from profiler.forwarder.night_runs import (
     FAILED_OUTCOMES,
@@ -68,10 +67,23 @@ _DECIDES: Json = {
     }
 }
 
+_CONFIRMED: Json = {"term": {"task.confirmed": True}}
+# ECS's event is there, and knows the run. Only the numbers are those of a stream that nothing
+# vouches for.
+_CONFIRMED_BUT_FOR_ITS_NUMBERS: Json = {
+    "bool": {
+        "filter": [
+            {"exists": {"field": "task.event_outcome"}},
+            {"exists": {"field": "task.voucher"}},
+        ]
+    }
+}
+
 
 class ClusterNight(Struct, frozen=True, kw_only=True):
-    """Reads the confirmed runs of the families that ``globs`` select, all without one. Each method
-    raises SearchClusterError.
+    """Reads the confirmed runs of the families that ``globs`` select, all without one. A run of
+    ECS's event whose numbers nothing confirms counts, without its cost. Each method raises
+    SearchClusterError.
     """
 
     cluster: SearchCluster
@@ -105,8 +117,11 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
                 "remembered": {"filter": late, "aggs": {"tasks": ends}},
             },
         }
-        ended = _ended_within(period.late_ns, period.end_ns)
-        response, completeness = self._search("reports", body, ended, since_ns=period.late_ns)
+        conditions = (
+            _ended_within(period.late_ns, period.end_ns),
+            _any_of([_CONFIRMED, _CONFIRMED_BUT_FOR_ITS_NUMBERS]),
+        )
+        response, completeness = self._search("reports", body, *conditions, since_ns=period.late_ns)
         return _night_runs(mapping(response.get("aggregations")), period, completeness)
 
     def missed(self, period: NightPeriod) -> MissedTimes:
@@ -153,6 +168,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         response, completeness = self._search(
             "reports",
             {"size": 0, "aggs": {"families": _earlier_by_family(len(names))}},
+            _CONFIRMED,
             {"terms": {"task.family": names}},
             {"range": {"@timestamp": {"gte": f"now-{_HISTORY_DAYS}d"}}},
         )
@@ -180,7 +196,6 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         required = list(conditions)
         excluded: list[Json] = [{"term": {"task.family": PROOF_FAMILY}}]
         if index == "reports":
-            required.append({"term": {"task.confirmed": True}})
             excluded.append(_RUNNING)
             if not self.with_services:
                 excluded.append(_OF_SERVICE)
@@ -191,14 +206,9 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         if self.globs:
             required.append(_any_of([_family_like(glob) for glob in self.globs]))
         query = {"bool": {"filter": required, "must_not": excluded}}
-        searched = f"{self.prefix}-{index}-*"
-        try:
-            answer = self.cluster.search(
-                searched, {**body, "query": query}, self.timeout_seconds, since
-            )
-        except PartialAnswerError as error:
-            return error.answer, Completeness((Gap(place=searched, reason=error.why),))
-        return answer, WHOLE
+        return self.cluster.search_part(
+            f"{self.prefix}-{index}-*", {**body, "query": query}, self.timeout_seconds, since
+        )
 
 
 def _any_of(conditions: Sequence[Json]) -> Json:
@@ -264,9 +274,14 @@ def _of_night() -> Mapping[str, Json]:
     return {
         **_task_counts(_EXACT_TASKS),
         "families": {"cardinality": {"field": "task.family", "precision_threshold": _EXACT_TASKS}},
-        "usd": {"sum": {"field": "cost.usd"}},
-        "priced": {"value_count": {"field": "cost.usd"}},
-        "spot": {"filter": {"bool": {"filter": _PRICED_ON_SPOT}}},
+        "measured": {
+            "filter": _CONFIRMED,
+            "aggs": {
+                "usd": {"sum": {"field": "cost.usd"}},
+                "priced": {"value_count": {"field": "cost.usd"}},
+                "spot": {"filter": {"bool": {"filter": _PRICED_ON_SPOT}}},
+            },
+        },
         "reports": _tasks({"term": {"task.complete": True}}, _EXACT_TASKS),
         "by_family": {
             "terms": {"field": "task.family", "size": _MAX_FAMILIES, "order": order},
@@ -375,9 +390,10 @@ def _night_runs(
     others = {group: tasks - named.get(group, 0) for group, tasks in totals.items()}
     other_families = int(number(field_at(night, "families.value")) or 0) - len(buckets)
     cost = None
-    if number(field_at(night, "priced.value")):
-        usd = number(field_at(night, "usd.value")) or 0.0
-        cost = NightCost(usd=usd, is_least=bool(number(field_at(night, "spot.doc_count"))))
+    measured = mapping(night.get("measured"))
+    if number(field_at(measured, "priced.value")):
+        usd = number(field_at(measured, "usd.value")) or 0.0
+        cost = NightCost(usd=usd, is_least=bool(number(field_at(measured, "spot.doc_count"))))
     ends = mappings(field_at(aggregations, "remembered.tasks.buckets"))
     return NightRuns(
         counts=counts,

@@ -3,6 +3,7 @@ comparison of an ended run with it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final
 
@@ -107,13 +108,15 @@ FamilyDurations = Mapping[tuple[str, str], UsualDuration]
 class FamilyMemory(Struct, frozen=True, kw_only=True):
     """Reads the confirmed runs of families in one account and Region.
 
-    Every method but ``compare`` raises SearchClusterError, also for a part of an answer: what is
-    missing may be what decides.
+    Every method but ``compare`` and ``killed_run`` raises SearchClusterError, also for a part of an
+    answer: what is missing may be what decides. An index that is closed is missing, if it can have
+    runs of the days that are asked for; of a question about all times, of 90 days.
     """
 
     cluster: SearchCluster
     prefix: str
     timeout_seconds: float
+    now: datetime
 
     def successes(
         self, families: Collection[str], place: str, *conditions: Json
@@ -147,7 +150,9 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             "last": {"max": {"field": "@timestamp"}},
         }
         found: dict[str, Family] = {}
-        for name, bucket in self._families(families, place, window, _since(_RATE_DAYS)):
+        for name, bucket in self._families(
+            families, place, window, _since(_RATE_DAYS), days=_RATE_DAYS
+        ):
             family = found.setdefault(name, Family())
             family.add_counts(
                 round(number(field_at(bucket, "tasks.value")) or 0),
@@ -171,8 +176,9 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             {"term": {"container.name": ended.container}},
         ]
         family = Family()
+        conditions += [_since(_NEED_DAYS), others]
         for _, bucket in self._families(
-            [ended.family], ended.task.arn, needs, _since(_NEED_DAYS), others, *conditions
+            [ended.family], ended.task.arn, needs, *conditions, days=_NEED_DAYS
         ):
             need = NeedAtSize(
                 peak_mb=number(field_at(bucket, "successes.peak.value")),
@@ -242,9 +248,15 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         where not certain.
         """
         wanted = {"size": 10, "_source": ["task.id", "task.size", "usage.memory.size_mb"]}
-        killed = {"prefix": {"task.id": short_id}}, {"term": {"container.name": ended.container}}
+        killed: list[Json] = [
+            {"prefix": {"task.id": short_id}},
+            {"term": {"container.name": ended.container}},
+        ]
         try:
-            sources = hit_sources(self._search(ended.task.arn, wanted, _of_family(ended), *killed))
+            answer = self._search(
+                ended.task.arn, wanted, _of_family(ended), *killed, days=_NEED_DAYS
+            )
+            sources = hit_sources(answer)
         except SearchClusterError:
             return None, TaskSize()
         if len(sources) != 1:
@@ -265,6 +277,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         place: str,
         aggregations: Mapping[str, Json],
         *conditions: Json,
+        days: int = _DURATION_DAYS,
     ) -> list[tuple[str, Mapping[str, Json]]]:
         """The names of the families that have runs, each with its bucket of the aggregations."""
         in_families: Json = {
@@ -276,16 +289,25 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             {"size": 0, "aggs": {"families": in_families}},
             {"terms": {"task.family": sorted(families)}},
             *conditions,
+            days=days,
         )
         buckets = mappings(field_at(response, "aggregations.families.buckets"))
         return [(str(bucket.get("key")), bucket) for bucket in buckets]
 
-    def _search(self, arn: str, body: Mapping[str, Json], *conditions: Json) -> Mapping[str, Json]:
+    def _search(
+        self, arn: str, body: Mapping[str, Json], *conditions: Json, days: int
+    ) -> Mapping[str, Json]:
+        """Raises SearchClusterError, also if an index is closed that can have runs of these
+        days.
+        """
         place = {"cloud.account.id": arn_account(arn), "cloud.region": arn_region(arn)}
         known = ({"term": {field: value}} for field, value in place.items() if value is not None)
         query = {"bool": {"filter": [_CONFIRMED, *known, *conditions]}}
         return self.cluster.search(
-            f"{self.prefix}-reports-*", {**body, "query": query}, self.timeout_seconds
+            f"{self.prefix}-reports-*",
+            {**body, "query": query},
+            self.timeout_seconds,
+            self.now - timedelta(days=days),
         )
 
 

@@ -153,16 +153,24 @@ class CommandReader:
         self._blocks = TreeBlocks()
         self.group_memory = GroupMemory(self._cgroup)
         self._unmapped = None
+        self._kernel_growth = None
+        self._page_table_bytes: dict[int, int] = {}
+        self.page_table_peak_bytes = 0
+        self.kernel_bound_bytes = 0
         if prepared.shared_memory is not None:
             # Not with a group.
             from profiler.local_run.unmapped_memory import UnmappedMemory
+            from profiler.readers.linux.kernel_memory import KernelGrowth
             from profiler.readers.linux.memory_files import MemoryFiles, memory_mounts
+            from profiler.readers.linux.sysv_segments import SysvSegments
 
+            self._kernel_growth = KernelGrowth()
+            segments = SysvSegments(started.started_wall_ns)
             files = MemoryFiles(started.started_wall_ns, memory_mounts)
             self._unmapped = UnmappedMemory(
-                prepared.shared_memory, files, monotonic_ns, time.thread_time_ns
+                prepared.shared_memory, files, segments, monotonic_ns, time.thread_time_ns
             )
-        self._with_unmapped_peak_bytes: int | None = None
+        self._uncounted_peak_bytes: int | None = None
         self._usable_cpus = len(os.sched_getaffinity(0))
         self._startup_cpu_ns = started.startup_cpu_ns
         self._read_ns = started.started_wall_ns
@@ -179,7 +187,7 @@ class CommandReader:
         return max_known(
             self._quick_peak_bytes,
             self.group_memory.bounded(self._memory.peak_bytes),
-            self._with_unmapped_peak_bytes,
+            self._uncounted_peak_bytes,
         )
 
     @property
@@ -198,6 +206,11 @@ class CommandReader:
         memory; None if all of it is assigned.
         """
         return None if self._unmapped is None else self._unmapped.bound_bytes or None
+
+    @property
+    def average_bound_bytes(self) -> float:
+        """The mean of what the command can have held more than the samples have, alike."""
+        return 0.0 if self._unmapped is None else self._unmapped.average_bound_bytes
 
     @property
     def has_hidden_processes(self) -> bool:
@@ -257,9 +270,11 @@ class CommandReader:
         tree_bytes = self._memory.add(processes)
         group = self.group_memory.read(processes, self._shares, tree_bytes)
         memory_bytes = tree_bytes
+        mapped_file_bytes = None
         if group is None:
+            mapped_file_bytes = self._shares.mapped_file_bytes(processes)
             self._add_bound((tree_bytes or 0) + self._shares.unsure_bytes)
-            memory_bytes = self._with_unmapped(tree_bytes, processes)
+            memory_bytes = self._with_uncounted(tree_bytes, processes)
         self._quick_memory.follow(processes)
         cpu_ns = self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns)
         blocks = self._blocks.add(processes, reaped_blocks, self._cpu.lost_blocks)
@@ -267,6 +282,7 @@ class CommandReader:
             read_ns=read_ns,
             cpu_ns=cpu_ns,
             memory_used_bytes=memory_bytes,
+            memory_mapped_file_bytes=mapped_file_bytes,
             pids=sum(process.threads for process in processes),
         )
         if blocks is not None:
@@ -288,8 +304,11 @@ class CommandReader:
             used_bytes = self._quick_memory.read()
             if used_bytes is None:
                 return None
+            pids = self._quick_memory.pids
+            tables_bytes = sum([self._page_table_bytes.get(pid, 0) for pid in pids])
             if self._unmapped is not None:
-                used_bytes += self._unmapped.read_quickly(used_bytes, self._quick_memory.pids)
+                used_bytes += self._unmapped.read_quickly(used_bytes, pids)
+            used_bytes += tables_bytes
             self._quick_peak_bytes = max_known(self._quick_peak_bytes, used_bytes)
         self.last_read_ns = read_ns
         cpu_ns = None
@@ -301,18 +320,28 @@ class CommandReader:
         sample = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=used_bytes)
         return _with_group(sample, group)
 
-    def _with_unmapped(
+    def _with_uncounted(
         self, tree_bytes: int | None, processes: Sequence[ProcessReading]
     ) -> int | None:
-        """The memory of the processes with the shared memory that none of them maps."""
-        if tree_bytes is None or self._unmapped is None:
-            return tree_bytes
-        shmem_bytes = self._shares.shmem_bytes(processes)
-        pids = {process.pid for process in processes}
-        unmapped_bytes = self._unmapped.read(tree_bytes, shmem_bytes, pids)
-        memory_bytes = tree_bytes + unmapped_bytes
-        if unmapped_bytes:
-            self._with_unmapped_peak_bytes = max_known(self._with_unmapped_peak_bytes, memory_bytes)
+        """The memory of the processes with their page tables, and with the shared memory that
+        none of them maps.
+        """
+        if tree_bytes is None:
+            return None
+        tables = {process.pid: process.page_table_bytes or 0 for process in processes}
+        self._page_table_bytes = tables
+        tables_bytes = sum(tables.values())
+        self.page_table_peak_bytes = max(self.page_table_peak_bytes, tables_bytes)
+        memory_bytes = tree_bytes + tables_bytes
+        if self._unmapped is not None:
+            shmem_bytes = self._shares.shmem_bytes(processes)
+            memory_bytes += self._unmapped.read(tree_bytes, shmem_bytes, tables.keys())
+        self._uncounted_peak_bytes = max_known(self._uncounted_peak_bytes, memory_bytes)
+        growth_bytes = 0
+        if self._kernel_growth is not None:
+            growth_bytes = self._kernel_growth.growth_bytes()
+        if growth_bytes:
+            self.kernel_bound_bytes = max(self.kernel_bound_bytes, memory_bytes + growth_bytes)
         return memory_bytes
 
     def _cpu_ns_between(self, *, is_same_tree: bool) -> int | None:
@@ -388,6 +417,8 @@ def _with_group(sample: ContainerSample, group: MemoryReading | None) -> Contain
     return replace(
         sample,
         memory_used_bytes=group.used_bytes,
-        memory_cache_bytes=group.unmapped_cache_bytes,
+        memory_cache_bytes=group.reclaimable_bytes,
+        memory_mapped_file_bytes=group.mapped_file_bytes,
         memory_kernel_bytes=group.kernel_bytes,
+        memory_pinned_bytes=group.pinned_bound_bytes,
     )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiler.aggregation.memory_evidence import observed
 from profiler.aggregation.process_tree_usage import lacks_memory
 from profiler.aggregation.run_evidence import RunEvidence
-from profiler.aggregation.task_record import build_sampling
+from profiler.aggregation.task_record import build_sampling, pinned_memory_warnings
 from profiler.collectors.collector import add_collected
 from profiler.core.clock import ClockJumpDetector
 from profiler.core.text import first_names
@@ -55,6 +55,14 @@ _MEMORY_IS_UNSURE = (
 _SHARED_MEMORY_IS_UNSURE = (
     "The memory peak may have been {}, and the average is a lower bound: files in memory (tmpfs, "
     "/dev/shm) and shared memory grew during the run, and it is unknown which program made them."
+)
+_AVERAGE_IS_UNSURE = (
+    "The average memory use may have been {}: shared memory grew during the run, and it is unknown "
+    "which program made it."
+)
+_KERNEL_MEMORY_IS_UNSURE = (
+    "The memory peak may have been {}, and the average is a lower bound: the machine's kernel "
+    "memory grew during the run, such as socket queues and pipes, perhaps by other programs."
 )
 _MEMORY_IS_IN_SWAP = (
     "Up to {} of the processes' memory was in swap: the memory values do not include it."
@@ -151,8 +159,10 @@ class ReportBuilder(Struct, eq=False):
                 marks=command.marks,
                 had_several_processes=command.max_processes > 1 or command.has_hidden_processes,
                 floor_bytes=prepared.floor_bytes,
+                page_table_bytes=command.page_table_peak_bytes,
             )
-            + observed("shared memory", command.shared_bound_bytes, "unsure"),
+            + observed("shared memory", command.shared_bound_bytes, "unsure")
+            + observed("kernel memory", command.kernel_bound_bytes or None, "unsure"),
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,
             shared_oom_kills=shared_oom_kills,
@@ -208,14 +218,19 @@ class ReportBuilder(Struct, eq=False):
         swap_bytes = command.swap_peak_bytes
         if lacks_memory(peak.size_bytes or 0, (peak.size_bytes or 0) + swap_bytes):
             doubts += (_MEMORY_IS_IN_SWAP.format(format_memory(swap_bytes / MIB)),)
+        average_doubts = _average_doubts(observation, command.average_bound_bytes)
         if peak.source != "sampled":
-            return doubts
+            return doubts + average_doubts
+        doubts += pinned_memory_warnings(observation.usage)
         for bound_bytes, sentence in (
             (command.memory_bound_bytes, _MEMORY_IS_UNSURE),
             (command.shared_bound_bytes or 0, _SHARED_MEMORY_IS_UNSURE),
+            (command.kernel_bound_bytes, _KERNEL_MEMORY_IS_UNSURE),
         ):
             if lacks_memory(peak.size_bytes or 0, bound_bytes):
                 doubts += (sentence.format(format_memory(bound_bytes / MIB)),)
+        if not doubts:  # else they say it
+            doubts += average_doubts
         if command.has_hidden_processes and not self._sampler.prepared.own_cgroup.counts_memory:
             doubts += (_PROCESSES_ARE_HIDDEN,)
         return doubts
@@ -307,6 +322,17 @@ class ReportBuilder(Struct, eq=False):
         if written_bytes is not None:
             series.limit_written(written_bytes)
         return series
+
+
+def _average_doubts(observation: RunObservation, unassigned_bytes: float) -> tuple[str, ...]:
+    """Why the average may be too low, although the peak is right: a segment of shared memory that
+    its maker has filled, and left.
+    """
+    memory = observation.usage.run.memory_bytes.distribution()
+    average_bytes = 0.0 if memory is None else memory.avg or 0.0
+    if not lacks_memory(average_bytes, average_bytes + unassigned_bytes):
+        return ()
+    return (_AVERAGE_IS_UNSURE.format(format_memory((average_bytes + unassigned_bytes) / MIB)),)
 
 
 def _details_evidence(details: Details, run: Record, cpu_ns: int) -> RunEvidence:

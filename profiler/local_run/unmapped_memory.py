@@ -1,5 +1,6 @@
-"""The shared memory of a command that no process maps, such as files in ``/dev/shm``: the memory of
-the processes lacks it, and only a control group of the command's own would count it.
+"""The shared memory of a command that no process maps, such as files in ``/dev/shm`` and System V
+segments: the memory of the processes lacks it, and only a control group of the command's own would
+count it.
 """
 
 from collections.abc import Callable, Collection
@@ -9,6 +10,7 @@ from profiler.core.clock import CpuBudget
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.cgroup.shared_memory import SharedMemory
 from profiler.readers.linux.memory_files import MemoryFiles
+from profiler.readers.linux.sysv_segments import SysvSegments
 
 # At most this share of a core, and this much at once, for the open files of all processes.
 _FILES_CPU = 0.001
@@ -22,26 +24,29 @@ class UnmappedMemory:
     what is known                                           what counts as the command's
     ======================================================  =======================================
     all others in its group have used no CPU time since     all growth of the group's shared memory
-    its processes wrote to files in memory                  what these files have since the start
+    its processes wrote to files in memory, or made         what these files have since the start,
+    System V segments                                       and the segments
     anything else                                           nothing
     ======================================================  =======================================
 
     From each, what the processes' memory has of shared memory is subtracted: the command holds at
-    least the larger of both. ``bound_bytes`` is the most that the
-    command can have held at one reading: all growth of the machine's or the group's shared memory,
-    whoever made it. ``used_cpu_ns``: the CPU time of the looks at open files, which have a budget
-    of their own.
+    least the larger of both. ``bound_bytes`` is the most that the command can have held at one
+    reading: all growth of the machine's or the group's shared memory, whoever made it.
+    ``average_bound_bytes`` is the mean of what it can have held more. ``used_cpu_ns``: the CPU time
+    of the looks at open files, which have a budget of their own.
     """
 
     def __init__(
         self,
         shared: SharedMemory,
         files: MemoryFiles,
+        segments: SysvSegments,
         monotonic_ns: Callable[[], int],
         cpu_ns: Callable[[], int],
     ) -> None:
         self._shared = shared
         self._files = files
+        self._segments = segments
         self._has_begun = False
         self._monotonic_ns = monotonic_ns
         self._cpu_ns = cpu_ns
@@ -49,7 +54,16 @@ class UnmappedMemory:
         self._looked_at_bytes = 0
         self._last_shmem_bytes = 0
         self.bound_bytes = 0
+        self._begun_ns = 0
+        self._read_ns = 0
+        self._unassigned_bytes = 0
+        self._unassigned_byte_ns = 0
         self.used_cpu_ns = 0
+
+    @property
+    def average_bound_bytes(self) -> float:
+        covered_ns = self._read_ns - self._begun_ns
+        return self._unassigned_byte_ns / covered_ns if covered_ns else 0.0
 
     def read(self, tree_bytes: int, shmem_bytes: int, pids: Collection[int]) -> int:
         """The memory in bytes, to add to the ``tree_bytes`` of the processes ``pids``, of which
@@ -68,17 +82,29 @@ class UnmappedMemory:
         """What the command certainly holds beyond its processes, in bytes; raises ``bound_bytes``
         to the most that it can hold.
         """
+        now_ns = self._monotonic_ns()
         if not self._has_begun:
             self._has_begun = True
+            self._begun_ns = now_ns
             self._shared.is_growth_of(pids)  # later calls compare with the first one
-        growth_bytes = self._shared.growth_bytes()
-        if growth_bytes is None or not lacks_memory(tree_bytes, tree_bytes + growth_bytes):
-            return 0
-        own_bytes = max(self._own_growth_bytes(growth_bytes, pids) - shmem_bytes, 0)
-        most_bytes = max(growth_bytes - shmem_bytes, own_bytes)
+        else:
+            self._unassigned_byte_ns += self._unassigned_bytes * (now_ns - self._read_ns)
+        self._read_ns = now_ns
+        own_bytes, most_bytes = self._held(tree_bytes, shmem_bytes, pids)
+        self._segments.follow(pids)
+        self._unassigned_bytes = 0
         if lacks_memory(tree_bytes + own_bytes, tree_bytes + most_bytes):
+            self._unassigned_bytes = most_bytes - own_bytes
             self.bound_bytes = max(self.bound_bytes, tree_bytes + most_bytes)
         return own_bytes
+
+    def _held(self, tree_bytes: int, shmem_bytes: int, pids: Collection[int]) -> tuple[int, int]:
+        """What the command certainly holds beyond its processes, and the most that it can hold."""
+        growth_bytes = self._shared.growth_bytes()
+        if growth_bytes is None or not lacks_memory(tree_bytes, tree_bytes + growth_bytes):
+            return 0, 0
+        own_bytes = max(self._own_growth_bytes(growth_bytes, pids) - shmem_bytes, 0)
+        return own_bytes, max(growth_bytes - shmem_bytes, own_bytes)
 
     def _own_growth_bytes(self, growth_bytes: int, pids: Collection[int]) -> int:
         """What of the growth the command has certainly made."""
@@ -94,4 +120,6 @@ class UnmappedMemory:
             self._budget.add_cost(cost_ns, now_ns)
             self.used_cpu_ns += cost_ns
             self._looked_at_bytes = growth_bytes
-        return self._files.held_bytes()
+        # Segments of huge pages are no part of the growth.
+        segments_bytes = min(self._segments.held_bytes(pids), growth_bytes)
+        return self._files.held_bytes() + segments_bytes

@@ -11,7 +11,12 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.run_end import RunEnd, with_clock_shift
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.task_record import RecordPart, container_limits, kernel_memory_warnings
+from profiler.aggregation.task_record import (
+    RecordPart,
+    container_limits,
+    kernel_memory_warnings,
+    pinned_memory_warnings,
+)
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.deadline_writer import Output
@@ -313,7 +318,7 @@ class TaskSampler:
                 f"The task stats had {format_count(usage.impossible, 'value')} of CPU time or "
                 "memory that cannot be right on this machine: left out."
             )
-        sentences.extend(kernel_memory_warnings(usage))
+        sentences.extend(kernel_memory_warnings(usage) + pinned_memory_warnings(usage))
         return tuple(sentences)
 
     @property

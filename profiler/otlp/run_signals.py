@@ -72,6 +72,10 @@ _GAUGES = (
     _Gauge("cpu.wait", "s", 1, reader("metrics.cpu_wait_seconds")),
     _Gauge("memory.used.avg", "By", _MB_PER_BYTE, reader("metrics.memory_used_mb.avg")),
     _Gauge("memory.peak", "By", _MB_PER_BYTE, reader("metrics.max_memory_used_mb")),
+    _Gauge(
+        "memory.mapped_file.max", "By", _MB_PER_BYTE, reader("metrics.memory_mapped_file_mb.max")
+    ),
+    _Gauge("memory.huge_pages.max", "By", _MB_PER_BYTE, reader("metrics.memory_huge_pages_mb.max")),
     _Gauge("memory.limit", "By", _MB_PER_BYTE, reader("metrics.memory_size_mb")),
     _Gauge("gpu.utilization.avg", "1", _PERCENT, reader("gpus.utilization_percent.avg")),
     _Gauge("gpu.sm_active.avg", "1", _PERCENT, reader("gpus.sm_active_percent.avg")),

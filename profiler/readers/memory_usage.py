@@ -2,6 +2,8 @@
 drop before it kills one of them.
 
 One rule for the groups' files (version 1 and 2), for Docker's statistics and for all commands.
+Pages of files are not needed, mapped or not: the kernel drops them, and writes those that were
+changed before. A program that maps 600 MB, or changes them, runs to its end in a group of 32 MB.
 """
 
 from msgspec import Struct
@@ -10,6 +12,15 @@ from msgspec.structs import replace
 # A part of the memory is notable above both.
 _NOTABLE_SHARE = 0.05
 _NOTABLE_BYTES = 4 * 2**20
+# A high-water mark includes pages of files. So few make no difference: below 1 % of it, or below
+# the 256 KiB in which the kernel charges memory to a group.
+_NEGLIGIBLE_SHARE = 0.01
+_CHARGE_BATCH_BYTES = 256 * 1024
+# The kernel counts an open file's structure as not reclaimable, but its directory entry and inode
+# as reclaimable, which it cannot drop either: 1.3 KiB on ext4, and two of each on a file system
+# above another one.
+_BYTES_PER_OPEN_FILE = 192
+_PINNED_BYTES_PER_FILE = 3072
 
 
 class MemoryCounters(Struct, frozen=True, kw_only=True):
@@ -18,9 +29,10 @@ class MemoryCounters(Struct, frozen=True, kw_only=True):
     ``active_file_bytes`` and ``inactive_file_bytes`` are the kernel's lists of pages of files. They
     lack locked pages, and have anonymous pages that a process has freed lazily (MADV_FREE).
     ``cache_bytes`` is the page cache of files, and shared memory with tmpfs (``shmem_bytes``).
-    ``mapped_file_bytes`` is what of ``cache_bytes`` processes map. ``reclaimable_slab_bytes`` is
-    what version 2 counts of the kernel's own memory as reclaimable: directory entries, inodes.
-    Open files may keep ``pinned_slab_bytes`` of it.
+    ``mapped_file_bytes`` is what of ``cache_bytes`` processes map, shared memory included.
+    ``reclaimable_slab_bytes`` is what version 2 counts of the kernel's own memory as reclaimable:
+    directory entries, inodes. ``unreclaimable_slab_bytes`` is the rest, with 192 bytes or more for
+    each file that the group's processes have open.
     """
 
     usage_bytes: int
@@ -31,7 +43,7 @@ class MemoryCounters(Struct, frozen=True, kw_only=True):
     shmem_bytes: int | None = None
     anonymous_bytes: int | None = None
     reclaimable_slab_bytes: int | None = None
-    pinned_slab_bytes: int | None = None
+    unreclaimable_slab_bytes: int | None = None
 
     @property
     def has_cache(self) -> bool:
@@ -43,25 +55,30 @@ class MemoryCounters(Struct, frozen=True, kw_only=True):
 class MemoryReading(Struct, frozen=True, kw_only=True):
     """The parts of a group's memory.
 
-    ``reclaimable_bytes`` and ``used_bytes`` are the usage together. ``unmapped_cache_bytes`` is the
-    cache in ``reclaimable_bytes``, as free(1) shows it: page cache of files and reclaimable kernel
-    memory, without lazily freed pages. ``cache_bytes`` is all that the
-    kernel could have dropped at another moment: mapped files, too. ``mapped_bytes`` counts a page
-    for the group that read it first. ``kernel_bytes`` is kernel memory of which the interface does
-    not tell the reclaimable part (version 1): it counts as used.
+    ``reclaimable_bytes`` and ``used_bytes`` are the usage together. ``cache_bytes`` is the page
+    cache of files and reclaimable kernel memory, without lazily freed pages.
+    ``mapped_file_bytes`` are the mapped pages of files in ``reclaimable_bytes``; None where
+    ``used_bytes`` may have some. ``kernel_bytes`` is kernel memory of which the interface does
+    not tell the reclaimable part (version 1): it counts as used. ``pinned_bound_bytes`` is the most
+    of ``reclaimable_bytes`` that the group's open files may keep: it does not count as used.
     """
 
     used_bytes: int
     cache_bytes: int | None = None
     reclaimable_bytes: int | None = None
-    unmapped_cache_bytes: int | None = None
-    mapped_bytes: int | None = None
+    mapped_file_bytes: int | None = None
     kernel_bytes: int | None = None
+    pinned_bound_bytes: int = 0
 
 
 def is_notable(part_bytes: float, whole_bytes: float) -> bool:
     """Whether a part of the memory is above 5 % of it, and above 4 MiB."""
     return part_bytes > max(_NOTABLE_SHARE * whole_bytes, _NOTABLE_BYTES)
+
+
+def is_negligible(part_bytes: float, mark_bytes: float) -> bool:
+    """Whether a high-water mark with or without a part of it is the same."""
+    return part_bytes < max(_NEGLIGIBLE_SHARE * mark_bytes, _CHARGE_BATCH_BYTES)
 
 
 def without_reclaimable_kernel(reading: MemoryReading, size_bytes: int) -> MemoryReading:
@@ -74,7 +91,6 @@ def without_reclaimable_kernel(reading: MemoryReading, size_bytes: int) -> Memor
         used_bytes=reading.used_bytes - size_bytes,
         kernel_bytes=reading.kernel_bytes - size_bytes,
         reclaimable_bytes=(reading.reclaimable_bytes or 0) + size_bytes,
-        unmapped_cache_bytes=(reading.unmapped_cache_bytes or 0) + size_bytes,
         cache_bytes=None if reading.cache_bytes is None else reading.cache_bytes + size_bytes,
     )
 
@@ -85,54 +101,49 @@ def divide_memory(counters: MemoryCounters) -> MemoryReading:
     The kernel reads the values at different moments: no part is below 0 or above the usage.
     """
     usage_bytes = counters.usage_bytes
-    pinned_bytes = counters.pinned_slab_bytes or 0
-    slab_bytes = max((counters.reclaimable_slab_bytes or 0) - pinned_bytes, 0)
-    pages_bytes = _reclaimable_pages_bytes(counters)
-    reclaimable_bytes = min((pages_bytes or 0) + slab_bytes, usage_bytes)
+    slab_bytes = counters.reclaimable_slab_bytes or 0
     file_bytes = _file_cache_bytes(counters)
-    unmapped_bytes = None
-    if pages_bytes is not None:
-        unmapped_bytes = pages_bytes
-        if file_bytes is not None:  # without lazily freed pages
-            unmapped_file_bytes = max(file_bytes - _mapped_listed_bytes(counters), 0)
-            unmapped_bytes = min(pages_bytes, unmapped_file_bytes)
-        unmapped_bytes = min(unmapped_bytes + slab_bytes, reclaimable_bytes)
+    pages_bytes = _reclaimable_pages_bytes(counters, file_bytes)
+    reclaimable_bytes = min((pages_bytes or 0) + slab_bytes, usage_bytes)
     return MemoryReading(
         used_bytes=usage_bytes - reclaimable_bytes,
         cache_bytes=None if file_bytes is None else file_bytes + slab_bytes,
         reclaimable_bytes=reclaimable_bytes if counters.has_cache else None,
-        unmapped_cache_bytes=unmapped_bytes,
-        mapped_bytes=counters.mapped_file_bytes,
+        mapped_file_bytes=_mapped_file_bytes(counters, pages_bytes),
         kernel_bytes=_unknown_kernel_bytes(counters),
+        pinned_bound_bytes=_pinned_bound_bytes(counters, usage_bytes - reclaimable_bytes),
     )
 
 
-def _reclaimable_pages_bytes(counters: MemoryCounters) -> int | None:
-    """The pages of files that no process maps, and lazily freed pages; None if unknown.
+def _reclaimable_pages_bytes(counters: MemoryCounters, file_bytes: int | None) -> int | None:
+    """The pages of files, and lazily freed pages; None if unknown.
 
     All inactive pages count where the active ones are unknown, all page cache where both are.
     """
     if counters.active_file_bytes is not None:
-        listed_bytes = counters.active_file_bytes + (counters.inactive_file_bytes or 0)
-        return max(listed_bytes - _mapped_listed_bytes(counters), 0)
+        return counters.active_file_bytes + (counters.inactive_file_bytes or 0)
     if counters.inactive_file_bytes is not None:
         return counters.inactive_file_bytes
-    return _file_cache_bytes(counters)
+    return file_bytes
 
 
-def _mapped_listed_bytes(counters: MemoryCounters) -> int:
-    """The mapped pages that the lists of pages of files certainly have.
+def _mapped_file_bytes(counters: MemoryCounters, pages_bytes: int | None) -> int | None:
+    """The mapped pages that are certainly among the reclaimable ones; None if that is unknown.
 
-    The counter of mapped pages includes mapped shared memory, and locked pages, which are in
-    neither list. So what is not in the lists is taken as mapped. Where a part of it is not (files
-    in tmpfs), some mapped pages of files are missing here: the kernel can drop these, too, and
-    read them again. What it cannot drop always counts as used.
+    The counter of mapped pages includes mapped shared memory, and locked pages, which are on
+    neither list. So what is not on the lists is taken as mapped. Where a part of it is not (files
+    in tmpfs), some mapped pages of files are missing here.
     """
-    return max((counters.mapped_file_bytes or 0) - _unlisted_bytes(counters), 0)
+    mapped_bytes = counters.mapped_file_bytes
+    lacks_active = counters.active_file_bytes is None and counters.inactive_file_bytes is not None
+    if mapped_bytes is None or pages_bytes is None or lacks_active:
+        return None
+    mapped_file_bytes = max(mapped_bytes - _unlisted_bytes(counters), 0)
+    return min(mapped_file_bytes, pages_bytes, counters.usage_bytes)
 
 
 def _unlisted_bytes(counters: MemoryCounters) -> int:
-    """The page cache that is in neither list of pages of files: shared memory and locked pages.
+    """The page cache that is on neither list of pages of files: shared memory and locked pages.
 
     Docker's statistics of version 1 lack ``shmem``: it follows from the sums.
     """
@@ -166,3 +177,14 @@ def _unknown_kernel_bytes(counters: MemoryCounters) -> int | None:
     if anonymous_bytes is None or cache_bytes is None:
         return None
     return max(counters.usage_bytes - anonymous_bytes - cache_bytes, 0)
+
+
+def _pinned_bound_bytes(counters: MemoryCounters, used_bytes: int) -> int:
+    """The most reclaimable kernel memory that files can keep which the group's own processes
+    opened; 0 where these are certainly too few to matter.
+    """
+    slab_bytes = counters.unreclaimable_slab_bytes or 0
+    if not is_notable(slab_bytes, used_bytes):
+        return 0
+    bound_bytes = slab_bytes // _BYTES_PER_OPEN_FILE * _PINNED_BYTES_PER_FILE
+    return min(bound_bytes, counters.reclaimable_slab_bytes or 0)

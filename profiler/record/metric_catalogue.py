@@ -355,6 +355,15 @@ METRICS: tuple[Metric, ...] = (
         text_label="Memory Peak Source",
     ),
     *_statistics("MB", "metrics.memory_cache_mb", "usage.memory.cache_mb", names=_MEAN_AND_MAX),
+    *_statistics(
+        "MB",
+        "metrics.memory_mapped_file_mb",
+        "usage.memory.mapped_file_mb",
+        names=_MEAN_AND_MAX,
+    ),
+    *_statistics(
+        "MB", "metrics.memory_huge_pages_mb", "usage.memory.huge_pages_mb", names=_MEAN_AND_MAX
+    ),
     _value("MB", "metrics.memory_usage_peak_mb", "usage.memory.usage_peak_mb"),
     _value("count", "record.memory_kills.count", "usage.memory.kills"),
     # What a search cluster needs to find the runs that decide on a size

@@ -12,7 +12,7 @@ from profiler.record.activity_model import ProcessSeries, Stacks, TimeBreakdown
 from profiler.record.model_base import Model, describe_type
 from profiler.record.run_outcome import OutOfMemoryEvidence, Status
 
-SCHEMA_VERSION = "1.3"
+SCHEMA_VERSION = "1.4"
 
 RecordType = Literal["task.report", "task.checkpoint"]
 CHECKPOINT: Final = "task.checkpoint"
@@ -68,11 +68,13 @@ class Metrics(Model, frozen=True, kw_only=True):
 
     ``durationMs`` is the time from the container's start to its end. ``billedDurationMs`` is the
     time from the start of the image pull to the end, rounded up to whole seconds, at least 60 s.
-    Memory used is the memory that is needed: usage without what the kernel drops before it kills.
-    ``memoryCacheMB`` is the page cache and kernel memory in that. ``maxMemoryUsedMB`` is the
-    largest memory used, ``memoryUsagePeakMB`` the largest usage including all page cache.
-    ``memoryPeakSource`` is the method by which ``maxMemoryUsedMB`` was measured,
-    ``maxMemoryUsedAt`` the time of the highest reading.
+    Memory used is what the kernel cannot drop before it kills. ``memoryCacheMB`` is the rest of the
+    usage: pages of files, mapped or not, and reclaimable kernel memory. ``memoryMappedFileMB`` is
+    what of its files the container kept mapped. ``memoryHugePagesMB`` are its reserved huge pages,
+    which are not in the usage. ``maxMemoryUsedMB`` is the largest memory used,
+    ``memoryUsagePeakMB`` the largest usage including all page cache. ``memoryPeakSource`` is the
+    method by which ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest
+    reading.
     ``vcpuSize`` is the task's size, else the host's; ``vcpuShare`` is the container's own CPU
     share, which is not a limit. ``vcpuSaturatedPercent`` is the share of the time in which all
     containers of the task together used at least 95 % of its vCPUs. ``slowdownAtVcpu`` maps smaller
@@ -96,6 +98,8 @@ class Metrics(Model, frozen=True, kw_only=True):
     memory_used_mb: Distribution | None = None
     memory_utilization_percent: Distribution | None = None
     memory_cache_mb: AverageAndMaximum | None = None
+    memory_mapped_file_mb: AverageAndMaximum | None = None
+    memory_huge_pages_mb: AverageAndMaximum | None = None
     memory_peak_source: _AnyPeakSource | None = None
     max_memory_used_at: str | None = None
     memory_usage_peak_mb: Number | None = None

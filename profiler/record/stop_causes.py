@@ -27,7 +27,8 @@ VAGUE_REASON = "task failed to start"
 _FAILED_TO_START = "taskfailedtostart"
 # Of a container that handles SIGTERM, and that does not, or not in time.
 _STOPPED_EXIT_CODES = (0, SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE)
-_EXEC = re.compile(r"\bexec:? ")
+# Its command, or its working directory.
+_COMMAND = re.compile(r"\bexec:? |\bchdir to cwd\b")
 # The codes of Docker for a command that could not be started.
 _COMMAND_EXIT_CODES = (None, 126, 127, 128)
 # Xids that report no error of their own, by NVIDIA's catalogue: a clean-up after an end or another
@@ -118,7 +119,7 @@ def _has_timed_out(said: Said) -> bool:
 
 
 def _is_spot(said: Said) -> bool:
-    if said.has("spotinterruptionerror") and said.nothing_ran:
+    if said.nothing_ran and said.has("spotinterruptionerror", "spot capacity is not available"):
         return False  # a task that was never placed
     if said.has("spot task was interrupted", "spot interruption"):
         return True
@@ -140,8 +141,10 @@ def _is_command(said: Said) -> bool:
     if said.has("executable file not found", "exec format error"):
         return True
     # A mount, too, can name a file that does not exist. A hook of the runtime is no command.
-    is_of_command = _EXEC.search(said.reasons) and not said.has("hook")
-    return bool(is_of_command) and said.has("no such file or directory", "permission denied")
+    is_of_command = _COMMAND.search(said.reasons) and not said.has("hook")
+    return bool(is_of_command) and said.has(
+        "no such file or directory", "permission denied", "not a directory"
+    )
 
 
 def _lacks_resources(said: Said) -> bool:
@@ -250,7 +253,8 @@ TABLE: Final = (
     _Row(
         cause="command",
         title="Command could not be started",
-        sentence="The container's command does not exist in its image, or cannot be executed there",
+        sentence="The container's command or its working directory does not exist in its image, or "
+        "cannot be used there",
         event=_is_command,
     ),
     _Row(

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator, Mapping
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.text import first_names
+from profiler.core.text import as_sentence, first_names
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family import Month, MonthBasis
 from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT, is_near_limit
-from profiler.record.record_model import SlowdownBounds
+from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.task_needs import vcpu_limit, vcpu_p95
 from profiler.record.units import (
     APPROXIMATELY,
@@ -22,8 +22,14 @@ from profiler.record.units import (
     format_vcpu,
 )
 from profiler.record.unusual import MIN_RUNS
-from profiler.sizing.choose_size import SizeDecision
-from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, MIN_SAMPLES, Evidence
+from profiler.sizing.choose_size import MEMORY_STEP_MB, SizeDecision
+from profiler.sizing.evidence import (
+    MAX_FINE_PERIOD_MS,
+    MIN_MINUTES,
+    MIN_SAMPLES,
+    Evidence,
+    Needs,
+)
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption
@@ -47,6 +53,8 @@ def reasons(
     return (
         _basis(evidence),
         *_memory(evidence, choice),
+        *_held(evidence, choice),
+        *_mixed_meaning(evidence),
         *_reservation(choice),
         *_saturated(evidence, choice, brief=brief),
         *_cpu_wait(evidence),
@@ -137,6 +145,58 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             f"The container {container!r} has its own memory limit of {format_memory(own_mb)}: "
             "check that it fits the new size."
         )
+
+
+def held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
+    """Why a size has no less memory, if that is for mapped files alone; without a full stop."""
+    need = choice.need
+    files_mb = needs.mapped_files_mb
+    if choice.is_fargate:
+        smaller_mb = _smaller_memory_mb(size)
+    else:
+        smaller_mb = (size.memory_mb or 0) - MEMORY_STEP_MB
+    is_held = smaller_mb is not None and need.holds_used(smaller_mb) and smaller_mb < need.held_mb
+    if not is_held or not files_mb or (needs.with_files_mb or 0) < need.held_mb:
+        return None
+    return (
+        f"a run also keeps up to {format_memory(files_mb)} of its files in memory: a smaller size "
+        "would read them again"
+    )
+
+
+def _smaller_memory_mb(size: TaskSize) -> float | None:
+    """The next smaller memory that Fargate has, with the same vCPUs or else with others; None if
+    there is none.
+    """
+    if size.memory_mb is None:
+        return None
+    smaller = [
+        (legal.vcpu == size.vcpu, legal.memory_mb)
+        for legal in LEGAL_SIZES
+        if legal.memory_mb < size.memory_mb
+    ]
+    return max(smaller)[1] if smaller else None
+
+
+def _held(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    held = held_by_files(evidence.needs, choice, choice.size)
+    if held is not None:
+        yield as_sentence(held)
+
+
+def _mixed_meaning(evidence: Evidence) -> Iterator[str]:
+    """What the peaks of older records are worth beside those that say mapped files apart."""
+    older = evidence.needs.older_runs
+    if not older:
+        return
+    if evidence.needs.older_memory_mb is None:
+        worth = "it may have been less"
+    else:
+        worth = "it only keeps the size from getting smaller"
+    yield (
+        f"The memory of {older} of {format_count(evidence.outcomes.runs, 'run')} includes pages of "
+        f"mapped files, which older versions and Container Insights count as used: {worth}."
+    )
 
 
 def _reservation(choice: SizeDecision) -> Iterator[str]:
@@ -295,19 +355,17 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         or memory_mb is None
     ):
         return
-    smaller = [
-        (size.vcpu == vcpu, size.memory_mb) for size in LEGAL_SIZES if size.memory_mb < memory_mb
-    ]
-    if not smaller:
+    smaller_mb = _smaller_memory_mb(choice.size)
+    if smaller_mb is None:
         return
-    _, smaller_mb = max(smaller)
     if choice.need.fits(smaller_mb):
         yield (
             f"{format_memory(memory_mb)} of memory is the least that Fargate allows with "
             f"{format_vcpu(vcpu)}."
         )
     elif (
-        choice.need.above_mb < smaller_mb
+        not choice.need.holds_used(smaller_mb)
+        and choice.need.above_mb < smaller_mb
         and choice.outgrown is None
         and not evidence.precision.is_too_short
     ):
@@ -345,6 +403,8 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         why = "would be too little"
         if evidence.precision.is_too_short and largest_mb < (choice.current.memory_mb or 0):
             why = "is less than now"  # what is needed is not known
+        elif choice.need.holds_used(largest_mb):
+            why = "is less than a run has with its files in memory"
         yield f"{name} allows at most {format_memory(largest_mb)} of memory, which {why}."
     elif option.factor is None:
         used = format_vcpu(evidence.needs.vcpu_without_slowdown or 0)

@@ -22,6 +22,8 @@ from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 GROWTH_RUNS = 30
 # The margin above the means of minutes, which do not show shorter peaks.
 MINUTE_MARGIN_PERCENT = 50
+# Outside Fargate, memory is rounded up to this.
+MEMORY_STEP_MB = 64
 # A reservation of which less than this share is not needed is right.
 MIN_UNNEEDED_SHARE = 0.1
 
@@ -243,7 +245,21 @@ def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
     keeps_size = evidence.precision.is_too_short or not evidence.outcomes.has_success
     kept_mb = (current.memory_mb or 0) if keeps_size else 0
     least_mb = max(evidence.needs.reached_size_mb or 0, kept_mb, policy.least_memory_mb)
-    return MemoryNeed(memory_mb=max(needed_mb, least_mb), above_mb=evidence.needs.oom_size_mb or 0)
+    return MemoryNeed(
+        memory_mb=max(needed_mb, least_mb),
+        above_mb=evidence.needs.oom_size_mb or 0,
+        held_mb=_held_mb(evidence, policy),
+    )
+
+
+def _held_mb(evidence: Evidence, policy: Policy) -> float:
+    """What keeps a size from getting smaller, and never makes it larger: the memory used with the
+    mapped files, and older peaks that may include them.
+    """
+    needs = evidence.needs
+    older_mb = (needs.older_memory_mb or 0) * (1 + policy.memory_margin_percent / 100)
+    current_mb = evidence.size.memory_mb or math.inf
+    return min(max(needs.with_files_mb or 0, older_mb), current_mb, LARGEST.memory_mb)
 
 
 def _reservation(evidence: Evidence, need: MemoryNeed) -> TaskSize:
@@ -296,8 +312,17 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
             )
         vcpu = as_number(min(rounded, not_slower or rounded))
     if evidence.needs.has_memory:
-        memory_mb = as_number(_step_up(need.memory_mb, need.above_mb, 64))
+        used_mb = _step_up(need.memory_mb, need.above_mb, MEMORY_STEP_MB)
+        memory_mb = as_number(max(used_mb, _held_step_up(evidence, need)))
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
+
+
+def _held_step_up(evidence: Evidence, need: MemoryNeed) -> float:
+    """What keeps a size from getting smaller, rounded up, but not above the present limit."""
+    limit_mb = evidence.size.memory_mb
+    if limit_mb is None:
+        limit_mb = evidence.latest.metrics.memory_size_mb
+    return min(_step_up(need.held_mb, 0, MEMORY_STEP_MB), max(need.held_mb, limit_mb or math.inf))
 
 
 def _step_up(minimum: float, above: float, step: float) -> float:

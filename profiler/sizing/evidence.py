@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from profiler.core.optional_math import known_values, max_known, mean_known, min_known
 from profiler.record.family_identity import FamilyKey
 from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
+from profiler.record.mapped_files import mapped_files_mb, of_one_meaning
 from profiler.record.mention_limits import SATURATED_PERCENT, counted_cpu_wait, is_cpu_wait_partial
 from profiler.record.record_model import (
     Distribution,
@@ -74,7 +75,10 @@ class Needs(Struct, frozen=True, kw_only=True):
     """How much memory and CPU did the runs need?
 
     ``required_memory_mb`` includes the other containers; ``batch_peak_mb`` and ``batch_p99_mb`` are
-    the batch's in the run with the largest need. ``slowdowns`` are the bounds at each vCPU size at
+    the batch's in the run with the largest need. ``with_files_mb`` are what a run used and kept of
+    mapped files, at most its size, and ``mapped_files_mb`` the batch's files in that run.
+    ``older_runs`` count mapped files as used, unlike others; ``older_memory_mb`` is their largest
+    need where the others alone count. ``slowdowns`` are the bounds at each vCPU size at
     which a run would be slower than now, None if no run has any; ``vcpu_without_slowdown`` is the
     largest need of the runs without them (schema 1.0). ``reached_size_mb`` is the largest size at
     whose limit a child may have been killed. ``peaks_mb`` and ``needs_mb`` are in the order of
@@ -85,6 +89,10 @@ class Needs(Struct, frozen=True, kw_only=True):
     required_vcpu: float | None = None
     batch_peak_mb: float | None = None
     batch_p99_mb: float | None = None
+    with_files_mb: float | None = None
+    mapped_files_mb: float | None = None
+    older_memory_mb: float | None = None
+    older_runs: int = 0
     slowdowns: Factors | None = None
     vcpu_without_slowdown: float | None = None
     oom_size_mb: float | None = None
@@ -306,22 +314,61 @@ def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
     """What runs needed, of which some are measured; compared with a vCPU size."""
     runs = [run for run in window if run.is_measured]
     killed = [run for run in window if run.outcome.ran_out_of_memory]
-    of_largest = Metrics()
-    if runs:
-        of_largest = max(runs, key=lambda run: run.needed_memory_mb or -1).record.metrics
-    needs_mb = known_values(run.needed_memory_mb for run in runs)
-    return Needs(
-        required_memory_mb=max_known(*needs_mb),
+    needs = Needs(
         required_vcpu=max_known(*(run.needed_vcpu for run in runs)),
-        batch_peak_mb=of_largest.max_memory_used_mb,
-        batch_p99_mb=(of_largest.memory_used_mb or Distribution()).p99,
         slowdowns=duration_factors(runs, current_vcpu),
         vcpu_without_slowdown=max_known(*(run.needed_vcpu for run in runs if run.slowdown is None)),
         oom_size_mb=max_known(*(oom_size_mb(run.record) for run in killed)),
         reached_size_mb=max_known(*(reached_size_mb(run.record) for run in runs)),
-        peaks_mb=known_values(run.record.metrics.max_memory_used_mb for run in runs),
-        needs_mb=needs_mb,
     )
+    return with_course(with_memory_of(needs, runs), runs)
+
+
+def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
+    """The needs, with the memory that runs needed."""
+    measured = [run for run in runs if run.needed_memory_mb is not None]
+    counted = runs_that_count(measured)
+    older_mb = [_needed_memory_mb(run) for run in measured if run.counts_files]
+    of_largest = Metrics()
+    if counted:
+        of_largest = max(counted, key=_needed_memory_mb).record.metrics
+    fullest = max(measured, key=_memory_with_files_mb, default=None)
+    return replace(
+        needs,
+        required_memory_mb=max_known(*map(_needed_memory_mb, counted)),
+        batch_peak_mb=of_largest.max_memory_used_mb,
+        batch_p99_mb=(of_largest.memory_used_mb or Distribution()).p99,
+        with_files_mb=None if fullest is None else fullest.memory_with_files_mb,
+        mapped_files_mb=None if fullest is None else mapped_files_mb(fullest.record.metrics),
+        older_memory_mb=max(older_mb) if len(counted) < len(measured) else None,
+        older_runs=len(older_mb) if len(older_mb) < len(measured) else 0,
+    )
+
+
+def with_course(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
+    """The needs, with those of runs in the order of time."""
+    course = runs_that_count(runs)
+    return replace(
+        needs,
+        peaks_mb=known_values(run.record.metrics.max_memory_used_mb for run in course),
+        needs_mb=known_values(run.needed_memory_mb for run in course),
+    )
+
+
+def runs_that_count(runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
+    """The runs whose memory calls for a size. Those whose peak may include mapped files do not,
+    once enough others are known: see :mod:`profiler.record.mapped_files`.
+    """
+    measured = [run for run in runs if run.needed_memory_mb is not None]
+    return of_one_meaning(measured, lambda run: run.counts_files)
+
+
+def _needed_memory_mb(run: RunFacts) -> float:
+    return run.needed_memory_mb or 0
+
+
+def _memory_with_files_mb(run: RunFacts) -> float:
+    return run.memory_with_files_mb or 0
 
 
 def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:

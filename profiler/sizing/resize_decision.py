@@ -19,6 +19,7 @@ from profiler.sizing.resize_policy import Resize, ResizePolicy, ResizeVerdict, S
 from profiler.sizing.resize_rules import RULES, Rule
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
 from profiler.sizing.what_if import usd_per_month
+from profiler.sizing.window_evidence import largest_need
 
 
 def decide(
@@ -124,13 +125,7 @@ def _killed_above_mb(case: ResizeCase) -> float | None:
 
 
 def _shown(case: ResizeCase, decision: Resize) -> ShownEvidence:
-    largest = None
-    for _, runs in case.window.everywhere():
-        run = runs.largest_need
-        if run is None or run.needed_memory_mb is None:
-            continue
-        if largest is None or run.needed_memory_mb > (largest.needed_memory_mb or 0):
-            largest = run
+    largest = largest_need(case.window)
     duration = None
     if decision.size is not None and decision.size.vcpu is not None and case.advice_of_all:
         for option in case.advice_of_all.choice.ranked:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent, format_task_size
+from profiler.sizing.advice_reasons import held_by_files
 from profiler.sizing.resize_case import MIN_DAYS, RUNS_AFTER_REVERT, ChosenSize, ResizeCase
 from profiler.sizing.resize_effect import MIN_SUCCESSES_TO_KEEP
 from profiler.sizing.resize_policy import (
@@ -252,7 +253,13 @@ def _has_no_success(case: ResizeCase) -> str | None:
 
 
 def _fits(case: ResizeCase) -> str | None:
-    return "the size fits" if case.best_smaller is None else None
+    if case.best_smaller is not None:
+        return None
+    held = None
+    if case.advice_of_all is not None:
+        needs = case.advice_of_all.evidence.needs
+        held = held_by_files(needs, case.advice_of_all.choice, case.size)
+    return "the size fits" if held is None else f"the size fits: {held}"
 
 
 def _has_few_days(case: ResizeCase) -> str | None:

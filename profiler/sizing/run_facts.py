@@ -10,6 +10,7 @@ from profiler.core.ecs_terms import FARGATE
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle
+from profiler.record.mapped_files import counts_files, memory_with_files_mb
 from profiler.record.record_model import (
     Cost,
     Metrics,
@@ -34,8 +35,10 @@ class RunFacts(Struct, frozen=True, kw_only=True):
 
     ``began`` is when its line was written if the record has no start. ``needed_memory_mb`` is the
     sum of the peaks of all containers, None if the batch was not measured; ``needed_vcpu`` alike,
-    of 95th percentiles, at most the size. ``slowdown`` has the bounds for each vCPU size at which
-    the run would have been slower; None for records of schema 1.0 and without CPU measurements.
+    of 95th percentiles, at most the size. ``counts_files``: the memory may include mapped files;
+    ``memory_with_files_mb`` has them where they are known apart. ``slowdown`` has the bounds for
+    each vCPU size at which the run would have been slower; None for records of schema 1.0 and
+    without CPU measurements.
     ``is_moved``: it counts as if it had run on Fargate, although it ran elsewhere.
     ``is_confirmed``: its source vouches for the task and its family; only then it is a reason to
     change something.
@@ -46,6 +49,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     began: str
     began_ns: int
     needed_memory_mb: float | None
+    memory_with_files_mb: float | None = None
+    counts_files: bool
     needed_vcpu: float | None
     slowdown: Mapping[float, SlowdownBounds] | None
     is_moved: bool
@@ -83,6 +88,8 @@ def facts_of(
         began=began,
         began_ns=parse_ns(began) or 0,
         needed_memory_mb=needed_memory_mb(record),
+        memory_with_files_mb=memory_with_files_mb(record),
+        counts_files=counts_files(record.metrics),
         needed_vcpu=needed_vcpu(record),
         slowdown=_slowdown(record.metrics),
         is_moved=record.launch_type != given.launch_type,

@@ -39,6 +39,14 @@ def _needed_memory_mb(run: RunFacts) -> float | None:
     return run.needed_memory_mb
 
 
+def _memory_without_files_mb(run: RunFacts) -> float | None:
+    return None if run.counts_files else run.needed_memory_mb
+
+
+def _memory_with_files_mb(run: RunFacts) -> float | None:
+    return run.memory_with_files_mb
+
+
 def _needed_vcpu(run: RunFacts) -> float | None:
     return run.needed_vcpu
 
@@ -64,6 +72,8 @@ def _killed_at_mb(run: RunFacts) -> float | None:
 # The run with the largest value of each decides.
 _DECIDING_VALUES: Final[tuple[Callable[[RunFacts], float | None], ...]] = (
     _needed_memory_mb,
+    _memory_without_files_mb,
+    _memory_with_files_mb,
     _needed_vcpu,
     _vcpu_without_slowdown,
     _killed_at_mb,
@@ -114,12 +124,6 @@ class RunsAtSize:
         runs = dict(self.newest) | dict(self.sample)
         runs.update({identity: run for _, identity, run in self.extremes.values()})
         return in_order(runs.values())
-
-    @property
-    def largest_need(self) -> RunFacts | None:
-        """The run that needed the most memory."""
-        extreme = self.extremes.get(_DECIDING_VALUES.index(_needed_memory_mb))
-        return None if extreme is None else extreme[2]
 
     def of_revision(self, revision: str) -> RevisionRuns:
         return self.revisions.setdefault(revision, RevisionRuns())

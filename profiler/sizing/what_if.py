@@ -22,12 +22,21 @@ _MAX_PRICE_RATIO = 1e6
 
 
 class MemoryNeed(Struct, frozen=True, kw_only=True):
-    """The memory that a size must have: at least ``memory_mb``, and more than ``above_mb``."""
+    """The memory that a size must have: at least ``memory_mb``, and more than ``above_mb``.
+
+    ``held_mb`` keeps a size from getting smaller, and is at most the current one: with mapped
+    files, or by older peaks that may include them.
+    """
 
     memory_mb: float = 0
     above_mb: float = 0
+    held_mb: float = 0
 
     def fits(self, memory_mb: float) -> bool:
+        return self.holds_used(memory_mb) and memory_mb >= self.held_mb - ROUNDING
+
+    def holds_used(self, memory_mb: float) -> bool:
+        """Whether a size would be enough without mapped files."""
         return memory_mb >= self.memory_mb - ROUNDING and memory_mb > self.above_mb
 
 

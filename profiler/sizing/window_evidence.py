@@ -1,10 +1,11 @@
 """The evidence of a window of runs: exact counts and extremes, and the sample's mean times."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
-from profiler.core.optional_math import known_values, max_known
+from profiler.core.optional_math import max_known
 from profiler.core.timestamps import format_ms
 from profiler.record.record_model import TaskSize
 from profiler.sizing.evidence import (
@@ -14,7 +15,10 @@ from profiler.sizing.evidence import (
     Usage,
     needs_of,
     precision_of,
+    runs_that_count,
     usage_of,
+    with_course,
+    with_memory_of,
 )
 from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.run_counts import RunCounts
@@ -40,10 +44,8 @@ def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
     if elsewhere is not None:
         killed = elsewhere.counts.outcomes["killed"]
         outcomes = replace(outcomes, out_of_memory=outcomes.out_of_memory + killed)
-        needs = _with_course(
-            _larger_needs(needs, _needs_at(elsewhere, size.vcpu)),
-            [*runs.newest.items(), *elsewhere.newest.items()],
-        )
+        needs = _larger_needs(needs, _needs_at(elsewhere, size.vcpu))
+        needs = _with_memory(needs, [runs, elsewhere])
     return Evidence(
         family=newest.family,
         latest=newest.record,
@@ -58,11 +60,19 @@ def with_all_needs(evidence: Evidence, window: FamilyWindow) -> Evidence:
     """The evidence, with the largest needs of the runs at any size, wherever they were."""
     vcpu = evidence.size.vcpu
     needs = evidence.needs
-    newest: list[RunFacts] = []
-    for _, runs in window.everywhere():
+    at_sizes = [runs for _, runs in window.everywhere()]
+    for runs in at_sizes:
         needs = _larger_needs(needs, _needs_at(runs, vcpu))
-        newest += runs.newest.items()
-    return replace(evidence, needs=_with_course(needs, newest))
+    return replace(evidence, needs=_with_memory(needs, at_sizes))
+
+
+def largest_need(window: FamilyWindow) -> RunFacts | None:
+    """The run that needed the most memory, at any size; one whose peak may include mapped files
+    only where too few others are known.
+    """
+    deciding = chain.from_iterable(runs.deciding() for _, runs in window.everywhere())
+    counted = runs_that_count(deciding)
+    return max(counted, key=lambda run: run.needed_memory_mb or 0, default=None)
 
 
 def _outcomes(counts: RunCounts) -> Outcomes:
@@ -84,32 +94,29 @@ def _needs_at(runs: RunsAtSize, vcpu: float | None) -> Needs:
     factors: Factors | None = needs.slowdowns
     if vcpu is not None:
         factors = runs.factors.get(vcpu, factors)
-    return _with_course(replace(needs, slowdowns=factors), runs.newest.items())
+    return _with_newest(replace(needs, slowdowns=factors), runs.newest.items())
 
 
-def _with_course(needs: Needs, newest: Sequence[RunFacts]) -> Needs:
+def _with_newest(needs: Needs, newest: Iterable[RunFacts]) -> Needs:
     """The needs, with those of the newest runs in the order of time."""
-    course = in_order(run for run in newest if run.is_measured)[-NEWEST_RUNS:]
-    return replace(
-        needs,
-        peaks_mb=known_values(run.record.metrics.max_memory_used_mb for run in course),
-        needs_mb=known_values(run.needed_memory_mb for run in course),
-    )
+    return with_course(needs, in_order(run for run in newest if run.is_measured)[-NEWEST_RUNS:])
+
+
+def _with_memory(needs: Needs, at_sizes: Sequence[RunsAtSize]) -> Needs:
+    """The needs, with the memory that runs at some sizes needed."""
+    deciding = chain.from_iterable(runs.deciding() for runs in at_sizes)
+    newest = chain.from_iterable(runs.newest.items() for runs in at_sizes)
+    return _with_newest(with_memory_of(needs, deciding), newest)
 
 
 def _larger_needs(needs: Needs, other: Needs) -> Needs:
-    largest = needs
-    if (other.required_memory_mb or 0) > (needs.required_memory_mb or 0):
-        largest = other
+    """The larger needs, without those of memory."""
     slowdowns = needs.slowdowns
     if slowdowns is None:
         slowdowns = other.slowdowns
     elif other.slowdowns is not None:
         slowdowns = larger_factors(slowdowns, other.slowdowns)
     return Needs(
-        required_memory_mb=largest.required_memory_mb,
-        batch_peak_mb=largest.batch_peak_mb,
-        batch_p99_mb=largest.batch_p99_mb,
         required_vcpu=max_known(needs.required_vcpu, other.required_vcpu),
         slowdowns=slowdowns,
         vcpu_without_slowdown=max_known(needs.vcpu_without_slowdown, other.vcpu_without_slowdown),

@@ -86,7 +86,6 @@ def test_a_spike_of_one_of_several_processes_is_the_kernels_at_any_phase(
     [
         of("memory_shared_by_forks", 200, "kernel", None),
         of("shared_memory", 200, None, None),
-        of("mapped_file", 300, None, None),
         of("shared_memory_beside_a_file", 200, None, None),
         of("unprivileged", 100, None, ("processes",)),
         of("unprivileged_with_a_delegated_group", 100, "kernel", OWN_GROUP),
@@ -109,6 +108,13 @@ def test_page_cache_is_neither_used_nor_a_peak(results: Results, not_from: str |
     assert present(metrics.memory_usage_peak_mb) > 300
     assert present(metrics.max_memory_used_mb) < 60
     assert not_from is None or metrics.memory_peak_source != not_from
+
+
+@pytest.mark.scenario("mapped_file")
+def test_a_mapped_file_is_said_apart(results: Results) -> None:
+    metrics = _record(results).metrics
+    assert present(metrics.max_memory_used_mb) < 60
+    assert 290 < present(present(metrics.memory_mapped_file_mb).max) < 310
 
 
 @pytest.mark.scenario("clock_is_set")

@@ -33,7 +33,7 @@ from tests.lambda_environment import (
     function_environment,
     register_revisions,
 )
-from tests.log_subscriptions import DOCUMENT, put_lines
+from tests.log_subscriptions import DOCUMENT, put_lines, subscription_event
 from tests.log_subscriptions import event as logs_event
 from tests.log_subscriptions import record as stream_record
 from tests.memory_retries import BATCH, NEW_ID, FakeAws
@@ -126,6 +126,20 @@ def test_reads_of_the_log_leave_the_time_for_the_document_and_the_notice(
     assert context.left_ms >= 1000 * min(seconds / 2, 10)
     assert written(cluster)["upsert"]["task"]["complete"] is False
     assert len(slack.messages) == 1
+
+
+def test_a_search_in_a_part_of_the_indices_of_runs_is_said_once(
+    cluster: FakeElasticsearch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "has runs already is only known in part, so a run may have two documents"
+    line = report(taskId=str(DOCUMENT["logStream"]).rpartition("/")[2], taskArn=None)
+    cluster.found["_shards"] = {"total": 2, "successful": 1}
+    for _ in range(2):
+        forwarded = handler.forward_logs(subscription_event(line), InvocationContext())
+        assert forwarded["indexed"] == 1
+    output = capsys.readouterr().out
+    assert output.count(said) == 1
+    assert "1 shard of the search cluster did not answer" in output
 
 
 def test_without_a_cluster_the_ended_run_is_a_log_line(

@@ -47,9 +47,6 @@ class KernelAccounting(Struct, frozen=True, kw_only=True):
             self.memory / ("memory.usage_in_bytes" if is_v1 else "memory.current")
         )
         stat, prefix = _table(self.memory / "memory.stat"), "total_" if is_v1 else ""
-        # Mapped shared memory is not on the lists of pages of files.
-        mapped_bytes = stat["total_mapped_file" if is_v1 else "file_mapped"]
-        mapped_bytes = max(0, mapped_bytes - stat[f"{prefix}shmem"])
         peak = self.memory / ("memory.max_usage_in_bytes" if is_v1 else "memory.peak")
         cpu_us = (
             _number(self.cpu / "cpuacct.usage") / 1e3
@@ -59,9 +56,8 @@ class KernelAccounting(Struct, frozen=True, kw_only=True):
         return KernelReading(
             cpu_seconds=cpu_us / 1e6,
             memory_usage_bytes=usage_bytes,
-            memory_reclaimable_bytes=max(
-                0, stat[f"{prefix}active_file"] + stat[f"{prefix}inactive_file"] - mapped_bytes
-            )
+            memory_reclaimable_bytes=stat[f"{prefix}active_file"]
+            + stat[f"{prefix}inactive_file"]
             + stat.get("slab_reclaimable", 0),
             memory_peak_bytes=_number(peak) if peak.exists() else None,
         )

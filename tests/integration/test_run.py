@@ -379,6 +379,53 @@ def test_output_appends_and_keeps_stderr_clean_and_costs_no_exit_code_where_it_f
 
 
 @pytest.mark.parametrize(
+    ("script", "kept"),
+    [
+        ("rm build/runs.jsonl", b""),
+        ("rm -r build; mkdir build", b""),
+        ("mv build/runs.jsonl build/runs.1; echo '{}' > build/runs.jsonl", b"{}\n"),
+        ("mv build older; ln -s older build", b"earlier\n"),
+    ],
+)
+def test_the_report_is_in_the_file_that_has_the_name_at_the_end(
+    script: str, kept: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / "build/runs.jsonl"
+    file.parent.mkdir()
+    file.write_bytes(b"earlier\n")
+    options = ("--output", "build/runs.jsonl")
+    finished = run("sh", "-c", script, options=options, cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == b""
+    written = file.read_bytes()
+    assert written.startswith(kept)
+    assert decode(written[len(kept) :].splitlines()[0]).record.exit_code == 0
+
+
+def test_a_report_whose_folder_is_removed_is_printed_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    options = ("--output", "build/runs.jsonl")
+    finished = run("sh", "-c", "rm -r build; exit 3", options=options, cwd=tmp_path)
+    assert finished.returncode == 3
+    sentence, line = finished.stderr.splitlines()
+    assert sentence == (
+        b"task-profiler: --output build/runs.jsonl was removed by the command, and cannot be "
+        b"created again (No such file or directory)."
+    )
+    assert decode(line).record.exit_code == 3
+    assert not (tmp_path / "build").exists()
+
+
+def test_a_report_begins_a_line_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    file.write_bytes(b'{"cut off')
+    assert run("true", options=("--output", str(file))).returncode == 0
+    cut_off, line = file.read_bytes().splitlines()
+    assert cut_off == b'{"cut off'
+    assert decode(line).record.exit_code == 0
+
+
+@pytest.mark.parametrize(
     "options",
     [
         *(("--output", path) for path in ("/no/such/folder/runs.jsonl", "/", "")),

@@ -1,5 +1,5 @@
-"""``task-profiler run`` without a control group of its own: files in memory, and processes that
-``/proc`` hides.
+"""``task-profiler run`` without a control group of its own: files in memory, System V segments,
+page tables, socket queues, and processes that ``/proc`` hides.
 
 The profiler runs as another user, who can make no group.
 """
@@ -154,6 +154,106 @@ def test_what_another_program_made_is_a_warning_and_no_value(
             path.with_name(f"{path.name}.go").unlink(missing_ok=True)
     assert _peak_mib(record) < _SLACK_MIB
     assert "it is unknown which program made them" in _warnings(record)
+    assert record.recommendation is None
+
+
+_SEGMENT = """
+import ctypes, sys, time
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+libc.shmdt.argtypes = [ctypes.c_void_p]
+size = {size} << 20
+segment = libc.shmget(0, size, 0o1600)
+addresses = [libc.shmat(segment, None, 0) for _ in range({attached} or 1)]
+ctypes.memset(addresses[0], 1, size)
+if not {attached}: libc.shmdt(addresses[0])
+print("made", flush=True)
+time.sleep({seconds}) if {seconds} else sys.stdin.read()
+libc.shmctl(segment, 0, None)
+"""
+
+
+@pytest.mark.parametrize("attached", [0, 1])
+def test_a_segment_counts_once_while_it_exists(
+    run_as_nobody: _RunAsNobody, program: str, attached: int
+) -> None:
+    segment = _SEGMENT.format(size=_SIZE_MIB, attached=attached, seconds=2)
+    record = run_as_nobody(program, "-c", segment)
+    assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
+    median_mib = present(present(record.metrics.memory_used_mb).p50)
+    assert _SIZE_MIB <= median_mib < _SIZE_MIB + _SLACK_MIB
+    advice = present(record.recommendation)
+    assert not any("short spike" in reason for reason in advice.reasons)
+
+
+def test_a_segment_of_another_program_is_a_warning_and_no_value(
+    run_as_nobody: _RunAsNobody, path: Path, program: str
+) -> None:
+    """The command starts to wait, then the other program makes the segment."""
+    segment = _SEGMENT.format(size=_SIZE_MIB, attached=0, seconds=0)
+    go = path.with_name(f"{path.name}.go")
+    begins = f"until [ -e {go} ]; do sleep 0.05; done"
+    waits = f"touch {go}; until ipcs -mb | grep -q {_SIZE_MIB << 20}; do sleep 0.1; done; sleep 1"
+    words = ("sh", "-c", f"{begins}; exec {program} -c '{segment}'")
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as other:
+        try:
+            record = run_as_nobody("sh", "-c", waits)
+            before = run_as_nobody("sh", "-c", "sleep 0.5; true")
+        finally:
+            go.touch()
+            other.communicate()
+            go.unlink()
+    assert _peak_mib(record) < _SLACK_MIB
+    assert "it is unknown which program made them" in _warnings(record)
+    assert record.recommendation is None
+    assert _peak_mib(before) < _SLACK_MIB
+    assert "unknown which program" not in _warnings(before)
+
+
+_PAGE_TABLES = f"""
+import mmap, time
+size = {_SIZE_MIB} << 29  # a page of the page tables has the addresses of 2 MiB
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
+pages = mmap.mmap(-1, size, flags=flags, prot=mmap.PROT_READ)
+pages.madvise(15)  # MADV_NOHUGEPAGE
+for place in range(0, size, 2 << 20): pages[place]
+time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("shell", [(), ("sh", "-c", '"$@"; true', "sh")])
+def test_page_tables_count(
+    run_as_nobody: _RunAsNobody, program: str, shell: tuple[str, ...]
+) -> None:
+    record = run_as_nobody(*shell, program, "-c", _PAGE_TABLES)
+    assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
+    assert record.metrics.memory_peak_source == "sampled"
+    assert present(present(record.metrics.memory_used_mb).p50) > _SIZE_MIB
+
+
+_SOCKETS = f"""
+import resource, socket, time
+limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+pairs = []
+queued = 0
+while queued < {_SIZE_MIB} << 20:
+    pairs.append(socket.socketpair())
+    pairs[-1][0].setblocking(False)
+    try:
+        while True: queued += pairs[-1][0].send(bytes(4096))
+    except BlockingIOError:
+        pass
+time.sleep(1)
+"""
+
+
+def test_memory_of_the_kernel_that_nobody_accounts_for_is_a_warning_and_no_value(
+    run_as_nobody: _RunAsNobody, program: str
+) -> None:
+    record = run_as_nobody(program, "-c", _SOCKETS)
+    assert _peak_mib(record) < _SLACK_MIB
+    assert "the machine's kernel memory grew during the run" in _warnings(record)
     assert record.recommendation is None
 
 

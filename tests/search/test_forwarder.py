@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import urlsplit
@@ -253,7 +254,10 @@ def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_
     forward(event(*runs("forged", [9_000] * 20)), Context())  # no event confirms them
     search(search_server)
     family = FamilyMemory(
-        cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60
+        cluster=handler._cluster(handler._settings()),
+        prefix="task",
+        timeout_seconds=60,
+        now=datetime.now(UTC),
     )
     found = family.durations(
         {"nightly", "weekly", "unknown"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"

@@ -281,7 +281,7 @@ def test_the_cluster_finds_the_same_runs_as_every_other_source(
     assert corrected.outcome.reason == "Stopped by ann"
     assert corrected.line == encode(RUNS[0])
     assert restored.report.type == "task.report"
-    assert restored.report.schema_version == "1.3"
+    assert restored.report.schema_version == "1.4"
     assert restored.report.time == restored.report.record.finished_at or restored.report.time
     found = source_of(search_server).runs(RunFilter(statuses=("stopped",)))
     assert [one.report.record.task_id for one in found] == ["abc1", "bcd1", "bcd2"]

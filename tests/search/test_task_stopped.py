@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import permutations
 from typing import Any
 
@@ -293,7 +294,10 @@ def test_what_a_retry_needs_of_its_family_is_found(
     assert forward(event(forged, stream=f"ecs/batch/{'5' * 32}"), Context())["indexed"] == 1
     search(search_server)  # refreshes
     family = FamilyMemory(
-        cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60
+        cluster=handler._cluster(handler._settings()),
+        prefix="task",
+        timeout_seconds=60,
+        now=datetime.now(UTC),
     )
     retry = ended()
     assert family.need(retry, 512) == NeedAtSize(peak_mb=700.5)

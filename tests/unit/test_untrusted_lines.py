@@ -845,7 +845,7 @@ def test_a_reader_skips_lines_with_impossible_times() -> None:
     assert "/ecs/jobs: skipped 1 report whose times differ from CloudWatch's." in source.notes
 
 
-@pytest.mark.parametrize("version", ["1.2", "1.3", "9.0"])
+@pytest.mark.parametrize("version", ["1.2", "1.3", "1.4", "9.0"])
 def test_stacks_count_only_in_their_tasks_stream(version: str) -> None:
     stacks = replace(waiting_stacks(), task_id=TASK, container="batch")
     text = json.dumps({**json.loads(msgspec.json.encode(stacks)), "schemaVersion": version})

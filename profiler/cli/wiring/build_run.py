@@ -32,6 +32,7 @@ from profiler.local_run.runner_labels import parse_labels
 
 if TYPE_CHECKING:
     from profiler.cli.wiring.build_session import RunSession
+    from profiler.local_run.report_file import ReportFile
     from profiler.record.record_model import Metrics, Record
 
 _STDERR = 2
@@ -66,15 +67,13 @@ class _Runner:
         _check_options(options)
         self._options = options
         self._labels = parse_labels(options.labels)
-        self._descriptor: int | None = None
-        if options.output is not None:
-            self._descriptor = _open_output(options.output)
+        self._file = None if options.output is None else _open_file(options.output)
         if options.runs > 1:
             begin_runs()
         self.stderr = Output(_STDERR)
         self._notes = self.stderr
         if options.quiet:
-            self._notes = Output(_open_output(os.devnull))
+            self._notes = Output(dup_above_standard_streams(os.open(os.devnull, os.O_WRONLY)))
         self._clock = SystemClock()
         self._signals = take_over_signals()
         self._session: RunSession | None = None
@@ -192,15 +191,21 @@ class _Runner:
     def _write_report(self, printed: bytes) -> None:
         """Write the lines to the file, else to stderr. A failure does not change the exit code."""
         output = self._notes
-        if self._descriptor is not None:
+        if self._file is not None:
             output = self.stderr
-            reason = Output(self._descriptor, _MAX_OUTPUT_SECONDS).write(printed)
+            reason = self._file.append(printed)
             if reason is None:
                 return
             sentence = f"task-profiler: --output {self._options.output} {reason}.\n"
             output.write(sentence.encode(errors="replace"))
         if printed:
             output.keep(printed)
+
+
+def _open_file(path: str) -> "ReportFile":
+    from profiler.local_run.report_file import ReportFile  # most runs print the line
+
+    return ReportFile(path, _MAX_OUTPUT_SECONDS)
 
 
 def _check_options(options: RunOptions) -> None:
@@ -225,17 +230,3 @@ def _warn(stderr: Output, sentences: Iterable[str]) -> None:
         from profiler.cli.printing import message_text  # most runs have no messages
 
         stderr.write(message_text(sentence).encode() + b"\n")
-
-
-def _open_output(path: str) -> int:
-    """Open the file before the command starts, so that a wrong path is refused before the run."""
-    try:
-        # Without O_NONBLOCK, opening a pipe without a reader would block forever.
-        opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
-        os.set_blocking(opened, True)
-        return dup_above_standard_streams(opened)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(
-            f"--output {path} cannot be written ({reason}): choose another file."
-        ) from error

@@ -2,14 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.bounded_batches import batches, divide
+from profiler.core.completeness import WHOLE, Completeness, Gap, joined
 from profiler.forwarder.documents import Document
 from profiler.forwarder.invocation import (
     DeliveryError,
@@ -114,10 +114,14 @@ def _json(value: object) -> str:
 
 
 class DeliveryResult(Struct, frozen=True, kw_only=True):
-    """The number of indexed documents, and the documents that the cluster will never accept."""
+    """The number of indexed documents, and the documents that the cluster will never accept.
+
+    ``completeness``: whether the runs' documents were looked for in all of their indices.
+    """
 
     indexed: int
     rejected: tuple[FailedItem, ...] = ()
+    completeness: Completeness = WHOLE
 
 
 DeliverDocuments = Callable[[Sequence[Document]], DeliveryResult]
@@ -136,7 +140,7 @@ def deliver(
     indexed = 0
     rejected: list[FailedItem] = []
     fault: str | None = None
-    placed = _in_one_place(cluster, backoff, documents)
+    placed, completeness = _in_one_place(cluster, backoff, documents)
     sized = ((document, sum(map(len, document.lines))) for document in placed)
     pending = list(divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES))
     while pending:
@@ -174,34 +178,43 @@ def deliver(
             "give the forwarder's user the privileges index and auto_configure on the indices, "
             "and remove the block, limit or fault that the cluster names."
         )
-    return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
+    return DeliveryResult(indexed=indexed, rejected=tuple(rejected), completeness=completeness)
 
 
 def _in_one_place(
     cluster: SearchCluster, backoff: RetryBackoff, documents: Sequence[Document]
-) -> Iterator[Document]:
-    """The documents, each run's in the index that already has it.
+) -> tuple[Sequence[Document], Completeness]:
+    """The documents, each run's in the index that already has it, and what was not searched.
 
     A report names its start, and with it its index: one with a false start, or of another month
-    than ECS's, would be a second document of its run. Without an answer, nothing is moved.
+    than ECS's, would be a second document of its run. Without an answer, nothing is moved, and
+    everything is written: a run with two documents is not lost.
     """
     of_search: dict[str, list[str]] = {}
     for document in documents:
         if document.searched is not None:
             of_search.setdefault(document.searched, []).append(document.id)
     places: dict[str, str] = {}
+    parts: list[Completeness] = []
     for searched, ids in of_search.items():
         for part in batches(ids, MAX_DOCUMENTS_PER_REQUEST):
             timeout_seconds = min(backoff.request_timeout_seconds() or 0, _MAX_SEARCH_SECONDS)
-            with suppress(SearchClusterError):
-                if timeout_seconds > 0:
-                    places.update(cluster.indices_of_runs(searched, part, timeout_seconds))
+            if timeout_seconds <= 0:
+                continue
+            try:
+                found, completeness = cluster.indices_of_runs(searched, part, timeout_seconds)
+            except SearchClusterError as error:
+                completeness = Completeness((Gap(place=searched, reason=str(error)),))
+            else:
+                places.update(found)
+            parts.append(completeness)
+    placed: list[Document] = []
     for document in documents:
-        if document.searched is None:
-            yield document
-        else:
-            index = places.setdefault(document.id, document.index)
-            yield document if index == document.index else replace(document, index=index)
+        index = document.index
+        if document.searched is not None:
+            index = places.setdefault(document.id, index)
+        placed.append(document if index == document.index else replace(document, index=index))
+    return placed, joined(parts)
 
 
 def _wait(backoff: RetryBackoff, reason: str) -> None:

@@ -7,11 +7,12 @@ from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from profiler.core.completeness import WHOLE, Completeness, Gap
 from profiler.core.index_names import may_have_runs_since
 from profiler.core.json_fields import Json, field_at, mapping, mappings, text
 from profiler.core.search_answers import WITH_CLOSED, WITHOUT_CLOSED, why_partial
@@ -53,6 +54,7 @@ _MAX_HITS = 10_000
 _MAX_INDICES_OF_RUN = 8
 # Closed indices that a search leaves out by name. Old ones are often closed.
 _MAX_CLOSED = 12
+_EVER = datetime.fromtimestamp(0, UTC)
 # The engines' names of errors, such as security_exception.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
 
@@ -150,6 +152,19 @@ class SearchCluster(ABC):
             raise PartialAnswerError(answer, why)
         return answer
 
+    def search_part(
+        self,
+        index: str,
+        body: Mapping[str, object],
+        timeout_seconds: float,
+        since: datetime | None = None,
+    ) -> tuple[Mapping[str, object], Completeness]:
+        """The answer, also a part of it, and what is missing in it. See ``search``."""
+        try:
+            return self.search(index, body, timeout_seconds, since), WHOLE
+        except PartialAnswerError as error:
+            return error.answer, Completeness((Gap(place=index, reason=error.why),))
+
     def _search_since(
         self, index: str, body: Mapping[str, object], timeout_seconds: float, since: datetime
     ) -> tuple[Mapping[str, object], str | None]:
@@ -187,20 +202,21 @@ class SearchCluster(ABC):
 
     def indices_of_runs(
         self, searched: str, document_ids: Sequence[str], timeout_seconds: float
-    ) -> Mapping[str, str]:
+    ) -> tuple[Mapping[str, str], Completeness]:
         """The indices, among those that are ``searched``, of the runs that have a document, by its
-        id.
+        id, and what was not searched.
 
         A document is found some seconds after it was written. One whose log stream may be another
-        task's does not count.
+        task's does not count. Of a part of the answer, only confirmed documents count: an
+        unconfirmed one may stand beside one that is missing.
         """
         body = {
             "size": min(_MAX_HITS, _MAX_INDICES_OF_RUN * len(document_ids)),
             "_source": ["task.confirmed", "task.voucher"],
             "query": {"ids": {"values": list(document_ids)}},
         }
-        with self._checked_response():
-            response = mapping(self.request(f"/{searched}/_search", body, timeout_seconds))
+        # None of them may be closed.
+        response, completeness = self.search_part(searched, body, timeout_seconds, _EVER)
         places: dict[str, str] = {}
         for hit in mappings(mapping(response.get("hits")).get("hits")):
             index = text(hit.get("_index"))
@@ -209,9 +225,10 @@ class SearchCluster(ABC):
             is_of_task = task.get("voucher") in (None, MONITOR_STREAM, INSTANCE_MONITOR)
             if index is None or document_id is None or not is_of_task:
                 continue
-            if task.get("confirmed") is True or document_id not in places:
+            is_confirmed = task.get("confirmed") is True
+            if is_confirmed or (completeness.is_whole and document_id not in places):
                 places[document_id] = index
-        return places
+        return places, completeness
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         """Write documents as upserts in one request.

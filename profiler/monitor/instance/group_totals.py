@@ -101,7 +101,6 @@ def final_sample(container: InstanceContainer, sharers: AbstractSet[str]) -> Con
         cpu_ns=container.cpu_ns if has_cpu else None,
         memory_used_bytes=None,
         memory_usage_peak_bytes=peak_bytes if is_complete else None,
-        memory_cache_bytes=None,
-        memory_reclaimable_bytes=reclaimable_bytes if is_complete else None,
+        memory_cache_bytes=reclaimable_bytes if is_complete else None,
         is_mark_complete=is_complete,
     )

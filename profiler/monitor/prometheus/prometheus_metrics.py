@@ -263,8 +263,13 @@ GROUPS: tuple[MetricGroup, ...] = (
         ("container_cpu_limit_vcpus", "vCPUs that the container can use.", _at("limits.vcpu")),
         (
             "container_memory_used_bytes",
-            "Memory in use without what the kernel can reclaim: page cache and kernel memory.",
+            "Memory in use without what the kernel can drop: pages of files, its own caches.",
             _at("sample.memory_used_bytes"),
+        ),
+        (
+            "container_memory_mapped_file_bytes",
+            "Pages of files that the container keeps mapped, which the kernel can drop.",
+            _at("sample.memory_mapped_file_bytes"),
         ),
         (
             "container_memory_limit_bytes",

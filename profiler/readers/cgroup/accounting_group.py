@@ -4,8 +4,9 @@ it.
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from errno import EAGAIN
 from fcntl import LOCK_EX, LOCK_NB, flock
 from typing import NoReturn
 
@@ -26,6 +27,11 @@ _INIT_PID = 1
 # What is in swap, and the most that was (Linux 6.5). Version 1 has a line in memory.stat.
 _SWAP_FILES = ("memory.swap.peak", "memory.swap.current")
 _SWAP_LINE = b"total_swap "
+
+# How often the removal is tried while processes cannot be moved, and in any case (2 s).
+_MOST_UNMOVED = 40
+_MOST_REMOVE_TRIES = 400
+_REMOVE_PAUSE_SECONDS = 0.005
 
 Sleep = Callable[[float], None]
 
@@ -51,8 +57,12 @@ class AccountingCgroup(GroupCounters):
         hierarchy = above.hierarchy
         self.hierarchy = hierarchy
         self.path = f"{above.group.rstrip('/')}/{name}"  # as in /proc/PID/cgroup
-        # First, because another profiler removes a group without a lock.
-        self._lock_descriptor = try_lock(folder)
+        # First, because another profiler removes a group without a lock. It has this one's lock
+        # meanwhile, or has removed the group, if the folder cannot be locked.
+        lock_descriptor = try_lock(folder)
+        if lock_descriptor is None:
+            raise BlockingIOError(EAGAIN, "another profiler removes the group", folder)
+        self._lock_descriptor = lock_descriptor
         try:
             # In version 1 a process with one thread that writes to ``tasks`` is moved at once
             # (since Linux 5.5). If it writes to cgroup.procs, the kernel first waits some 10 ms
@@ -62,7 +72,7 @@ class AccountingCgroup(GroupCounters):
                 os.open(f"{folder}/{entrance}", os.O_WRONLY)
             )
         except OSError:
-            self._unlock()
+            os.close(lock_descriptor)
             raise
         # The files stay open: the memory may be read 50 times a second.
         super().__init__(
@@ -108,26 +118,30 @@ class AccountingCgroup(GroupCounters):
     def remove(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
         """Remove the group; its remaining processes move to the group above.
 
-        It stays if the kernel refuses.
+        It stays if the kernel refuses, or if its processes take longer to end than 2 s.
         """
         os.close(self._entrance_descriptor)
         self.close()
-        # Remaining processes of the command may fork while they are moved. A process that is ending
-        # is not listed any more, but keeps the group busy until its memory is freed.
-        for _ in range(20):
-            if try_remove(self.folder, filesystem):
+        unmoved = 0
+        for _ in range(_MOST_REMOVE_TRIES):
+            listed = member_pids(self.folder)
+            # The kernel moves no process that is ending, and says nothing.
+            self._move_up(listed)
+            if try_remove(self.folder, filesystem) or unmoved == _MOST_UNMOVED:
                 break
-            above = f"{os.path.dirname(self.folder)}/{PROCS_FILE}"
-            # A 0 means a process of another pid namespace. Writing it would move this process.
-            if not sum(
-                try_write(above, pid) for pid in member_pids(self.folder) if pid != CALLING_PROCESS
-            ):
-                sleep(0.005)
-        self._unlock()
+            # A process that is ending soon is not listed any more, but keeps the group busy until
+            # its memory is freed: 60 ms for a GB on an idle machine.
+            unmoved += bool(listed)
+            sleep(_REMOVE_PAUSE_SECONDS)
+        os.close(self._lock_descriptor)
 
-    def _unlock(self) -> None:
-        if self._lock_descriptor is not None:
-            os.close(self._lock_descriptor)
+    def _move_up(self, listed: Iterable[bytes]) -> None:
+        """Move the listed processes to the group above."""
+        above = f"{os.path.dirname(self.folder)}/{PROCS_FILE}"
+        for pid in listed:
+            # A 0 means a process of another pid namespace. Writing it would move this process.
+            if pid != CALLING_PROCESS:
+                try_write(above, pid)
 
 
 def member_pids(folder: str) -> tuple[bytes, ...]:

@@ -40,6 +40,7 @@ from profiler.readers.linux import proc
 from profiler.readers.memory_usage import MemoryReading
 
 _PREFIX = "task-profiler-"
+_MAKE_TRIES = 3
 # Controllers that only count or only limit: a group without a limit has no effect there.
 _NEUTRAL_CONTROLLERS = frozenset((MEMORY, CPUACCT, "pids", "hugetlb", "rdma", "misc", UNIFIED))
 
@@ -187,11 +188,11 @@ def make_command_cgroup(
             delegation = delegate_controller(
                 above.folder, own_pid, f"{name}-self", MEMORY, filesystem
             )
-        make = partial(
-            AccountingCgroup, above, name, counts_cpu=counts_cpu, counts_memory=counts_memory
+        open_group = partial(
+            AccountingCgroup, above, counts_cpu=counts_cpu, counts_memory=counts_memory
         )
         limit_bytes = limits.memory_bytes if counts_memory else None
-        group = _make_group(f"{above.folder}/{name}", make, limit_bytes, filesystem)
+        group = _make_group(above.folder, name, open_group, limit_bytes, filesystem)
         if group is not None:
             groups.append(group)
         elif delegation is not None:
@@ -227,18 +228,23 @@ def _location_if_neutral(location: CgroupLocation | None) -> CgroupLocation | No
 
 
 def _make_group(
-    folder: str,
-    make: Callable[[], AccountingCgroup],
+    above: str,
+    name: str,
+    open_group: Callable[[str], AccountingCgroup],
     limit_bytes: float | None,
     filesystem: CgroupFilesystem,
 ) -> AccountingCgroup | None:
-    try:
-        filesystem.make(folder)
-        group = make()
-    except OSError:
-        try_remove(folder, filesystem)
-        return None
-    if limit_bytes is not None and not group.set_memory_limit(limit_bytes):
+    group = None
+    for attempt in range(_MAKE_TRIES):
+        # Another profiler may remove the group before it is locked, by its name.
+        own_name = f"{name}-{attempt}" if attempt else name
+        try:
+            filesystem.make(f"{above}/{own_name}")
+            group = open_group(own_name)
+            break
+        except OSError:
+            try_remove(f"{above}/{own_name}", filesystem)
+    if group is not None and limit_bytes is not None and not group.set_memory_limit(limit_bytes):
         group.remove(filesystem, time.sleep)
         return None
     return group

@@ -10,7 +10,7 @@ from msgspec import Struct
 from profiler.core.optional_math import min_known
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
-from profiler.readers.linux.kernel_memory import KernelMemoryEstimate, pinned_slab_bytes
+from profiler.readers.linux.kernel_memory import KernelMemoryEstimate
 from profiler.readers.memory_usage import (
     MemoryCounters,
     MemoryReading,
@@ -243,30 +243,20 @@ VERSION_2 = CounterFiles(
         "shmem_bytes": b"shmem ",
         "anonymous_bytes": b"anon ",
         "reclaimable_slab_bytes": b"slab_reclaimable ",
+        "unreclaimable_slab_bytes": b"slab_unreclaimable ",
     },
     reset=b"reset",
     events="cgroup.events",
 )
 
 
-def parse_memory(
-    usage: bytes,
-    memory_stat: bytes,
-    files: CounterFiles,
-    pinned_bytes: Callable[[int], int] = lambda _: 0,
-) -> MemoryReading | None:
-    """A group's memory from the contents of two of its files; None if they have another format.
-
-    ``pinned_bytes`` returns what open files may keep of so much reclaimable kernel memory.
-    """
+def parse_memory(usage: bytes, memory_stat: bytes, files: CounterFiles) -> MemoryReading | None:
+    """A group's memory from the contents of two of its files; None if they have another format."""
     usage_bytes = parse_number(usage)
     if usage_bytes is None:
         return None
     details = {field: proc.number_after(memory_stat, name) for field, name in files.details.items()}
-    slab_bytes = details.get("reclaimable_slab_bytes") or 0
-    counters = MemoryCounters(
-        usage_bytes=usage_bytes, pinned_slab_bytes=pinned_bytes(slab_bytes), **details
-    )
+    counters = MemoryCounters(usage_bytes=usage_bytes, **details)
     return divide_memory(counters) if counters.has_cache else None
 
 
@@ -300,7 +290,7 @@ class GroupCounters:
     def memory(self, usage: bytes) -> MemoryReading | None:
         """The parts of the memory in use."""
         memory_stat = proc.reread_file(self._files, MEMORY_STAT)
-        reading = parse_memory(usage, memory_stat, self._names, pinned_slab_bytes)
+        reading = parse_memory(usage, memory_stat, self._names)
         if reading is None or reading.kernel_bytes is None or self._kernel_memory is None:
             return reading
         reclaimable_bytes = self._kernel_memory.reclaimable_bytes(

@@ -5,7 +5,7 @@ A container without stats is ``null``, ``{}`` or has a ``read`` in year 1. Field
 be absent.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TypeAlias
 
@@ -60,6 +60,7 @@ class _MemoryDetail(Struct):
     rss: Json = None
     anon: Json = None
     slab_reclaimable: Json = None
+    slab_unreclaimable: Json = None
 
 
 class _MemoryStats(Struct):
@@ -107,14 +108,10 @@ def _decoders() -> tuple[
 
 
 def decode_stats(
-    body: bytes,
-    device_mapper_majors: frozenset[int] | None = None,
-    pinned_bytes: Callable[[int], int] = lambda _: 0,
+    body: bytes, device_mapper_majors: frozenset[int] | None = None
 ) -> StatsReading | Unavailable:
     """Decode a response, on a machine with these major numbers of device-mapper nodes; None if
     they are unknown.
-
-    ``pinned_bytes`` returns what open files may keep of so much reclaimable kernel memory.
     """
     try:
         entries = _decoders()[0].decode(within_levels(body))
@@ -124,7 +121,7 @@ def decode_stats(
         )
     samples: dict[str, ContainerSample | Unavailable] = {}
     for docker_id, entry in entries.items():
-        sample = _sample(entry, device_mapper_majors, pinned_bytes)
+        sample = _sample(entry, device_mapper_majors)
         if sample is not None:
             samples[docker_id] = sample
     return samples
@@ -146,9 +143,7 @@ def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
 
 
 def _sample(
-    text: msgspec.Raw,
-    device_mapper_majors: frozenset[int] | None,
-    pinned_bytes: Callable[[int], int],
+    text: msgspec.Raw, device_mapper_majors: frozenset[int] | None
 ) -> ContainerSample | Unavailable | None:
     """The sample of one container; None without a readable time."""
     try:
@@ -159,7 +154,7 @@ def _sample(
     if entry is None or read_ns is None:
         return None
     memory = entry.memory_stats or _MemoryStats()
-    reading = _memory(memory, pinned_bytes)
+    reading = _memory(memory)
     cpu_ns = None
     if entry.cpu_stats and entry.cpu_stats.cpu_usage:
         cpu_ns = count(entry.cpu_stats.cpu_usage.total_usage)
@@ -188,7 +183,7 @@ def _sample(
     )
 
 
-def _memory(memory: _MemoryStats, pinned_bytes: Callable[[int], int]) -> MemoryReading | None:
+def _memory(memory: _MemoryStats) -> MemoryReading | None:
     """The parts of a container's memory; None without its usage.
 
     Version 1 has ``total_`` members, which include the groups below. Version 2 has other names.
@@ -197,7 +192,6 @@ def _memory(memory: _MemoryStats, pinned_bytes: Callable[[int], int]) -> MemoryR
     if usage_bytes is None:
         return None
     detail = memory.stats or _MemoryDetail()
-    slab_bytes = count(detail.slab_reclaimable)
     return divide_memory(
         MemoryCounters(
             usage_bytes=usage_bytes,
@@ -209,8 +203,8 @@ def _memory(memory: _MemoryStats, pinned_bytes: Callable[[int], int]) -> MemoryR
             cache_bytes=_first_count(detail.total_cache, detail.cache, detail.file),
             shmem_bytes=_first_count(detail.total_shmem, detail.shmem),
             anonymous_bytes=_first_count(detail.total_rss, detail.rss, detail.anon),
-            reclaimable_slab_bytes=slab_bytes,
-            pinned_slab_bytes=pinned_bytes(slab_bytes or 0),
+            reclaimable_slab_bytes=count(detail.slab_reclaimable),
+            unreclaimable_slab_bytes=count(detail.slab_unreclaimable),
         )
     )
 

@@ -22,7 +22,7 @@ from profiler.readers.ecs.task_metadata import (
     decode_task,
 )
 from profiler.readers.keep_alive_http import HttpConnection, HttpError, Response
-from profiler.readers.linux.kernel_memory import KernelMemoryEstimate, pinned_slab_bytes
+from profiler.readers.linux.kernel_memory import KernelMemoryEstimate
 
 # A task has at most ten containers with 10 kB of stats each. A response that decodes to the most
 # objects possible grows 44 times: to 88 MiB, which is still within the monitor's own memory limit
@@ -226,7 +226,7 @@ class TaskMetadataSource:
 
     def _decode_stats(self, body: bytes) -> StatsReading | Unavailable:
         """The stats; those of version 1 without the kernel memory that is known as reclaimable."""
-        reading = decode_stats(body, self._device_mapper_majors, pinned_slab_bytes)
+        reading = decode_stats(body, self._device_mapper_majors)
         if isinstance(reading, Unavailable):
             return reading
         samples: dict[str, ContainerSample | Unavailable] = {}
@@ -254,7 +254,6 @@ class TaskMetadataSource:
             memory_used_bytes=used_bytes - known_bytes,
             memory_cache_bytes=(sample.memory_cache_bytes or 0) + known_bytes,
             memory_kernel_bytes=kernel_bytes - known_bytes,
-            memory_reclaimable_bytes=(sample.memory_reclaimable_bytes or 0) + known_bytes,
         )
 
     def own_container(self) -> ContainerMetadata | Unavailable:

@@ -1,9 +1,9 @@
-"""Estimates what of a control group's kernel memory the kernel can drop, for version 1 of the
-groups, which does not tell.
+"""The machine's kernel memory, and what it tells of a control group's or a command's.
 
 A program that looks at many files leaves directory entries and inodes. They are charged to its
 group, and dropped when the group needs memory. Other kernel memory is not: page tables, stacks,
-sockets, pipes. The machine counts both kinds: what a group has more of since the start, the
+sockets, pipes. Version 1 of the groups does not tell them apart, and without a group nothing counts
+any. The machine counts both kinds: what a group or a command has more of since the start, the
 machine has more of, too.
 """
 
@@ -18,7 +18,6 @@ from profiler.readers.linux import proc
 from profiler.readers.memory_usage import is_notable
 
 _OPEN_FILES = "/proc/sys/fs/file-nr"
-_MIN_SLAB_BYTES = 2**20
 # In the list of each processor's free pages.
 _PROCESSORS_FREE_PAGES = re.compile(rb"^\s+count:\s+(\d+)$", re.MULTILINE)
 # What of the machine's memory is not the kernel's own: free, of files, of processes and tmpfs.
@@ -28,6 +27,9 @@ _NOT_KERNEL = (b"MemFree:", b"Buffers:", b"Cached:", b"SwapCached:", b"AnonPages
 # have grown: else nothing is taken as reclaimable.
 _MIN_SHARE_OF_GROWTH = 0.75
 _MIN_MACHINE_GROWTH = 0.25
+# Less growth of the machine's kernel memory is no sign of a command's: eight test suites on two
+# processors change it by up to 50 MiB.
+MIN_GROWTH_BYTES = 64 * 2**20
 # An open file keeps its directory entry and its inode, which the kernel counts as reclaimable. ext4
 # has 1.5 KiB for both, and a file system above another one has them twice.
 _PINNED_BYTES_PER_FILE = 3072
@@ -36,11 +38,13 @@ _PINNED_BYTES_PER_FILE = 3072
 class KernelMemory(Struct, frozen=True, kw_only=True):
     """The machine's kernel memory: what can be dropped, and all other, pipes and drivers, too.
 
-    ``pinned_bytes``: what open files may keep of that which can be dropped.
+    ``page_table_bytes`` is a part of the other. ``pinned_bytes``: what open files may keep of that
+    which can be dropped.
     """
 
     reclaimable_bytes: int
     fixed_bytes: int
+    page_table_bytes: int = 0
     pinned_bytes: int = 0
 
 
@@ -61,7 +65,13 @@ def parse_kernel_memory(meminfo: bytes, zoneinfo: bytes, page_bytes: int) -> Ker
         if size_bytes is None:
             return None
         fixed_bytes -= size_bytes
-    return KernelMemory(reclaimable_bytes=reclaimable_bytes, fixed_bytes=fixed_bytes)
+    # The pool of huge pages, which older kernels do not list with its size.
+    fixed_bytes -= proc.bytes_after(meminfo, b"Hugetlb:") or 0
+    return KernelMemory(
+        reclaimable_bytes=reclaimable_bytes,
+        fixed_bytes=fixed_bytes,
+        page_table_bytes=proc.bytes_after(meminfo, b"PageTables:") or 0,
+    )
 
 
 def read_kernel_memory() -> KernelMemory | None:
@@ -75,22 +85,30 @@ def read_kernel_memory() -> KernelMemory | None:
     return None if pinned_bytes is None else replace(memory, pinned_bytes=pinned_bytes)
 
 
-def pinned_slab_bytes(slab_bytes: int) -> int:
-    """What open files of the machine may keep of a group's reclaimable kernel memory.
-
-    At most all, which is the answer where the number of files is unknown. A small part is not
-    worth the reading.
-    """
-    if slab_bytes < _MIN_SLAB_BYTES:
-        return 0
-    pinned_bytes = parse_pinned_bytes(proc.read(_OPEN_FILES) or b"")
-    return slab_bytes if pinned_bytes is None else min(pinned_bytes, slab_bytes)
-
-
 def parse_pinned_bytes(file_nr: bytes) -> int | None:
     """By ``/proc/sys/fs/file-nr``, whose first word is the number of the machine's open files."""
     word, _, _ = file_nr.partition(b"\t")
     return int(word) * _PINNED_BYTES_PER_FILE if word.isdigit() else None
+
+
+class KernelGrowth:
+    """How much more kernel memory there is than when this object was made, without page tables,
+    which the processes count: socket queues, pipes, drivers. Which program made it, the kernel does
+    not tell.
+    """
+
+    def __init__(self, read: Callable[[], KernelMemory | None] = read_kernel_memory) -> None:
+        self._read = read
+        self._start = read()
+
+    def growth_bytes(self) -> int:
+        """0 unless it is more than other programs usually cause meanwhile."""
+        now = None if self._start is None else self._read()
+        if self._start is None or now is None:
+            return 0
+        page_tables_bytes = now.page_table_bytes - self._start.page_table_bytes
+        growth_bytes = now.fixed_bytes - self._start.fixed_bytes - page_tables_bytes
+        return growth_bytes if growth_bytes >= MIN_GROWTH_BYTES else 0
 
 
 class _Estimate(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,11 @@ from profiler.readers.linux.process_tree import ProcessReading, inherited_bytes
 
 # The shares are read again when they may lack this share of the sum.
 MAX_UNSURE_SHARE = 0.05
+# Mapped files are read where a process maps so much, and so much more than at the last reading: not
+# of many processes.
+_MIN_FILE_BYTES = 64 * 2**20
+_FILE_GROWTH = 1.25
+_MAX_FILE_READERS = 8
 _Identity = tuple[int, int]
 
 
@@ -21,6 +26,7 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
 
     ``open_shmem_bytes``: what it may have of shared memory in addition. Others also hold the
     ``shared_bytes`` of both parts. Of ``inherited_bytes`` it has copied nothing since its fork.
+    ``own_file_bytes`` of ``file_bytes``: its pages of files, once read.
     """
 
     own_bytes: int
@@ -29,6 +35,8 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
     open_shmem_bytes: int = 0
     shmem_bytes: int = 0
     shared_bytes: int = 0
+    own_file_bytes: int = 0
+    file_bytes: int = 0
     inherited_bytes: int = 0
     faults: int
     is_forked: bool
@@ -85,15 +93,16 @@ class MemoryShares:
         max_unsure_bytes = MAX_UNSURE_SHARE * sum(shares.values())
         # What still changes will have to be read again.
         has_settled = self.unsure_bytes - unsure_before <= max_unsure_bytes
-        if self.unsure_bytes > max_unsure_bytes:
-            now_ns = self._monotonic_ns()
+        is_unsure = self.unsure_bytes > max_unsure_bytes
+        unread = self._sharing(living) if is_unsure else self._mapping_files(living)
+        now_ns = self._monotonic_ns()
+        if unread and self._budget.allows(now_ns, is_urgent=is_unsure and has_settled):
             began_ns = self._cpu_ns()
-            if self._budget.allows(now_ns, is_urgent=has_settled):
-                self._read(living)
-                cost_ns = self._cpu_ns() - began_ns
-                self._budget.add_cost(cost_ns, now_ns)
-                self.used_cpu_ns += cost_ns
-                shares = self._shares(living)
+            self._read(unread)
+            cost_ns = self._cpu_ns() - began_ns
+            self._budget.add_cost(cost_ns, now_ns)
+            self.used_cpu_ns += cost_ns
+            shares = self._shares(living)
         self.is_exact = self.unsure_bytes <= MAX_UNSURE_SHARE * sum(shares.values())
         self._divided = {}
         for process in processes:
@@ -110,6 +119,21 @@ class MemoryShares:
         """
         bases = [self._bases.get(process.identity) for process in processes]
         return sum([base.own_shmem_bytes for base in bases if base is not None])
+
+    def mapped_file_bytes(self, processes: Sequence[ProcessReading]) -> int:
+        """What these processes of the last :meth:`divide` map of files: each page once where that
+        was read; of what was not, the most that one process maps.
+        """
+        known_bytes = 0
+        unread_bytes = 0
+        for process in processes:
+            file_bytes = _files(process)
+            base = self._bases.get(process.identity)
+            if base is not None:
+                known_bytes += min(base.own_file_bytes, file_bytes)
+                file_bytes = max(file_bytes - base.file_bytes, 0)
+            unread_bytes = max(unread_bytes, file_bytes)
+        return known_bytes + unread_bytes
 
     def _shares(self, living: Mapping[_Identity, ProcessReading]) -> dict[_Identity, int]:
         """The shares as far as they are known now, which determines what is unsure."""
@@ -215,22 +239,37 @@ class MemoryShares:
             faults=process.faults,
         )
 
-    def _may_share(self, process: ProcessReading) -> bool:
-        """Whether others may hold pages of a process, or it may map one several times."""
-        base = self._bases[process.identity]
-        may_share_anonymous = process.is_forked or process.pid in self._inheritance
-        was_shared = base.shared_bytes > 0 or base.own_bytes < base.anonymous_bytes
-        return may_share_anonymous or was_shared or _shmem(process) > 0
-
-    def _read(self, living: Mapping[_Identity, ProcessReading]) -> None:
-        has_read = False
+    def _sharing(self, living: Mapping[_Identity, ProcessReading]) -> Sequence[ProcessReading]:
+        """The processes of which others may hold pages, or that may map one several times."""
+        sharing: list[ProcessReading] = []
         for identity, process in living.items():
-            if not self._may_share(process):
-                continue
+            base = self._bases[identity]
+            may_share_anonymous = process.is_forked or process.pid in self._inheritance
+            was_shared = base.shared_bytes > 0 or base.own_bytes < base.anonymous_bytes
+            if may_share_anonymous or was_shared or _shmem(process) > 0:
+                sharing.append(process)
+        return sharing
+
+    def _mapping_files(
+        self, living: Mapping[_Identity, ProcessReading]
+    ) -> Sequence[ProcessReading]:
+        """The processes that map much more of files than at their last reading, unless they are
+        many.
+        """
+        mapping: list[ProcessReading] = []
+        for identity, process in living.items():
+            known_bytes = _FILE_GROWTH * self._bases[identity].file_bytes
+            if _files(process) > max(known_bytes, _MIN_FILE_BYTES):
+                mapping.append(process)
+        return mapping if len(mapping) <= _MAX_FILE_READERS else ()
+
+    def _read(self, processes: Sequence[ProcessReading]) -> None:
+        has_read = False
+        for process in processes:
             rollup = proc.read(f"/proc/{process.pid}/smaps_rollup") or b""
             base = _read_base(rollup, process)
             if base is not None:
-                self._bases[identity] = base
+                self._bases[process.identity] = base
                 has_read = True
         if has_read:
             self._ended_bytes = 0
@@ -266,6 +305,8 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
         open_shmem_bytes=open_shmem_bytes,
         shmem_bytes=shmem_bytes,
         shared_bytes=min(max(pss_bytes - private_bytes, 0), missing_bytes),
+        own_file_bytes=max(pss_bytes - own_bytes - own_shmem_bytes, 0),
+        file_bytes=_files(process),
         inherited_bytes=max(anonymous_bytes - private_bytes, 0),
         faults=process.faults,
         is_forked=process.is_forked,
@@ -290,6 +331,11 @@ def _shmem(process: ProcessReading) -> int:
     if process.shmem_bytes is None:  # before Linux 4.5
         return (process.rss_bytes or 0) - _anonymous(process)
     return process.shmem_bytes
+
+
+def _files(process: ProcessReading) -> int:
+    """What a process maps of files, each mapping of a page."""
+    return max((process.rss_bytes or 0) - _anonymous(process) - _shmem(process), 0)
 
 
 def _open_shmem(process: ProcessReading, base: _Base) -> int:

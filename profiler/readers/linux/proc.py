@@ -79,7 +79,8 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
     """``/proc/PID/status``: resident memory, its anonymous part and its part in shared memory and
-    tmpfs, its high-water mark; its memory in swap; ignored signals (a bit mask).
+    tmpfs, its high-water mark; its memory in swap; ignored signals (a bit mask). The RSS lacks page
+    tables.
     """
 
     rss_bytes: int | None = None
@@ -87,6 +88,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     shmem_bytes: int | None = None
     peak_bytes: int | None = None
     swap_bytes: int | None = None
+    page_table_bytes: int | None = None
     ignored_signals: int = 0
 
 
@@ -188,6 +190,7 @@ def parse_status(text: bytes) -> ProcessStatus:
         shmem_bytes=bytes_after(text, b"RssShmem:"),
         peak_bytes=bytes_after(text, b"VmHWM:"),
         swap_bytes=bytes_after(text, b"VmSwap:"),
+        page_table_bytes=bytes_after(text, b"VmPTE:"),
         ignored_signals=int(_word_after(text, b"SigIgn:") or b"0", 16),
     )
 

@@ -196,6 +196,35 @@ def test_page_cache_is_weighted_as_the_memory_is() -> None:
     assert cache == AverageAndMaximum(avg=(500 * 0.5 + 50 * 1) / 1.5, max=500)
 
 
+def test_mapped_files_are_weighted_as_the_memory_is() -> None:
+    feed = Feed()
+    assert feed.usage.memory_mapped_file_bytes.summary() is None
+    feed.add(1, memory_mib=100).add(2, memory_mib=100, memory_mapped_file_bytes=0)
+    feed.add(3, memory_mib=200, memory_mapped_file_bytes=60 * MIB)
+    mapped = feed.usage.memory_mapped_file_bytes.summary(per=MIB)
+    assert mapped == AverageAndMaximum(avg=30, max=60)
+
+
+@pytest.mark.parametrize(
+    ("cache_mib", "kernel_mib"),
+    [
+        pytest.param((100, 100), 150, id="a spike"),
+        pytest.param((100, 200), 50, id="the mark is that of the page cache"),
+        pytest.param((100, 99), 151, id="a little less page cache than before"),
+        pytest.param((200, 0), None, id="page cache that was dropped since, or memory"),
+    ],
+)
+def test_a_mark_counts_without_the_page_cache_if_that_is_known(
+    cache_mib: tuple[int, int], kernel_mib: int | None
+) -> None:
+    before, after = (size_mib * MIB for size_mib in cache_mib)
+    feed = Feed().add(1, memory_mib=50, memory_cache_bytes=before)
+    feed.add(2, memory_mib=50, memory_cache_bytes=after, memory_usage_peak_bytes=250 * MIB)
+    feed.add(3, memory_cache_bytes=after, memory_usage_peak_bytes=250 * MIB, is_mark_complete=True)
+    expected = None if kernel_mib is None else kernel_mib * MIB
+    assert feed.usage.kernel_peak_bytes == expected
+
+
 def test_memory_of_an_unobserved_period_is_not_counted() -> None:
     """A monitor that came after an hour, and then lost the endpoint for ten minutes: two holes."""
     feed = Feed().add(3600, cpu=1800.0, memory_mib=1000)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
+import pytest
+
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.forwarder.cluster_night import ClusterNight
 from profiler.forwarder.morning_digest import DigestPlace, summarize
@@ -97,6 +99,19 @@ def test_what_is_unconfirmed_runs_or_is_a_services_does_not_count() -> None:
         document("4", started_by="chronos-schedule/nightly"),
     )
     assert counted(runs) == {"success": {"etl": 1}}
+
+
+@pytest.mark.parametrize("voucher", ["trusted-group", "container-id"])
+def test_a_line_that_nothing_confirms_takes_no_run_of_ecs_from_the_message(voucher: str) -> None:
+    """Its numbers do not count."""
+    claimed = {"confirmed": False, "voucher": voucher, "voucher_stream": "ab" * 32}
+    runs = found(
+        document("1", "failure", **claimed),
+        document("2", "failure"),
+        document("made up", "failure", **claimed, event_outcome=None),
+    )
+    assert counted(runs) == {"failure": {"etl": 2}}
+    assert present(runs.cost).usd == 1
 
 
 def test_a_task_that_the_last_message_counted_does_not_count_again() -> None:

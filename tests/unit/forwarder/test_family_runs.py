@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, format_ms, parse_ns
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_SECOND, format_ms, parse_ns
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.ended_run import Comparison, EndedRun, UnusualMeasure
 from profiler.forwarder.family_runs import (
@@ -182,7 +182,7 @@ def success() -> EndedRun:
 
 
 def compare(cluster: SearchCluster, notice: EndedRun) -> Comparison | None:
-    return FamilyMemory(cluster=cluster, prefix="task", timeout_seconds=5).compare(notice)
+    return memory_of(cluster).compare(notice)
 
 
 def unusual(notice: EndedRun, *sources: dict[str, Any]) -> tuple[UnusualMeasure, ...]:
@@ -309,6 +309,7 @@ def test_a_family_has_the_usual_duration_of_enough_successes() -> None:
     assert memory_of(search).durations({"etl_daily"}, ARN.replace("eu-west-1", "us-west-2")) == {}
 
 
+NOW = datetime.fromtimestamp(START_NS / NS_PER_SECOND, UTC)
 LOST = {"_shards": {"total": 2, "successful": 1, "skipped": 0, "failed": 1}}
 CUT_OFF = {"timed_out": True}
 
@@ -318,6 +319,19 @@ def test_a_part_of_a_familys_runs_is_no_fact_of_the_family(part: dict[str, Any])
     search = cluster_with(*timed(*[1000.0] * 30, cluster="jobs"))
     assert compare(search, lasted(9000)) is not None
     search.answer = part
+    assert_says_nothing(search)
+
+
+def test_a_closed_index_of_the_days_that_count_is_a_part() -> None:
+    search = cluster_with(*timed(*[1000.0] * 30, cluster="jobs"))
+    search.closed = f"task-reports-{NOW:%Y.%m}"
+    assert_says_nothing(search)
+    search.closed = "task-reports-2020.01"
+    assert compare(search, lasted(9000)) is not None
+    assert memory_of(search).durations({"etl_daily"}, ARN)
+
+
+def assert_says_nothing(search: CountingSearch) -> None:
     memory = memory_of(search)
     assert compare(search, lasted(9000)) is None
     assert memory.killed_run(success(), "earlier-1") == (None, TaskSize())
@@ -337,7 +351,7 @@ def test_a_part_of_a_familys_runs_is_no_fact_of_the_family(part: dict[str, Any])
 def test_every_search_for_runs_of_a_family_asks_for_confirmed_ones() -> None:
     """Any report can name any family: only the task's event confirms a run."""
     search = AnsweringSearch({"hits": {"hits": []}})
-    memory = FamilyMemory(cluster=search, prefix="task", timeout_seconds=5)
+    memory = memory_of(search)
     memory.durations({"etl"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs")
     memory.compare(success())
     memory.need(success(), 512)
@@ -362,7 +376,7 @@ def answered_window(tasks: int, days: float) -> AnsweringSearch:
 
 
 def memory_of(search: SearchCluster) -> FamilyMemory:
-    return FamilyMemory(cluster=search, prefix="task", timeout_seconds=5)
+    return FamilyMemory(cluster=search, prefix="task", timeout_seconds=5, now=NOW)
 
 
 def saving(usd: float | None = 0.5, family: str = "etl") -> Document:

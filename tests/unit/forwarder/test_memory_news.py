@@ -114,7 +114,7 @@ class Deployment:
         self.told: set[str] = set()
 
     def lines(self) -> LineForwarder:
-        memory = FamilyMemory(cluster=self.search, prefix="task", timeout_seconds=5)
+        memory = FamilyMemory(cluster=self.search, prefix="task", timeout_seconds=5, now=NOW)
         peaks = self.peaks
 
         def read(
@@ -381,7 +381,7 @@ def test_the_last_interval_counts_and_not_the_kernels_mark() -> None:
 def test_what_is_kept_of_families_and_streams_is_bounded() -> None:
     peaks = FamilyPeaks(PERIOD_NS)
     search = CountingSearch(*EARLIER)
-    memory = FamilyMemory(cluster=search, prefix="task", timeout_seconds=5)
+    memory = FamilyMemory(cluster=search, prefix="task", timeout_seconds=5, now=NOW)
     for number in range(30_000):
         wanted = [(f"stream-{number}", ("1", "r", f"family-{number}", "batch"))]
         if number % 1000 == 0:

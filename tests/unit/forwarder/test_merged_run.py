@@ -4,13 +4,14 @@ A report's line can say anything. The task's event is ECS's.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from profiler.core.completeness import Completeness
 from profiler.forwarder.document_fields import event_fields
 from profiler.forwarder.documents import Document, report_document, unconfirmed
 from profiler.forwarder.ended_run import EndedRun
@@ -247,8 +248,32 @@ class Unsearchable(FakeSearchCluster):
 
     def indices_of_runs(
         self, searched: str, document_ids: Sequence[str], timeout_seconds: float
-    ) -> dict[str, str]:
+    ) -> tuple[dict[str, str], Completeness]:
         raise SearchClusterError("HTTP 403", status=403)
+
+
+class PartlySearched(FakeSearchCluster):
+    """A shard does not answer a search."""
+
+    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:
+        answer = super().request(path, body, timeout_seconds)
+        if "_search" not in path:
+            return answer
+        return {**answer, "_shards": {"total": 2, "successful": 1}}
+
+
+def test_a_part_of_the_answer_moves_a_report_only_to_a_confirmed_document() -> None:
+    """What is missing may be the confirmed one. The report is written in any case, and it is
+    said.
+    """
+    early = of_report(report(startedAt="2026-01-10T00:00:00Z"))
+    for first, count in ((of_report(report()), 2), (of_event(task()), 1)):
+        cluster = PartlySearched()
+        write(cluster, first)
+        delivered = deliver(cluster, FakeInvocationTime(), early)
+        assert delivered.indexed == 1
+        assert delivered.completeness.sentences == ("1 shard of the search cluster did not answer",)
+        assert len(cluster.documents) == count
 
 
 def test_without_an_answer_to_the_search_everything_is_written() -> None:
@@ -256,6 +281,8 @@ def test_without_an_answer_to_the_search_everything_is_written() -> None:
     assert write(cluster, of_report(report()), of_event(task())) == 2
     (document,) = cluster.documents.values()
     assert document["task"]["confirmed"] is True
+    delivered = deliver(cluster, FakeInvocationTime(), of_report(report()))
+    assert delivered.completeness.sentences == ("HTTP 403",)
 
 
 def test_one_search_is_enough_for_all_reports_of_a_delivery() -> None:

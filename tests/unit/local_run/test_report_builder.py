@@ -4,6 +4,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryPeak
 from profiler.local_run.report_builder import ReportBuilder
 from profiler.readers.container_sample import ResourceLimits
@@ -19,6 +20,9 @@ def _doubts(
     shared_bound_mib: int | None = None,
     has_hidden: bool = False,
     counts_memory: bool = False,
+    pinned_mib: int = 0,
+    kernel_bound_mib: int = 0,
+    unassigned_mib: int = 0,
 ) -> tuple[str, ...]:
     """The doubts of a run with a peak of 100 MiB."""
     command = Mock(
@@ -26,11 +30,17 @@ def _doubts(
         swap_peak_bytes=swap_mib * _MIB,
         shared_bound_bytes=None if shared_bound_mib is None else shared_bound_mib * _MIB,
         has_hidden_processes=has_hidden,
+        kernel_bound_bytes=kernel_bound_mib * _MIB,
+        average_bound_bytes=unassigned_mib * _MIB,
     )
     sampler = Mock(command=command)
     sampler.prepared.own_cgroup.counts_memory = counts_memory
     builder = ReportBuilder(Mock(), sampler, Mock(), None, ResourceLimits(), None, Mock())
-    observation = Mock(peak=MemoryPeak(size_bytes=100 * _MIB, source=source))
+    usage = ContainerUsage(1)
+    usage.memory_max_bytes = 100 * _MIB
+    usage.memory_bound_bytes = (100 + pinned_mib) * _MIB
+    usage.run.memory_bytes.add(50 * _MIB, 1)
+    observation = Mock(peak=MemoryPeak(size_bytes=100 * _MIB, source=source), usage=usage)
     return builder._memory_doubts(observation)
 
 
@@ -56,3 +66,25 @@ def test_hidden_processes_are_a_doubt_unless_a_group_counts_them() -> None:
     (doubt,) = _doubts(has_hidden=True)
     assert "hidepid" in doubt
     assert _doubts(has_hidden=True, counts_memory=True) == ()
+
+
+def test_what_open_files_may_keep_is_a_doubt() -> None:
+    (doubt,) = _doubts(pinned_mib=75)
+    assert doubt.startswith("The memory peak may have been 175 MB: open files")
+    assert _doubts(pinned_mib=75, source="kernel") == ()
+
+
+def test_kernel_memory_of_an_unknown_program_may_be_the_commands() -> None:
+    (doubt,) = _doubts(kernel_bound_mib=448)
+    assert doubt.startswith("The memory peak may have been 448 MB, and the average is a lower")
+    assert "perhaps by other programs" in doubt
+
+
+@pytest.mark.parametrize("source", ["sampled", "kernel"])
+def test_shared_memory_of_an_unknown_program_may_be_missing_in_the_average_only(
+    source: PeakSource,
+) -> None:
+    (doubt,) = _doubts(source=source, unassigned_mib=40)
+    assert doubt.startswith("The average memory use may have been 90 MB: shared memory grew")
+    assert _doubts(source=source, unassigned_mib=2) == ()
+    assert len(_doubts(shared_bound_mib=300, unassigned_mib=40)) == 1, "said once"

@@ -12,11 +12,14 @@ _TREE_MIB = 10
 
 
 class _PlayedMemory:
-    """The shared memory in MiB: all growth, the files of the command, and whether others run."""
+    """The shared memory in MiB: all growth, the files and the segments of the command, and whether
+    others run.
+    """
 
     def __init__(self) -> None:
         self.growth: int | None = 0
         self.in_files = 0
+        self.in_segments = 0
         self.is_alone = False
         self.now_ns = 0
         self._cpu_ns = itertools.count(0, 10**9)
@@ -25,8 +28,10 @@ class _PlayedMemory:
         shared.is_growth_of = lambda _: self.is_alone
         self.files = Mock()
         self.files.held_bytes = lambda: self.in_files * _MIB
+        segments = Mock()
+        segments.held_bytes = lambda _: self.in_segments * _MIB
         self.unmapped = UnmappedMemory(
-            shared, self.files, lambda: self.now_ns, lambda: next(self._cpu_ns)
+            shared, self.files, segments, lambda: self.now_ns, lambda: next(self._cpu_ns)
         )
 
     def _growth_bytes(self) -> int | None:
@@ -136,3 +141,30 @@ def test_the_cpu_time_of_a_look_is_counted(played: _PlayedMemory) -> None:
     assert played.unmapped.used_cpu_ns == 10**9
     played.read()
     assert played.unmapped.used_cpu_ns == 10**9, "no look"
+
+
+def test_the_segments_of_the_command_count_attached_or_not(played: _PlayedMemory) -> None:
+    played.growth = 302
+    played.in_segments = 300
+    assert played.read(tree=310, shmem=300) == 0, "attached: the process counts it"
+    assert played.read() == 300
+    assert played.bound == 0
+
+
+def test_segments_of_huge_pages_are_not_shared_memory(played: _PlayedMemory) -> None:
+    played.growth = 30
+    played.in_segments = 300
+    assert played.read() == 30
+
+
+def test_the_mean_of_what_nobody_is_known_to_have_made(played: _PlayedMemory) -> None:
+    played.read()
+    played.growth = 300
+    played.now_ns = 10
+    played.read()
+    played.now_ns = 30
+    played.in_files = 300
+    played.read()
+    played.now_ns = 40
+    played.read()
+    assert played.unmapped.average_bound_bytes == 300 * _MIB * 20 / 40

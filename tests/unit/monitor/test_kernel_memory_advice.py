@@ -16,8 +16,9 @@ from tests.monitor_world import MIB, PlayedMonitor
 class FileWalk(PlayedMonitor):
     """A batch on Fargate whose directory entries and inodes grow to 400 MiB beside 20 MiB."""
 
-    def __init__(self, *, is_reclaimable: bool) -> None:
+    def __init__(self, *, is_reclaimable: bool, unreclaimable_bytes: int = 524832) -> None:
         super().__init__(batch_ends=120)
+        self._unreclaimable_bytes = unreclaimable_bytes
         self._is_reclaimable = is_reclaimable
         self.of_task = lambda _at: {
             "launch_type": "FARGATE",
@@ -38,9 +39,9 @@ class FileWalk(PlayedMonitor):
             "kernel_stack": 49152,
             "pgfault": 24552,
             "shmem": 0,
-            "slab": slab_bytes + 524832,
+            "slab": slab_bytes + self._unreclaimable_bytes,
             "slab_reclaimable": slab_bytes if self._is_reclaimable else 0,
-            "slab_unreclaimable": 524832,
+            "slab_unreclaimable": self._unreclaimable_bytes,
             "sock": 0,
         }
         document: dict[str, Any] = {
@@ -65,9 +66,17 @@ def test_reclaimable_kernel_memory_asks_for_no_larger_task() -> None:
     assert record["metrics"]["memoryCacheMB"]["max"] > 400
     assert record["recommendation"]["memoryMB"] == 512
     assert not any("memory-bound" in reason for reason in record["recommendation"]["reasons"])
+    assert not record["monitor"].get("warnings")
 
 
 def test_kernel_memory_that_cannot_be_reclaimed_counts_for_the_size() -> None:
     record = FileWalk(is_reclaimable=False).run().report()
     assert record["metrics"]["maxMemoryUsedMB"] == pytest.approx(420.5, abs=0.1)
     assert record["recommendation"]["memoryMB"] > 512
+
+
+def test_many_open_files_of_the_container_may_keep_reclaimable_memory() -> None:
+    record = FileWalk(is_reclaimable=True, unreclaimable_bytes=10 * MIB).run().report()
+    assert record["metrics"]["maxMemoryUsedMB"] == pytest.approx(30, abs=0.1)
+    (warning,) = record["monitor"]["warnings"]
+    assert warning.startswith("The memory peak may have been 189 MB: open files may have kept")

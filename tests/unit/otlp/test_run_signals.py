@@ -19,7 +19,14 @@ from profiler.otlp.run_signals import (
     span_id,
     trace_id,
 )
-from profiler.record.record_model import Container, Metrics, RaisedNotice, Record, decode
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Container,
+    Metrics,
+    RaisedNotice,
+    Record,
+    decode,
+)
 from tests import shown_runs
 from tests.changed_records import changed_lines
 from tests.otlp_schema import attributes_of, check, spans
@@ -142,6 +149,18 @@ def test_metrics_are_gauges_in_base_units() -> None:
         {"network.io.direction": "receive"},
         {"network.io.direction": "transmit"},
     ]
+
+
+def test_what_a_run_keeps_of_its_files_is_apart_from_what_it_uses() -> None:
+    apart = replace(
+        ETL.metrics,
+        memory_mapped_file_mb=AverageAndMaximum(avg=300, max=600),
+        memory_huge_pages_mb=AverageAndMaximum(avg=20, max=32),
+    )
+    found = gauges(replace(ETL, metrics=apart))
+    for name, size_mb in (("mapped_file", 600), ("huge_pages", 32)):
+        unit, (point,) = found[f"task_profiler.run.memory.{name}.max"]
+        assert (unit, point["asInt"]) == ("By", str(size_mb * 2**20))
 
 
 def test_what_the_gpus_did_is_measured() -> None:

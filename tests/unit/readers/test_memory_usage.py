@@ -1,5 +1,6 @@
 """Memory used is never less than what the kernel cannot drop, and no page counts twice."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
@@ -73,48 +74,39 @@ def test_what_the_kernel_cannot_drop_always_counts(pages: Population) -> None:
 
 
 @given(_populations)
-def test_no_page_counts_twice(pages: Population) -> None:
-    """Used memory is at most all that is not page cache of unmapped files, lazily freed, or
-    reclaimable kernel memory that the interface shows; what a counter hides counts once.
+def test_what_the_kernel_can_drop_never_counts(pages: Population) -> None:
+    """Version 1 hides what of the kernel's own memory is reclaimable."""
+    assert divide_memory(pages.version_2()).used_bytes == pages.undroppable
+    for counters in (pages.version_1(), pages.version_1_of_docker()):
+        assert divide_memory(counters).used_bytes == pages.undroppable + pages.reclaimable_kernel
+
+
+@given(_populations)
+def test_mapped_files_are_told_apart(pages: Population) -> None:
+    """Less where shared memory is not mapped. Lazily freed pages hide that others are locked, and
+    in Docker's statistics that they are shared.
     """
-    most = pages.undroppable + pages.mapped_files
     hidden = min(pages.lazily_freed, pages.locked_files)
-    assert divide_memory(pages.version_2()).used_bytes <= most + hidden
-    assert divide_memory(pages.version_1()).used_bytes <= most + hidden + pages.reclaimable_kernel
-    of_docker = divide_memory(pages.version_1_of_docker()).used_bytes
-    assert of_docker <= most + pages.lazily_freed + pages.reclaimable_kernel
+    for counters in (pages.version_2(), pages.version_1()):
+        mapped = present(divide_memory(counters).mapped_file_bytes)
+        assert pages.mapped_files - pages.unmapped_shared <= mapped <= pages.mapped_files + hidden
+    of_docker = present(divide_memory(pages.version_1_of_docker()).mapped_file_bytes)
+    assert of_docker <= pages.mapped_files + pages.lazily_freed
 
 
 @given(_populations)
-def test_mapped_shared_memory_counts_exactly_once(pages: Population) -> None:
-    """As with POSIX shared memory, multiprocessing and PostgreSQL: a process maps all of it."""
-    all_mapped = Population(
-        anonymous=pages.anonymous,
-        mapped_files=pages.mapped_files,
-        unmapped_files=pages.unmapped_files,
-        mapped_shared=pages.mapped_shared,
-    )
-    expected = pages.anonymous + pages.mapped_files + pages.mapped_shared
-    for counters in (all_mapped.version_2(), all_mapped.version_1_of_docker()):
-        reading = divide_memory(counters)
-        assert reading.used_bytes == expected
-        assert reading.unmapped_cache_bytes == pages.unmapped_files
-
-
-@given(_populations)
-def test_used_memory_and_page_cache_are_at_most_the_usage(pages: Population) -> None:
+def test_used_memory_and_what_can_be_dropped_are_the_usage(pages: Population) -> None:
     for counters in (pages.version_2(), pages.version_1(), pages.version_1_of_docker()):
         reading = divide_memory(counters)
-        assert reading.used_bytes + present(reading.unmapped_cache_bytes) <= pages.usage
         assert reading.used_bytes + present(reading.reclaimable_bytes) == pages.usage
 
 
 @given(_populations)
-def test_lazily_freed_memory_is_no_cache(pages: Population) -> None:
+def test_lazily_freed_memory_is_no_page_cache(pages: Population) -> None:
+    """Else a high-water mark with it would lack memory that the program used."""
     files = pages.mapped_files + pages.unmapped_files + pages.locked_files
-    assert present(divide_memory(pages.version_1()).unmapped_cache_bytes) <= files
-    with_kernel = files + pages.reclaimable_kernel
-    assert present(divide_memory(pages.version_2()).unmapped_cache_bytes) <= with_kernel
+    assert present(divide_memory(pages.version_1()).cache_bytes) == files
+    assert present(divide_memory(pages.version_2()).cache_bytes) == files + pages.reclaimable_kernel
 
 
 _unknown_or_size = st.none() | _sizes
@@ -129,7 +121,8 @@ def test_counters_of_different_moments_give_no_impossible_part(counters: MemoryC
     usage = counters.usage_bytes
     reading = divide_memory(counters)
     assert 0 <= reading.used_bytes <= usage
-    assert 0 <= (reading.unmapped_cache_bytes or 0) <= usage - reading.used_bytes
+    assert reading.reclaimable_bytes in (None, usage - reading.used_bytes)
+    assert 0 <= (reading.mapped_file_bytes or 0) <= usage - reading.used_bytes
     assert 0 <= (reading.kernel_bytes or 0) <= usage
 
 
@@ -161,10 +154,31 @@ def test_what_find_held_in_a_group_of_version_1() -> None:
     assert reading.kernel_bytes == 624410624 - 287137792
 
 
-def test_what_open_files_keep_of_the_kernels_memory_counts_as_used() -> None:
+def test_what_open_files_keep_of_the_kernels_memory_is_a_bound() -> None:
+    """50,000 open files have 10 MB that is not reclaimable, and at most 150 MB that is."""
+    mib = 2**20
     counters = MemoryCounters(
-        usage_bytes=100, cache_bytes=0, reclaimable_slab_bytes=80, pinned_slab_bytes=70
+        usage_bytes=135 * mib,
+        cache_bytes=0,
+        reclaimable_slab_bytes=100 * mib,
+        unreclaimable_slab_bytes=10 * mib,
     )
-    assert divide_memory(counters).used_bytes == 90
-    more_pinned = replace(counters, pinned_slab_bytes=200)
-    assert divide_memory(more_pinned).used_bytes == 100
+    reading = divide_memory(counters)
+    assert reading.used_bytes == 35 * mib
+    assert reading.pinned_bound_bytes == 100 * mib
+    more = replace(counters, usage_bytes=435 * mib, reclaimable_slab_bytes=400 * mib)
+    assert divide_memory(more).pinned_bound_bytes == pytest.approx(160 * mib, rel=0.01)
+    assert divide_memory(more).used_bytes == 35 * mib
+
+
+def test_without_kernel_memory_of_open_files_there_is_no_bound() -> None:
+    """A container whose own processes have some hundred files, whatever the machine has."""
+    counters = MemoryCounters(
+        usage_bytes=420 * 2**20,
+        cache_bytes=0,
+        reclaimable_slab_bytes=400 * 2**20,
+        unreclaimable_slab_bytes=2**19,
+    )
+    assert divide_memory(counters).pinned_bound_bytes == 0
+    unknown = replace(counters, unreclaimable_slab_bytes=None)
+    assert divide_memory(unknown).pinned_bound_bytes == 0

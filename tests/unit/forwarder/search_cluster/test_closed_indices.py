@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from profiler.core.completeness import WHOLE
 from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError
 from tests.fake_search import FakeSearchCluster
 
@@ -22,7 +23,6 @@ class WithClosed(FakeSearchCluster):
         self.paths: list[str] = []
 
     def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:
-        assert body == {}
         assert timeout_seconds == 5
         self.paths.append(path)
         excluded = path.partition("/_search")[0].split(",-")[1:]
@@ -60,6 +60,16 @@ def test_a_search_of_all_times_does_not_ask() -> None:
     cluster = WithClosed("task-reports-2026.11")
     assert cluster.search("task-reports-*", {}, 5) == HITS
     assert cluster.paths == ["/task-reports-*/_search"]
+
+
+def test_the_search_for_the_index_of_a_run_says_that_one_is_closed() -> None:
+    """Its months are old or new: a run may be in each of them."""
+    cluster = WithClosed("task-reports-2025.01")
+    searched = "task-reports-2025.01*,task-reports-2025.02*"
+    places, completeness = cluster.indices_of_runs(searched, ["1/batch"], 5)
+    assert places == {}
+    assert completeness.sentences == ("task-reports-2025.01 is closed",)
+    assert WithClosed().indices_of_runs(searched, ["1/batch"], 5) == ({}, WHOLE)
 
 
 def test_another_refusal_is_raised() -> None:

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from profiler.readers.cgroup.accounting_group import CgroupFilesystem, delegate_controller
+from profiler.readers.cgroup.accounting_group import (
+    CgroupFilesystem,
+    delegate_controller,
+    try_lock,
+)
 from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.linux import proc
@@ -38,6 +42,7 @@ class FakeCgroupFilesystem(CgroupFilesystem):
         self._refuses = refuses
         self.made: list[Path] = []
         self.removed: list[Path] = []
+        self.busy: set[Path] = set()  # its last processes are ending
 
     def make(self, folder: str) -> None:
         if self._refuses:
@@ -47,7 +52,8 @@ class FakeCgroupFilesystem(CgroupFilesystem):
 
     def remove(self, folder: str) -> None:
         processes = Path(folder, "cgroup.procs")
-        if processes.exists() and processes.read_text().strip():
+        has_processes = processes.exists() and processes.read_text().strip()
+        if has_processes or Path(folder) in self.busy:
             raise OSError(16, "Device or resource busy")
         shutil.rmtree(folder)
         self.removed.append(Path(folder))
@@ -60,6 +66,7 @@ def _made(
     *groups: str,
     files: dict[str, str] | None = None,
     refuses: bool = False,
+    filesystem: FakeCgroupFilesystem | None = None,
 ) -> tuple[CommandCgroup, FakeCgroupFilesystem]:
     """What is made for a command in a tree with /proc, and with the groups of this process in
     the mounts m, c and u.
@@ -68,8 +75,45 @@ def _made(
     write_files(
         root, {**{f"{group}/cgroup.procs": f"1\n{_OWN_PID}\n" for group in groups}, **texts}
     )
-    filesystem = FakeCgroupFilesystem(child, refuses=refuses)
+    filesystem = filesystem or FakeCgroupFilesystem(child, refuses=refuses)
     return make_command_cgroup(read_own_cgroups(str(root)), _OWN_PID, _RUN, filesystem), filesystem
+
+
+class _BesideAnotherProfiler(FakeCgroupFilesystem):
+    """A new group is locked by a profiler that removes it as a stale one, before or after it is
+    opened here.
+    """
+
+    def __init__(self, child: dict[str, str], *, removes_first: bool) -> None:
+        super().__init__(child)
+        self._removes_first = removes_first
+        self.claim: int | None = None
+
+    def make(self, folder: str) -> None:
+        super().make(folder)
+        if len(self.made) > 1:
+            return
+        if self._removes_first:
+            self.remove(folder)
+        else:
+            self.claim = present(try_lock(folder))
+
+
+@pytest.mark.parametrize("removes_first", [False, True])
+def test_a_group_that_another_profiler_removes_meanwhile_is_made_again(
+    tmp_path: Path, *, removes_first: bool
+) -> None:
+    filesystem = _BesideAnotherProfiler(V1_FILES, removes_first=removes_first)
+    own, _ = _made(V1_FILES, tmp_path, _V1, "m/job", "c", filesystem=filesystem)
+    assert own.counts_memory
+    assert own.has_cpu_accounting
+    memory, again, cpu = (folder.name for folder in filesystem.made)
+    # The other one removes the name that it has seen.
+    assert memory == cpu == _NAME
+    assert again == f"{_NAME}-1"
+    if filesystem.claim is not None:
+        os.close(filesystem.claim)
+    own.remove(_sleeps.append)
 
 
 def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> None:
@@ -90,8 +134,7 @@ def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> Non
         used_bytes=860_000_000 - 10_485_760,
         cache_bytes=10_485_760,
         reclaimable_bytes=10_485_760,
-        unmapped_cache_bytes=10_485_760,
-        mapped_bytes=0,
+        mapped_file_bytes=0,
         kernel_bytes=860_000_000 - 847_000_000 - 12_582_912,
     )
 
@@ -263,6 +306,32 @@ def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path
     own.remove(nap)
     assert len(naps) == 3
     assert filesystem.removed == [entrance.parent]
+
+
+@pytest.mark.parametrize(
+    ("listed", "is_removed", "naps_until_end"),
+    [("", True, 60), ("", False, 500), ("0\n", False, 60)],
+)
+def test_a_group_is_waited_for_while_its_last_processes_end(
+    listed: str, naps_until_end: int, tmp_path: Path, *, is_removed: bool
+) -> None:
+    """They are not listed any more, and the kernel refuses to remove the group meanwhile, for 2 s
+    at most; a process that cannot be moved is not waited for.
+    """
+    own, filesystem = _made(V1_FILES, tmp_path, _V1, "m/job", "c")
+    group = tmp_path / "m/job" / _NAME
+    (group / "cgroup.procs").write_text(listed)
+    filesystem.busy = {group}
+    naps = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == naps_until_end:
+            filesystem.busy = set()
+
+    own.remove(nap)
+    assert (group in filesystem.removed) is is_removed
+    assert 0.1 <= sum(naps) <= 2
 
 
 # --- delegation ------------------------------------------------------------------------------

@@ -209,8 +209,7 @@ def test_the_counters_of_either_version(
         used_bytes=860_000_000 - UNMAPPED,
         cache_bytes=12_582_912 - 2_097_152,  # without tmpfs
         reclaimable_bytes=UNMAPPED,
-        unmapped_cache_bytes=UNMAPPED,
-        mapped_bytes=None if files is V2_GROUP_FILES else 0,
+        mapped_file_bytes=None if files is V2_GROUP_FILES else 0,
         kernel_bytes=None if files is V2_GROUP_FILES else 860_000_000 - 847_000_000 - 12_582_912,
     )
     cpu_ns = 1_276_795_000 if files is V2_GROUP_FILES else 99208

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.readers.linux.kernel_memory import (
+    KernelGrowth,
     KernelMemory,
     KernelMemoryEstimate,
     parse_kernel_memory,
@@ -147,3 +149,27 @@ def test_files_opened_later_keep_what_was_reclaimable() -> None:
 def test_the_number_of_open_files_is_the_first_of_three() -> None:
     assert parse_pinned_bytes(b"1000\t0\t9223372036854775807\n") == 3_072_000
     assert parse_pinned_bytes(b"") is None
+
+
+def test_growth_without_page_tables_is_that_of_sockets_and_the_like() -> None:
+    grown = replace(_machine(50, 760), page_table_bytes=350 * _MIB)
+    readings = iter([_machine(50, 60), grown])
+    assert KernelGrowth(lambda: next(readings)).growth_bytes() == 350 * _MIB
+
+
+@pytest.mark.parametrize("now", [None, _machine(400, 123)])
+def test_growth_that_other_programs_usually_cause_is_nothing(now: KernelMemory | None) -> None:
+    readings = iter([_machine(50, 60), now])
+    assert KernelGrowth(lambda: next(readings)).growth_bytes() == 0
+
+
+def test_an_unknown_start_has_no_growth() -> None:
+    assert KernelGrowth(lambda: None).growth_bytes() == 0
+
+
+def test_the_pool_of_huge_pages_is_no_kernel_memory() -> None:
+    machine = present(parse_kernel_memory(_MEMINFO, _ZONEINFO, 4096))
+    with_pool = _MEMINFO + b"PageTables:         2048 kB\nHugetlb:            1024 kB\n"
+    pooled = present(parse_kernel_memory(with_pool, _ZONEINFO, 4096))
+    assert pooled.fixed_bytes == machine.fixed_bytes - _MIB
+    assert pooled.page_table_bytes == 2 * _MIB

@@ -1,0 +1,89 @@
+"""Pages of files that processes map: what a record says of them, and which peaks compare.
+
+The kernel drops such pages before it kills, so they are not used: ``memoryMappedFileMB`` says them
+apart. Records without it count them as used: those of schema 1.3 and earlier, and those of
+Container Insights. Such a peak is the most that was used: it keeps a size from getting smaller, and
+is never a reason for a larger one once enough runs say the files apart.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from profiler.core.optional_math import sum_known
+from profiler.record.record_model import AverageAndMaximum, Metrics, Record
+from profiler.record.task_needs import memory_of, size_of
+from profiler.record.units import format_memory
+from profiler.record.unusual import MIN_RUNS
+
+OLDER_MEANING: Final = "counts the pages of mapped files as used"
+# Less than this, or than this share of the memory used, is the code of any program.
+_NOTABLE_MB: Final = 64
+_NOTABLE_SHARE: Final = 0.1
+
+_Run = TypeVar("_Run")
+
+
+def counts_files(metrics: Metrics) -> bool:
+    """Whether the memory used may include pages of mapped files."""
+    return metrics.max_memory_used_mb is not None and metrics.memory_mapped_file_mb is None
+
+
+def mapped_files_mb(metrics: Metrics) -> float | None:
+    """The most that was kept of mapped files."""
+    return (metrics.memory_mapped_file_mb or AverageAndMaximum()).max
+
+
+def of_one_meaning(runs: Sequence[_Run], do_count: Callable[[_Run], bool]) -> Sequence[_Run]:
+    """The runs whose memory counts: those that say mapped files apart, if there are five; until
+    then all.
+
+    ``do_count``: whether a run counts mapped files as used.
+    """
+    apart = [run for run in runs if not do_count(run)]
+    return apart if len(apart) >= MIN_RUNS else runs
+
+
+def memory_with_files_mb(record: Record) -> float | None:
+    """The most that all containers of the task together used and kept of mapped files, at most its
+    size; None if the batch's files are not known.
+    """
+    if mapped_files_mb(record.metrics) is None:
+        return None
+    with_files_mb = sum_known(
+        _with_files_mb(record.metrics, record.metrics.max_memory_used_mb),
+        *(
+            _with_files_mb(other.metrics or Metrics(), memory_of(other, record))
+            for other in record.containers
+        ),
+    )
+    size_mb = size_of(record).memory_mb
+    if size_mb is None:
+        size_mb = record.metrics.memory_size_mb
+    if with_files_mb is None or size_mb is None:
+        return with_files_mb
+    return min(with_files_mb, size_mb)
+
+
+def _with_files_mb(metrics: Metrics, used_mb: float | None) -> float | None:
+    """What a container used and kept of mapped files at one moment, at most: the sum of both
+    peaks, or the peak of the whole usage.
+    """
+    if used_mb is None:
+        return None
+    with_files_mb = used_mb + (mapped_files_mb(metrics) or 0)
+    usage_mb = metrics.memory_usage_peak_mb
+    return with_files_mb if usage_mb is None else max(min(with_files_mb, usage_mb), used_mb)
+
+
+def files_text(metrics: Metrics) -> str:
+    """What a run keeps of its files in memory, as the rest of a sentence; "" where it is no more
+    than the code of any program.
+    """
+    files_mb = mapped_files_mb(metrics)
+    least_mb = max(_NOTABLE_MB, _NOTABLE_SHARE * (metrics.max_memory_used_mb or 0))
+    if files_mb is None or files_mb < least_mb:
+        return ""
+    return (
+        f"it also keeps up to {format_memory(files_mb)} of its files in memory (with less memory "
+        "it reads them again)"
+    )
