@@ -18,7 +18,9 @@ from profiler.core.optional_math import known_values
 from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
+from profiler.sizing.choose_size import margin_of
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
+from profiler.sizing.memory_margin import MemoryMargin, PeakPrecision, memory_margin
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_decision import decide
 from profiler.sizing.resize_policy import Resize, ResizePolicy
@@ -30,6 +32,7 @@ from profiler.sizing.sized_revision import (
     SizedRevision,
     size_before,
 )
+from profiler.sizing.window_evidence import evidence_at
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.size_changes import (
     SeenMemory,
@@ -66,7 +69,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             family=family,
             document=document,
             window=window,
-            seen=_seen_memory(window, size, self.policy.size.memory_margin_percent),
+            seen=_seen_memory(window, size, self._margin(window, size)),
             revisions=EarlierRevisions(family, document, self.describe),
             missing_runs=missing_runs,
         )
@@ -95,6 +98,13 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             changed=changed,
             resize=decision,
         )
+
+    def _margin(self, window: FamilyWindow, size: TaskSize) -> MemoryMargin:
+        evidence = evidence_at(window, size)
+        if evidence is not None:
+            return margin_of(evidence, self.policy.size)
+        asked_percent = self.policy.size.memory_margin_percent
+        return memory_margin(None, PeakPrecision(), asked_percent=asked_percent)
 
     def _window(self, family: str, arn: str | None) -> FamilyWindow:
         account = arn_account(arn)
@@ -308,14 +318,14 @@ def _changed(case: _Case, decision: Resize) -> ChangedDefinition:
     return replace(changed, definition=with_size_tag(changed.definition, RESIZED_FROM, tag))
 
 
-def _seen_memory(window: FamilyWindow, size: TaskSize, margin_percent: float) -> SeenMemory:
+def _seen_memory(window: FamilyWindow, size: TaskSize, margin: MemoryMargin) -> SeenMemory:
     """The largest memory of each measured container, and the limits of kills at the definition's
-    size, with the margin.
+    size, with the margin; beside the batch and above a kill, with that of one value.
 
     Of counted runs, the need of a container without a report is not known, so that its limit is not
     lowered.
     """
-    factor = 1 + margin_percent / 100
+    unknown = margin.of_one_value
     needs_mb: dict[str, float] = {}
     killed_mb: dict[str, float] = {}
     for runs_size, runs in window.everywhere():
@@ -323,10 +333,11 @@ def _seen_memory(window: FamilyWindow, size: TaskSize, margin_percent: float) ->
         for name, memory in runs.containers.items():
             is_known = name in reporting or not window.is_counted
             if memory.used_mb is not None and is_known:
-                needs_mb[name] = max(needs_mb.get(name, 0), memory.used_mb * factor)
+                above = margin if name in reporting else unknown
+                needs_mb[name] = max(needs_mb.get(name, 0), memory.used_mb * above.factor)
             limit_mb = memory.killed_limit_mb
             if limit_mb is not None and runs_size == size:
                 killed_mb[name] = max(killed_mb.get(name, 0), limit_mb)
-                least_mb = max(limit_mb * factor, limit_mb + 1)
+                least_mb = max(limit_mb * unknown.factor, limit_mb + 1)
                 needs_mb[name] = max(needs_mb.get(name, 0), least_mb)
     return SeenMemory(needs_mb=needs_mb, killed_mb=killed_mb)

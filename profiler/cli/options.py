@@ -76,6 +76,20 @@ class Number(click.FloatRange):
         return float(number)
 
 
+class NumberOrAuto(Number):
+    """A number within limits, or None for the word ``auto``."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:  # noqa: ANN401  a number's type has no None
+        if value == "auto":
+            return None
+        return super().convert(value, param, ctx)
+
+
 class Quantity(click.types.FloatParamType):
     """A number with its unit, which a function of ``profiler.core.quantities`` parses, within
     limits.
@@ -240,9 +254,13 @@ policy_options = add_options(
         default=25,
     ),
     option(
-        *("--memory-margin memory_margin_percent", "PERCENT", "Margin above the required memory."),
-        type=Number(0, 10_000),
-        default=20,
+        *(
+            "--memory-margin memory_margin_percent",
+            "auto|PERCENT",
+            "Margin above the required memory; auto: by how much the family's runs differ.",
+        ),
+        type=NumberOrAuto(0, 10_000),
+        default="auto",
     ),
 )
 on_fargate_option = option(

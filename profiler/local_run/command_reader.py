@@ -23,6 +23,7 @@ from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
+from profiler.readers.linux.huge_pages import HugePages
 from profiler.readers.linux.memory_shares import MemoryShares
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
 from profiler.readers.memory_usage import MemoryReading
@@ -143,6 +144,7 @@ class CommandReader:
         self._shares = MemoryShares(
             budget, os.sysconf("SC_PAGE_SIZE"), monotonic_ns, time.thread_time_ns
         )
+        self._huge_pages = HugePages(monotonic_ns, time.thread_time_ns)
         self._bound_bytes = 0
         self._unsure_bound_bytes = 0
         self._quick_memory = QuickMemory(os.getpid(), unrelated)
@@ -221,8 +223,9 @@ class CommandReader:
         """The CPU time that reading pages and looking for files in memory has taken since the last
         call; both have limits of their own.
         """
-        used_ns = self._shares.used_cpu_ns
+        used_ns = self._shares.used_cpu_ns + self._huge_pages.used_cpu_ns
         self._shares.used_cpu_ns = 0
+        self._huge_pages.used_cpu_ns = 0
         if self._unmapped is not None:
             used_ns += self._unmapped.used_cpu_ns
             self._unmapped.used_cpu_ns = 0
@@ -267,6 +270,7 @@ class CommandReader:
         self.last_read_ns = read_ns
         swap_bytes = sum([process.swap_bytes or 0 for process in processes])
         self._swap_peak_bytes = max(self._swap_peak_bytes, swap_bytes)
+        huge_page_bytes = self._huge_pages.held_bytes(processes)
         tree_bytes = self._memory.add(processes)
         group = self.group_memory.read(processes, self._shares, tree_bytes)
         memory_bytes = tree_bytes
@@ -284,6 +288,7 @@ class CommandReader:
             memory_used_bytes=memory_bytes,
             memory_mapped_file_bytes=mapped_file_bytes,
             pids=sum(process.threads for process in processes),
+            memory_huge_page_bytes=huge_page_bytes,
         )
         if blocks is not None:
             sample = replace(
@@ -421,4 +426,5 @@ def _with_group(sample: ContainerSample, group: MemoryReading | None) -> Contain
         memory_mapped_file_bytes=group.mapped_file_bytes,
         memory_kernel_bytes=group.kernel_bytes,
         memory_pinned_bytes=group.pinned_bound_bytes,
+        memory_huge_page_bytes=None if group.has_huge_pages else sample.memory_huge_page_bytes,
     )

@@ -55,7 +55,8 @@ class Advice(Struct, frozen=True, kw_only=True):
 
     @property
     def risk(self) -> str | None:
-        """A sentence if the current memory may be too small.
+        """A sentence if the current memory may be too small: a run used nearly all of it, and the
+        margin does not fit.
 
         A kill at a size below the current one does not count.
         """
@@ -67,7 +68,12 @@ class Advice(Struct, frozen=True, kw_only=True):
             size_mb is None or oom_size_mb is None or oom_size_mb >= size_mb
         ):
             return f"{format_count(evidence.outcomes.out_of_memory, 'run')} ran out of memory"
-        if size_mb is not None and peak_mb is not None and is_near_limit(peak_mb, size_mb):
+        if (
+            size_mb is not None
+            and peak_mb is not None
+            and is_near_limit(peak_mb, size_mb)
+            and not self.choice.need.fits(size_mb)
+        ):
             return (
                 f"a run needed {format_memory(peak_mb)} of the task's {format_memory(size_mb)} of "
                 "memory"

@@ -61,12 +61,19 @@ def reasons(
         *_limits(evidence, choice),
         *_price_on_fargate(evidence, choice, month),
         *_cost(evidence, choice, month),
-        *(() if brief else (*_memory_floor(evidence, choice), *_smaller_vcpu(evidence, choice))),
+        *(() if brief else _unchosen(evidence, choice)),
         *_growth(evidence, choice),
         *_spike_and_devices(evidence),
         *_caveats(evidence, choice),
         *_comparability(evidence, choice),
     )
+
+
+def _unchosen(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    """What keeps the size from being smaller."""
+    yield from _margin(evidence, choice)
+    yield from _memory_floor(evidence, choice)
+    yield from _smaller_vcpu(evidence, choice)
 
 
 def _basis(evidence: Evidence) -> str:
@@ -132,7 +139,11 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     # A size below 1 MB is an invalid record, and its share could be infinite.
     elif (
-        size_mb and size_mb >= 1 and required_mb is not None and is_near_limit(required_mb, size_mb)
+        size_mb
+        and size_mb >= 1
+        and required_mb is not None
+        and is_near_limit(required_mb, size_mb)
+        and not choice.need.fits(size_mb)
     ):
         share = format_percent(100 * required_mb / size_mb)
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
@@ -164,6 +175,16 @@ def held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | N
     )
 
 
+def held_by_huge_pages(needs: Needs) -> str | None:
+    """Why a size has no less memory than now: what was measured is not all; without a full stop."""
+    if not needs.huge_pages_mb:
+        return None
+    return (
+        f"a run also holds up to {format_memory(needs.huge_pages_mb)} of huge pages, which the "
+        "memory used lacks: a smaller size is not recommended"
+    )
+
+
 def _smaller_memory_mb(size: TaskSize) -> float | None:
     """The next smaller memory that Fargate has, with the same vCPUs or else with others; None if
     there is none.
@@ -182,20 +203,22 @@ def _held(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     held = held_by_files(evidence.needs, choice, choice.size)
     if held is not None:
         yield as_sentence(held)
+    held = held_by_huge_pages(evidence.needs)
+    if held is not None:
+        yield as_sentence(held)
 
 
 def _mixed_meaning(evidence: Evidence) -> Iterator[str]:
     """What the peaks of older records are worth beside those that say mapped files apart."""
-    older = evidence.needs.older_runs
-    if not older:
+    if not evidence.needs.has_older:
         return
     if evidence.needs.older_memory_mb is None:
-        worth = "it may have been less"
+        worth = "may have been less"
     else:
-        worth = "it only keeps the size from getting smaller"
+        worth = "only keeps the size from getting smaller"
     yield (
-        f"The memory of {older} of {format_count(evidence.outcomes.runs, 'run')} includes pages of "
-        f"mapped files, which older versions and Container Insights count as used: {worth}."
+        "Some of the runs were measured by an older version or by Container Insights, which count "
+        f"pages of mapped files as used: their memory {worth}."
     )
 
 
@@ -345,6 +368,16 @@ def _price_on_fargate(
         )
 
 
+def _margin(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    """The reason for the memory's margin; that for means of minutes is said as a caveat."""
+    if (
+        choice.margin.why is not None
+        and evidence.needs.required_memory_mb is not None
+        and not evidence.precision.is_by_minute
+    ):
+        yield f"The memory has {choice.margin.text}: {choice.margin.why}."
+
+
 def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the memory is not smaller."""
     vcpu = choice.size.vcpu
@@ -370,9 +403,8 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         and not evidence.precision.is_too_short
     ):
         yield (
-            f"{format_memory(smaller_mb)} of memory would be too little: with a margin of "
-            f"{choice.policy.memory_margin_percent:g} %, the task needs "
-            f"{format_memory(choice.need.memory_mb)}."
+            f"{format_memory(smaller_mb)} of memory would be too little: with "
+            f"{choice.margin.text}, the task needs {format_memory(choice.need.memory_mb)}."
         )
 
 
@@ -535,7 +567,7 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     if evidence.precision.is_by_minute:
         yield (
             "The runs were sampled each minute, by Container Insights: shorter peaks are not "
-            f"included, so the memory has a margin of {choice.policy.memory_margin_percent:g} %."
+            f"included, so the memory has {choice.margin.text}."
         )
     if evidence.precision.is_too_short and not evidence.precision.is_by_minute:
         yield (

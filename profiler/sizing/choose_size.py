@@ -8,20 +8,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
+from profiler.core.timestamps import DAYS_PER_MONTH
 from profiler.record.record_model import Number, SlowdownBounds, TaskSize
 from profiler.record.task_needs import vcpu_limit
 from profiler.record.units import as_number
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
+from profiler.sizing.memory_margin import UNKNOWN_MARGIN, MemoryMargin, memory_margin
 from profiler.sizing.prices import PriceOverrides, prices
+from profiler.sizing.runs_a_month import measured_month
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 
-# A size that the growing peak passes within this many runs is too small.
+# A size that the growing peak passes within this many runs or this time is too small.
 GROWTH_RUNS = 30
-# The margin above the means of minutes, which do not show shorter peaks.
-MINUTE_MARGIN_PERCENT = 50
+_GROWTH_DAYS = 14
 # Outside Fargate, memory is rounded up to this.
 MEMORY_STEP_MB = 64
 # A reservation of which less than this share is not needed is right.
@@ -31,10 +33,11 @@ MIN_UNNEEDED_SHARE = 0.1
 class Policy(Struct, frozen=True, kw_only=True):
     """The limits of a size.
 
-    ``faster``: a saturated task gets more vCPUs. A definition reserves ``least_memory_mb``.
+    ``memory_margin_percent``: None for the family's own. ``faster``: a saturated task gets more
+    vCPUs. A definition reserves ``least_memory_mb``.
     """
 
-    memory_margin_percent: float = 20
+    memory_margin_percent: float | None = None
     max_slowdown_percent: float = 25
     faster: bool = False
     least_memory_mb: float = 0
@@ -56,6 +59,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     is_fargate: bool
     policy: Policy
     need: MemoryNeed
+    margin: MemoryMargin = UNKNOWN_MARGIN
     needs_more_vcpu: bool = False
     needs_more_memory: bool = False
     growth: Growth | None = None
@@ -129,24 +133,22 @@ def recommend_size(
 ) -> SizeDecision:
     """Recommend a size for a family.
 
-    A size that the growing peak passes within 30 runs is too small.
+    A size that the growing peak soon passes is too small.
     """
-    if evidence.precision.is_by_minute:
-        margin_percent = max(policy.memory_margin_percent, MINUTE_MARGIN_PERCENT)
-        policy = replace(policy, memory_margin_percent=margin_percent)
     trend = growth(evidence.needs.needs_mb)
-    need = _memory_need(evidence, policy)
+    margin = margin_of(evidence, policy)
+    need = _memory_need(evidence, policy, margin)
     decision = _decide(evidence, policy, price_overrides, need)
-    soon_mb = 0.0 if trend is None else trend.after(GROWTH_RUNS)
+    soon_mb = 0.0 if trend is None else trend.after(_growth_runs(evidence, trend))
     if soon_mb <= (decision.size.memory_mb or 0):
-        return replace(decision, growth=trend)
+        return replace(decision, growth=trend, margin=margin)
     largest_mb = LARGEST.memory_mb if decision.is_fargate else soon_mb
     grown = replace(need, memory_mb=max(need.memory_mb, min(soon_mb, largest_mb)))
     larger = _decide(evidence, policy, price_overrides, grown)
     outgrown = None
     if larger.size != decision.size:
         outgrown = decision.size
-    return replace(larger, growth=trend, outgrown=outgrown)
+    return replace(larger, growth=trend, margin=margin, outgrown=outgrown)
 
 
 def _decide(
@@ -231,7 +233,31 @@ def _rank(option: SizeOption) -> tuple[float, float, float]:
     return cost, -vcpu if cost else vcpu, option.size.memory_mb
 
 
-def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
+def margin_of(evidence: Evidence, policy: Policy) -> MemoryMargin:
+    """The margin above the memory that a family's runs needed."""
+    killed_at_mb = evidence.needs.oom_size_mb
+    if killed_at_mb is None and evidence.outcomes.out_of_memory:
+        killed_at_mb = math.inf
+    return memory_margin(
+        evidence.needs.spread,
+        evidence.precision.of_peaks,
+        asked_percent=policy.memory_margin_percent,
+        killed_at_mb=killed_at_mb,
+    )
+
+
+def _growth_runs(evidence: Evidence, trend: Growth) -> int:
+    """The runs until the size is looked at again: in 14 days, but of a trend no more than showed
+    it.
+    """
+    month = measured_month(evidence)
+    if month is None:
+        return GROWTH_RUNS
+    in_time = math.ceil(month.runs * _GROWTH_DAYS / DAYS_PER_MONTH)
+    return max(GROWTH_RUNS, min(in_time, trend.runs))
+
+
+def _memory_need(evidence: Evidence, policy: Policy, margin: MemoryMargin) -> MemoryNeed:
     """Add the margin.
 
     The size stays if all runs failed or were too short, or a usage reached the limit unseen.
@@ -241,25 +267,30 @@ def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
     if memory_mb is None:
         needed_mb = current.memory_mb or 0
     else:
-        needed_mb = memory_mb * (1 + policy.memory_margin_percent / 100)
+        needed_mb = memory_mb * margin.factor
     keeps_size = evidence.precision.is_too_short or not evidence.outcomes.has_success
     kept_mb = (current.memory_mb or 0) if keeps_size else 0
     least_mb = max(evidence.needs.reached_size_mb or 0, kept_mb, policy.least_memory_mb)
     return MemoryNeed(
         memory_mb=max(needed_mb, least_mb),
         above_mb=evidence.needs.oom_size_mb or 0,
-        held_mb=_held_mb(evidence, policy),
+        held_mb=_held_mb(evidence, margin),
     )
 
 
-def _held_mb(evidence: Evidence, policy: Policy) -> float:
+def _held_mb(evidence: Evidence, margin: MemoryMargin) -> float:
     """What keeps a size from getting smaller, and never makes it larger: the memory used with the
-    mapped files, and older peaks that may include them.
+    mapped files, and older peaks that may include them; huge pages, which no group counts.
     """
     needs = evidence.needs
-    older_mb = (needs.older_memory_mb or 0) * (1 + policy.memory_margin_percent / 100)
+    older_mb = (needs.older_memory_mb or 0) * margin.of_one_value.factor
     current_mb = evidence.size.memory_mb or math.inf
-    return min(max(needs.with_files_mb or 0, older_mb), current_mb, LARGEST.memory_mb)
+    held_mb = max(needs.with_files_mb or 0, older_mb)
+    if needs.huge_pages_mb:
+        with_them_mb = (needs.required_memory_mb or 0) + needs.huge_pages_mb
+        limit_mb = evidence.latest.metrics.memory_size_mb or math.inf
+        held_mb = max(held_mb, evidence.size.memory_mb or min(with_them_mb, limit_mb))
+    return min(held_mb, current_mb, LARGEST.memory_mb)
 
 
 def _reservation(evidence: Evidence, need: MemoryNeed) -> TaskSize:

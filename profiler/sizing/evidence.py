@@ -27,8 +27,9 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import is_on_spot
-from profiler.record.task_needs import memory_of, size_of
+from profiler.record.task_needs import huge_pages_mb, memory_of, size_of
 from profiler.sizing.billed_tasks import BilledTasks, billed_tasks
+from profiler.sizing.memory_margin import NeedSpread, PeakPrecision, spread_of
 from profiler.sizing.run_facts import (
     RunFacts,
     facts_of,
@@ -77,12 +78,13 @@ class Needs(Struct, frozen=True, kw_only=True):
     ``required_memory_mb`` includes the other containers; ``batch_peak_mb`` and ``batch_p99_mb`` are
     the batch's in the run with the largest need. ``with_files_mb`` are what a run used and kept of
     mapped files, at most its size, and ``mapped_files_mb`` the batch's files in that run.
-    ``older_runs`` count mapped files as used, unlike others; ``older_memory_mb`` is their largest
-    need where the others alone count. ``slowdowns`` are the bounds at each vCPU size at
-    which a run would be slower than now, None if no run has any; ``vcpu_without_slowdown`` is the
-    largest need of the runs without them (schema 1.0). ``reached_size_mb`` is the largest size at
-    whose limit a child may have been killed. ``peaks_mb`` and ``needs_mb`` are in the order of
-    time.
+    ``huge_pages_mb`` are the most that a task had in addition.
+    ``has_older``: some runs may count mapped files as used, unlike others; ``older_memory_mb`` is
+    their largest need where the others alone count. ``slowdowns`` are the bounds at each vCPU size
+    at which a run would be slower than now, None if no run has any; ``vcpu_without_slowdown`` is
+    the largest need of the runs without them (schema 1.0). ``reached_size_mb`` is the largest size
+    at whose limit a child may have been killed. ``peaks_mb`` and ``needs_mb`` are in the order of
+    time. ``spread`` is of the needs at any size.
     """
 
     required_memory_mb: float | None = None
@@ -91,14 +93,16 @@ class Needs(Struct, frozen=True, kw_only=True):
     batch_p99_mb: float | None = None
     with_files_mb: float | None = None
     mapped_files_mb: float | None = None
+    huge_pages_mb: float | None = None
     older_memory_mb: float | None = None
-    older_runs: int = 0
+    has_older: bool = False
     slowdowns: Factors | None = None
     vcpu_without_slowdown: float | None = None
     oom_size_mb: float | None = None
     reached_size_mb: float | None = None
     peaks_mb: tuple[float, ...] = ()
     needs_mb: tuple[float, ...] = ()
+    spread: NeedSpread | None = None
 
     @property
     def has_cpu(self) -> bool:
@@ -152,6 +156,14 @@ class Precision(Struct, frozen=True, kw_only=True):
     is_by_minute: bool = False
     is_too_short: bool = False
     processors: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def of_peaks(self) -> PeakPrecision:
+        return PeakPrecision(
+            source=self.peak_source,
+            period_ms=self.stats_period_ms,
+            is_by_minute=self.is_by_minute,
+        )
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -321,7 +333,8 @@ def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
         oom_size_mb=max_known(*(oom_size_mb(run.record) for run in killed)),
         reached_size_mb=max_known(*(reached_size_mb(run.record) for run in runs)),
     )
-    return with_course(with_memory_of(needs, runs), runs)
+    needs = with_course(with_memory_of(needs, runs), runs)
+    return replace(needs, spread=spread_of(needs.needs_mb))
 
 
 def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
@@ -340,8 +353,9 @@ def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
         batch_p99_mb=(of_largest.memory_used_mb or Distribution()).p99,
         with_files_mb=None if fullest is None else fullest.memory_with_files_mb,
         mapped_files_mb=None if fullest is None else mapped_files_mb(fullest.record.metrics),
+        huge_pages_mb=max_known(*(huge_pages_mb(run.record) for run in measured)),
         older_memory_mb=max(older_mb) if len(counted) < len(measured) else None,
-        older_runs=len(older_mb) if len(older_mb) < len(measured) else 0,
+        has_older=0 < len(older_mb) < len(measured),
     )
 
 

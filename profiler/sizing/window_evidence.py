@@ -21,6 +21,7 @@ from profiler.sizing.evidence import (
     with_memory_of,
 )
 from profiler.sizing.family_window import FamilyWindow
+from profiler.sizing.memory_margin import NeedSpread, spread_of
 from profiler.sizing.run_counts import RunCounts
 from profiler.sizing.run_facts import RunFacts, in_order
 from profiler.sizing.runs_at_size import NEWEST_RUNS, RunsAtSize
@@ -50,7 +51,7 @@ def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
         family=newest.family,
         latest=newest.record,
         outcomes=outcomes,
-        needs=needs,
+        needs=replace(needs, spread=spread_in(window)),
         usage=_usage(runs, size.vcpu),
         precision=precision_of(measured),
     )
@@ -63,7 +64,21 @@ def with_all_needs(evidence: Evidence, window: FamilyWindow) -> Evidence:
     at_sizes = [runs for _, runs in window.everywhere()]
     for runs in at_sizes:
         needs = _larger_needs(needs, _needs_at(runs, vcpu))
-    return replace(evidence, needs=_with_memory(needs, at_sizes))
+    needs = replace(_with_memory(needs, at_sizes), spread=evidence.needs.spread)
+    return replace(evidence, needs=needs)
+
+
+def spread_in(window: FamilyWindow) -> NeedSpread | None:
+    """How far the needs of the runs at any size differ. The median is the newest runs'."""
+    at_sizes = [runs for _, runs in window.everywhere()]
+    needs = _with_memory(Needs(), at_sizes)
+    newest = spread_of(needs.needs_mb)
+    if newest is None or needs.required_memory_mb is None:
+        return None
+    measured = newest.runs
+    if not needs.has_older:
+        measured = sum(runs.counts.measured for runs in at_sizes)
+    return replace(newest, largest_mb=needs.required_memory_mb, runs=measured)
 
 
 def largest_need(window: FamilyWindow) -> RunFacts | None:

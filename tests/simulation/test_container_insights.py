@@ -24,7 +24,8 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Metrics, Report, Sampling, TaskSize
 from profiler.runs.past_runs.minute_record import Minute, PerformanceEvent, SeenTask, run_of_minutes
 from profiler.sizing.advice import advise
-from profiler.sizing.choose_size import MINUTE_MARGIN_PERCENT, Policy
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.memory_margin import MINUTE_PERCENT
 from profiler.sizing.prices import PriceOverrides
 from tests.container_insights import MINUTE_MS, task_minute
 from tests.fakes import START_NS
@@ -186,7 +187,7 @@ def test_minutes_give_the_advice_of_whole_records() -> None:
         reports = (whole(run, number) for number, run in enumerate(runs))
         known = advise(
             evidence_of(reports),
-            Policy(memory_margin_percent=MINUTE_MARGIN_PERCENT),
+            Policy(memory_margin_percent=MINUTE_PERCENT),
             PriceOverrides(),
         )
         compared += 1

@@ -40,7 +40,8 @@ from profiler.record.run_outcome import PREDICATES, Status, StopCategory, descri
 from profiler.record.units import format_duration
 
 LINE_TYPE = "task.ended"
-# The limits of texts that may be longer than 400 characters.
+_MAX_TEXT_LENGTH = 400
+# The limits of texts that may be longer.
 _MAX_LENGTHS = {
     **dict.fromkeys(("text", "message", "reason", "stopped_reason", "summary"), 1024),
     "next_steps": 6000,
@@ -223,7 +224,7 @@ def _bounded(data: _Data) -> _Data:
     lists.
     """
     values = {
-        name: _bounded_value(value, _MAX_LENGTHS.get(name, 400))
+        name: _bounded_value(value, _MAX_LENGTHS.get(name, _MAX_TEXT_LENGTH))
         for name, value in asdict(data).items()
     }
     return replace(data, **values)
@@ -276,8 +277,9 @@ def _times(notice: EndedRun) -> str:
 
 def _next_steps(subject: str, cluster: str | None, links: RunLinks | None, commands: str) -> str:
     """Where to look, and the commands. Markdown can show it: only our own addresses are links."""
-    where = markdown_safe(subject if cluster is None else f"{subject} in cluster {cluster}")
-    addresses = links or RunLinks()
+    where = subject if cluster is None else f"{subject} in cluster {cluster}"
+    where = markdown_safe(where[:_MAX_TEXT_LENGTH])
+    addresses = _bounded_links(links or RunLinks()) or RunLinks()
     parts = [f"{where}: {addresses.ecs_task}" if addresses.ecs_task else f"{where}."]
     if addresses.log_stream is not None:
         parts.append(f"Log: {addresses.log_stream}")

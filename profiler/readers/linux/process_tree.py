@@ -40,9 +40,9 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     ``rss_bytes`` counts each mapping of a page, ``share_bytes`` each page once, for one of the
     processes that share it, and none of files (:class:`MemoryShares`). ``anonymous_bytes`` is the
     part of the RSS that is neither file nor shared memory, ``shmem_bytes`` that in shared memory
-    and tmpfs; ``swap_bytes`` and ``page_table_bytes`` are in addition to it. ``name`` has the
-    script of an interpreter, unless the ``arguments`` are read. ``state`` and ``blocks_signals``
-    are the main thread's.
+    and tmpfs; ``swap_bytes``, ``page_table_bytes`` and ``huge_page_bytes`` are in addition to it.
+    ``name`` has the script of an interpreter, unless the ``arguments`` are read. ``state`` and
+    ``blocks_signals`` are the main thread's.
     ``is_forked``: the process has not executed a program. ``children_faults`` counts the children
     that it has waited for.
     """
@@ -63,6 +63,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     peak_bytes: int | None = None
     swap_bytes: int | None = None
     page_table_bytes: int | None = None
+    huge_page_bytes: int | None = None
     blocks: proc.BlockBytes | None = None
     parent_pid: int = 0
     is_forked: bool = False
@@ -161,6 +162,7 @@ class ProcessTree:
             peak_bytes=status.peak_bytes,
             swap_bytes=status.swap_bytes,
             page_table_bytes=status.page_table_bytes,
+            huge_page_bytes=status.huge_page_bytes,
             blocks=proc.parse_io(proc.read(f"/proc/{pid}/io") or b""),
             parent_pid=stat.parent_pid,
             is_forked=is_forked,

@@ -3,6 +3,7 @@
 from profiler.aws_account.resize_plan import _seen_memory
 from profiler.record.record_model import Metrics, TaskSize
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
+from profiler.sizing.memory_margin import MemoryMargin
 from profiler.sizing.run_counts import RunCounts
 from profiler.sizing.run_facts import facts_of
 from tests.fakes import START_NS
@@ -11,16 +12,30 @@ from tests.runs import report
 SIZE = TaskSize(vcpu=1, memory_mb=2048)
 RUN = facts_of(report(others={"proxy": Metrics(max_memory_used_mb=300)}))
 SPAN = WindowSpan(now_ns=START_NS)
+# Of a family whose largest need is known, and lies 5 % above its median.
+OWN = MemoryMargin(percent=5, why="the largest of 40 runs lies 5 % above their median")
+ASKED = MemoryMargin(percent=5)
 
 
-def needs_mb(window: FamilyWindow) -> dict[str, float]:
-    return dict(_seen_memory(window, SIZE, 20).needs_mb)
+def needs_mb(window: FamilyWindow, margin: MemoryMargin = OWN) -> dict[str, float]:
+    return dict(_seen_memory(window, SIZE, margin).needs_mb)
 
 
 def test_runs_that_were_read_show_what_each_container_needs() -> None:
     window = FamilyWindow(SPAN)
     window.add(RUN)
-    assert needs_mb(window) == {"batch": 480, "proxy": 360}
+    assert needs_mb(window) == {"batch": 420, "proxy": 360}
+    assert needs_mb(window, ASKED) == {"batch": 420, "proxy": 315}
+
+
+def test_above_a_limit_at_which_a_run_was_killed_the_need_is_not_known() -> None:
+    window = FamilyWindow(SPAN)
+    killed = report(
+        likely_out_of_memory=True, status="failure", metrics={"memory_size_mb": 500}, peak_mb=499
+    )
+    window.add(facts_of(killed))
+    assert needs_mb(window) == {"batch": 600}
+    assert needs_mb(window, ASKED) == {"batch": 525}
 
 
 def test_counted_runs_show_nothing_of_a_container_without_a_report() -> None:
@@ -30,4 +45,4 @@ def test_counted_runs_show_nothing_of_a_container_without_a_report() -> None:
     counts.add(RUN)
     window.add_counts("1", SIZE, counts)
     window.add_counted(RUN)
-    assert needs_mb(window) == {"batch": 480}
+    assert needs_mb(window) == {"batch": 420}

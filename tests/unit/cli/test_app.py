@@ -225,7 +225,8 @@ def test_defaults_in_the_help_are_those_of_the_module_that_it_does_not_import() 
     defaults = {one.name: one.default for one in dict(leaves(group, ()))["recommend",].params}
     policy = Policy()
     assert defaults["max_slowdown_percent"] == policy.max_slowdown_percent
-    assert defaults["memory_margin_percent"] == policy.memory_margin_percent
+    assert defaults["memory_margin_percent"] == "auto"
+    assert policy.memory_margin_percent is None
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers() -> None:
     assert together.evidence.needs.required_vcpu == 0.25
     assert "100 MB of this memory is for the other containers" in together.reasons[0]
     apart = [
-        report(0, peak_mb=800, p95=0.2),
+        report(0, peak_mb=780, p95=0.2),
         report(1, peak_mb=100, p95=0.01, others=beside(100, 0.05)),
     ]
     assert size(apart) == (0.25, 1024)

@@ -299,6 +299,12 @@ def test_a_run_that_did_not_start_says_when_and_what_to_do() -> None:
     assert "logStream" not in run["links"]
 
 
+def test_the_links_are_whole_beside_a_cluster_of_any_length() -> None:
+    task = replace(NOT_STARTED.task, cluster="a" * 10_000)
+    run = detail(replace(NOT_STARTED, task=task))
+    check_detail(run, SCHEMA)
+
+
 def test_a_notice_has_the_commands_that_look_and_stop() -> None:
     _, stuck = event(stuck_notice())
     assert "To stop it: aws ecs stop-task --cluster jobs --task " in stuck["nextSteps"]

@@ -1,0 +1,155 @@
+"""The margin above the memory that a family's runs needed: what their own needs say of the next
+one's. docs/right-size.md explains it.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from profiler.core.optional_math import median
+from profiler.record.record_model import PeakSource
+from profiler.record.units import format_count, format_duration, format_percent
+
+# The more runs were seen, the less the next one exceeds the largest of them.
+MIN_SPREAD_RUNS: Final = 20
+# The least where the kernel knows the peaks, where they were sampled each second, and where it is
+# not known how far they are exceeded.
+KERNEL_PERCENT: Final = 5.0
+EACH_SECOND_PERCENT: Final = 10.0
+UNKNOWN_PERCENT: Final = 20.0
+MAX_SPREAD_PERCENT: Final = 30.0
+# The means of minutes do not show shorter peaks.
+MINUTE_PERCENT: Final = 50.0
+# A period of a second is measured as a little more or less.
+_MAX_SECOND_MS: Final = 1500
+
+
+class NeedSpread(Struct, frozen=True, kw_only=True):
+    """The largest and the median need of a family's measured runs."""
+
+    largest_mb: float
+    median_mb: float
+    runs: int
+
+    @property
+    def percent(self) -> float:
+        """How far the largest need lies above the median."""
+        if self.largest_mb <= self.median_mb:
+            return 0
+        if self.median_mb <= 0:
+            return math.inf
+        return 100 * (self.largest_mb / self.median_mb - 1)
+
+
+class PeakPrecision(Struct, frozen=True, kw_only=True):
+    """How exactly the peaks were measured: the least exact source, and the longest period of the
+    statistics. ``is_by_minute``: some are the means of minutes.
+    """
+
+    source: PeakSource | None = None
+    period_ms: float | None = None
+    is_by_minute: bool = False
+
+    @property
+    def is_each_second(self) -> bool:
+        return (
+            self.source == "sampled"
+            and self.period_ms is not None
+            and self.period_ms <= _MAX_SECOND_MS
+        )
+
+
+class MemoryMargin(Struct, frozen=True, kw_only=True):
+    """A margin, and why it is as large; None: it was asked for."""
+
+    percent: float
+    why: str | None = None
+
+    @property
+    def factor(self) -> float:
+        return 1 + self.percent / 100
+
+    @property
+    def of_one_value(self) -> "MemoryMargin":
+        """The margin above a value of which only the largest is known, not the spread."""
+        if self.why is None or self.percent >= UNKNOWN_PERCENT:
+            return self
+        return UNKNOWN_MARGIN
+
+    @property
+    def text(self) -> str:
+        return f"a margin of {format_percent(self.percent)}"
+
+
+UNKNOWN_MARGIN: Final = MemoryMargin(
+    percent=UNKNOWN_PERCENT, why="how much the runs differ is not known"
+)
+
+
+def spread_of(needs_mb: Sequence[float]) -> NeedSpread | None:
+    """The spread of all runs' needs; None without any."""
+    if not needs_mb:
+        return None
+    ordered = sorted(needs_mb)
+    return NeedSpread(largest_mb=ordered[-1], median_mb=median(ordered), runs=len(ordered))
+
+
+def memory_margin(
+    spread: NeedSpread | None,
+    precision: PeakPrecision,
+    *,
+    asked_percent: float | None = None,
+    killed_at_mb: float | None = None,
+) -> MemoryMargin:
+    """The margin above the largest need.
+
+    ``asked_percent``: a margin in place of the family's own. ``killed_at_mb``: the largest memory
+    that was too little for a run.
+    """
+    if asked_percent is not None:
+        margin = MemoryMargin(percent=asked_percent)
+    elif spread is None:
+        margin = UNKNOWN_MARGIN
+    else:
+        margin = _own_margin(spread, _least_margin(spread, precision, killed_at_mb))
+    if precision.is_by_minute and margin.percent < MINUTE_PERCENT:
+        return MemoryMargin(percent=MINUTE_PERCENT, why="means of minutes do not show the peaks")
+    return margin
+
+
+def _own_margin(spread: NeedSpread, least: MemoryMargin) -> MemoryMargin:
+    lies = "lies far above"
+    if math.isfinite(spread.percent):
+        lies = f"lies {format_percent(spread.percent)} above"
+    differ = f"the largest of {format_count(spread.runs, 'run')} {lies} their median"
+    share = math.sqrt(MIN_SPREAD_RUNS / max(spread.runs, MIN_SPREAD_RUNS))
+    percent = min(spread.percent * share, MAX_SPREAD_PERCENT)
+    if percent <= least.percent and least.why is not None:
+        return least
+    return MemoryMargin(percent=max(percent, least.percent), why=differ)
+
+
+def _least_margin(
+    spread: NeedSpread, precision: PeakPrecision, killed_at_mb: float | None
+) -> MemoryMargin:
+    """The least margin, with a reason where the needs themselves do not count as known."""
+    if killed_at_mb is not None and killed_at_mb >= spread.largest_mb:
+        return MemoryMargin(
+            percent=UNKNOWN_PERCENT, why="how much more the killed run needed is not known"
+        )
+    if spread.runs < MIN_SPREAD_RUNS:
+        runs = format_count(spread.runs, "run")
+        verb = "does" if spread.runs == 1 else "do"
+        return MemoryMargin(
+            percent=UNKNOWN_PERCENT, why=f"{runs} {verb} not show how much the next one needs"
+        )
+    if precision.source == "kernel":
+        return MemoryMargin(percent=KERNEL_PERCENT)
+    if precision.is_each_second:
+        return MemoryMargin(percent=EACH_SECOND_PERCENT)
+    every = "not each second"
+    if precision.period_ms is not None and precision.period_ms > _MAX_SECOND_MS:
+        every = f"every {format_duration(round(precision.period_ms, -2))}"
+    return MemoryMargin(percent=UNKNOWN_PERCENT, why=f"the peaks were sampled {every}")

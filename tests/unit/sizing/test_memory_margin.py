@@ -1,0 +1,221 @@
+"""The margin above the memory that a family's runs needed: the least, the largest, and its reason."""
+
+import math
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.record.record_model import PeakSource, Sampling
+from profiler.sizing.memory_margin import (
+    EACH_SECOND_PERCENT,
+    KERNEL_PERCENT,
+    MAX_SPREAD_PERCENT,
+    MIN_SPREAD_RUNS,
+    MINUTE_PERCENT,
+    UNKNOWN_MARGIN,
+    UNKNOWN_PERCENT,
+    MemoryMargin,
+    NeedSpread,
+    PeakPrecision,
+    memory_margin,
+    spread_of,
+)
+from tests.runs import report
+from tests.sized_runs import advice
+
+KERNEL = PeakPrecision(source="kernel")
+EACH_SECOND = PeakPrecision(source="sampled", period_ms=1004)
+SLOW = PeakPrecision(source="sampled", period_ms=10_000)
+BY_MINUTE = PeakPrecision(source="sampled", period_ms=60_000, is_by_minute=True)
+
+needs = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=120)
+precisions = st.builds(
+    PeakPrecision,
+    source=st.none() | st.sampled_from(get_args(PeakSource)),
+    period_ms=st.none() | st.floats(1, 1e5),
+)
+
+
+def spread(runs: int, percent: float) -> NeedSpread:
+    return NeedSpread(largest_mb=100 + percent, median_mb=100, runs=runs)
+
+
+@pytest.mark.parametrize(
+    ("runs", "percent", "precision", "expected"),
+    [
+        (40, 2, KERNEL, KERNEL_PERCENT),
+        (40, 2, EACH_SECOND, EACH_SECOND_PERCENT),
+        (40, 2, SLOW, UNKNOWN_PERCENT),
+        (40, 2, PeakPrecision(source="sampled"), UNKNOWN_PERCENT),
+        (40, 2, PeakPrecision(), UNKNOWN_PERCENT),
+        (19, 2, KERNEL, UNKNOWN_PERCENT),
+        (1, 0, KERNEL, UNKNOWN_PERCENT),
+        (20, 12, KERNEL, 12),
+        (20, 25, SLOW, 25),
+        (5, 25, KERNEL, 25),
+        (80, 24, KERNEL, 12),
+        (80, 24, EACH_SECOND, 12),
+        (80, 24, SLOW, UNKNOWN_PERCENT),
+        (20, 300, KERNEL, MAX_SPREAD_PERCENT),
+        (8000, 300, KERNEL, 15),
+    ],
+)
+def test_the_margin_is_the_spread_of_so_many_runs_within_limits(
+    runs: int, percent: float, precision: PeakPrecision, expected: float
+) -> None:
+    assert memory_margin(spread(runs, percent), precision).percent == pytest.approx(expected)
+
+
+@given(needs, precisions)
+def test_no_margin_is_below_its_floor_or_above_thirty_percent(
+    needs_mb: list[float], precision: PeakPrecision
+) -> None:
+    margin = memory_margin(spread_of(needs_mb), precision)
+    assert KERNEL_PERCENT <= margin.percent <= MAX_SPREAD_PERCENT
+    if len(needs_mb) < MIN_SPREAD_RUNS or precision.source is None:
+        assert margin.percent >= UNKNOWN_PERCENT
+    if precision.source == "sampled":
+        assert margin.percent >= EACH_SECOND_PERCENT
+    assert margin.why
+
+
+@given(needs, precisions, st.floats(0.1, 10))
+def test_the_margin_is_the_same_in_any_unit(
+    needs_mb: list[float], precision: PeakPrecision, scale: float
+) -> None:
+    scaled = memory_margin(spread_of([need * scale for need in needs_mb]), precision)
+    assert scaled.percent == pytest.approx(memory_margin(spread_of(needs_mb), precision).percent)
+
+
+@given(st.integers(1, 10_000), st.integers(1, 10_000), st.floats(0, 1000), precisions)
+def test_of_equally_different_runs_more_need_no_larger_margin(
+    runs: int, more: int, percent: float, precision: PeakPrecision
+) -> None:
+    few = memory_margin(spread(runs, percent), precision)
+    many = memory_margin(spread(runs + more, percent), precision)
+    assert many.percent <= few.percent
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1000), st.floats(0, 1000), precisions)
+def test_runs_that_differ_more_need_no_smaller_margin(
+    runs: int, percent: float, more: float, precision: PeakPrecision
+) -> None:
+    like = memory_margin(spread(runs, percent), precision)
+    unlike = memory_margin(spread(runs, percent + more), precision)
+    assert unlike.percent >= like.percent
+
+
+@given(needs)
+def test_less_exact_peaks_need_no_smaller_margin(needs_mb: list[float]) -> None:
+    of_runs = spread_of(needs_mb)
+    margins = [
+        memory_margin(of_runs, precision).percent
+        for precision in (KERNEL, EACH_SECOND, SLOW, BY_MINUTE)
+    ]
+    assert margins == sorted(margins)
+
+
+@given(needs, precisions, st.floats(0, 10_000))
+def test_a_margin_that_was_asked_for_is_taken(
+    needs_mb: list[float], precision: PeakPrecision, asked: float
+) -> None:
+    margin = memory_margin(spread_of(needs_mb), precision, asked_percent=asked)
+    assert margin == MemoryMargin(percent=asked)
+    assert margin.of_one_value == margin
+
+
+def test_means_of_minutes_need_more_than_any_spread() -> None:
+    assert memory_margin(spread(40, 2), BY_MINUTE).percent == MINUTE_PERCENT
+    assert memory_margin(None, BY_MINUTE).percent == MINUTE_PERCENT
+    assert memory_margin(spread(40, 2), BY_MINUTE, asked_percent=10).percent == MINUTE_PERCENT
+    assert memory_margin(spread(40, 2), BY_MINUTE, asked_percent=120).percent == 120
+
+
+def test_a_kill_hides_how_far_the_largest_need_lies_above_the_others() -> None:
+    at_limit = memory_margin(spread(40, 2), KERNEL, killed_at_mb=102)
+    assert at_limit.percent == UNKNOWN_PERCENT
+    assert at_limit.why == "how much more the killed run needed is not known"
+    assert memory_margin(spread(20, 28), KERNEL, killed_at_mb=200).percent > 27
+    # Since then, runs have needed more than it had.
+    assert memory_margin(spread(40, 2), KERNEL, killed_at_mb=50).percent == KERNEL_PERCENT
+
+
+def test_without_a_need_nothing_is_known() -> None:
+    assert spread_of([]) is None
+    assert memory_margin(None, KERNEL) == UNKNOWN_MARGIN
+    assert MemoryMargin(percent=5, why="").of_one_value == UNKNOWN_MARGIN
+    assert MemoryMargin(percent=30, why="").of_one_value.percent == 30
+
+
+def test_a_median_of_nothing_is_as_far_as_can_be() -> None:
+    wide = spread_of([0.0] * 20 + [5.0])
+    assert wide is not None
+    assert math.isinf(wide.percent)
+    margin = memory_margin(wide, KERNEL)
+    assert margin.percent == MAX_SPREAD_PERCENT
+    assert margin.why == "the largest of 21 runs lies far above their median"
+    assert memory_margin(spread_of([0.0] * 21), KERNEL).percent == KERNEL_PERCENT
+
+
+@pytest.mark.parametrize(
+    ("runs", "period_ms", "source", "sentence"),
+    [
+        (
+            40,
+            1000,
+            "kernel",
+            "a margin of 5 %: the largest of 40 runs lies 2 % above their median.",
+        ),
+        (40, 1000, "sampled", "of 10 %: the largest of 40 runs lies 2 % above their median."),
+        (
+            40,
+            9980,
+            "sampled",
+            "a margin of 20 %: the peaks were sampled every 10.0 s.",
+        ),
+        (
+            40,
+            None,
+            "sampled",
+            "of 20 %: the peaks were sampled not each second.",
+        ),
+        (7, 1000, "kernel", "of 20 %: 7 runs do not show how much the next one needs."),
+        (1, 1000, "kernel", "of 20 %: 1 run does not show how much the next one needs."),
+    ],
+)
+def test_the_reason_says_why_the_margin_is_as_large(
+    runs: int, period_ms: int | None, source: str, sentence: str
+) -> None:
+    peaks_mb = [1000.0] * (runs - 1) + [1020.0]
+    found = advice(
+        report(
+            number,
+            peak_mb=peak_mb,
+            size=(1, 8192),
+            metrics={"memory_peak_source": source},
+            sampling=Sampling(samples=60, stats_period_ms=period_ms),
+        )
+        for number, peak_mb in enumerate(peaks_mb)
+    )
+    (said,) = [reason for reason in found.reasons if reason.startswith("The memory has a margin")]
+    assert said.endswith(sentence)
+    assert found.choice.need.memory_mb == pytest.approx(1020 * found.choice.margin.factor)
+
+
+def test_no_reason_stands_for_a_margin_that_was_asked_for() -> None:
+    found = advice([report(number) for number in range(30)], memory_margin_percent=10)
+    assert not any("has a margin" in reason for reason in found.reasons)
+
+
+def test_a_size_that_holds_the_margin_is_no_risk_although_it_is_nearly_full() -> None:
+    """974 of 1024 MB are 95 %, and 1023 MB with the margin."""
+    kernel = {"memory_peak_source": "kernel"}
+    right = advice(report(n, peak_mb=974, size=(0.25, 1024), metrics=kernel) for n in range(40))
+    assert right.risk is None
+    assert right.choice.is_right
+    assert right.verdict == "fits"
+    full = advice(report(n, peak_mb=980, size=(0.25, 1024), metrics=kernel) for n in range(40))
+    assert full.risk == "a run needed 980 MB of the task's 1 GB of memory"
+    assert full.choice.size.memory_mb == 2048
