@@ -182,7 +182,7 @@ def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
     assert {
         path.split("/")[1] for path in names if path.startswith("profiler/") and path.count("/") > 1
     } == {
-        *("aggregation", "aws_account", "core", "forwarder", "otlp", "readers", "record"),
+        *("aggregation", "aws_account", "core", "forwarder", "otlp", "record"),
         *("runs", "schedules", "search_setup", "sizing", "task_definitions"),
     }
     modules = [name for name in names if name.startswith("profiler/") and name.count("/") == 1]

@@ -34,8 +34,6 @@ COMPILED_PACKAGE = "msgspec"
 # The part of the profiler that the forwarder imports: whole packages, and modules of others.
 _SHARED_PACKAGES = ("core", "forwarder", "otlp", "record", "schedules", "sizing")
 _SHARED_MODULES = (
-    "aggregation/out_of_memory",
-    "aggregation/run_end",
     "aggregation/statistics",
     "aggregation/time_series",
     "aws_account/aws_errors",
@@ -52,12 +50,6 @@ _SHARED_MODULES = (
     "aws_account/started_tasks",
     "aws_account/tagged_revisions",
     "aws_account/target_overrides",
-    "readers/linux/interpreters",
-    "readers/linux/proc",
-    "readers/linux/process_tree",
-    "readers/linux/program_names",
-    "readers/linux/script_names",
-    "readers/linux/vforked",
     "runs/past_runs/ended_tasks",
     "runs/past_runs/family_evidence",
     "runs/past_runs/log_places",
