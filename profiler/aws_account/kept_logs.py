@@ -2,12 +2,14 @@
 retention, and a group has nothing from before its creation.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.clusters_and_log_groups import listed_groups
 from profiler.core.completeness import Gap
+from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import number
+from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
 
 
@@ -39,6 +41,36 @@ def log_gaps(
         if which is not None:
             reason = f"The log group {name} {which}, the window has {days}."
             yield Gap(place=name, reason=reason, group=(region, name))
+
+
+class KeptLogs:
+    """What log groups lack of the times for which they were read. Each group is asked for once."""
+
+    def __init__(self, open_client: OpenClient, region: str | None, now_ns: int) -> None:
+        self._open_client = open_client
+        self._region = region
+        self._now_ns = now_ns
+        self._asked: set[str] = set()
+        self._lacking: dict[str, str] = {}
+        self._unknown: list[str] = []
+
+    @property
+    def sentences(self) -> Sequence[str]:
+        return (*self._lacking.values(), *self._unknown)
+
+    def lacking(self, groups: Sequence[str], since_ns: int) -> frozenset[str]:
+        """Those of the groups that are known not to reach back to a time."""
+        unasked = [group for group in groups if group not in self._asked]
+        self._asked.update(unasked)
+        gaps = log_gaps(
+            self._open_client, unasked, self._region, since_ns=since_ns, now_ns=self._now_ns
+        )
+        try:
+            self._lacking.update((gap.place, gap.reason or "") for gap in gaps)
+        except TaskProfilerError as error:
+            which = first_names(unasked)
+            self._unknown.append(f"It is unknown how far back {which} can be read. {error}")
+        return frozenset(groups) & self._lacking.keys()
 
 
 def _days(days: int) -> str:

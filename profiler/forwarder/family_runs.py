@@ -75,6 +75,7 @@ RUN_NUMBERS: Final[Mapping[str, str]] = {
     "block_read_bytes": "usage.block.read_bytes",
     "block_write_bytes": "usage.block.write_bytes",
     "peak_mb": "usage.memory.used_mb.max",
+    "mapped_files_mb": "usage.memory.mapped_file_mb.max",
     "memory_size_mb": "usage.memory.size_mb",
     "task_memory_mb": "task.size.memory_mb",
 }

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.mapped_files import are_comparable
 from profiler.record.mention_limits import (
     MIN_WAIT_PERCENT,
     PAST_WAITS,
@@ -91,6 +92,8 @@ MEMORY_PEAK = NumberRow(
     "memory peak", "MB", "metrics.max_memory_used_mb", "peak", compared_on_page=True
 )
 MEMORY_AVERAGE = NumberRow("memory average", "MB", "metrics.memory_used_mb.avg", "memoryAvg")
+# Their meaning differs between versions: see profiler.record.mapped_files.
+MEMORY_ROWS = (MEMORY_AVERAGE, MEMORY_PEAK)
 READ = NumberRow("read", "bytes", "metrics.block_read_bytes", "read", compared_on_page=True)
 WRITTEN = NumberRow(
     "written", "bytes", "metrics.block_write_bytes", "written", compared_on_page=True
@@ -149,9 +152,12 @@ def number_fact(row: NumberRow, record: Record) -> Fact:
 
 def comparable(row: NumberRow, record: Record, others: Sequence[Record]) -> list[Record]:
     """The other runs whose number was measured as in ``record``: a sampled memory peak does not
-    compare with the kernel's, nor the least that Spot costs with the price.
+    compare with the kernel's, memory with mapped files with memory without them, nor the least
+    that Spot costs with the price.
     """
     source = known_peak_source(record.metrics)
+    if row in MEMORY_ROWS:
+        others = [other for other in others if are_comparable(record.metrics, other.metrics)]
     if row is not MEMORY_PEAK:
         bound = bound_of(row, record)
         return [other for other in others if bound_of(row, other) == bound]

@@ -17,6 +17,7 @@ from profiler.core.kept_items import Kept
 from profiler.core.optional_math import known_values, max_known, min_known
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, parse_ns
 from profiler.record.fact_list import NumberRow, comparable, number_value
+from profiler.record.mapped_files import mapped_files_mb, of_one_meaning
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.record_model import Record, Report
 from profiler.record.run_outcome import Outcome
@@ -59,8 +60,14 @@ class FamilyRun(Struct, frozen=True, kw_only=True):
     block_read_bytes: float | None = None
     block_write_bytes: float | None = None
     peak_mb: float | None = None
+    mapped_files_mb: float | None = None
     memory_size_mb: float | None = None
     task_memory_mb: float | None = None
+
+    @property
+    def counts_files(self) -> bool:
+        """Whether the peak may include pages of mapped files."""
+        return self.peak_mb is not None and self.mapped_files_mb is None
 
     @property
     def is_success(self) -> bool:
@@ -97,10 +104,14 @@ def usual_duration(durations_ms: Sequence[float]) -> UsualDuration | None:
 
 
 class HighestPeak(Struct, frozen=True, kw_only=True):
-    """The highest memory peak that some successes reached, at any size."""
+    """The highest memory peak that some successes reached, at any size.
+
+    ``counts_files``: one of them may include pages of mapped files, so that it was at most so high.
+    """
 
     peak_mb: float
     runs: int
+    counts_files: bool = False
 
     def is_exceeded_by(self, used_mb: float, size_mb: float) -> bool:
         """Whether a run that goes on uses more than all of them did, and most of its size."""
@@ -261,10 +272,16 @@ class Family:
         """What no success of the container has exceeded, at any size; None if fewer than five
         peaks are known. Without a container, of all.
         """
-        peaks_mb = known_values(run.peak_mb for run in self.successes(container))
+        known = [run for run in self.successes(container) if run.peak_mb is not None]
+        counted = of_one_meaning(known, lambda run: run.counts_files)
+        peaks_mb = known_values(run.peak_mb for run in counted)
         if len(peaks_mb) < MIN_RUNS:
             return None
-        return HighestPeak(peak_mb=max(peaks_mb), runs=len(peaks_mb))
+        return HighestPeak(
+            peak_mb=max(peaks_mb),
+            runs=len(peaks_mb),
+            counts_files=any(run.counts_files for run in counted),
+        )
 
     def memory_need(self, container: str, task_memory_mb: float) -> NeedAtSize:
         """What the runs of a container needed in tasks of this size."""
@@ -291,6 +308,7 @@ def run_of_report(report: Report, outcome: Outcome | None = None) -> FamilyRun:
         block_read_bytes=metrics.block_read_bytes,
         block_write_bytes=metrics.block_write_bytes,
         peak_mb=metrics.max_memory_used_mb,
+        mapped_files_mb=mapped_files_mb(metrics),
         memory_size_mb=metrics.memory_size_mb,
         task_memory_mb=size_of(record).memory_mb,
     )

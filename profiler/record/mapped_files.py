@@ -15,7 +15,6 @@ from profiler.record.task_needs import memory_of, size_of
 from profiler.record.units import format_memory
 from profiler.record.unusual import MIN_RUNS
 
-OLDER_MEANING: Final = "counts the pages of mapped files as used"
 # Less than this, or than this share of the memory used, is the code of any program.
 _NOTABLE_MB: Final = 64
 _NOTABLE_SHARE: Final = 0.1
@@ -31,6 +30,13 @@ def counts_files(metrics: Metrics) -> bool:
 def mapped_files_mb(metrics: Metrics) -> float | None:
     """The most that was kept of mapped files."""
     return (metrics.memory_mapped_file_mb or AverageAndMaximum()).max
+
+
+def are_comparable(metrics: Metrics, other: Metrics) -> bool:
+    """Whether the memory used of two runs means the same, if both are known."""
+    if metrics.max_memory_used_mb is None or other.max_memory_used_mb is None:
+        return True
+    return counts_files(metrics) == counts_files(other)
 
 
 def of_one_meaning(runs: Sequence[_Run], do_count: Callable[[_Run], bool]) -> Sequence[_Run]:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from profiler.record.bounded_json_line import without_lists
 from profiler.record.family import HighestPeak
+from profiler.record.mapped_files import counts_files
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine
 from profiler.record.record_model import CHECKPOINT, Number, Record, Report
@@ -23,16 +24,23 @@ _PERCENT: Final = 100
 
 class MemoryNow(Struct, frozen=True, kw_only=True):
     """What a run uses now, its size, and the minutes until it is full at its pace, if a forecast
-    says so.
+    says so. ``counts_files``: what it uses may include pages of mapped files.
     """
 
     used_mb: Number
     size_mb: Number
     minutes_left: float | None = None
+    counts_files: bool = False
 
     @property
     def is_near_full(self) -> bool:
         return self.used_mb >= NEAR_FULL_SHARE * self.size_mb
+
+    def compares_with(self, peak: HighestPeak) -> bool:
+        """Whether the peaks of earlier runs say anything about this one: without their mapped
+        files, they are below what an older monitor calls used.
+        """
+        return peak.counts_files or not self.counts_files
 
 
 def memory_now(record: Record, evidence: NoticeEvidence | None = None) -> MemoryNow | None:
@@ -48,7 +56,12 @@ def memory_now(record: Record, evidence: NoticeEvidence | None = None) -> Memory
         size_mb = record.metrics.memory_size_mb
     if used_mb is None or not size_mb or not math.isfinite(used_mb / size_mb):
         return None
-    return MemoryNow(used_mb=used_mb, size_mb=size_mb, minutes_left=evidence.minutes_left)
+    return MemoryNow(
+        used_mb=used_mb,
+        size_mb=size_mb,
+        minutes_left=evidence.minutes_left,
+        counts_files=counts_files(record.metrics),
+    )
 
 
 def is_near_full(report: Report) -> bool:
@@ -63,7 +76,7 @@ def news_text(now: MemoryNow, peak: HighestPeak) -> str | None:
     """A sentence without its full stop, if the run uses more than all successes did; None if that
     is no news.
     """
-    if not peak.is_exceeded_by(now.used_mb, now.size_mb):
+    if not now.compares_with(peak) or not peak.is_exceeded_by(now.used_mb, now.size_mb):
         return None
     used = format_percent(_PERCENT * now.used_mb / now.size_mb)
     reached = format_percent(_PERCENT * peak.peak_mb / now.size_mb)
@@ -82,7 +95,7 @@ def judged_notice(line: NoticeLine, peak: HighestPeak) -> NoticeLine | None:
     """
     notice = line.notice
     now = memory_now(line.record, notice.evidence)
-    if now is None:
+    if now is None or not now.compares_with(peak):
         return line
     text = news_text(now, peak)
     if text is None:

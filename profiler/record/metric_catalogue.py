@@ -12,6 +12,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import sum_known
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
+from profiler.record.mapped_files import memory_with_files_mb
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Interval, Metrics, Number, Record, known_status
 from profiler.record.task_needs import (
@@ -368,6 +369,7 @@ METRICS: tuple[Metric, ...] = (
     _value("count", "record.memory_kills.count", "usage.memory.kills"),
     # What a search cluster needs to find the runs that decide on a size
     _calculated("MB", needed_memory_mb, "usage.task.memory_mb"),
+    _calculated("MB", memory_with_files_mb, "usage.task.memory_with_files_mb"),
     _calculated("MB", others_memory_mb, "usage.task.others_memory_mb"),
     _calculated("vCPU", needed_vcpu, "usage.task.vcpu_p95"),
     Metric(

@@ -197,16 +197,15 @@ def _held(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 def _mixed_meaning(evidence: Evidence) -> Iterator[str]:
     """What the peaks of older records are worth beside those that say mapped files apart."""
-    older = evidence.needs.older_runs
-    if not older:
+    if not evidence.needs.has_older:
         return
     if evidence.needs.older_memory_mb is None:
-        worth = "it may have been less"
+        worth = "may have been less"
     else:
-        worth = "it only keeps the size from getting smaller"
+        worth = "only keeps the size from getting smaller"
     yield (
-        f"The memory of {older} of {format_count(evidence.outcomes.runs, 'run')} includes pages of "
-        f"mapped files, which older versions and Container Insights count as used: {worth}."
+        "Some of the runs were measured by an older version or by Container Insights, which count "
+        f"pages of mapped files as used: their memory {worth}."
     )
 
 

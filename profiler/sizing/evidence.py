@@ -78,11 +78,11 @@ class Needs(Struct, frozen=True, kw_only=True):
     ``required_memory_mb`` includes the other containers; ``batch_peak_mb`` and ``batch_p99_mb`` are
     the batch's in the run with the largest need. ``with_files_mb`` are what a run used and kept of
     mapped files, at most its size, and ``mapped_files_mb`` the batch's files in that run.
-    ``older_runs`` count mapped files as used, unlike others; ``older_memory_mb`` is their largest
-    need where the others alone count. ``slowdowns`` are the bounds at each vCPU size at
-    which a run would be slower than now, None if no run has any; ``vcpu_without_slowdown`` is the
-    largest need of the runs without them (schema 1.0). ``reached_size_mb`` is the largest size at
-    whose limit a child may have been killed. ``peaks_mb`` and ``needs_mb`` are in the order of
+    ``has_older``: some runs may count mapped files as used, unlike others; ``older_memory_mb`` is
+    their largest need where the others alone count. ``slowdowns`` are the bounds at each vCPU size
+    at which a run would be slower than now, None if no run has any; ``vcpu_without_slowdown`` is
+    the largest need of the runs without them (schema 1.0). ``reached_size_mb`` is the largest size
+    at whose limit a child may have been killed. ``peaks_mb`` and ``needs_mb`` are in the order of
     time. ``spread`` is of the needs at any size.
     """
 
@@ -93,7 +93,7 @@ class Needs(Struct, frozen=True, kw_only=True):
     with_files_mb: float | None = None
     mapped_files_mb: float | None = None
     older_memory_mb: float | None = None
-    older_runs: int = 0
+    has_older: bool = False
     slowdowns: Factors | None = None
     vcpu_without_slowdown: float | None = None
     oom_size_mb: float | None = None
@@ -352,7 +352,7 @@ def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
         with_files_mb=None if fullest is None else fullest.memory_with_files_mb,
         mapped_files_mb=None if fullest is None else mapped_files_mb(fullest.record.metrics),
         older_memory_mb=max(older_mb) if len(counted) < len(measured) else None,
-        older_runs=len(older_mb) if len(older_mb) < len(measured) else 0,
+        has_older=0 < len(older_mb) < len(measured),
     )
 
 

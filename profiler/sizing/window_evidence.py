@@ -76,7 +76,7 @@ def spread_in(window: FamilyWindow) -> NeedSpread | None:
     if newest is None or needs.required_memory_mb is None:
         return None
     measured = newest.runs
-    if not needs.older_runs:
+    if not needs.has_older:
         measured = sum(runs.counts.measured for runs in at_sizes)
     return replace(newest, largest_mb=needs.required_memory_mb, runs=measured)
 

@@ -87,6 +87,50 @@ def test_a_file_is_not_written_by_a_part_of_the_window(account: Account, tmp_pat
     assert json.loads(file.read_text())["memory"] == "512", done.stdout
 
 
+READERS = [("history", "--last", "500"), ("recommend",), ("show", "payroll"), ("report", "-o", "-")]
+FROM_PAYROLL = ("--from", "logs:/ecs/payroll")
+
+
+@pytest.mark.parametrize("words", READERS)
+def test_every_reader_says_that_a_log_group_keeps_less_than_its_window(
+    account: Account, words: tuple[str, ...]
+) -> None:
+    def said(*more: str) -> str:
+        done = account.command(*words, *FROM_PAYROLL, *more)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    keep(account, "/ecs/payroll", 60)
+    assert "the window has" not in said("--since", "35d")
+    keep(account, "/ecs/payroll", 14)
+    is_default = said()
+    assert is_default.count("The log group /ecs/payroll keeps 14 days, the window has 30.") == 1
+    assert "--since TIME" not in is_default, "an earlier one would not help"
+    assert said("--since", "20d").count("keeps 14 days, the window has 20.") == 1
+    assert "the window has" not in said("--since", "10d")
+
+
+def test_of_several_log_groups_each_one_that_is_too_short_is_named(account: Account) -> None:
+    account.age_group("/ecs/payroll", days=20)
+    done = account.command("history", "--from", "logs:/ecs/*", "--last", "500")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the window has") == 1
+    assert "The log group /ecs/payroll is 20 days old, the window has 30." in done.stderr
+    assert "only the last 30 days were read" in done.stderr, "the other group may have more"
+
+
+def test_without_the_right_it_is_said_once_that_the_window_may_be_short(account: Account) -> None:
+    keep(account, "/ecs/payroll", 14)
+    with AwsProxy(account.aws.url) as proxy:
+        account.url = proxy.url
+        proxy.refused = {"DescribeLogGroups"}
+        done = account.command("recommend", *FROM_PAYROLL)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("DescribeLogGroups") == 1
+    assert "It is unknown how far back /ecs/payroll can be read. The log groups" in done.stderr
+    assert "allow logs:DescribeLogGroups" in done.stderr
+
+
 # ECS's word.
 
 

@@ -17,6 +17,7 @@ from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import (
+    AverageAndMaximum,
     Distribution,
     Metrics,
     Report,
@@ -78,6 +79,9 @@ def made(family: str, number: int, rng: random.Random, sizes: Sequence[Any]) -> 
     duration_ms = round(rng.uniform(60_000, 600_000))
     slowdowns = {"0.25": SlowdownBounds(min=1.1, max=round(rng.uniform(1.2, 3), 3))}
     metrics: dict[str, Any] = {"duration_ms": duration_ms, "memory_usage_peak_mb": peak_mb}
+    if rng.random() < 0.6 and not is_unmeasured:
+        files_mb = round(rng.uniform(0, 0.7) * size[1], 1)
+        metrics["memory_mapped_file_mb"] = AverageAndMaximum(avg=files_mb / 2, max=files_mb)
     metrics["memory_size_mb"] = rng.choice((size[1], size[1], size[1] - 100))
     if rng.random() < 0.9 and not is_unmeasured:
         metrics["slowdown_at_vcpu"] = slowdowns

@@ -288,7 +288,10 @@ class WatchedTasks(Struct, kw_only=True):
         """
         record = run.report.record
         peak = family.highest_peak(record.container.name)
-        if peak is None or not run.is_running or not self.families.completeness.is_whole:
+        now = memory_now(record)
+        if peak is None or (now is not None and not now.compares_with(peak)):
+            return run
+        if not run.is_running or not self.families.completeness.is_whole:
             return run
         forecasts = [notice for notice in run.notices if notice.kind == MEMORY_NOTICE]
         others = [notice for notice in run.notices if notice.kind != MEMORY_NOTICE]

@@ -7,6 +7,7 @@ from profiler.cli.printing import UNKNOWN
 from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, wrapped
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.fact_list import Bound, marked
+from profiler.record.mapped_files import counts_files
 from profiler.record.mention_limits import (
     counted_cpu_wait,
     cpu_wait_percent,
@@ -19,7 +20,11 @@ from profiler.record.spot_price import is_on_spot
 from profiler.record.units import format_count, format_percent, format_value
 from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange
-from profiler.runs.comparison.compared_metrics import MetricChange, are_costs_apart
+from profiler.runs.comparison.compared_metrics import (
+    MetricChange,
+    are_costs_apart,
+    memory_meaning,
+)
 from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.run_source import start_ns
 
@@ -75,6 +80,18 @@ def conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
         yield (
             f"On Spot ran {_count_on_spot(a)} of A and {_count_on_spot(b)} of B. Their cost is the "
             "least that Spot costs, so the change of the cost is not known."
+        )
+    meaning = memory_meaning(a, b)
+    if meaning != "same":
+        counts = [sum(counts_files(record.metrics) for record in records) for records in (a, b)]
+        if meaning == "differs":
+            change = "so the change of the memory is not known"
+        else:
+            change = "and is left out"
+        yield (
+            f"The memory of {format_count(counts[0], 'run')} of A and of {counts[1]} of B may "
+            "include pages of mapped files, as older versions and Container Insights count them, "
+            f"{change}."
         )
     a_kernel, a_peaks = _peak_counts(a)
     b_kernel, b_peaks = _peak_counts(b)

@@ -15,6 +15,7 @@ from profiler.record.fact_list import (
     CPU_TIME,
     DURATION,
     MEMORY_PEAK,
+    MEMORY_ROWS,
     NUMBERS,
     Fact,
     NumberRow,
@@ -24,6 +25,7 @@ from profiler.record.fact_list import (
 )
 from profiler.record.family import usual_number
 from profiler.record.hardware import processor_difference
+from profiler.record.mapped_files import are_comparable, counts_files
 from profiler.record.record_model import Record, known_peak_source, known_status
 from profiler.record.units import (
     AT_LEAST,
@@ -112,7 +114,7 @@ def compare(
 
 def _peak_note(this: Record, that: Record) -> str | None:
     """A sentence if one memory peak is the kernel's and the other was sampled; None else."""
-    if comparable(MEMORY_PEAK, this, [that]):
+    if comparable(MEMORY_PEAK, this, [that]) or not are_comparable(this.metrics, that.metrics):
         return None
     if known_peak_source(this.metrics) == "kernel":
         exact = "this"
@@ -123,6 +125,17 @@ def _peak_note(this: Record, that: Record) -> str | None:
     return (
         f"The peak of {exact} run is the kernel's; that of {sampled} run was sampled and may have "
         "been higher."
+    )
+
+
+def _meaning_note(this: Record, that: Record) -> str:
+    """A sentence if the memory of one run may include mapped files; "" else."""
+    if are_comparable(this.metrics, that.metrics):
+        return ""
+    older = "this" if counts_files(this.metrics) else "that"
+    return (
+        f"The memory of {older} run may include pages of mapped files, as older versions and "
+        "Container Insights count them: its change is not known."
     )
 
 
@@ -159,6 +172,7 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
     note = _peak_note(record, other)
     if any(row.name == "memory peak" for row in rows):
         yield from wrapped(note or "", view.width, INDENT)
+    yield from wrapped(_meaning_note(record, other), view.width, INDENT)
     difference = processor_difference(record, other, f"the {comparison.name}")
     if difference is not None:
         yield from wrapped(f"This run {difference}.", view.width, INDENT)
@@ -187,7 +201,9 @@ def _number_row(
     if new.value is None and old.value is None:
         return None
     shown = ComparedRow(name=row.name, this=_figure(new), other=_figure(old), is_changed=False)
-    if not _are_comparable(row, new, old):
+    if not _are_comparable(row, new, old) or (
+        row in MEMORY_ROWS and not are_comparable(this.metrics, that.metrics)
+    ):
         return shown
     usual = usual_number(row, this, earlier)
     this_text = _figure(new).removeprefix(AT_LEAST)
@@ -278,7 +294,7 @@ def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: 
     """
     when = _when(record, earlier[0], now_ns)
     if known_status(record) != "success":
-        return _first_fitting(map(line, _texts_of_the_last(earlier[0], when)), width)
+        return _first_fitting(map(line, _texts_of_the_last(record, earlier[0], when)), width)
     rows = tuple(_changes(record, earlier))
     has_few = len(earlier) < MIN_RUNS or any(row.has_few for row in rows)
     few = f" ({FEW_RUNS})" if has_few else ""
@@ -333,12 +349,12 @@ def _first_fitting(lines: Iterable[Line], width: int) -> Line:
     return next((spans for spans in lines if length(spans) <= width), ())
 
 
-def _texts_of_the_last(last: Record, when: str) -> Iterator[str]:
+def _texts_of_the_last(record: Record, last: Record, when: str) -> Iterator[str]:
     """For a run that did not succeed: the duration and the memory of the last success."""
     metrics = last.metrics
     if metrics.duration_ms is not None:
         text = f"the last success{when} took {format_duration(metrics.duration_ms)}"
-        if metrics.max_memory_used_mb is not None:
+        if metrics.max_memory_used_mb is not None and are_comparable(record.metrics, metrics):
             yield f"{text} and {format_memory(metrics.max_memory_used_mb)} of memory"
         yield text
 

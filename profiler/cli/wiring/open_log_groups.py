@@ -14,7 +14,7 @@ from msgspec.structs import replace as with_fields
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 from profiler.aws_account.forwarder_stack import read_forwarder, task_stopped_log_group
-from profiler.aws_account.kept_logs import log_gaps
+from profiler.aws_account.kept_logs import KeptLogs, log_gaps
 from profiler.cli.options import SOURCE_FAILED, SourceOptions, variable_hint
 from profiler.cli.printing import warn
 from profiler.cli.wiring.aws_options import open_clients
@@ -180,8 +180,10 @@ def open_log_groups(
     groups = tuple(names)
     source = LogGroupRuns(pages, groups, now_ns, show, trust, on_unread=warn_about)
     source.places = places or defined_places(options)
-    if whole_since_ns is not None:
-        open_client = open_clients(options.region, options.profile)
+    open_client = open_clients(options.region, options.profile)
+    if whole_since_ns is None:
+        source.kept = KeptLogs(open_client, trust.region, now_ns)
+    else:
         for gap in log_gaps(
             open_client, groups, trust.region, since_ns=whole_since_ns, now_ns=now_ns
         ):

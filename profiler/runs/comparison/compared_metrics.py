@@ -4,6 +4,7 @@ Each metric has its own 95 % interval, without a correction for the number of me
 """
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -14,16 +15,19 @@ from profiler.record.fact_list import (
     DURATION,
     MEMORY_AVERAGE,
     MEMORY_PEAK,
+    MEMORY_ROWS,
     READ,
     WRITTEN,
     Bound,
     NumberRow,
     bound_of,
 )
+from profiler.record.mapped_files import counts_files
 from profiler.record.mention_limits import whole_cpu_seconds
 from profiler.record.record_model import Cost, Distribution, Record
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import AT_LEAST
+from profiler.record.unusual import MIN_RUNS
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange, median_change
 
 
@@ -52,6 +56,8 @@ COMPARED_METRICS = (
 )
 
 
+# Of the memory of two sets of runs.
+MemoryMeaning = Literal["same", "without files", "differs"]
 _BYTES = (READ, WRITTEN)
 
 
@@ -81,11 +87,12 @@ def compare_metrics(
     """Compare the runs ``b`` with the runs ``a``, metric by metric."""
     changes = []
     for metric in metrics:
-        values_a = known_values(map(metric.read, a))
-        values_b = known_values(map(metric.read, b))
+        values_a, values_b = _values(metric, a, b)
         change = median_change(values_a, values_b)
         if metric.row is COST:
             is_known = not are_costs_apart((*a, *b))
+        elif metric.row in MEMORY_ROWS:
+            is_known = memory_meaning(a, b) != "differs"
         else:
             is_known = metric.row not in _BYTES or _is_proven(change, metric, a, b)
         if not is_known:
@@ -101,6 +108,35 @@ def compare_metrics(
             )
         )
     return tuple(changes)
+
+
+def memory_meaning(a: Sequence[Record], b: Sequence[Record]) -> MemoryMeaning:
+    """Whether the memory of all runs means the same; else whether that of enough runs of both sets
+    leaves mapped files out.
+    """
+    known = [one for one in (*a, *b) if one.metrics.max_memory_used_mb is not None]
+    if len({counts_files(one.metrics) for one in known}) <= 1:
+        return "same"
+    fewest = min(sum(map(_leaves_files_out, records)) for records in (a, b))
+    return "without files" if fewest >= MIN_RUNS else "differs"
+
+
+def _leaves_files_out(record: Record) -> bool:
+    metrics = record.metrics
+    return metrics.max_memory_used_mb is not None and not counts_files(metrics)
+
+
+def _values(
+    metric: ComparedMetric, a: Sequence[Record], b: Sequence[Record]
+) -> tuple[Sequence[float], Sequence[float]]:
+    """The known values of both sets; of memory only those without mapped files, if other runs
+    have these and enough do not.
+    """
+    sets = [a, b]
+    if metric.row in MEMORY_ROWS and memory_meaning(a, b) == "without files":
+        sets = [[record for record in records if _leaves_files_out(record)] for records in sets]
+    values_a, values_b = (known_values(map(metric.read, records)) for records in sets)
+    return values_a, values_b
 
 
 def are_costs_apart(records: Sequence[Record]) -> bool:

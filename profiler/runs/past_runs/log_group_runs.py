@@ -11,7 +11,7 @@ https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterL
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -70,6 +70,17 @@ OnUnread = Callable[[str, TaskProfilerError], object]
 """Gets a log group that cannot be read, and why."""
 
 
+class KeptSince(Protocol):
+    """Since when log groups have lines."""
+
+    @property
+    def sentences(self) -> Sequence[str]:
+        """What the groups lack of the times for which they were read."""
+
+    def lacking(self, groups: Sequence[str], since_ns: int) -> frozenset[str]:
+        """Those of the groups that are known not to reach back to a time."""
+
+
 class MissingLogGroupError(TaskProfilerError):
     """A log group does not exist, so it has no run."""
 
@@ -104,11 +115,14 @@ class LogGroupRuns(RunSource):
     A group that cannot be read is left out, and ``on_unread`` gets it; the last group's error is
     raised, unless there are others elsewhere (``raises_last``). A run that is in none of the
     ``places`` does not count; None: there are none to check. They are read for a list of runs, and
-    where only those that count are wanted.
+    where only those that count are wanted. ``kept`` is asked about the beginning of what was
+    read.
     """
 
     raises_last = True
     places: DefinedPlaces | None = None
+    # None: it is not asked.
+    kept: KeptSince | None = None
 
     remedy = (
         "use an earlier --since, or name the batches' log group, where the monitor writes its "
@@ -156,6 +170,8 @@ class LogGroupRuns(RunSource):
         notes: list[str] = []
         if self._unvouched is not None:
             notes.append(self._unvouched)
+        if self.kept is not None:
+            notes += self.kept.sentences
         if self._limit is not None:
             notes.append(self._limit)
         skipped = (
@@ -186,12 +202,20 @@ class LogGroupRuns(RunSource):
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs; without a time to start from, those of the last 30 days."""
         count = 0
-        for run in self._runs_since(self._start_ms(selection), selection):
+        start_ms = self._start_ms(selection)
+        for run in self._runs_since(start_ms, selection):
             count += 1
             yield run
         # Whoever stops early has what was wanted. The reader of one run wants no older one.
         has_all = selection.run is not None and count > 0
-        if selection.since_ns is None and self._default_since_ms is None and not has_all:
+        if has_all:
+            return
+        lacking: frozenset[str] = frozenset()
+        if self.kept is not None:
+            lacking = self.kept.lacking(self._groups, start_ms * NS_PER_MS)
+        has_default = selection.since_ns is None and self._default_since_ms is None
+        # An earlier time helps only where a group has more.
+        if has_default and not lacking.issuperset(self._groups):
             self._limit = (
                 f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to "
                 "read further back."
@@ -256,6 +280,7 @@ class LogGroupRuns(RunSource):
             since_ms=self._first_since_ms,
         )
         source.places = self.places
+        source.kept = self.kept
         return source
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:

@@ -54,6 +54,8 @@ _VCPU: Final = "task.size.vcpu"
 _MEMORY: Final = "task.size.memory_mb"
 _LAUNCH_TYPE: Final = "task.launch_type"
 _LIMIT: Final = "usage.memory.size_mb"
+_MEMORY_NEED: Final = "usage.task.memory_mb"
+_MAPPED_FILES: Final = "usage.memory.mapped_file_mb.max"
 _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "success": "success",
     "failure": "failed",
@@ -69,14 +71,16 @@ _RUN_FIELDS: Final = {
 }
 # A field, and those without which older documents have it.
 _NEEDED_FIELDS: Final = (
-    ("usage.memory.used_mb.max", "usage.task.memory_mb"),
+    ("usage.memory.used_mb.max", _MEMORY_NEED),
+    (_MAPPED_FILES, "usage.task.memory_with_files_mb"),
     ("usage.cpu.used.p95", "usage.task.vcpu_p95"),
     ("usage.memory.usage_peak_mb", "usage.memory.uncached_peak_mb"),
     ("usage.cpu.slowdown.max.v0_25", "usage.cpu.slowdown.max.v32"),
 )
 _MEASURED: Final = any_of([exists("usage.memory.used_mb.max"), exists("usage.cpu.used.p95")])
 _EXTREMES: Final = (
-    "usage.task.memory_mb",
+    _MEMORY_NEED,
+    "usage.task.memory_with_files_mb",
     "usage.task.others_memory_mb",
     "usage.task.vcpu_p95",
     "usage.memory.used_mb.max",
@@ -294,12 +298,16 @@ def _extreme_aggregations() -> dict[str, JsonObject]:
     aggregations: dict[str, JsonObject] = {}
     for field in _EXTREMES:
         aggregations[f"top {field}"] = {"filter": exists(field), "aggs": _top(field)}
+    aggregations["top without files"] = {
+        "filter": {"bool": {"filter": [exists(_MEMORY_NEED), exists(_MAPPED_FILES)]}},
+        "aggs": _top(_MEMORY_NEED),
+    }
     has_slowdown = exists("usage.cpu.slowdown.max.v0_25")
     aggregations["top without slowdown"] = {
         "filter": {"bool": {"filter": [exists("usage.task.vcpu_p95")], "must_not": [has_slowdown]}},
         "aggs": _top("usage.task.vcpu_p95"),
     }
-    killed_values = ("usage.memory.size_mb", "usage.task.others_memory_mb", "usage.task.memory_mb")
+    killed_values = (_LIMIT, "usage.task.others_memory_mb", _MEMORY_NEED)
     for field in killed_values:
         aggregations[f"top killed {field}"] = {"filter": RAN_OUT_OF_MEMORY, "aggs": _top(field)}
     aggregations["timed"] = {

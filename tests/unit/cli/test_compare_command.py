@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.cli.compare_command import annotations, append_summary, check_limit
 from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines
-from profiler.record.record_model import Cost, Distribution, Report, Sampling
+from profiler.record.record_model import AverageAndMaximum, Cost, Distribution, Report, Sampling
 from profiler.runs.comparison.change_interval import MedianChange
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange
 from profiler.runs.comparison.run_sets import RunSet
@@ -389,3 +389,24 @@ def test_peaks_of_different_sources_are_compared_with_a_note(cli: Cli) -> None:
     )
     assert "more" in found.out
     assert "is the kernel's" not in cli("compare", *BOTH, "--from", kept(*GROWN)).out
+
+
+def test_memory_of_an_older_version_is_said_and_not_compared(cli: Cli) -> None:
+    """Peaks that fell with the meaning of the number are no improvement."""
+    apart: dict[str, Any] = {"memory_mapped_file_mb": AverageAndMaximum(avg=100, max=200)}
+    found = cli("compare", *BOTH, "--from", kept(nights("1", 400), nights("2", 200, **apart)))
+    assert (
+        "The memory of 8 runs of A and of 0 of B may include pages of mapped files, as older "
+        "versions and Container Insights count them, so the change of the memory is not known."
+    ) in " ".join(found.out.split())
+    assert re.search(r"memory peak +≥400 MB +≥200 MB +- +- +not comparable", found.out)
+    both = [*nights("1", 400, 3), *nights("1", 200, 9, **apart)[3:]]
+    mixed = cli("compare", *BOTH, "--from", kept(both, nights("2", 200, **apart)))
+    assert (
+        "The memory of 3 runs of A and of 0 of B may include pages of mapped files, as older "
+        "versions and Container Insights count them, and is left out."
+    ) in " ".join(mixed.out.split())
+    assert "Known for 6 of 9 runs of A: memory peak, memory average." in mixed.out
+    assert "no difference seen" in mixed.out
+    same = cli("compare", *BOTH, "--from", kept(*GROWN))
+    assert "mapped files" not in same.out

@@ -19,6 +19,7 @@ from profiler.cli.terminal.show_comparison import RunComparison, changed_rows, c
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import (
+    AverageAndMaximum,
     Container,
     Cost,
     Distribution,
@@ -110,6 +111,24 @@ def test_a_long_record_loses_the_least_important_lines() -> None:
     assert len(shown) <= MAX_LINES
     for beginning in ("● train:26 failed", "  GPU 3", "           3 memory peak"):
         assert [one for one in shown if one.startswith(beginning)], beginning
+
+
+def test_memory_that_may_include_mapped_files_has_no_change() -> None:
+    apart = AverageAndMaximum(avg=500, max=1300)
+    newer = etl_with(max_memory_used_mb=500, memory_mapped_file_mb=apart, cpu_seconds=40)
+    note = (
+        "The memory of that run may include pages of mapped files, as older versions and Container "
+        "Insights count them: its change is not known."
+    )
+    shown = page(newer, against=etl(), width=200)
+    assert [row for row in shown if row.strip() == note]
+    assert not [row for row in shown if row.strip().startswith("memory peak  ")]
+    rows = {row.name: row for row in compared(newer, etl(), is_complete=True).rows}
+    assert (rows["memory peak"].this, rows["memory peak"].change) == ("≥500 MB", "")
+    assert rows["CPU time"].change
+    back = page(etl(), against=newer, width=200)
+    assert [row for row in back if row.strip() == note.replace("that run", "this run")]
+    assert not [row for row in page(newer, against=newer, width=200) if "mapped files" in row]
 
 
 @pytest.mark.usefixtures("los_angeles")

@@ -23,7 +23,14 @@ from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, 
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.family import HighestPeak
 from profiler.record.notice_model import NoticeEvidence, encode_notice
-from profiler.record.record_model import Distribution, Interval, Metrics, Report, encode
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Distribution,
+    Interval,
+    Metrics,
+    Report,
+    encode,
+)
 from tests.counting_search import CountingSearch
 from tests.log_subscriptions import DOCUMENT, event, packed_data, record
 from tests.notices import KeyTable, fake_channel
@@ -61,10 +68,20 @@ EARLIER = [success(number, 2500.0 + number) for number in range(1, 41)]
 
 
 def checkpoint(
-    used_mb: float, *, minute: int = 0, peak_mb: float | None = None, **changes: Any
+    used_mb: float,
+    *,
+    minute: int = 0,
+    peak_mb: float | None = None,
+    files_mb: float | None = None,
+    **changes: Any,
 ) -> str:
     """A line of the monitor, of which the batch's memory in the last minute is known."""
-    metrics = Metrics(memory_size_mb=SIZE_MB, max_memory_used_mb=peak_mb or used_mb)
+    files = None if files_mb is None else AverageAndMaximum(avg=files_mb, max=files_mb)
+    metrics = Metrics(
+        memory_size_mb=SIZE_MB,
+        max_memory_used_mb=peak_mb or used_mb,
+        memory_mapped_file_mb=files,
+    )
     interval = Interval(memory_used_mb=Distribution(avg=used_mb - 1, max=used_mb))
     running = replace(STUCK.record, metrics=metrics, interval=interval, status="running", **changes)
     time = format_datetime(NOW + timedelta(minutes=minute))
@@ -185,6 +202,36 @@ def test_another_instance_of_the_function_neither_tells_nor_indexes_it_again() -
     assert runs.messages == [f"{NEWS}."]
     assert sum(document.notice is not None for document in runs.documents) == 1
     assert runs.asked == 2
+
+
+def apart(number: int, peak_mb: float) -> dict[str, Any]:
+    """The document of a success whose mapped files are no memory used."""
+    made = success(number, peak_mb)
+    made["usage"]["memory"]["mapped_file_mb"] = {"avg": 500.0, "max": 1500.0}
+    return made
+
+
+def test_older_peaks_count_until_five_runs_say_mapped_files_apart() -> None:
+    """An older peak is the most that was used: a run above it is above all of them."""
+    few = Deployment(*EARLIER, *[apart(50 + number, 900) for number in range(4)])
+    few.forward(checkpoint(3318, files_mb=500))
+    assert few.messages == [f"{NEWS.replace('40 earlier', '44 earlier')}."]
+    few = Deployment(*EARLIER, *[apart(50 + number, 900) for number in range(4)])
+    few.forward(checkpoint(2560, files_mb=500))
+    assert few.messages == []
+    enough = Deployment(*EARLIER, *[apart(50 + number, 2800) for number in range(5)])
+    enough.forward(checkpoint(2870, files_mb=500))
+    assert enough.messages == [
+        "The run's memory is at 70 % of 4 GB, above everything that 5 earlier runs reached (68 %)."
+    ]
+
+
+def test_an_older_monitor_beside_newer_ones_announces_no_mapped_files() -> None:
+    runs = Deployment(*EARLIER, *[apart(50 + number, 900) for number in range(5)])
+    runs.forward(checkpoint(3318))
+    assert runs.messages == []
+    runs.forward(forecast(3318), checkpoint(3318, minute=1))
+    assert runs.messages == ["By the slope."]
 
 
 def test_a_forecast_above_everything_says_both() -> None:

@@ -113,7 +113,9 @@ def test_only_the_last_successes_are_kept() -> None:
     assert len(family.successes()) == LAST_SUCCESSES
     assert present(family.usual_duration()).runs == LAST_DURATIONS
     assert present(family.usual_duration()).median_ms == 60_000 * 290.5
-    assert family.highest_peak("batch") == HighestPeak(peak_mb=3000, runs=LAST_SUCCESSES)
+    assert family.highest_peak("batch") == HighestPeak(
+        peak_mb=3000, runs=LAST_SUCCESSES, counts_files=True
+    )
     assert family.tasks == 300
 
 
@@ -138,7 +140,7 @@ def test_a_peak_is_known_from_five_successes_of_the_container_on() -> None:
         family.add(run)
     assert family.highest_peak("batch") is None
     family.add(replace(RUN, task_id="fifth", peak_mb=7.0))
-    assert family.highest_peak("batch") == HighestPeak(peak_mb=40, runs=5)
+    assert family.highest_peak("batch") == HighestPeak(peak_mb=40, runs=5, counts_files=True)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +187,6 @@ def test_counted_tasks_and_added_ones_make_one_month() -> None:
 def test_reports_make_a_family() -> None:
     family = family_of_reports([report(number) for number in range(10)])
     assert family.usual_duration() == UsualDuration(median_ms=590_000, p95_ms=590_000, runs=10)
-    assert family.highest_peak("batch") == HighestPeak(peak_mb=400, runs=10)
+    assert family.highest_peak("batch") == HighestPeak(peak_mb=400, runs=10, counts_files=True)
     assert family.memory_need("batch", 2048) == NeedAtSize(peak_mb=400)
     assert present(family.month).runs == pytest.approx(30.4375)

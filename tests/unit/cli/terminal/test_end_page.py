@@ -20,6 +20,7 @@ from profiler.cli.terminal.show_comparison import change_spans
 from profiler.core.text import columns_of
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import (
+    AverageAndMaximum,
     Container,
     Distribution,
     Metrics,
@@ -343,6 +344,16 @@ def test_a_run_that_failed_is_not_compared_but_the_last_success_is_named() -> No
     failed = {"status": "failure", "exit_code": 3}
     assert changes(failed, {}) == "the last success 2 h ago took 12.4 s and 1.8 GB of memory"
     assert changes(failed, {"duration_ms": None}) == ""
+
+
+def test_memory_that_may_include_mapped_files_is_not_compared() -> None:
+    """After an update, 500 MB less is no improvement."""
+    apart = {"memory_mapped_file_mb": AverageAndMaximum(avg=500, max=1300)}
+    newer = etl(metrics={**apart, "max_memory_used_mb": 500}).record
+    assert text(newer, [last()] * 5) == NOTHING
+    assert text(newer, [newer] * 5).startswith("nothing notable")
+    failed = replace(newer, status="failure", exit_code=3)
+    assert text(failed, [last()] * 5) == "the last success 2 h ago took 12.4 s"
 
 
 def test_another_processor_is_named() -> None:
