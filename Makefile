@@ -30,7 +30,7 @@ given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pythons slow fuzz e2e e2e-arm64 e2e-cgroup2 search real browser iac orchestrators gpu endurance downloads lint types check javascript format schema page-types kibana commands lambda-zip bench bench-instance bench-local bench-forwarder bench-nvml image release-check actionlint prometheus otlp bench-why bench-compare hashes audit bench-monitor pictures coverage mutants site site-publish clean
+.PHONY: help demo test pythons slow fuzz e2e e2e-arm64 e2e-cgroup2 search real browser iac orchestrators gpu endurance downloads lint types check javascript format schema page-types kibana commands lambda-zip bench bench-instance bench-local bench-forwarder bench-nvml image release-check actionlint prometheus otlp waits bench-why bench-compare hashes audit bench-monitor pictures coverage mutants site site-publish clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ prometheus: $(VENV)/.dev ## The Grafana dashboard's queries on a real Prometheus
 
 otlp: $(VENV)/.dev $(if $(shell command -v go 2>/dev/null),$(OTELCOL)) ## The export to a real OpenTelemetry Collector (needs Go, which builds it once in about three minutes)
 	$(BIN)/pytest tests/otlp
+
+waits: $(VENV)/.dev $(VENV)-waits/.made ## Compare what runs of real frameworks, languages and servers waited for with what they know themselves (uses Node.js, Java, and Debian's redis-server, postgresql, socat, nginx-light, openssh-server, dbus, Go if they are there)
+	$(BIN)/python -m benchmarks.time_breakdown --lanes waits
 
 orchestrators: $(VENV)/.dev $(VENV)-orchestrators/.made ## What Airflow, Dagster and Prefect say about a task with a monitor (ten minutes; WRITE=1 writes the table of the page)
 	WRITE='$(WRITE)' $(BIN)/pytest tests/orchestrators --timeout 0
@@ -185,6 +188,7 @@ bench-why: $(VENV)/.dev ## Check time breakdown and call stacks against known pr
 	QUICK='$(QUICK)' $(BIN)/pytest -m accuracy --timeout 0 -s tests/simulation/test_time_accuracy.py
 	ATTACHES=$(if $(QUICK),100,1000) $(BIN)/pytest -m slow --timeout 0 -s tests/faults/test_killed_stack_readers.py
 	$(BIN)/python -m benchmarks --only why_threads why_cost --output build/bench/why $(if $(QUICK),--quick)
+	$(BIN)/python -m benchmarks.time_breakdown $(if $(QUICK),--lanes test)
 
 bench-compare: $(VENV)/.dev ## Count how often `compare` is right, for simulated runs (half an hour; QUICK=1: two minutes)
 	$(BIN)/python -m benchmarks --only comparison --output build/bench/compare $(if $(QUICK),--quick)
@@ -214,7 +218,7 @@ mutants: $(VENV)-mutants/.made ## Break six pure modules in some 1000 places and
 	$(VENV)-mutants/bin/mutmut results
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-installed $(VENV)-rivals $(VENV)-audit $(VENV)-mutants $(VENV)-orchestrators $(VENV)-release $(VENV)-site $(VENV)-python3.* mutants dist build site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache $(NODE_MODULES)
+	rm -rf $(VENV) $(VENV)-installed $(VENV)-rivals $(VENV)-audit $(VENV)-mutants $(VENV)-orchestrators $(VENV)-release $(VENV)-site $(VENV)-waits $(VENV)-python3.* mutants dist build site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache $(NODE_MODULES)
 
 $(VENV)/.venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -272,6 +276,12 @@ $(VENV)-mutants/.made:
 	@$(PYTHON) -m venv $(VENV)-mutants
 	@$(VENV)-mutants/bin/pip install --quiet --disable-pip-version-check --editable . \
 	  mutmut==3.8.1 hypothesis pytest pytest-timeout pytest-xdist
+	@touch $@
+
+$(VENV)-waits/.made: tests/waits/requirements.txt
+	@rm -rf $(VENV)-waits
+	@$(PYTHON) -m venv $(VENV)-waits
+	@$(VENV)-waits/bin/pip install --quiet --disable-pip-version-check --requirement tests/waits/requirements.txt
 	@touch $@
 
 $(VENV)-site/.made: Makefile

@@ -112,6 +112,7 @@ class ContainerUsage:
         self.memory_max_bytes: int | None = None
         self.memory_cache_bytes = MeanAndMaximum()
         self.memory_mapped_file_bytes = MeanAndMaximum()
+        self.memory_huge_page_bytes = MeanAndMaximum()
         self.memory_max_at_ns: int | None = None
         self.memory_max_kernel_bytes: int | None = None
         self.memory_bound_bytes = 0
@@ -364,6 +365,8 @@ class ContainerUsage:
             self.memory_cache_bytes.add(sample.memory_cache_bytes, weight_ns)
         if sample.memory_mapped_file_bytes is not None:
             self.memory_mapped_file_bytes.add(sample.memory_mapped_file_bytes, weight_ns)
+        if sample.memory_huge_page_bytes is not None:
+            self.memory_huge_page_bytes.add(sample.memory_huge_page_bytes, weight_ns)
         if self.series is not None:
             at_ns = sample.read_ns - self._clock_shift_ns
             self.series.add_memory(at_ns, sample.memory_used_bytes, held_ns=held_ns)

@@ -164,7 +164,7 @@ class OomKillTracker(Struct):
         self.host_kills[kind] += attributed_on_host
         kind = kind if attributed_on_host else "in container"
         shown = (
-            (kind, Process(name=victim.name, max_memory_used_mb=mebibytes(victim.rss_bytes)))
+            (kind, Process(name=victim.name, max_memory_used_mb=mebibytes(victim.share_bytes)))
             for victim in victims
         )
         self._victims = [*self._victims, *shown][-_MAX_KILLED_SHOWN:]

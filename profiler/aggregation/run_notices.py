@@ -32,6 +32,8 @@ _PARTS = 4
 _MIN_PART = 0.3
 # How far above everything before the quarter the lowest recent value is, as a share of the size.
 _NEW_HIGH = 0.01
+# A run whose memory fills passes so many steps at most, as shares of the size.
+_FULLER_STEP = 0.02
 # Stats are refreshed every 20 s at least; a longer time between two readings is a gap, unless the
 # interval is longer.
 _MAX_STEP_NS = 30 * NS_PER_SECOND
@@ -144,6 +146,9 @@ class NoticeFinding(Struct, frozen=True, kw_only=True):
 class RunNotices:
     """The notices of one run, in constant memory, each kind once.
 
+    ``is_fuller``: since the last line, the memory in use has passed a step that it had not reached
+    before, so that who knows the family should see it now.
+
     ``stuck_minutes`` are without work; 0: never. ``earlier_peak`` is asked from most of the memory
     in use on: what the family's earlier successes reached, as soon as that is known; it is then
     decisive, in place of the forecast.
@@ -169,6 +174,8 @@ class RunNotices:
         self._memory: GrowthToLimit | None = GrowthToLimit(started_ns)
         self._disk: GrowthToLimit | None = GrowthToLimit(started_ns)
         self.raised: tuple[RaisedNotice, ...] = ()
+        self.is_fuller = False
+        self._fullest_share = NEAR_FULL_SHARE - _FULLER_STEP
 
     def add(self, reading: NoticeReading) -> list[NoticeFinding]:
         """Add a reading; returns the conditions that are met for the first time."""
@@ -180,6 +187,7 @@ class RunNotices:
         if idle is not None and idle.add(reading) and idle.since_ns is not None:
             self._idle = None
             findings.append(_stuck(idle, idle.since_ns, at_ns))
+        self._notice_fuller(reading)
         memory = self._memory_finding(reading)
         if memory is not None:
             self._memory = None
@@ -192,6 +200,14 @@ class RunNotices:
             self._disk = None
             findings.append(_growing("disk", growth, at_ns, 1))
         return findings
+
+    def _notice_fuller(self, reading: NoticeReading) -> None:
+        if reading.memory_used_bytes is None or not reading.memory_size_bytes:
+            return
+        share = reading.memory_used_bytes / reading.memory_size_bytes
+        if share >= self._fullest_share + _FULLER_STEP:
+            self._fullest_share = share
+            self.is_fuller = True
 
     def _memory_finding(self, reading: NoticeReading) -> NoticeFinding | None:
         """The forecast or, where earlier runs are known, that the run is above all of them."""

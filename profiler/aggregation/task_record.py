@@ -26,6 +26,7 @@ from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.readers.memory_usage import is_notable
 from profiler.record.record_model import (
+    AverageAndMaximum,
     Container,
     Distribution,
     Interval,
@@ -157,11 +158,17 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
         memory_peak_source=source,
         memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
         memory_mapped_file_mb=usage.memory_mapped_file_bytes.summary(per=MIB),
+        memory_huge_pages_mb=_if_any(usage.memory_huge_page_bytes.summary(per=MIB)),
         max_memory_used_at=known(format_ms, usage.memory_max_at_ns),
         memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
         max_pids=usage.max_pids,
         **usage.traffic(),
     )
+
+
+def _if_any(huge_pages: AverageAndMaximum | None) -> AverageAndMaximum | None:
+    """Most programs have no huge pages, which is not said."""
+    return huge_pages if huge_pages is not None and huge_pages.max else None
 
 
 def with_peak(

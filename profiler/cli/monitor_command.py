@@ -10,7 +10,8 @@ from profiler.settings import settings_help
 _MONITOR_HELP = f"""Run as a sidecar of an ECS task. All settings are environment variables.
 
 Polls the stats of the task's containers every second. When the batch ends, writes one report
-line to the batch's log stream; until then, writes a checkpoint line a minute to its own.
+line to the batch's log stream; until then, writes a checkpoint line a minute to its own,
+and one whenever more of its memory is in use from 70 % on.
 
 \b
 {settings_help()}

@@ -95,12 +95,14 @@ def failed_budgets(
 def _memory_values(
     runs: Sequence[Metrics], bounds_mb: Sequence[float | None], limit_mb: float
 ) -> list[float | None]:
-    """The memory peaks of the runs in MB; of a run without one, its bound if that is within the
-    limit.
+    """The memory peaks of the runs in MB, or their huge pages if these are more; of a run without a
+    peak, its bound if that is within the limit.
     """
     values: list[float | None] = []
     for run, bound_mb in zip(runs, bounds_mb, strict=True):
         value_mb = run.max_memory_used_mb
+        if value_mb is not None and run.memory_huge_pages_mb is not None:
+            value_mb = max(value_mb, run.memory_huge_pages_mb.max or 0)
         if value_mb is None and bound_mb is not None and bound_mb <= limit_mb:
             value_mb = bound_mb
         values.append(value_mb)

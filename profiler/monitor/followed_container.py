@@ -59,6 +59,11 @@ class FollowedContainer(Struct, eq=False):
     def was_listed(self) -> bool:
         return self._before is not None
 
+    @property
+    def is_fuller(self) -> bool:
+        """Whether more of its memory is in use than any line has said."""
+        return self.notices is not None and self.notices.notices.is_fuller
+
     def join(self, listed: ContainerMetadata) -> ContainerMetadata:
         """Add the container as it is listed now."""
         before = self._before

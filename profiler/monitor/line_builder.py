@@ -103,6 +103,8 @@ class LineBuilder(Struct, eq=False):
             draft.run = replace(draft.run, interval=interval)
             batch.interval_devices = DeviceReadings()
             batch.interval_started_ns = now_ns
+        if batch.notices is not None:
+            batch.notices.notices.is_fuller = False
         add_collected(draft, self.shared.collectors, container.followed_id)
         return self._line("task.checkpoint", draft.record())
 

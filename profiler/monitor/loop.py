@@ -362,21 +362,29 @@ class MonitoredTask:
         return bool(self._checkpoint_ns) and now_ns >= self._next_checkpoint_ns
 
     def _checkpoint_if_due(self) -> None:
-        """Print a checkpoint of each batch, unless the lines would hide that it is idle."""
-        now_ns = self._clock.monotonic_ns()
+        """Print a checkpoint of each batch, unless the lines would hide that it is idle; between
+        two of them, of a batch whose memory fills.
+        """
         task = self._sampler.task
-        notices = self._notices
-        if not self.is_checkpoint_due(now_ns) or task is None:
+        if not self._checkpoint_ns or task is None:
             return
+        now_ns = self._clock.monotonic_ns()
+        is_due = self.is_checkpoint_due(now_ns)
+        batches = [batch for batch in self._unreported() if batch.was_listed]
+        if not is_due:
+            batches = [batch for batch in batches if batch.is_fuller]
+            if not batches:
+                return
+        notices = self._notices
         if notices is not None and notices.want_silence:
             return
-        missed = (now_ns - self._next_checkpoint_ns) // self._checkpoint_ns
-        self._next_checkpoint_ns += (missed + 1) * self._checkpoint_ns
-        for batch in self._unreported():
-            if batch.was_listed:
-                self._shared.delivery.print(self._line_builder.checkpoint(batch, task))
-                if notices is not None:
-                    notices.on_line()
+        if is_due:
+            missed = (now_ns - self._next_checkpoint_ns) // self._checkpoint_ns
+            self._next_checkpoint_ns += (missed + 1) * self._checkpoint_ns
+        for batch in batches:
+            self._shared.delivery.print(self._line_builder.checkpoint(batch, task))
+            if notices is not None:
+                notices.on_line()
 
 
 def monitor_task(

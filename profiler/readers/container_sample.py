@@ -23,7 +23,8 @@ class ContainerSample(Struct, frozen=True, kw_only=True, gc=False):
     caches. ``memory_mapped_file_bytes`` is what of it processes map. ``memory_kernel_bytes``
     is the part of the memory used that may be reclaimable, too, where the source cannot tell
     (:mod:`profiler.readers.memory_usage`), ``memory_pinned_bytes`` the part of what it drops that
-    it perhaps cannot drop.
+    it perhaps cannot drop. ``memory_huge_page_bytes`` are in addition to the memory used, unless
+    that has them (``has_huge_pages``).
 
     ``is_mark_complete``: ``memory_usage_peak_bytes`` is the kernel's mark after the container's
     end.
@@ -36,6 +37,8 @@ class ContainerSample(Struct, frozen=True, kw_only=True, gc=False):
     memory_mapped_file_bytes: int | None = None
     memory_kernel_bytes: int | None = None
     memory_pinned_bytes: int = 0
+    memory_huge_page_bytes: int | None = None
+    has_huge_pages: bool = False
     memory_usage_peak_bytes: int | None = None
     memory_limit_bytes: int | None = None
     memory_limit_hits: int | None = None
@@ -57,4 +60,5 @@ def memory_fields(reading: MemoryReading | None) -> dict[str, Any]:
         "memory_mapped_file_bytes": reading.mapped_file_bytes,
         "memory_kernel_bytes": reading.kernel_bytes,
         "memory_pinned_bytes": reading.pinned_bound_bytes,
+        "has_huge_pages": reading.has_huge_pages,
     }

@@ -32,7 +32,8 @@ class MemoryCounters(Struct, frozen=True, kw_only=True):
     ``mapped_file_bytes`` is what of ``cache_bytes`` processes map, shared memory included.
     ``reclaimable_slab_bytes`` is what version 2 counts of the kernel's own memory as reclaimable:
     directory entries, inodes. ``unreclaimable_slab_bytes`` is the rest, with 192 bytes or more for
-    each file that the group's processes have open.
+    each file that the group's processes have open. ``huge_page_bytes`` are in the usage, by an
+    option of version 2; None where they are not.
     """
 
     usage_bytes: int
@@ -44,6 +45,7 @@ class MemoryCounters(Struct, frozen=True, kw_only=True):
     anonymous_bytes: int | None = None
     reclaimable_slab_bytes: int | None = None
     unreclaimable_slab_bytes: int | None = None
+    huge_page_bytes: int | None = None
 
     @property
     def has_cache(self) -> bool:
@@ -61,6 +63,7 @@ class MemoryReading(Struct, frozen=True, kw_only=True):
     ``used_bytes`` may have some. ``kernel_bytes`` is kernel memory of which the interface does
     not tell the reclaimable part (version 1): it counts as used. ``pinned_bound_bytes`` is the most
     of ``reclaimable_bytes`` that the group's open files may keep: it does not count as used.
+    ``has_huge_pages``: those of the machine's pool count as used.
     """
 
     used_bytes: int
@@ -69,6 +72,7 @@ class MemoryReading(Struct, frozen=True, kw_only=True):
     mapped_file_bytes: int | None = None
     kernel_bytes: int | None = None
     pinned_bound_bytes: int = 0
+    has_huge_pages: bool = False
 
 
 def is_notable(part_bytes: float, whole_bytes: float) -> bool:
@@ -112,6 +116,7 @@ def divide_memory(counters: MemoryCounters) -> MemoryReading:
         mapped_file_bytes=_mapped_file_bytes(counters, pages_bytes),
         kernel_bytes=_unknown_kernel_bytes(counters),
         pinned_bound_bytes=_pinned_bound_bytes(counters, usage_bytes - reclaimable_bytes),
+        has_huge_pages=counters.huge_page_bytes is not None,
     )
 
 

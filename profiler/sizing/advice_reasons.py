@@ -175,6 +175,16 @@ def held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | N
     )
 
 
+def held_by_huge_pages(needs: Needs) -> str | None:
+    """Why a size has no less memory than now: what was measured is not all; without a full stop."""
+    if not needs.huge_pages_mb:
+        return None
+    return (
+        f"a run also holds up to {format_memory(needs.huge_pages_mb)} of huge pages, which the "
+        "memory used lacks: a smaller size is not recommended"
+    )
+
+
 def _smaller_memory_mb(size: TaskSize) -> float | None:
     """The next smaller memory that Fargate has, with the same vCPUs or else with others; None if
     there is none.
@@ -191,6 +201,9 @@ def _smaller_memory_mb(size: TaskSize) -> float | None:
 
 def _held(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     held = held_by_files(evidence.needs, choice, choice.size)
+    if held is not None:
+        yield as_sentence(held)
+    held = held_by_huge_pages(evidence.needs)
     if held is not None:
         yield as_sentence(held)
 

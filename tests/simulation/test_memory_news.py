@@ -4,7 +4,7 @@ A family's runs have one shape and sizes of their own: growth until the input en
 a sawtooth, a plateau, page cache. The task's size is 1.2 times the largest peak. A runaway is a
 curve that would need 1.3 times the size. What is asked at each checkpoint is the product's own
 question, of a ``Family`` to which all other runs were added. Memory that rises from what is usual
-to the size within a minute is between two checkpoints, and is left out: nothing can announce it.
+to the size within a minute is left out: for that, the monitor writes checkpoints as memory fills.
 """
 
 import math

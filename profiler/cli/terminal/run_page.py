@@ -43,6 +43,7 @@ from profiler.record.hardware import (
     neuron_totals,
     short_processor_name,
 )
+from profiler.record.mapped_files import files_text
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.process_rows import (
     are_processes_partial,
@@ -109,7 +110,7 @@ def page_lines(
     sections: Sequence[Section] = (
         (0, (*head, *wrapped(verdict.evidence or "", view.width, INDENT))),
         (0, _facts(run, view)),
-        (1, _usage(record, view)),
+        (1, (*_usage(record, view), *labelled("files", files_text(record.metrics), view))),
         (2, (*time_lines(record, view.width), *_gpu_use(record, view))),
         (2, _series(record, series, moments, view)),
         (5, _others(record, view)),

@@ -11,6 +11,7 @@ from msgspec import Struct
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.hierarchy import (
     CPUACCT,
+    HUGETLB,
     MEMORY,
     Cgroups,
     GroupCounters,
@@ -56,6 +57,7 @@ class GroupReading(Struct, frozen=True, kw_only=True):
     memory: MemoryReading | None = None
     peak_bytes: int | None = None  # page cache included
     oom_kills: int | None = None
+    huge_page_bytes: int | None = None
     cpu_ns: int | None = None
     is_empty: bool | None = None
 
@@ -74,8 +76,15 @@ class GroupReading(Struct, frozen=True, kw_only=True):
 class ContainerCgroup(GroupCounters):
     """The group of a container, read as a whole."""
 
-    def __init__(self, memory_folder: str | None, cpu_folder: str | None, *, is_v1: bool) -> None:
-        super().__init__(memory_folder, cpu_folder, is_v1=is_v1)
+    def __init__(
+        self,
+        memory_folder: str | None,
+        cpu_folder: str | None,
+        huge_folder: str | None = None,
+        *,
+        is_v1: bool,
+    ) -> None:
+        super().__init__(memory_folder, cpu_folder, huge_folder, is_v1=is_v1)
         self._was_empty = False
         self._rest = GroupRest()
         self._last_reading: GroupReading | None = None
@@ -119,6 +128,7 @@ class ContainerCgroup(GroupCounters):
             memory=memory,
             peak_bytes=peak_bytes,
             oom_kills=self.oom_kills(),
+            huge_page_bytes=self.huge_page_bytes(),
             cpu_ns=cpu_ns,
             is_empty=None if populated is None else populated == 0,
         )
@@ -141,7 +151,8 @@ def find_container_cgroup(
     cgroups = Cgroups(f"{process}/root", groups, proc.read_text(f"{process}/mountinfo"))
     memory_folder = next(iter(cgroups.folders(MEMORY)), None)
     cpu_folder = next(iter(cgroups.folders(CPUACCT)), None)
-    counters = ContainerCgroup(memory_folder, cpu_folder, is_v1=MEMORY in groups)
+    huge_folder = next(iter(cgroups.folders(HUGETLB)), None)
+    counters = ContainerCgroup(memory_folder, cpu_folder, huge_folder, is_v1=MEMORY in groups)
     return counters if counters.is_open else None
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from profiler.core.optional_math import min_known
+from profiler.core.optional_math import min_known, sum_known
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
+from profiler.readers.linux.huge_pages import group_files
 from profiler.readers.linux.kernel_memory import KernelMemoryEstimate
 from profiler.readers.memory_usage import (
     MemoryCounters,
@@ -21,6 +22,7 @@ from profiler.readers.memory_usage import (
 # Controllers of version 1.
 MEMORY = "memory"
 CPUACCT = "cpuacct"
+HUGETLB = "hugetlb"
 MEMORY_STAT = "memory.stat"
 UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgroup
 # Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
@@ -244,6 +246,7 @@ VERSION_2 = CounterFiles(
         "anonymous_bytes": b"anon ",
         "reclaimable_slab_bytes": b"slab_reclaimable ",
         "unreclaimable_slab_bytes": b"slab_unreclaimable ",
+        "huge_page_bytes": b"hugetlb ",
     },
     reset=b"reset",
     events="cgroup.events",
@@ -263,10 +266,17 @@ def parse_memory(usage: bytes, memory_stat: bytes, files: CounterFiles) -> Memor
 class GroupCounters:
     """The open files of a group that have its counters.
 
-    A folder is None if it is not readable, or does not count.
+    A folder is None if it is not readable, or does not count. ``huge_folder`` counts huge pages.
     """
 
-    def __init__(self, memory_folder: str | None, cpu_folder: str | None, *, is_v1: bool) -> None:
+    def __init__(
+        self,
+        memory_folder: str | None,
+        cpu_folder: str | None,
+        huge_folder: str | None = None,
+        *,
+        is_v1: bool,
+    ) -> None:
         names = VERSION_1 if is_v1 else VERSION_2
         self._names = names
         memory_names = (names.usage, MEMORY_STAT, names.peak, names.kills, names.events)
@@ -275,6 +285,10 @@ class GroupCounters:
             self._files |= proc.open_files(memory_folder, memory_names)
         if cpu_folder:
             self._files |= proc.open_files(cpu_folder, (names.cpu,))
+        self._huge_names: tuple[str, ...] = ()
+        if huge_folder:
+            self._huge_names = group_files(huge_folder)
+            self._files |= proc.open_files(huge_folder, self._huge_names)
         # Version 2 tells what of its kernel memory is reclaimable.
         self._kernel_memory = None
         if is_v1 and memory_folder is not None:
@@ -297,6 +311,12 @@ class GroupCounters:
             reading.kernel_bytes, reading.used_bytes
         )
         return without_reclaimable_kernel(reading, reclaimable_bytes)
+
+    def huge_page_bytes(self) -> int | None:
+        """The huge pages of the machine's pool; None if the group does not count them."""
+        return sum_known(
+            *(parse_number(proc.reread_file(self._files, name)) for name in self._huge_names)
+        )
 
     def mark_bytes(self) -> int | None:
         return parse_number(proc.reread_file(self._files, self._names.peak))

@@ -15,6 +15,7 @@ from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
 from profiler.readers.cgroup.hierarchy import (
     CPUACCT,
+    HUGETLB,
     MEMORY,
     UNIFIED,
     machine_oom_kills,
@@ -24,11 +25,12 @@ from profiler.readers.cgroup.hierarchy import (
 from profiler.readers.container_sample import ContainerSample, memory_fields
 from profiler.readers.ecs.container_stats import BlockEntry, sum_block_bytes
 from profiler.readers.linux import proc
+from profiler.readers.memory_usage import MemoryReading
 
 _GONE = Unavailable("the control group does not exist", is_gone=True)
 _BLKIO = "blkio"
 _PIDS = "pids"
-_CONTROLLERS = (MEMORY, CPUACCT, _BLKIO, _PIDS)
+_CONTROLLERS = (MEMORY, CPUACCT, HUGETLB, _BLKIO, _PIDS)
 _V1_BLOCKS = "blkio.throttle.io_service_bytes_recursive"
 _V2_BLOCKS = "io.stat"
 _LIMIT_HITS = "memory.failcnt"
@@ -51,7 +53,12 @@ class OpenGroup(ContainerCgroup):
         self._is_v1 = UNIFIED not in folders
         unified = folders.get(UNIFIED)
         by_controller = {name: folders.get(name, unified) for name in _CONTROLLERS}
-        super().__init__(by_controller[MEMORY], by_controller[CPUACCT], is_v1=self._is_v1)
+        super().__init__(
+            by_controller[MEMORY],
+            by_controller[CPUACCT],
+            by_controller[HUGETLB],
+            is_v1=self._is_v1,
+        )
         self._blocks = _V1_BLOCKS if self._is_v1 else _V2_BLOCKS
         self._device_mapper_majors = device_mapper_majors
         self._last_blocks: tuple[bytes, Mapping[str, int]] = (b"", {})
@@ -91,6 +98,7 @@ class OpenGroup(ContainerCgroup):
             read_ns=read_ns,
             cpu_ns=cpu_ns,
             **memory_fields(memory),
+            memory_huge_page_bytes=self._huge_page_bytes(memory),
             memory_usage_peak_bytes=peak_bytes,
             memory_limit_bytes=self._memory_limit_bytes,
             memory_limit_hits=self._limit_hits(peak_bytes),
@@ -99,6 +107,12 @@ class OpenGroup(ContainerCgroup):
             pids=parse_number(proc.reread_file(self._files, _PIDS_NOW)),
         )
         return self._last
+
+    def _huge_page_bytes(self, memory: MemoryReading | None) -> int | None:
+        """The huge pages that are no part of the memory used."""
+        if memory is not None and memory.has_huge_pages:
+            return None
+        return self.huge_page_bytes()
 
     def _limit_hits(self, peak_bytes: int | None) -> int | None:
         """Below half the limit there is no new one: the kernel asks for only some pages more

@@ -61,6 +61,7 @@ class _MemoryDetail(Struct):
     anon: Json = None
     slab_reclaimable: Json = None
     slab_unreclaimable: Json = None
+    hugetlb: Json = None
 
 
 class _MemoryStats(Struct):
@@ -205,6 +206,7 @@ def _memory(memory: _MemoryStats) -> MemoryReading | None:
             anonymous_bytes=_first_count(detail.total_rss, detail.rss, detail.anon),
             reclaimable_slab_bytes=count(detail.slab_reclaimable),
             unreclaimable_slab_bytes=count(detail.slab_unreclaimable),
+            huge_page_bytes=count(detail.hugetlb),
         )
     )
 

@@ -80,7 +80,7 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
 class ProcessStatus(Struct, frozen=True, kw_only=True):
     """``/proc/PID/status``: resident memory, its anonymous part and its part in shared memory and
     tmpfs, its high-water mark; its memory in swap; ignored signals (a bit mask). The RSS lacks page
-    tables.
+    tables, and huge pages of the machine's pool.
     """
 
     rss_bytes: int | None = None
@@ -89,6 +89,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     peak_bytes: int | None = None
     swap_bytes: int | None = None
     page_table_bytes: int | None = None
+    huge_page_bytes: int | None = None
     ignored_signals: int = 0
 
 
@@ -191,6 +192,7 @@ def parse_status(text: bytes) -> ProcessStatus:
         peak_bytes=bytes_after(text, b"VmHWM:"),
         swap_bytes=bytes_after(text, b"VmSwap:"),
         page_table_bytes=bytes_after(text, b"VmPTE:"),
+        huge_page_bytes=bytes_after(text, b"HugetlbPages:"),
         ignored_signals=int(_word_after(text, b"SigIgn:") or b"0", 16),
     )
 

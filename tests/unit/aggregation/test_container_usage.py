@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.readers.container_sample import ContainerSample
+from profiler.aggregation.task_record import usage_metrics
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import AverageAndMaximum, Series
 from tests.fakes import START_NS, sample, seconds
@@ -194,6 +195,14 @@ def test_page_cache_is_weighted_as_the_memory_is() -> None:
     feed.add(2.5, memory_mib=200, memory_cache_bytes=50 * MIB)
     cache = feed.usage.memory_cache_bytes.summary(per=MIB)
     assert cache == AverageAndMaximum(avg=(500 * 0.5 + 50 * 1) / 1.5, max=500)
+
+
+def test_huge_pages_are_said_only_where_there_are_some() -> None:
+    feed = Feed().add(1, memory_mib=100).add(2, memory_mib=100, memory_huge_page_bytes=0)
+    assert usage_metrics(feed.usage, ResourceLimits()).memory_huge_pages_mb is None
+    feed.add(3, memory_mib=200, memory_huge_page_bytes=60 * MIB)
+    pages = usage_metrics(feed.usage, ResourceLimits()).memory_huge_pages_mb
+    assert pages == AverageAndMaximum(avg=30, max=60)
 
 
 def test_mapped_files_are_weighted_as_the_memory_is() -> None:

@@ -15,7 +15,7 @@ from profiler.local_run.runner_labels import (
     parse_labels,
     runner_labels,
 )
-from profiler.record.record_model import Metrics
+from profiler.record.record_model import AverageAndMaximum, Metrics
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -147,6 +147,14 @@ def test_the_sentence_names_all_exceeded_budgets_with_value_and_limit(
     """A value just above its limit is written exactly."""
     assert check(run, **limits) == (f"The run exceeded the budget: {exceeded}.",)
     assert check(run) == ()
+
+
+def test_huge_pages_are_memory_of_the_budget() -> None:
+    pages = AverageAndMaximum(avg=200, max=300)
+    run = Metrics(max_memory_used_mb=8, memory_huge_pages_mb=pages)
+    (exceeded,) = check(run, memory_mb=100)
+    assert exceeded == "The run exceeded the budget: memory 300 MB (limit 100 MB)."
+    assert check(run, memory_mb=300) == ()
 
 
 def test_a_budget_that_could_not_be_checked_is_not_kept() -> None:

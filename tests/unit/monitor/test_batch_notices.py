@@ -140,6 +140,43 @@ def test_checkpoints_after_a_notice_list_it() -> None:
     assert listed == [0] * 3 + [1] * 7
 
 
+def fills(at: float) -> ContainerSample:
+    """Half of its GB is in use, from 100 to 130 s on more each second, then half again, and at
+    170 s the same as before.
+    """
+    used_mb = 512.0
+    if 100 <= at < 130:
+        used_mb += 16 * (at - 100)
+    if at >= 170:
+        used_mb = 970
+    return sample(START_NS + seconds(at), at / 10, round(used_mb * MIB))
+
+
+def seconds_of_checkpoints(fakes: PlayedMonitor) -> list[float]:
+    """When they were written, after the start."""
+    lines = fakes.run().printed()
+    times = [parse_ns(line["time"]) or 0 for line in lines if line["type"] == "task.checkpoint"]
+    return [(time - START_NS) / seconds(1) for time in times]
+
+
+def test_a_checkpoint_is_written_as_soon_as_memory_passes_another_step_of_its_size() -> None:
+    """From 70 % on, each 2 %, and never the same step twice: 717 MB are reached at 113 s."""
+    fakes = world_of(fills, checkpoint_seconds=60)
+    times = seconds_of_checkpoints(fakes)
+    early = [time for time in times if time % 60 > 1]
+    assert early[0] == 113
+    assert early == sorted(set(early))
+    assert all(113 <= time < 130 for time in early)
+    assert 8 <= len(early) <= 15
+    checkpoints = [line for line in fakes.printed() if line["type"] == "task.checkpoint"]
+    seen = [line["record"]["interval"]["memoryUsedMB"]["max"] for line in checkpoints]
+    assert seen[1] == 512 + 16 * 13
+
+
+def test_without_checkpoints_there_is_none_for_memory_either() -> None:
+    assert seconds_of_checkpoints(world_of(fills)) == []
+
+
 def test_a_batch_that_works_or_polls_is_not_stuck() -> None:
     """A batch that works or polls is not stuck nor one whose settings say so."""
     assert kinds(world_of(stuck_minutes=0)) == []

@@ -135,6 +135,13 @@ def test_memory_is_never_negative(
     assert 0 <= present(reading.cache_bytes) <= cache
 
 
+def test_huge_pages_are_in_the_usage_where_version_2_lists_them() -> None:
+    """The mount option ``memory_hugetlb_accounting``."""
+    stat = b"anon 4096\nfile 0\nactive_file 0\ninactive_file 0\nshmem 0\n"
+    assert not present(parse_memory(b"8192\n", stat, VERSION_2)).has_huge_pages
+    assert present(parse_memory(b"8192\n", stat + b"hugetlb 0\n", VERSION_2)).has_huge_pages
+
+
 MIB = 2**20
 ID = "c0ffee" * 10 + "abcd"
 

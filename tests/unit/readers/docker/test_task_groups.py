@@ -14,6 +14,7 @@ from profiler.readers.docker.task_groups import (
     container_paths,
     group_path,
 )
+from profiler.readers.linux import proc
 from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES, write_files
 from tests.fakes import seconds
 from tests.open_files import open_files
@@ -200,3 +201,40 @@ def test_where_a_container_is() -> None:
     }
     assert {parent: container_paths(ID, parent) for parent in paths} == paths
     assert all(paths[parent][0].startswith(group_path(parent)) for parent in paths if parent)
+
+
+@pytest.fixture
+def _machine_with_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = proc.read
+    meminfo = b"MemTotal: 4194304 kB\nHugetlb: 1048576 kB\n"
+    monkeypatch.setattr(
+        proc, "read", lambda path: meminfo if path == "/proc/meminfo" else read(path)
+    )
+
+
+@pytest.mark.usefixtures("_machine_with_huge_pages")
+def test_huge_pages_of_all_sizes_are_in_addition(tmp_path: Path) -> None:
+    group = tmp_path / "hugetlb" / "ecs" / TASK / ID
+    sizes = {"2MB": 314572800, "1GB": 1 << 30}
+    write_files(
+        group, {f"hugetlb.{size}.usage_in_bytes": f"{held}\n" for size, held in sizes.items()}
+    )
+    expected = replace(SAMPLE, memory_huge_page_bytes=sum(sizes.values()))
+    assert v1_container(tmp_path).sample(7) == expected
+
+
+@pytest.mark.usefixtures("_machine_with_huge_pages")
+@pytest.mark.parametrize(
+    ("in_usage", "held_bytes"), [("", 314572800), ("hugetlb 314572800\n", None)]
+)
+def test_version_2_may_count_huge_pages_as_used(
+    in_usage: str, held_bytes: int | None, tmp_path: Path
+) -> None:
+    memory = V2_MEMORY_FILES | {"memory.stat": V2_MEMORY_FILES["memory.stat"] + in_usage}
+    files = V2_FILES | memory | {"hugetlb.2MB.current": "314572800\n", "cgroup.controllers": ""}
+    write_files(tmp_path, {"cgroup.controllers": ""})
+    write_files(tmp_path / "ecs" / TASK / ID, files)
+    group = opened(InstanceCgroups(str(tmp_path)).open_container(ID, f"/ecs/{TASK}"))
+    sample = group.sample(7)
+    assert isinstance(sample, ContainerSample)
+    assert sample.memory_huge_page_bytes == held_bytes

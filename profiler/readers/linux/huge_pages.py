@@ -1,0 +1,117 @@
+"""The huge pages that processes have taken from the machine's pool: hugetlbfs, ``MAP_HUGETLB``,
+``SHM_HUGETLB``.
+
+No RSS and no control group's memory has them (version 2 does with ``memory_hugetlb_accounting``).
+Transparent huge pages are usual memory.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from profiler.core.clock import CpuBudget
+from profiler.core.optional_math import min_known
+from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.linux import proc
+from profiler.readers.linux.process_tree import ProcessReading
+
+# The kernel walks the page tables of a process for its shared ones: at most this share of a core,
+# and this much at once.
+_SHARED_CPU = 0.001
+_SHARED_ADVANCE_NS = 30 * NS_PER_MS
+# hugetlb.2MB.current in version 2, hugetlb.2MB.usage_in_bytes in version 1, without what is only
+# reserved.
+_POOLS = "/sys/kernel/mm/hugepages"
+_POOL = re.compile(r"hugepages-([0-9]+)kB")
+_GROUP_FILE = re.compile(r"hugetlb\.[0-9]+[KMG]B\.(current|usage_in_bytes)")
+
+
+class HugePages:
+    """The huge pages of the processes of one tree together: a lower bound, as pages that several
+    processes map count once, and never more than all that the machine's processes have.
+
+    ``used_cpu_ns``: the CPU time of the looks at the shared ones, which have a budget of their own.
+    """
+
+    def __init__(
+        self, monotonic_ns: Callable[[], int], cpu_ns: Callable[[], int], pools: str = _POOLS
+    ) -> None:
+        self._pools = pools
+        self._monotonic_ns = monotonic_ns
+        self._cpu_ns = cpu_ns
+        self._budget = CpuBudget(_SHARED_CPU, _SHARED_ADVANCE_NS)
+        self._last: tuple[Mapping[int, int], int] = ({}, 0)
+        self.used_cpu_ns = 0
+
+    def held_bytes(self, processes: Iterable[ProcessReading]) -> int:
+        """The memory in bytes; 0 for processes without huge pages."""
+        holders = {
+            process.pid: process.huge_page_bytes for process in processes if process.huge_page_bytes
+        }
+        if not holders:
+            return 0
+        return min_known(self._together_bytes(holders), taken_bytes(self._pools)) or 0
+
+    def _together_bytes(self, holders: Mapping[int, int]) -> int:
+        if len(holders) == 1:
+            return sum(holders.values())
+        last_holders, last_bytes = self._last
+        if holders == last_holders:
+            return last_bytes
+        now_ns = self._monotonic_ns()
+        held_bytes = max(holders.values())
+        if not self._budget.allows(now_ns):
+            return held_bytes
+        began_ns = self._cpu_ns()
+        held_bytes = max(held_bytes, _private_and_shared_bytes(holders))
+        cost_ns = self._cpu_ns() - began_ns
+        self._budget.add_cost(cost_ns, now_ns)
+        self.used_cpu_ns += cost_ns
+        self._last = holders, held_bytes
+        return held_bytes
+
+
+def _private_and_shared_bytes(holders: Iterable[int]) -> int:
+    """The pages that one process maps, and the most that one has of those that several map."""
+    private_bytes = 0
+    shared_bytes = 0
+    for pid in holders:
+        rollup = proc.read(f"/proc/{pid}/smaps_rollup") or b""
+        private_bytes += proc.bytes_after(rollup, b"Private_Hugetlb:") or 0
+        shared_bytes = max(shared_bytes, proc.bytes_after(rollup, b"Shared_Hugetlb:") or 0)
+    return private_bytes + shared_bytes
+
+
+def taken_bytes(pools: str = _POOLS) -> int | None:
+    """What processes have taken of all pools of the machine; None if that is not readable."""
+    total_bytes: int | None = None
+    try:
+        names = os.listdir(pools)  # noqa: PTH208  only names are needed
+    except OSError:
+        return None
+    for name in names:
+        size = _POOL.fullmatch(name)
+        pages = _count(f"{pools}/{name}/nr_hugepages")
+        free_pages = _count(f"{pools}/{name}/free_hugepages")
+        if size is not None and pages is not None and free_pages is not None:
+            taken = max(pages - free_pages, 0) * int(size[1]) * proc.BYTES_PER_KIB
+            total_bytes = (total_bytes or 0) + taken
+    return total_bytes
+
+
+def _count(path: str) -> int | None:
+    word = (proc.read(path) or b"").strip()
+    return int(word) if word.isdigit() else None
+
+
+def group_files(folder: str) -> tuple[str, ...]:
+    """The files of a group that count its huge pages, one for each size; none where the machine has
+    no huge pages, which spares reading them.
+    """
+    if not proc.bytes_after(proc.read("/proc/meminfo") or b"", b"Hugetlb:"):
+        return ()
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  only names are needed
+    except OSError:
+        return ()
+    return tuple(name for name in names if _GROUP_FILE.fullmatch(name))

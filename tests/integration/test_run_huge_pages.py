@@ -1,0 +1,128 @@
+"""``task-profiler run`` of programs that take huge pages from the machine's pool, which no RSS and no
+control group's memory has.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from profiler.record.record_model import Record, decode
+from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, RUN
+from tests.values import present
+
+_SIZE_MIB = 100
+_PAGE_MIB = 2
+_POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
+_SYSTEM_PYTHON = "/usr/bin/python3"
+_FLAGS = "mmap.MAP_ANONYMOUS | 0x40000"  # MAP_HUGETLB
+_TAKES = f"""
+import mmap, os, sys, time
+def take(megabytes, flags):
+    pages = mmap.mmap(-1, megabytes << 20, flags=flags | {_FLAGS})
+    for place in range(0, megabytes << 20, 2 << 20): pages[place] = 1
+    return pages
+"""
+_PRIVATE = f"{_TAKES}pages = take({_SIZE_MIB}, mmap.MAP_PRIVATE)\ntime.sleep(1)\n"
+_SHARED = f"""{_TAKES}
+shared = take({_SIZE_MIB}, mmap.MAP_SHARED)
+for _ in range(3):
+    if not os.fork():
+        for place in range(0, len(shared), 2 << 20): shared[place]
+        time.sleep(1.5)
+        os._exit(0)
+time.sleep(1.5)
+for _ in range(3): os.wait()
+"""
+_FORKED = f"""{_TAKES}
+private = take({_SIZE_MIB}, mmap.MAP_PRIVATE)
+if not os.fork():
+    time.sleep(1.5)
+    os._exit(0)
+time.sleep(1.5)
+os.wait()
+"""
+_SEGMENT = f"""
+import ctypes, time
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+size = {_SIZE_MIB} << 20
+segment = libc.shmget(0, size, 0o5600)  # SHM_HUGETLB
+ctypes.memset(libc.shmat(segment, None, 0), 1, size)
+libc.shmctl(segment, 0, None)
+time.sleep(1)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pool() -> Iterator[None]:
+    """Enough huge pages that nobody has taken; the machine's number is restored."""
+    if os.geteuid() != 0 or not Path(_SYSTEM_PYTHON).exists():
+        pytest.skip("needs root, and a Python that every user can execute")
+    try:
+        before = int(_POOL.read_text())
+        wanted = before + 2 * _SIZE_MIB // _PAGE_MIB
+        _POOL.write_text(str(wanted))
+    except OSError:
+        pytest.skip("the machine's pool of huge pages cannot be changed here")
+    try:
+        if int(_POOL.read_text()) < wanted:
+            pytest.skip("the machine has no memory in one piece for huge pages")
+        yield
+    finally:
+        _POOL.write_text(str(before))
+
+
+class _Run(Protocol):
+    def __call__(self, program: str, options: Sequence[str] = (), code: int = 0) -> Record: ...
+
+
+@pytest.fixture(params=["root", "user"])
+def run(request: pytest.FixtureRequest, tmp_path: Path, code_for_all: Path) -> _Run:
+    """Runs a program as root, and as a user who can make no control group."""
+    words: tuple[str, ...] = RUN
+    if request.param == "user":
+        words = (sys.executable, "-c", AS_NOBODY, str(code_for_all), "run")
+    report = tmp_path / "report"
+
+    def run(program: str, options: Sequence[str] = (), code: int = 0) -> Record:
+        all_options = ("--json", "--no-history", "--interval", "0.1", *options)
+        shown = (*words, *all_options, "--", _SYSTEM_PYTHON, "-c", program)
+        with report.open("wb") as file:
+            done = subprocess.run(shown, stderr=file, check=False, timeout=LIMIT_SECONDS)
+        lines = report.read_bytes().splitlines()
+        assert done.returncode == code, lines
+        return decode(next(line for line in lines if line.startswith(b"{"))).record
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "program", [_PRIVATE, _SHARED, _FORKED, _SEGMENT], ids=["private", "shared", "fork", "segment"]
+)
+def test_huge_pages_count_once_and_apart(
+    run: _Run, program: str, request: pytest.FixtureRequest
+) -> None:
+    if program is _SEGMENT and "user" in request.node.name:
+        pytest.skip("only root may make segments of huge pages (vm.hugetlb_shm_group)")
+    record = run(program)
+    assert present(record.metrics.memory_huge_pages_mb).max == _SIZE_MIB
+    assert present(record.metrics.max_memory_used_mb) < _SIZE_MIB
+    advised = present(record.recommendation)
+    assert present(advised.memory_mb) > _SIZE_MIB
+    assert any("huge pages" in reason for reason in advised.reasons)
+
+
+def test_a_program_without_them_has_none(run: _Run) -> None:
+    record = run("import time; held = bytes(20 << 20); time.sleep(0.5)")
+    assert record.metrics.memory_huge_pages_mb is None
+    assert "huge pages" not in " ".join(present(record.recommendation).reasons)
+
+
+def test_they_exceed_a_budget_of_less_memory(run: _Run) -> None:
+    run(_PRIVATE, ("--max-memory", f"{_SIZE_MIB - 10}MB"), code=3)
+    run(_PRIVATE, ("--max-memory", f"{_SIZE_MIB + 10}MB"))

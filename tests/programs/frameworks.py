@@ -1,0 +1,99 @@
+"""A job whose framework has servers, brokers and connections of its own.
+
+    python -m tests.programs.frameworks NAME SECONDS COMPUTE WAIT [ADDRESS]
+
+In each, only one thread computes and sleeps in turn: a task, a cell, or the driver.
+"""
+
+import functools
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.programs.phases import FOLDER, compute, sleep, write_down
+
+
+def work(seconds: float, compute_seconds: float, sleep_seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        compute(compute_seconds)
+        sleep(sleep_seconds)
+    write_down()
+
+
+def _dask(*times: float, processes: bool) -> None:
+    from distributed import Client, LocalCluster  # type: ignore[import-not-found,unused-ignore]
+
+    cluster = LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=processes, dashboard_address=None
+    )
+    with cluster, Client(cluster) as client:
+        client.submit(work, *times).result()
+
+
+def _spark(*times: float) -> None:
+    from pyspark.sql import SparkSession  # type: ignore[import-not-found,unused-ignore]
+
+    session = (
+        SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    )
+    session.range(10).count()
+    work(*times)
+    session.stop()
+
+
+def _papermill(*times: float) -> None:
+    import papermill  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    cell = f"from tests.programs.frameworks import work\nwork(*{times})"
+    notebook = {
+        "cells": [
+            {"cell_type": "code", "source": cell, "metadata": {}, "outputs": [], "id": "work"}
+            | {"execution_count": None}
+        ],
+        "metadata": {"kernelspec": {"name": "python3", "display_name": "", "language": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    path = Path(os.environ[FOLDER], "job.ipynb")
+    path.write_text(json.dumps(notebook))
+    papermill.execute_notebook(path, None, progress_bar=False)
+
+
+def _celery(*times: float, pool: str) -> None:
+    """A worker and its task; the worker is told to end when the task has."""
+    from celery import Celery, signals  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    application = Celery("job", broker=f"redis://{sys.argv[5]}/0")
+    task = application.task(name="work")(work)
+    worker = os.getpid()
+
+    def end(**_: object) -> None:
+        os.kill(worker, signal.SIGTERM)
+
+    signals.task_success.connect(end, weak=False)
+    task.delay(*times)
+    application.Worker(pool=pool, concurrency=1, loglevel="error", quiet=True).start()
+
+
+NAMES: dict[str, Callable[..., None]] = {
+    "dask": functools.partial(_dask, processes=True),
+    "dask_threads": functools.partial(_dask, processes=False),
+    "spark": _spark,
+    "papermill": _papermill,
+    "celery_solo": functools.partial(_celery, pool="solo"),
+    "celery_prefork": functools.partial(_celery, pool="prefork"),
+    "celery_threads": functools.partial(_celery, pool="threads"),
+}
+
+
+def main() -> None:
+    NAMES[sys.argv[1]](*map(float, sys.argv[2:5]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""What a program knows about its own time: each thread times its phases and writes them down.
+
+Only the standard library, because the programs of this folder run in several environments. A phase
+of a thread is a kind of wait, its begin and end by the monotonic clock, and the nanoseconds in
+between that the thread was on a CPU, and that it waited for one. The kind ``any`` is not known. ``tests/true_parts.py`` makes the
+true parts of a run of the phases of all its threads.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+# The folder into which the processes of a run write their phases.
+FOLDER = "TIMED_PHASES"
+SINCE_NS = "TIMED_SINCE_NS"
+
+_START_TICKS = 19  # in /proc/self/stat, counted from the state
+
+_written_down: list[list[object]] = []
+
+
+class _ThreadClock(threading.local):
+    """How long the calling thread was on a CPU, and has waited for one."""
+
+    def __init__(self) -> None:
+        self._counters = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+
+    def read(self) -> tuple[int, int, int]:
+        now_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
+        return now_ns, cpu_ns, int(os.pread(self._counters, 64, 0).split()[1])
+
+
+_clock = _ThreadClock()
+
+
+@contextlib.contextmanager
+def phase(kind: str) -> Iterator[None]:
+    """Time a phase of the calling thread, which waits for this while it is not on a CPU."""
+    before = _clock.read()
+    try:
+        yield
+    finally:
+        _add(kind, before)
+
+
+def run_child(kind: str, *command: str) -> None:
+    """Time a child without threads and children, which waits for this while it is not on a CPU."""
+    before = _clock.read()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # its counters are still there
+        counters = Path(f"/proc/{child.pid}/schedstat").read_text().split()
+    _add(kind, before, int(counters[0]), int(counters[1]))
+
+
+def _add(kind: str, before: tuple[int, int, int], used_ns: int = 0, waited_ns: int = 0) -> None:
+    ended_ns, cpu_ns, wait_ns = _clock.read()
+    began_ns, cpu_before_ns, wait_before_ns = before
+    used_ns += cpu_ns - cpu_before_ns
+    waited_ns += wait_ns - wait_before_ns
+    _written_down.append([kind, began_ns, ended_ns, used_ns, waited_ns])
+
+
+def started() -> None:
+    """Count the time from the start of this process until now, which has only one thread yet."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[_START_TICKS])
+    age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 1_000_000_000 // os.sysconf(
+        "SC_CLK_TCK"
+    )
+    # A program that became this one has timed itself until then.
+    began_ns = max(time.monotonic_ns() - age_ns, int(os.environ.get(SINCE_NS, "0")))
+    _add("any", (began_ns, 0, 0))
+
+
+def compute(seconds: float) -> None:
+    """Use this much CPU time. The rest is time of Python's lock, in which other threads run."""
+    with phase("any"):
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+
+
+def sleep(seconds: float) -> None:
+    with phase("sleep"):
+        time.sleep(seconds)
+
+
+def forget() -> None:
+    """In a new child: the phases so far are its parent's."""
+    global _clock  # noqa: PLW0603 -- the thread of a fork has a clock of its own
+    _written_down.clear()
+    _clock = _ThreadClock()
+
+
+def write_down() -> None:
+    """Write the phases of this process, before it ends or becomes another program."""
+    name = f"{os.getpid()}-{time.monotonic_ns()}.json"
+    Path(os.environ[FOLDER], name).write_text(json.dumps(_written_down))

@@ -1,0 +1,195 @@
+"""Threads and processes that compute and wait in turn, together.
+
+python -m tests.programs.turns PROGRAM SECONDS [ARGUMENT …]
+"""
+
+import contextlib
+import functools
+import http.server
+import mmap
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Sequence
+
+from tests.programs.phases import compute, forget, phase, sleep, started, write_down
+
+_WORK_SECONDS = 0.002  # of a thread of a pool, after each of its waits
+_BLOCK = bytes(range(256)) * 64
+_READ_BYTES = 120 << 10
+
+
+def _connect(port: str) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", int(port)))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def _ask(connection: socket.socket, seconds: float) -> None:
+    """Receive the answer, which comes after this time."""
+    with phase("network"):
+        connection.sendall(f"{seconds}\n".encode())
+        connection.recv(1)
+
+
+def _in_threads(works: Sequence[Callable[[], object]]) -> None:
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _pool(seconds: float, wait: Callable[[socket.socket, random.Random], None], port: str) -> None:
+    """Sixteen equal threads, each of which computes for a moment after each wait."""
+    end = time.monotonic() + seconds
+
+    def work(number: int) -> None:
+        randomness, connection = random.Random(number), _connect(port)
+        while time.monotonic() < end:
+            wait(connection, randomness)
+
+    _in_threads([functools.partial(work, number) for number in range(16)])
+
+
+def pool_of_network_and_sleep(seconds: float, port: str, share: str) -> None:
+    """Each thread waits for the network for this share of its time, and sleeps for the rest."""
+    network_seconds = float(share)
+
+    def wait(connection: socket.socket, randomness: random.Random) -> None:
+        whole = randomness.uniform(0.2, 0.6)
+        _ask(connection, whole * network_seconds)
+        compute(_WORK_SECONDS)
+        sleep(whole * (1 - network_seconds))
+        compute(_WORK_SECONDS)
+
+    _pool(seconds, wait, port)
+
+
+def pool_of_network_and_disk(seconds: float, port: str, path: str) -> None:
+    """The disk gives a block after some time; each thread waits for the network in between."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    blocks = os.fstat(descriptor).st_size // _READ_BYTES
+
+    def wait(connection: socket.socket, randomness: random.Random) -> None:
+        _ask(connection, randomness.uniform(0.4, 1.2))
+        compute(_WORK_SECONDS)
+        with phase("disk"), mmap.mmap(-1, _READ_BYTES) as buffer:
+            os.preadv(descriptor, [buffer], randomness.randrange(blocks) * _READ_BYTES)
+        compute(_WORK_SECONDS)
+
+    _pool(seconds, wait, port)
+
+
+def compute_together(seconds: float, compute_seconds: str, sleep_seconds: str) -> None:
+    """Two processes compute at the same time, and sleep when both have computed."""
+    ready, told = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        forget()
+    mine, theirs = (told[0], ready[1]) if pid == 0 else (ready[0], told[1])
+    for _ in range(round(seconds / (float(compute_seconds) + float(sleep_seconds)))):
+        compute(float(compute_seconds))
+        with phase("any"):  # while the other one computes
+            os.write(theirs, b".")
+            os.read(mine, 1)
+        sleep(float(sleep_seconds))
+    if pid == 0:
+        write_down()
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def fetch_and_compress(seconds: float, port: str) -> None:
+    """Fetch from a slow server, then compress with two threads, on one CPU."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    end, connection = time.monotonic() + seconds, _connect(port)
+
+    def compress() -> None:
+        with phase("any"):
+            for _ in range(40):  # zlib releases Python's lock meanwhile
+                zlib.compress(_BLOCK * 8, 9)
+
+    while time.monotonic() < end:
+        _ask(connection, 0.15)
+        _in_threads([compress, compress])
+
+
+def periods(seconds: float, port: str, period: str, share: str) -> None:
+    """In each period of the monotonic clock, wait for a server for a share, and sleep for the
+    rest.
+    """
+    began, connection = time.monotonic(), _connect(port)
+    for number in range(round(seconds / float(period))):
+        _ask(connection, float(period) * float(share))
+        sleep(max(began + (number + 1) * float(period) - time.monotonic(), 0))
+
+
+def rows(seconds: float, port: str) -> None:
+    """A row of a stream comes every two seconds, and is a little work."""
+    end, connection = time.monotonic() + seconds, _connect(port)
+    connection.sendall(b"ROWS 2\n")
+    while time.monotonic() < end:
+        with phase("network"):
+            connection.recv(1)
+        compute(0.05)
+
+
+def _ask_again(seconds: float, port: str, answer_seconds: str) -> None:
+    end, connection = time.monotonic() + seconds, _connect(port)
+    while time.monotonic() < end:
+        _ask(connection, float(answer_seconds))
+        compute(0.02)
+
+
+class _TimeIsOverError(Exception):
+    pass
+
+
+def _raise_time_is_over(*_: object) -> None:
+    raise _TimeIsOverError
+
+
+def _serve_nobody(seconds: float, serve: Callable[[], object]) -> None:
+    signal.signal(signal.SIGALRM, _raise_time_is_over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    with phase("network"), contextlib.suppress(_TimeIsOverError):
+        serve()
+
+
+def accept_nobody(seconds: float) -> None:
+    _serve_nobody(seconds, socket.create_server(("127.0.0.1", 0)).accept)
+
+
+def serve_nobody(seconds: float) -> None:
+    """A web server that looks every half a second whether it shall end."""
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    _serve_nobody(seconds, server.serve_forever)
+
+
+def spin(seconds: float) -> None:
+    compute(seconds)
+
+
+PROGRAMS: dict[str, Callable[..., None]] = {
+    function.__name__.removeprefix("_"): function
+    for function in (
+        *(pool_of_network_and_sleep, pool_of_network_and_disk, compute_together),
+        *(fetch_and_compress, periods, rows, _ask_again, accept_nobody, serve_nobody, spin),
+    )
+}
+
+
+def main() -> None:
+    started()
+    PROGRAMS[sys.argv[1]](float(sys.argv[2]), *sys.argv[3:])
+    write_down()
+
+
+if __name__ == "__main__":
+    main()
