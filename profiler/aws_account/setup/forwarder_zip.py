@@ -36,6 +36,7 @@ _SHARED_PACKAGES = ("core", "forwarder", "otlp", "record", "schedules")
 _SHARED_MODULES = (
     "settings",
     "sizing/fargate_sizes",
+    "sizing/memory_margin",
     "sizing/prices",
     "sizing/sized_revision",
     "sizing/trend",
