@@ -5,6 +5,8 @@ import math
 from profiler.core.optional_math import sum_known
 from profiler.record.record_model import Metrics, Number, OtherContainer, Record, TaskSize
 
+_NEAR_LIMIT_FRACTION = 0.95
+
 
 def size_of(record: Record) -> TaskSize:
     """The size of the run's task, of which each part may be unknown."""
@@ -79,3 +81,14 @@ def uncached_peak_mb(metrics: Metrics) -> float | None:
         return None
     cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
     return peak_mb - (cache_mb or 0)
+
+
+def may_have_lost_a_child(metrics: Metrics) -> bool:
+    """Whether the usage came within 5 % of the limit, not by cache: a child may have been killed
+    between samples.
+    """
+    peak_mb = uncached_peak_mb(metrics)
+    size_mb = metrics.memory_size_mb
+    if peak_mb is None or not size_mb:
+        return False
+    return peak_mb >= _NEAR_LIMIT_FRACTION * size_mb
