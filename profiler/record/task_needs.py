@@ -51,18 +51,6 @@ def needed_memory_mb(record: Record) -> float | None:
     return peak_mb + (others_memory_mb(record) or 0)
 
 
-def huge_pages_mb(record: Record) -> float | None:
-    """The huge pages that all containers of the task together had in addition; None without any."""
-    containers = (record.metrics, *(container.metrics for container in record.containers))
-    return sum_known(
-        *(
-            metrics.memory_huge_pages_mb.max
-            for metrics in containers
-            if metrics is not None and metrics.memory_huge_pages_mb is not None
-        )
-    )
-
-
 def needed_vcpu(record: Record) -> float | None:
     """The sum of the containers' 95th percentiles, at most the size; None if the batch was not
     measured.

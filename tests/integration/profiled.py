@@ -51,14 +51,14 @@ def started(*words: str, options: Sequence[str] = (), **settings: Any) -> subpro
 
 
 @contextmanager
-def limited_group(limit_mib: int) -> Iterator[Path]:
+def limited_group(limit_mib: int, name: str = "") -> Iterator[Path]:
     """A control group of version 1 below the own one, with so much memory; a process enters it by
     :func:`entering`.
     """
     place = read_own_cgroups().location("memory")
     if place is None:
         pytest.skip("needs version 1 of the memory controller")
-    group = Path(place.folder, f"test-limited-{os.getpid()}")
+    group = Path(place.folder, name or f"test-limited-{os.getpid()}")
     group.mkdir()
     try:
         (group / "memory.limit_in_bytes").write_text(str(limit_mib << 20))
