@@ -6,17 +6,11 @@ from msgspec import Struct
 
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.memory_usage import is_notable
+from profiler.readers.memory_usage import is_negligible, is_notable
 
 _ZOMBIE = "Z"  # the state of an ended process for which its parent has not waited
 # The kernel rounds the CPU time of children to whole ticks, user and system time separately.
 _MAX_ROUNDING_NS = 20_000_000
-# A group's high-water mark includes all page cache, but memory used does not include what no
-# process maps. At the time of the mark any cache may have been unmapped. So the mark is taken for
-# the peak if all cache is below 1 % of it, or below the 256 KiB in which the kernel charges memory
-# to a group.
-_MAX_CACHE_SHARE = 0.01
-_CHARGE_BATCH_BYTES = 256 * 1024
 
 
 class _Gone(Struct, frozen=True):
@@ -322,5 +316,4 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
         """Whether the mark includes hardly any page cache, also of files that were deleted
         before a reading.
         """
-        max_bytes = max(_MAX_CACHE_SHARE * (self.size_bytes or 0), _CHARGE_BATCH_BYTES)
-        return max(self.cache_bytes, transferred_bytes) < max_bytes
+        return is_negligible(max(self.cache_bytes, transferred_bytes), self.size_bytes or 0)

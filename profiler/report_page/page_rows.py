@@ -140,9 +140,9 @@ class RunDetails(RunActivity, frozen=True, kw_only=True):
     """What only an opened run shows, with its activity.
 
     ``verdict`` is a tone, a sentence and perhaps its evidence. ``moments`` are kind, start and end
-    after the start of the run, and text. ``files`` says what the run kept of
-    mapped files. ``peak_at`` is also after the start. ``kills`` is a
-    sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
+    after the start of the run, and text. ``files`` and
+    ``huge_pages`` say what the memory used lacks. ``peak_at`` is also after the start. ``kills`` is
+    a sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
     numbers that are within the spread of the family's earlier successes, ``unusual`` those
     that are not; a number of fewer than five runs is in neither.
     """
@@ -150,6 +150,7 @@ class RunDetails(RunActivity, frozen=True, kw_only=True):
     verdict: list[str]
     moments: list[tuple[str, int, int, str]] | None = None
     files: str | None = None
+    huge_pages: str | None = None
     peak_at: int | None = None
     command: str | None = None
     image: str | None = None

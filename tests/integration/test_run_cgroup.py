@@ -28,6 +28,8 @@ from tests.integration.profiled import (
     LIMIT_SECONDS,
     PYTHON,
     RUN,
+    entering,
+    limited_group,
     python,
     report_of,
     run,
@@ -261,28 +263,14 @@ _ABOVE_LIMIT = python("x = b'a' * (900 << 20)")
 def test_a_program_that_kills_at_the_limit_is_not_the_kernel(
     words: tuple[str, ...], evidence: str | None, *, has_own_group: bool
 ) -> None:
-    place = read_own_cgroups().location("memory")
-    if place is None:
-        pytest.skip("needs version 1 of the memory controller")
-    group = Path(place.folder, f"test-at-limit-{os.getpid()}")
-    group.mkdir()
     command = (*RUN, "--json", "--interval", "0.1", "--", *words)
-    enter = f'echo $$ > {group}/cgroup.procs; exec "$@"'
-    if not has_own_group:
-        read_only = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
-        command = ("unshare", "--mount", "sh", "-c", read_only, str(group), *command)
-    try:
-        (group / "memory.limit_in_bytes").write_text(str(512 * _MIB))
+    with limited_group(512) as group:
+        if not has_own_group:
+            read_only = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+            command = ("unshare", "--mount", "sh", "-c", read_only, str(group), *command)
         done = subprocess.run(
-            ("sh", "-c", enter, "sh", *command),
-            check=False,
-            capture_output=True,
-            timeout=LIMIT_SECONDS,
+            entering(group, *command), check=False, capture_output=True, timeout=LIMIT_SECONDS
         )
-    finally:
-        members = group / "cgroup.procs"
-        wait_until(lambda: not members.read_text(), LIMIT_SECONDS, "the end of the processes")
-        group.rmdir()
     record = report_of(done.stderr).record
     assert record.exit_code == 137
     assert record.likely_out_of_memory is (evidence is not None)

@@ -6,6 +6,7 @@ from profiler.core.optional_math import known
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
 from profiler.record.fact_list import largest_wait, peak_text
+from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Distribution, Metrics, Recommendation, Record
@@ -49,7 +50,7 @@ def cpu_and_memory(metrics: Metrics) -> tuple[str, str]:
     memory_used = usage_words(memory.avg, memory.max, peak=peak_text(metrics), size=size)
     return (
         usage_words(cpu.avg, cpu.max, size=vcpu),
-        "; ".join(filter(None, (memory_used, files_text(metrics)))),
+        "; ".join(filter(None, (memory_used, files_text(metrics), huge_pages_text(metrics)))),
     )
 
 

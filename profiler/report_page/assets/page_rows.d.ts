@@ -140,9 +140,9 @@ export interface RunActivity {
 /** What only an opened run shows, with its activity.
  *
  * ``verdict`` is a tone, a sentence and perhaps its evidence. ``moments`` are kind, start and end
- * after the start of the run, and text. ``files`` says what the run kept of
- * mapped files. ``peak_at`` is also after the start. ``kills`` is a
- * sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
+ * after the start of the run, and text. ``files`` and
+ * ``huge_pages`` say what the memory used lacks. ``peak_at`` is also after the start. ``kills`` is
+ * a sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
  * numbers that are within the spread of the family's earlier successes, ``unusual`` those
  * that are not; a number of fewer than five runs is in neither.
  */
@@ -161,6 +161,7 @@ export interface RunDetails {
   verdict: Array<string>;
   moments?: Array<[string, number, number, string]>;
   files?: string;
+  hugePages?: string;
   peakAt?: number;
   command?: string;
   image?: string;

@@ -120,9 +120,17 @@ def test_an_opened_run_has_verdict_moments_processes_and_kills() -> None:
     shown = shown_runs.etl()
     assert {"files", "countsFiles"} & content([run_of(shown)])["runs"][0].keys() == {"countsFiles"}
     apart = AverageAndMaximum(avg=300, max=600)
-    metrics = replace(shown.record.metrics, memory_mapped_file_mb=apart, max_memory_used_mb=60)
+    metrics = replace(
+        shown.record.metrics,
+        memory_mapped_file_mb=apart,
+        memory_huge_pages_mb=apart,
+        max_memory_used_mb=60,
+    )
     (run,) = content([run_of(shown_runs.etl(metrics=metrics))])["runs"]
     assert run["files"].startswith("It also keeps up to 600 MB of its files in memory (with less")
+    assert run["hugePages"] == (
+        "It also holds up to 600 MB of huge pages, which the memory used lacks."
+    )
     assert "countsFiles" not in run
     notices = (
         RaisedNotice(kind="stuck", at="2026-11-20T03:42:45.000Z"),

@@ -45,6 +45,7 @@ function facts(run) {
     ["Processor", run.processor],
     ...numbersOf(run),
     ["Mapped files", run.files],
+    ["Huge pages", run.hugePages],
     ["Exit code", isKnown(run.exit) && String(run.exit)],
     ["Account", run.account],
     ["Region", run.region],

@@ -92,6 +92,13 @@ const MIN_RUNS = 5;
 export const haveSameMemory = (run, other) =>
   !isKnown(run.peak) || !isKnown(other.peak) || Boolean(run.countsFiles) === Boolean(other.countsFiles);
 
+/** How many of the runs count mapped files as memory used, unlike others; 0 if all mean the same. */
+export function countOfOtherMeaning(runs) {
+  const measured = runs.filter((run) => isKnown(run.peak));
+  const older = measured.filter((run) => run.countsFiles).length;
+  return older < measured.length ? older : 0;
+}
+
 /** The runs whose memory counts: those that say mapped files apart, if there are five; until then all. */
 export function ofOneMeaning(runs) {
   const apart = runs.filter((run) => isKnown(run.peak) && !run.countsFiles);

@@ -355,6 +355,12 @@ def test_files_in_memory_are_said_at_the_end() -> None:
     assert "files in memory" not in " ".join(shown(etl(), width=120))
 
 
+def test_huge_pages_are_said_at_the_end() -> None:
+    pages = {"memory_huge_pages_mb": AverageAndMaximum(avg=200, max=300)}
+    sentence = "it also holds up to 300 MB of huge pages, which the memory used lacks"
+    assert sentence in " ".join(" ".join(shown(etl(metrics=pages), width=120)).split())
+
+
 def test_memory_that_may_include_mapped_files_is_not_compared() -> None:
     """After an update, 500 MB less is no improvement."""
     apart = {"memory_mapped_file_mb": AverageAndMaximum(avg=500, max=1300)}
