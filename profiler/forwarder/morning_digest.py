@@ -118,7 +118,10 @@ def _gap_lines(
         yield SummaryLine(text=f"{families} counted above, and not compared with earlier runs")
     if completeness.sentences:
         why = "; ".join(completeness.sentences)
-        text = f"{why}, so runs are missing here: check the health of its indices"
+        remedy = "raise LogRetentionDays"
+        if place.source is not None:
+            remedy = "check the health of its indices"
+        text = f"{why}, so runs are missing here: {remedy}"
         yield SummaryLine(text=text[0].upper() + text[1:])
     if completeness.is_whole and not runs.reports:
         text = "If tasks ran, their reports did not arrive"

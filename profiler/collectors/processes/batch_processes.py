@@ -4,7 +4,7 @@ stats.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -20,14 +20,17 @@ from profiler.aggregation.process_tree_usage import (
 )
 from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.statistics import MonotonicCounter
+from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter
 from profiler.aggregation.time_breakdown import IdleBetween, TimeAccount
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadSample
+from profiler.record.record_model import AverageAndMaximum
+from profiler.record.units import MIB
 
 # Readings that are kept for task stats, which on Fargate are up to 10 s old on arrival.
 MAX_PENDING = 64
@@ -183,6 +186,7 @@ class BatchProcesses:
     CPU time and memory come from the control group if it is readable, else from the processes. All
     times are by the wall clock as it was set at the start of the collector, ``started_ns`` is the
     start of the run. ``is_new`` is False if the container was restarted before it was first read.
+    ``counts_huge_pages``: the memory used has them.
     """
 
     def __init__(
@@ -213,6 +217,8 @@ class BatchProcesses:
         self._has_missed_end = False
         self._mark_bytes: int | None = None
         self._max_cache_bytes = 0
+        self._huge_page_bytes = MeanAndMaximum()
+        self.counts_huge_pages = False
         self.has_data = False
         self.usage = ContainerUsage(interval_ns, series_points)
         self.demand = CpuDemand()
@@ -267,6 +273,7 @@ class BatchProcesses:
             self.cpu_read_ns = read_ns
             self._is_cpu_new = False
         if is_alive:
+            self._add_huge_pages(processes, group)
             self._threads = sum(process.threads for process in processes)
             if used_bytes is None:
                 used_bytes = tree_bytes
@@ -292,6 +299,25 @@ class BatchProcesses:
         once.
         """
         return max(self._group_cpu.total or 0, self._tree_cpu.total_ns)
+
+    @property
+    def huge_pages(self) -> AverageAndMaximum | None:
+        """The huge pages in addition to the memory used: those of the process with most, or of the
+        group, at least; None without any.
+        """
+        huge_pages = self._huge_page_bytes.summary(per=MIB)
+        has_any = huge_pages is not None and huge_pages.max
+        return huge_pages if has_any and not self.counts_huge_pages else None
+
+    def _add_huge_pages(
+        self, processes: Sequence[ProcessReading], group: GroupReading | None
+    ) -> None:
+        held_bytes = max([process.huge_page_bytes or 0 for process in processes], default=0)
+        if group is not None:
+            held_bytes = max(held_bytes, group.huge_page_bytes or 0)
+            if group.memory is not None and group.memory.has_huge_pages:
+                self.counts_huge_pages = True
+        self._huge_page_bytes.add(held_bytes)
 
     def group_peak(self, *, is_running: bool) -> GroupPeak:
         """The group's high-water mark: complete if each incarnation's was read after its last

@@ -82,6 +82,7 @@ def _run_evidence(
         memory=_memory_evidence(batch, group_peak),
         usage_peak_mb=mebibytes(group_peak.size_bytes),
         max_pids=batch.usage.max_pids,
+        huge_pages=batch.huge_pages,
         kills=KillEvidence(
             own_count=own_count,
             own=kills,
@@ -290,6 +291,8 @@ class ProcessCollector:
             tracked = self._tracked.get(batch)
             if tracked is not None:
                 tracked.batch.comparison.on_sample(sample)
+                if sample.has_huge_pages:
+                    tracked.batch.counts_huge_pages = True
 
     def forget(self, batch: str) -> None:
         """Read the batch no longer; the thread, which may be reading it, closes its files."""
