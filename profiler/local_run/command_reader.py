@@ -70,11 +70,11 @@ class GroupMemory:
         self.swap_peak_bytes = 0
 
     def read(
-        self, processes: Sequence[ProcessReading], shares: MemoryShares, tree_bytes: int | None
+        self, processes: Sequence[ProcessReading], tree_bytes: int | None, shmem_bytes: int
     ) -> MemoryReading | None:
         """The memory; None without a group, or after a process has left it.
 
-        ``tree_bytes`` are the ``shares`` of all processes together.
+        ``tree_bytes`` is the memory of all processes, with ``shmem_bytes`` of shared memory.
         """
         reading = self._memory()
         if reading is None:
@@ -86,7 +86,6 @@ class GroupMemory:
         if self._has_escaped_process:
             return None
         if tree_bytes is not None and lacks_memory(reading.used_bytes, tree_bytes):
-            shmem_bytes = shares.shmem_bytes(processes)
             foreign_bytes = min(tree_bytes - reading.used_bytes, shmem_bytes)
             self._foreign_bytes = max(self._foreign_bytes, foreign_bytes)
         return self._counted(reading)
@@ -277,13 +276,13 @@ class CommandReader:
         self._swap_peak_bytes = max(self._swap_peak_bytes, swap_bytes)
         huge_page_bytes = self._huge_pages.held_bytes(processes)
         tree_bytes = self._memory.add(processes)
-        group = self.group_memory.read(processes, self._shares, tree_bytes)
+        group = self.group_memory.read(processes, tree_bytes, self._shares.shmem_bytes)
         memory_bytes = tree_bytes
         mapped_file_bytes = None
         if group is not None:
             self._add_kernel_bound(group.used_bytes)
         else:
-            mapped_file_bytes = self._shares.mapped_file_bytes(processes)
+            mapped_file_bytes = self._shares.file_bytes
             self._add_bound((tree_bytes or 0) + self._shares.unsure_bytes)
             memory_bytes = self._with_uncounted(tree_bytes, processes)
         self._quick_memory.follow(processes)
@@ -346,7 +345,7 @@ class CommandReader:
         self.page_table_peak_bytes = max(self.page_table_peak_bytes, tables_bytes)
         memory_bytes = tree_bytes + tables_bytes
         if self._unmapped is not None:
-            shmem_bytes = self._shares.shmem_bytes(processes)
+            shmem_bytes = self._shares.shmem_bytes
             memory_bytes += self._unmapped.read(tree_bytes, shmem_bytes, tables.keys())
         self._uncounted_peak_bytes = max_known(self._uncounted_peak_bytes, memory_bytes)
         self._add_kernel_bound(memory_bytes)
