@@ -153,6 +153,7 @@ def sleeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow  # where a JDK is: `make test` runs while it is installed
 @pytest.mark.parametrize("collector", ["UseZGC", "UseG1GC"])
 def test_java_needs_its_heap_once(run_as: _RunAs, sleeper: tuple[str, ...], collector: str) -> None:
     """ZGC maps its heap three times."""

@@ -224,6 +224,14 @@ DEFINITIONS = {
     "plain": [BATCH],
     "wrapped": [container("batch", "/ecs/wrapped", command=["task-profiler", "run", "--", "etl"])],
     "foreign": [BATCH, {**MONITOR, "image": "other/agent:1"}],
+    "splunked": [{**BATCH, "logConfiguration": {"logDriver": "splunk"}}],
+    "instance-monitor": [
+        {
+            **MONITOR,
+            "command": ["monitor"],
+            "environment": [{"name": "TASK_PROFILER_SCOPE", "value": "instance"}],
+        }
+    ],
 }
 
 
@@ -233,6 +241,12 @@ class FakeEcs:
     def __init__(self, *families: str) -> None:
         self.tasks = {f"{PREFIX}task/jobs/id-{family}": self.task(family) for family in families}
         self.described, self.refused = list[str](), 0
+        self.asked_for_services, self.refuses_services = 0, False
+        self.daemon = "instance-monitor"
+
+    def describe_services(self, **_: Any) -> Any:
+        name = f"{PREFIX}task-definition/{self.daemon}:1"
+        return {"services": [{"status": "ACTIVE", "taskDefinition": name}]}
 
     def task(self, family: str, **more: Any) -> dict[str, Any]:
         return {
@@ -256,6 +270,12 @@ class FakeEcs:
         )
 
     def get_paginator(self, name: str) -> Any:
+        if name == "list_services":
+            self.asked_for_services += 1
+            if self.refuses_services:
+                details = {"Error": {"Code": "AccessDeniedException", "Message": "no"}}
+                raise ClientError(details, "ListServices")
+            return SimpleNamespace(paginate=lambda **_: [{"serviceArns": ["monitor"]}])
         assert name == "list_tasks"
         running = [arn for arn, task in self.tasks.items() if task["lastStatus"] != "STOPPED"]
         return SimpleNamespace(paginate=lambda **_: [{"taskArns": [arn]} for arn in running])
@@ -316,6 +336,48 @@ def test_the_log_groups_are_those_into_which_the_profiler_writes(
     tasks = tasks_of(FakeEcs(family))
     assert len(tasks.read(START_NS)) == 1
     assert tasks.groups == groups
+
+
+@pytest.mark.parametrize(
+    ("launch_type", "families", "groups"),
+    [
+        ("EC2", ("plain",), ("/ecs/jobs", "/ecs/monitors")),
+        ("EC2", ("splunked",), ("/ecs/monitors",)),
+        ("EC2", ("wrapped", "plain"), ("/ecs/jobs", "/ecs/monitors", "/ecs/wrapped")),
+        ("EC2", ("wrapped",), ("/ecs/wrapped",)),
+        ("FARGATE", ("plain",), ()),
+    ],
+)
+def test_the_groups_of_an_instance_monitor_are_read_for_tasks_on_ec2_without_a_monitor(
+    launch_type: str, families: tuple[str, ...], groups: tuple[str, ...]
+) -> None:
+    ecs = FakeEcs(*families)
+    for listed in ecs.tasks.values():
+        listed["launchType"] = launch_type
+    tasks = tasks_of(ecs)
+    for _ in range(2):
+        tasks.read(START_NS)
+        assert tasks.groups == groups
+    assert ecs.asked_for_services == ("/ecs/monitors" in groups), "once"
+    ecs.daemon = "plain"
+    without = tasks_of(ecs)
+    without.read(START_NS)
+    assert set(without.groups) == {"/ecs/wrapped"} & set(groups)
+
+
+def test_without_the_right_to_find_an_instance_monitor_it_is_said() -> None:
+    ecs = FakeEcs("plain")
+    (listed,) = ecs.tasks.values()
+    listed["launchType"] = "EC2"
+    ecs.refuses_services = True
+    tasks = tasks_of(ecs)
+    for _ in range(2):
+        tasks.read(START_NS)
+        assert tasks.groups == ()
+        (problem,) = tasks.problems
+        assert "It is unknown whether an instance monitor writes about these tasks" in problem
+        assert "ListServices" in problem
+    assert ecs.asked_for_services == 1
 
 
 @pytest.mark.parametrize(
