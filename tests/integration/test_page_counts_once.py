@@ -250,5 +250,6 @@ def test_the_monitor_beside_the_batchs_processes_counts_it_once(
     record = report["record"]
     assert "processes" in record["sampling"]["sources"]
     assert record["metrics"]["maxMemoryUsedMB"] == pytest.approx(_SIZE_MIB + 8, abs=4)
-    assert record["processes"][0]["maxMemoryUsedMB"] <= record["metrics"]["maxMemoryUsedMB"]
+    largest_mib = max(row.get("maxMemoryUsedMB", 0) for row in record["processes"])
+    assert _SIZE_MIB < largest_mib <= record["metrics"]["maxMemoryUsedMB"]
     assert not record.get("likelyOutOfMemory")
