@@ -153,6 +153,7 @@ def sleeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow  # where a JDK is: `make test` runs while it is installed
 @pytest.mark.parametrize("collector", ["UseZGC", "UseG1GC"])
 def test_java_needs_its_heap_once(run_as: _RunAs, sleeper: tuple[str, ...], collector: str) -> None:
     """ZGC maps its heap three times."""
@@ -249,5 +250,6 @@ def test_the_monitor_beside_the_batchs_processes_counts_it_once(
     record = report["record"]
     assert "processes" in record["sampling"]["sources"]
     assert record["metrics"]["maxMemoryUsedMB"] == pytest.approx(_SIZE_MIB + 8, abs=4)
-    assert record["processes"][0]["maxMemoryUsedMB"] <= record["metrics"]["maxMemoryUsedMB"]
+    largest_mib = max(row.get("maxMemoryUsedMB", 0) for row in record["processes"])
+    assert _SIZE_MIB < largest_mib <= record["metrics"]["maxMemoryUsedMB"]
     assert not record.get("likelyOutOfMemory")
