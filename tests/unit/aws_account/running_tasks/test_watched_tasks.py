@@ -14,7 +14,7 @@ from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, Watch
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine, encode_notice
-from profiler.record.record_model import Distribution, Interval
+from profiler.record.record_model import AverageAndMaximum, Distribution, Interval
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import ListedRuns, checkpoint_at, ended, text
@@ -189,6 +189,20 @@ def test_a_forecast_below_what_the_family_reached_is_not_shown() -> None:
     watched.refresh()
     watched.read_usual()
     assert shown_notices(watched) == {"nightly": []}
+
+
+def test_an_older_monitors_forecast_stays_beside_peaks_without_mapped_files() -> None:
+    logs = FakeLogs()
+    apart = {"memory_mapped_file_mb": AverageAndMaximum(avg=500, max=900)}
+    past = [report(n, peak_mb=300, metrics=apart) for n in range(5)]
+    watched = watched_tasks(
+        logs, FakeClock(), past=lambda: ListedRuns(PastRun(report=one) for one in past)
+    )
+    for line in (memory_line(8, 1830), forecast_line("nightly", 1830)):
+        logs.put(START_NS, line)
+    watched.refresh()
+    watched.read_usual()
+    assert shown_notices(watched) == {"nightly": ["By the slope."]}
 
 
 def test_a_clock_that_is_ahead_misses_nothing() -> None:
