@@ -155,6 +155,7 @@ class CommandReader:
         self._memory = TreeMemory()
         self._blocks = TreeBlocks()
         self.group_memory = GroupMemory(self._cgroup)
+        self._shared_memory = prepared.shared_memory
         self._unmapped = None
         # Version 2 counts all kernel memory of a group.
         self._kernel_growth = None
@@ -247,6 +248,20 @@ class CommandReader:
         """
         return max(self._bound_bytes, self._unsure_bound_bytes)
 
+    def _unsure_bytes(self) -> int:
+        """What the processes may hold beyond their shares: of shared memory no more than there
+        is.
+        """
+        unsure_bytes = self._shares.unsure_bytes
+        open_bytes = self._shares.open_shmem_bytes
+        if not open_bytes or self._shared_memory is None:
+            return unsure_bytes
+        there_bytes = self._shared_memory.now_bytes()
+        if there_bytes is None:
+            return unsure_bytes
+        most_bytes = max(there_bytes - self._shares.shmem_bytes, 0)
+        return unsure_bytes - max(open_bytes - most_bytes, 0)
+
     def _add_bound(self, bound_bytes: int) -> None:
         """Add what the processes may hold.
 
@@ -283,7 +298,7 @@ class CommandReader:
             self._add_kernel_bound(group.used_bytes)
         else:
             mapped_file_bytes = self._shares.file_bytes
-            self._add_bound((tree_bytes or 0) + self._shares.unsure_bytes)
+            self._add_bound((tree_bytes or 0) + self._unsure_bytes())
             memory_bytes = self._with_uncounted(tree_bytes, processes)
         self._quick_memory.follow(processes)
         cpu_ns = self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns)

@@ -49,8 +49,8 @@ _CHILDREN_ARE_LOST = (
     "sample before their end."
 )
 _MEMORY_IS_UNSURE = (
-    "The memory peak may have been {} or more: how many pages the processes share could not be "
-    "read often enough."
+    "The memory peak may have been {} or more: how many pages the processes share or map again "
+    "could not be read often enough."
 )
 _SHARED_MEMORY_IS_UNSURE = (
     "The memory peak may have been {}, and the average is a lower bound: files in memory (tmpfs, "

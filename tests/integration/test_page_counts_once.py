@@ -139,6 +139,27 @@ def test_below_a_shell_it_counts_once_and_within_a_budget(
     run_as("sh", "-c", words, options=("--max-memory", f"{_SIZE_MIB - 50}MB"), exit_code=3)
 
 
+@pytest.fixture
+def of_root(program: str) -> Iterator[str]:
+    """A Python that any user runs as root, whose shares that user may not read."""
+    setuid = Path(f"/var/tmp/task-profiler-test-{os.getpid()}-setuid-once")
+    shutil.copy(os.path.realpath(program), setuid)
+    setuid.chmod(0o4755)
+    yield str(setuid)
+    setuid.unlink()
+
+
+def test_where_the_share_is_not_readable_the_shared_memory_that_there_is_bounds_it(
+    run_as: _RunAs, of_root: str, place: Path
+) -> None:
+    record = run_as(of_root, "-I", "-S", str(place / _PROGRAM.name), "views", _SECONDS, "3")
+    warnings = " ".join(present(record.monitor).warnings)
+    is_known = _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
+    assert is_known or "The memory peak may have been" in warnings
+    assert _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
+    assert f"{3 * _SIZE_MIB}" not in warnings
+
+
 @pytest.fixture(scope="module")
 def sleeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
     """A Java program with a heap of its full size that sleeps."""
