@@ -34,17 +34,17 @@ shared = take({_SIZE_MIB}, mmap.MAP_SHARED)
 for _ in range(3):
     if not os.fork():
         for place in range(0, len(shared), 2 << 20): shared[place]
-        time.sleep(1.5)
+        time.sleep(1)
         os._exit(0)
-time.sleep(1.5)
+time.sleep(1)
 for _ in range(3): os.wait()
 """
 _FORKED = f"""{_TAKES}
 private = take({_SIZE_MIB}, mmap.MAP_PRIVATE)
 if not os.fork():
-    time.sleep(1.5)
+    time.sleep(1)
     os._exit(0)
-time.sleep(1.5)
+time.sleep(1)
 os.wait()
 """
 _SEGMENT = f"""
@@ -83,18 +83,21 @@ def _pool() -> Iterator[None]:
 
 
 class _Run(Protocol):
-    def __call__(self, program: str, options: Sequence[str] = (), code: int = 0) -> Record: ...
+    def __call__(
+        self, program: str, options: Sequence[str] = (), code: int = 0, *, as_root: bool = True
+    ) -> Record: ...
 
 
-@pytest.fixture(params=["root", "user"])
-def run(request: pytest.FixtureRequest, tmp_path: Path, code_for_all: Path) -> _Run:
-    """Runs a program as root, and as a user who can make no control group."""
-    words: tuple[str, ...] = RUN
-    if request.param == "user":
-        words = (sys.executable, "-c", AS_NOBODY, str(code_for_all), "run")
+@pytest.fixture
+def run(tmp_path: Path, code_for_all: Path) -> _Run:
+    """Runs a program as root, or as a user who can make no control group."""
+    as_user = (sys.executable, "-c", AS_NOBODY, str(code_for_all), "run")
     report = tmp_path / "report"
 
-    def run(program: str, options: Sequence[str] = (), code: int = 0) -> Record:
+    def run(
+        program: str, options: Sequence[str] = (), code: int = 0, *, as_root: bool = True
+    ) -> Record:
+        words = RUN if as_root else as_user
         all_options = ("--json", "--no-history", "--interval", "0.1", *options)
         shown = (*words, *all_options, "--", _SYSTEM_PYTHON, "-c", program)
         with report.open("wb") as file:
@@ -107,14 +110,19 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, code_for_all: Path) -> _
 
 
 @pytest.mark.parametrize(
-    "program", [_PRIVATE, _SHARED, _FORKED, _SEGMENT], ids=["private", "shared", "fork", "segment"]
+    ("program", "as_root"),
+    [
+        pytest.param(_PRIVATE, True, id="private, root"),
+        pytest.param(_PRIVATE, False, id="private, user"),
+        pytest.param(_SHARED, True, id="shared, root"),
+        pytest.param(_SHARED, False, id="shared, user"),
+        pytest.param(_FORKED, False, id="fork, user"),
+        # Only root may make one (vm.hugetlb_shm_group).
+        pytest.param(_SEGMENT, True, id="segment, root"),
+    ],
 )
-def test_huge_pages_count_once_and_apart(
-    run: _Run, program: str, request: pytest.FixtureRequest
-) -> None:
-    if program is _SEGMENT and "user" in request.node.name:
-        pytest.skip("only root may make segments of huge pages (vm.hugetlb_shm_group)")
-    record = run(program)
+def test_huge_pages_count_once_and_apart(run: _Run, program: str, *, as_root: bool) -> None:
+    record = run(program, as_root=as_root)
     assert present(record.metrics.memory_huge_pages_mb).max == _SIZE_MIB
     assert present(record.metrics.max_memory_used_mb) < _SIZE_MIB
     advised = record.recommendation
