@@ -420,7 +420,10 @@ def _sshd(folder: Path) -> Iterator[str]:
     generate = [_need("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
     subprocess.run(generate, check=True)
     Path("/run/sshd").mkdir(exist_ok=True)
-    yield f"{_need('sshd')} -D -f /dev/null -h {key} -p {_free_port()} -o ListenAddress=127.0.0.1"
+    command = f"{_need('sshd')} -f /dev/null -h {key} -p {_free_port()} -o ListenAddress=127.0.0.1"
+    if subprocess.run([*command.split(), "-t"], stderr=subprocess.DEVNULL, check=False).returncode:
+        raise MissingError("the user of Debian's openssh-server")
+    yield f"{command} -D"
 
 
 def _free_port() -> str:
