@@ -111,7 +111,6 @@ def test_the_message_has_at_most_20_lines() -> None:
     runs = replace(runs, other_families=60)
     runs = replace(runs, other_families=60)
     runs = replace(runs, other_families=60)
-    runs = replace(runs, other_families=60)
     summary = summary_of(runs, history, *missed)
     assert 1 + len(summary.lines) <= 20
     assert "55 more families failed" in texts(summary)
