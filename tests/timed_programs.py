@@ -144,9 +144,6 @@ _SHORT_PROGRAMS = {
         _beside("accept", work="file_lock", address="{locked}")
     ),
     "slow server": _short(_turns("ask_again 2 {port} 0.3")),
-    "16 threads: network 12 %, sleep": _short(
-        _turns("pool_of_network_and_sleep 3 {port} 0.12"), IN_TURNS_POINTS
-    ),
     "two processes compute together": _short(
         _turns("compute_together 2.4 0.08 0.32"), IN_TURNS_POINTS
     ),
