@@ -37,7 +37,6 @@ SOURCES = ROOT / "tests" / "programs"
 FRAMEWORKS = ROOT / ".venv-waits" / "bin" / "python"
 ALONE_POINTS, IN_TURNS_POINTS = 3.0, 6.0
 _LIMIT_SECONDS = 180
-_MIN_COVERED_PERCENT = 90.0
 _MONITOR_STARTS_SECONDS = 6
 _NOBODY = 65534
 _DISK_FILE_BYTES = 8 << 20
@@ -54,13 +53,15 @@ class MissingError(Exception):
 class Program(Struct, frozen=True, kw_only=True):
     """A command, and how far each part may be from the truth.
 
-    ``cpus`` is on how many CPUs it computes at most.
+    ``cpus`` is on how many CPUs it computes at most. A machine that is busy with other tests leaves
+    more of a short run unexplained.
     """
 
     command: str
     lane: Lane
     points: float = ALONE_POINTS
     interval_seconds: float = 1.0
+    min_covered_percent: float = 90.0
     cpus: int = os.cpu_count() or 1
 
 
@@ -80,7 +81,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     def breakdown(self) -> TimeBreakdown:
         return self.record.time_breakdown or TimeBreakdown()
 
-    def wrong(self, points: float) -> dict[str, str]:
+    def wrong(self, points: float, min_covered_percent: float) -> dict[str, str]:
         """The parts that are further from the truth than the points. What no look explains is
         ``other``, and missing elsewhere; most of the run is explained.
         """
@@ -95,7 +96,7 @@ class Observation(Struct, frozen=True, kw_only=True):
                 too_little -= 100 - covered_percent
             if max(too_much, too_little) > points:
                 found[part] = f"{percent:.1f} instead of {truth.least:.1f} to {truth.most:.1f}"
-        if covered_percent < _MIN_COVERED_PERCENT:
+        if covered_percent < min_covered_percent:
             found["covered"] = f"{covered_percent:.1f}"
         return found
 
@@ -116,6 +117,7 @@ def _short(command: str, points: float = ALONE_POINTS) -> Program:
         command=command.replace("{times}", _SHORT),
         lane="test",
         interval_seconds=0.3,
+        min_covered_percent=60.0,
         points=points,
     )
 
@@ -496,7 +498,8 @@ def check_lane(lane: str, at_once: int) -> tuple[dict[str, object], dict[str, st
             except MissingError as error:
                 missing[name] = str(error)
                 continue
-            if parts := seen.wrong(programs[name].points):
+            program = programs[name]
+            if parts := seen.wrong(program.points, program.min_covered_percent):
                 wrong[name] = parts
     return wrong, missing
 
