@@ -112,13 +112,14 @@ def _beside(
 _SHORT, _LONG = "2 0.05 0.35", "9 0.3 0.9"
 
 
-def _short(command: str, points: float = ALONE_POINTS) -> Program:
+def _short(command: str) -> Program:
+    """A run of two seconds beside other tests."""
     return Program(
         command=command.replace("{times}", _SHORT),
         lane="test",
         interval_seconds=0.3,
         min_covered_percent=60.0,
-        points=points,
+        points=IN_TURNS_POINTS,
     )
 
 
