@@ -147,9 +147,7 @@ _SHORT_PROGRAMS = {
         _beside("accept", work="file_lock", address="{locked}")
     ),
     "slow server": _short(_turns("ask_again 2 {port} 0.3")),
-    "two processes compute together": _short(
-        _turns("compute_together 2.4 0.08 0.32"), IN_TURNS_POINTS
-    ),
+    "two processes compute together": _short(_turns("compute_together 2.4 0.08 0.32")),
 }
 _LONG_PROGRAMS = {
     **{
