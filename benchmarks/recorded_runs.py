@@ -28,9 +28,10 @@ from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from profiler.aggregation.idle_time import NoticeReading
 from profiler.aggregation.run_notices import RunNotices
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.family import HighestPeak
+from profiler.record.family import LAST_SUCCESSES, HighestPeak, highest_of
 from profiler.record.memory_news import MemoryNow, news_text
 from profiler.record.units import MIB
+from profiler.record.unusual import MIN_RUNS
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.memory_margin import PeakPrecision, memory_margin, spread_of
 
@@ -131,6 +132,25 @@ def size_figures(folder: Path) -> Iterator[Figure]:
     yield Figure("Wasted, as a share", own.gb_hours / fixed.gb_hours, "", at_most=0.65)
 
 
+def peak_figures(folder: Path) -> Iterator[Figure]:
+    """Count the runs that would be announced although their size holds them, each judged by the
+    last runs before it.
+    """
+    runs = 0
+    false = 0
+    for path in sorted(folder.glob("*.csv")):
+        for family in families_of(path):
+            peaks_mb = [run.peak_bytes / MIB for run in family]
+            for number in range(MIN_RUNS, len(peaks_mb)):
+                peak = highest_of(peaks_mb[max(number - LAST_SUCCESSES, 0) : number])
+                size_mb = _FIXED * peak.peak_mb
+                runs += 1
+                is_news = peak.is_exceeded_by(peaks_mb[number], size_mb)
+                false += is_news and peaks_mb[number] <= size_mb
+    note = f"{false} of {runs:,}"
+    yield Figure("Normal runs announced, by their peaks", 100 * false / runs, "%", 1, 1, note=note)
+
+
 # The memory in MB at a second of the run.
 Curve = Sequence[tuple[float, float]]
 
@@ -198,7 +218,7 @@ def announced(folder: Path, *, with_early: bool) -> Announced:
         peaks = {name: max(used for _, used in curve) for name, curve in curves.items()}
         for name, curve in curves.items():
             others = [peak_mb for other, peak_mb in peaks.items() if other != name]
-            peak = HighestPeak(peak_mb=max(others), runs=len(others))
+            peak = highest_of(others)
             _judge(curve, peak, found, with_early=with_early)
     return found
 
@@ -244,7 +264,7 @@ def main() -> None:
     arguments = parser.parse_args()
     figures: list[Figure] = []
     if arguments.traces is not None:
-        figures += size_figures(arguments.traces)
+        figures += [*size_figures(arguments.traces), *peak_figures(arguments.traces)]
     if arguments.curves is not None:
         figures += notice_figures(arguments.curves)
     result = BenchmarkResult(title="Recorded runs", figures=tuple(figures))

@@ -70,7 +70,9 @@ if TYPE_CHECKING:  # imported for the events that need them
     from profiler.aws_account.instance_monitors import EcsMonitorTasks, InstanceMonitors
     from profiler.aws_account.scheduled_targets import Schedules
     from profiler.forwarder.digest_delivery import NightMessage
+    from profiler.forwarder.morning_digest import NightSaving
     from profiler.forwarder.night_period import NightPeriod
+    from profiler.forwarder.night_runs import FamilyHistory
     from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
@@ -325,7 +327,7 @@ def _night_message(
     # The other functions do not need these.
     from profiler.forwarder.cluster_night import ClusterNight
     from profiler.forwarder.digest_delivery import NightMessage
-    from profiler.forwarder.morning_digest import DigestPlace, summarize
+    from profiler.forwarder.morning_digest import DigestPlace, NightSaving, summarize
     from profiler.forwarder.night_runs import (
         FamilyHistory,
         MissedTimes,
@@ -336,6 +338,7 @@ def _night_message(
     searched = _settings()
     missed = MissedTimes()
     history = FamilyHistory()
+    saving: NightSaving | None = None
     if searched.url is None:
         group = os.environ.get("TASK_STOPPED_LOG_GROUP", "").strip()
         lines = ended_lines(_client("logs"), group, period)
@@ -360,15 +363,42 @@ def _night_message(
         runs = cluster.runs(period)
         missed = cluster.missed(period)
         history = cluster.history(runs.families)
+        saving = _night_saving(history, period.end_ns, context)
     place = DigestPlace(
         region=searched.region,
         source=searched.source,
         stack=context.function_name.removesuffix("-morning-digest"),
     )
     return NightMessage(
-        summary=summarize(period, runs, missed, history, place),
+        summary=summarize(period, runs, missed, history, place, saving=saving),
         remembered=period.remember(runs.remembered, missed.remembered),
     )
+
+
+def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "NightSaving | None":
+    """What `taskdef resize` would save, of the families with the largest savings; None if no last
+    run recommends a cheaper size.
+    """
+    from profiler.forwarder.morning_digest import MAX_SIZED, families_to_size
+
+    families = families_to_size(history)
+    if not families:
+        return None
+    from profiler.forwarder.night_savings import Budget, NightSizes, SearchedCluster
+
+    settings = _settings()
+    whole_seconds = InvocationTime(context).remaining_seconds()
+    reading = InvocationTime(context, reserved_seconds=whole_seconds / 2)
+    budget = Budget(lambda: reading.remaining_seconds() > 0)
+    sizes = NightSizes(
+        cluster=SearchedCluster(
+            cluster=_cluster(settings), budget=budget, timeout_seconds=whole_seconds / 5
+        ),
+        prefix=settings.index_prefix,
+        open_client=budget.bounded(bounded_client),
+        now_ns=now_ns,
+    )
+    return sizes.saving(families[:MAX_SIZED])
 
 
 def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:

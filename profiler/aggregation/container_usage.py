@@ -118,7 +118,7 @@ class ContainerUsage:
         self.memory_bound_bytes = 0
         self.memory_usage_peak_bytes: int | None = None
         self._mark_used_bytes: int | None = None
-        self._is_mark_unsure = False
+        self._unsure_mark_bytes = 0
         self._last_cache_bytes = 0
         self.kernel_peak_bytes: int | None = None
         self.memory_limit_bytes: int | None = None
@@ -382,14 +382,17 @@ class ContainerUsage:
         ):
             # The mark has risen since the last sample, with no more that can be dropped than now,
             # unless some of it has been dropped since.
-            self._mark_used_bytes = max_known(self._mark_used_bytes, mark_bytes - cache_bytes)
-            dropped_bytes = self._last_cache_bytes - cache_bytes
-            if not is_negligible(dropped_bytes, mark_bytes):
-                self._is_mark_unsure = True
+            used_bytes = mark_bytes - cache_bytes
+            if is_negligible(self._last_cache_bytes - cache_bytes, mark_bytes):
+                self._mark_used_bytes = max_known(self._mark_used_bytes, used_bytes)
+            else:
+                self._unsure_mark_bytes = max(self._unsure_mark_bytes, used_bytes)
         if cache_bytes is not None:
             self._last_cache_bytes = cache_bytes
-        if sample.is_mark_complete and not self._is_mark_unsure:
-            self.kernel_peak_bytes = max_known(self._mark_used_bytes, self.memory_max_bytes)
+        if sample.is_mark_complete:
+            known_bytes = max_known(self._mark_used_bytes, self.memory_max_bytes)
+            if is_negligible(self._unsure_mark_bytes - (known_bytes or 0), mark_bytes or 0):
+                self.kernel_peak_bytes = known_bytes
         self.memory_usage_peak_bytes = max_known(self.memory_usage_peak_bytes, mark_bytes)
 
     def _held(self, step_ns: int | None) -> int:

@@ -63,7 +63,7 @@ def choose_peak(evidence: Iterable[MemoryEvidence]) -> MemoryPeak:
     The first exact evidence that nothing contradicts makes it the kernel's:
 
     1. the mark of the statistics after the container's end: by nothing;
-    2. the group's mark: by processes that held notably more (files that another group read first);
+    2. the group's mark: by nothing, as processes never overrule a group's own counters;
     3. the mark of the only process: by a group's mark above it, and by notably more shared memory
        that it may have made and not mapped, or memory of the kernel that it may have caused.
 
@@ -81,29 +81,15 @@ def choose_peak(evidence: Iterable[MemoryEvidence]) -> MemoryPeak:
 
 
 def _kernel_bytes(chosen: MemoryEvidence, items: Sequence[MemoryEvidence]) -> float:
-    """The chosen mark, or a larger one: each is at least what was held."""
+    """The chosen mark, or what the statistics saw: both are at least what was held."""
+    of_statistics = [item.size_bytes for item in items if item.source == "statistics"]
     if chosen.source == "statistics":
-        return chosen.size_bytes
-    marks = [
-        item.size_bytes
-        for item in items
-        if item.exactness == "exact" or item.source == "statistics"
-    ]
-    return max(marks)
+        of_statistics = []
+    return max([chosen.size_bytes, *of_statistics])
 
 
 def _never(_: MemoryEvidence, __: Sequence[MemoryEvidence]) -> bool:
     return False
-
-
-def _held_more(mark: MemoryEvidence, items: Sequence[MemoryEvidence]) -> bool:
-    """Whether the processes held notably more than the group's mark."""
-    sizes = [
-        item.size_bytes
-        for item in items
-        if item.source in ("samples", "process mark") and item.exactness != "exact"
-    ]
-    return lacks_memory(mark.size_bytes, max(sizes, default=0))
 
 
 def _may_be_above(mark: MemoryEvidence, items: Sequence[MemoryEvidence]) -> bool:
@@ -118,6 +104,6 @@ def _may_be_above(mark: MemoryEvidence, items: Sequence[MemoryEvidence]) -> bool
 _IsContradicted = Callable[[MemoryEvidence, Sequence[MemoryEvidence]], bool]
 _EXACT_SOURCES: tuple[tuple[EvidenceSource, _IsContradicted], ...] = (
     ("statistics", _never),
-    ("group mark", _held_more),
+    ("group mark", _never),
     ("process mark", _may_be_above),
 )

@@ -9,16 +9,15 @@ from msgspec import Struct, field
 from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import MemoryKills, Metrics, PeakSource, Process, Record
+from profiler.record.record_model import MemoryKills, PeakSource, Process, Record
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, OutOfMemoryEvidence
-from profiler.record.task_needs import uncached_peak_mb
+from profiler.record.task_needs import may_have_lost_a_child
 from profiler.record.units import mebibytes
 
 # The memory counts as at its limit from the first share on; with reclaims at the limit, from the
 # second one on.
 _AT_LIMIT_FRACTION = 0.9
 _AT_LIMIT_FRACTION_WITH_HITS = 0.7
-_NEAR_LIMIT_FRACTION = 0.95
 _MAX_KILLED_SHOWN = 5
 
 _Kill = Literal["in container", "on host", "main process"]
@@ -73,17 +72,6 @@ def out_of_memory(
     )
     is_open = may_have_missed_a_kill and memory_kills is None
     return OutOfMemory(likely=False if is_excluded and not is_open else None)
-
-
-def may_have_lost_a_child(metrics: Metrics) -> bool:
-    """Whether the usage came within 5 % of the limit, not by cache: a child may have been killed
-    between samples.
-    """
-    peak_mb = uncached_peak_mb(metrics)
-    size_mb = metrics.memory_size_mb
-    if peak_mb is None or not size_mb:
-        return False
-    return peak_mb >= _NEAR_LIMIT_FRACTION * size_mb
 
 
 def may_have_missed_a_kill(record: Record) -> bool:
@@ -164,7 +152,7 @@ class OomKillTracker(Struct):
         self.host_kills[kind] += attributed_on_host
         kind = kind if attributed_on_host else "in container"
         shown = (
-            (kind, Process(name=victim.name, max_memory_used_mb=mebibytes(victim.rss_bytes)))
+            (kind, Process(name=victim.name, max_memory_used_mb=mebibytes(victim.share_bytes)))
             for victim in victims
         )
         self._victims = [*self._victims, *shown][-_MAX_KILLED_SHOWN:]

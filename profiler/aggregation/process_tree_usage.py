@@ -6,17 +6,11 @@ from msgspec import Struct
 
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.memory_usage import MemoryReading, is_notable
+from profiler.readers.memory_usage import is_negligible, is_notable
 
 _ZOMBIE = "Z"  # the state of an ended process for which its parent has not waited
 # The kernel rounds the CPU time of children to whole ticks, user and system time separately.
 _MAX_ROUNDING_NS = 20_000_000
-# A group's high-water mark includes all page cache, but memory used does not include what no
-# process maps. At the time of the mark any cache may have been unmapped. So the mark is taken for
-# the peak if all cache is below 1 % of it, or below the 256 KiB in which the kernel charges memory
-# to a group.
-_MAX_CACHE_SHARE = 0.01
-_CHARGE_BATCH_BYTES = 256 * 1024
 
 
 class _Gone(Struct, frozen=True):
@@ -135,17 +129,70 @@ def _cpu_ns(process: ProcessReading) -> int:
     return process.own_cpu_ns + process.children_cpu_ns
 
 
+class ProcessMarks(Struct, frozen=True, kw_only=True):
+    """What the high-water marks of the processes say of the largest one.
+
+    ``seen_bytes`` is the largest mark. A mark counts each mapping of a page, also of files:
+    ``uncounted_bytes`` is the most that this process's counted more than its share. At no reading
+    and between none, as far as the uncounted part shows, did a process hold more than
+    ``most_bytes``.
+    """
+
+    seen_bytes: int = 0
+    uncounted_bytes: int = 0
+    most_bytes: int = 0
+
+    def following(self, before: ProcessReading | None, now: ProcessReading) -> "ProcessMarks":
+        """The marks after a step of one process."""
+        mark_bytes = now.peak_bytes or 0
+        least_bytes = 0
+        if before is not None:
+            least_bytes = min(_uncounted_bytes(before), _uncounted_bytes(now))
+        most_bytes = max(self.most_bytes, mark_bytes - least_bytes)
+        uncounted_bytes = self.uncounted_bytes
+        if mark_bytes >= self.seen_bytes:
+            uncounted_bytes = mark_bytes - _high_water_bytes(before, now)
+        return ProcessMarks(
+            seen_bytes=max(self.seen_bytes, mark_bytes),
+            uncounted_bytes=uncounted_bytes,
+            most_bytes=most_bytes,
+        )
+
+
+def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
+    """The high-water mark without the pages that it counts and the share does not: of files, of
+    repeated mappings, and those in other processes' shares.
+
+    Their number is known at both ends of the step (a process begins without any), but not at the
+    time of the mark. So the larger number and the difference are both subtracted.
+    """
+    uncounted_bytes = _uncounted_bytes(now)
+    before_bytes = 0
+    if before is not None:
+        before_bytes = _uncounted_bytes(before)
+    change_bytes = abs(before_bytes - uncounted_bytes)
+    uncounted_bytes = max(before_bytes, uncounted_bytes)
+    return max((now.peak_bytes or 0) - uncounted_bytes - change_bytes, 0)
+
+
+def _uncounted_bytes(process: ProcessReading) -> int:
+    """The pages that the RSS of a process counts, and its share does not."""
+    return max((process.rss_bytes or 0) - (process.share_bytes or 0), 0)
+
+
 class TreeMemory(Struct):
     """The memory of several processes together and its peak, by the kernel's high-water marks.
 
     When the mark of a process has risen between two readings, the candidate for the peak is this
-    mark plus the memory that the others held at both readings. Two rises are never added: nothing
-    shows that they happened at the same time.
+    mark, without pages of files and repeated mappings, plus the memory that the others held at both
+    readings. Two rises are never added: nothing shows that they happened at the same time.
+
+    ``marks`` is what the marks say of the largest process.
     """
 
     peak_bytes: int | None = None
     peak_processes: int = 0
-    largest_mark_bytes: int | None = None
+    marks: ProcessMarks = ProcessMarks()
     _last: Iterable[ProcessReading] = ()
     _held_bytes: int | None = None
     _previous: Mapping[tuple[int, int], ProcessReading] = {}
@@ -173,16 +220,14 @@ class TreeMemory(Struct):
             held[identity] = min(before[identity].share_bytes or 0, now[identity].share_bytes or 0)
         held_bytes = sum(held.values())
         holders = sum(size > 0 for size in held.values())
-        # The processes together held at least as much as each of them.
-        mark_bytes = max((process.peak_bytes or 0 for process in now.values()), default=0)
-        self.largest_mark_bytes = max(self.largest_mark_bytes or 0, mark_bytes)
         # The memory and the number of its processes, by the shares and by each new mark.
-        possible = [(sum(shares), len(shares)), (mark_bytes, 1)]
+        possible = [(sum(shares), len(shares))]
         for identity, process in now.items():
             last = before.get(identity)
             # A lower mark means that the process has executed another program.
             if process.peak_bytes is None:
                 continue
+            self.marks = self.marks.following(last, process)
             if last is not None and process.peak_bytes == last.peak_bytes:
                 continue
             own_bytes = _high_water_bytes(last, process)
@@ -195,86 +240,8 @@ class TreeMemory(Struct):
         return sum(shares)
 
 
-def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
-    """The high-water mark without the pages that other processes' shares count.
-
-    Their number is known at both ends of the step, but not at the time of the mark. If it changed,
-    the others' shares have changed by the same amount. Therefore the larger number and the
-    difference are both subtracted.
-    """
-    others_bytes = _others_bytes(now)
-    change_bytes = 0
-    if before is not None:
-        change_bytes = abs(_others_bytes(before) - others_bytes)
-        others_bytes = max(_others_bytes(before), others_bytes)
-    return max((now.peak_bytes or 0) - others_bytes - change_bytes, 0)
-
-
-def _others_bytes(process: ProcessReading) -> int:
-    """The pages of a process that the shares of other processes count."""
-    return max((process.rss_bytes or 0) - (process.share_bytes or 0), 0)
-
-
-class GroupTotal(Struct):
-    """The memory of all processes of a control group together, which can be more than the
-    group's.
-
-    A page of a mapped file counts only for the group that read it first. The total is the group's
-    memory, or that of its processes if the group lacks a notable part of it. ``uncounted_bytes`` is
-    the most mapped memory that it lacked.
-    """
-
-    uncounted_bytes: int = 0
-    _missing_bytes: int | None = None
-
-    def read(
-        self,
-        group: MemoryReading,
-        processes: Iterable[ProcessReading],
-        tree_bytes: int,
-        *,
-        is_exact: bool,
-    ) -> int:
-        """Add a reading; returns the total.
-
-        ``is_exact``: ``tree_bytes``, of all processes, counts no page twice.
-        """
-        present = [process for process in processes if process.rss_bytes is not None]
-        if is_exact:
-            self._missing_bytes = max(tree_bytes - group.used_bytes, 0)
-            mapped_bytes = tree_bytes - sum(process.anonymous_bytes or 0 for process in present)
-            if group.mapped_file_bytes is None:
-                counted_bytes = mapped_bytes
-            else:
-                counted_bytes = group.mapped_file_bytes
-            # Anonymous memory is not compared: it may have been freed between the two readings.
-            self.uncounted_bytes = max(self.uncounted_bytes, mapped_bytes - counted_bytes)
-        return self.between(
-            group, tree_bytes, max([process.share_bytes or 0 for process in present], default=0)
-        )
-
-    def between(self, group: MemoryReading, tree_bytes: int, largest_bytes: int) -> int:
-        """The total in bytes, from the tree's bytes, which may count pages twice, and its
-        largest process's.
-        """
-        held_bytes = max(
-            largest_bytes, min(tree_bytes, group.used_bytes + (self._missing_bytes or 0))
-        )
-        if lacks_memory(group.used_bytes, held_bytes):
-            return held_bytes
-        return group.used_bytes
-
-    def of_group(self, group: MemoryReading) -> int | None:
-        """The group's memory; None if it is not the total, and before the first reading."""
-        used_bytes = group.used_bytes
-        missing_bytes = self._missing_bytes
-        if missing_bytes is None or lacks_memory(used_bytes, used_bytes + missing_bytes):
-            return None
-        return used_bytes
-
-
 def lacks_memory(counted_bytes: float, held_bytes: float) -> bool:
-    """Whether a group counts less than its processes hold, by more than 5 % and 4 MiB."""
+    """Whether a source counts less than another shows, by more than 5 % and 4 MiB."""
     return is_notable(held_bytes - counted_bytes, held_bytes)
 
 
@@ -316,38 +283,29 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
 
     ``cache_bytes`` is the most page cache that was seen in the group. ``includes_all_processes`` is
     False if a process was outside of the group, or if the mark was not read after the end.
-    ``uncounted_bytes``: see :class:`GroupTotal`.
+    ``foreign_bytes`` is the most shared memory that its processes mapped and the group did not
+    count: another group made it.
     """
 
     size_bytes: int | None = None
     cache_bytes: int = 0
     includes_all_processes: bool = True
-    uncounted_bytes: int = 0
+    foreign_bytes: int = 0
 
-    @property
-    def bound_bytes(self) -> int | None:
-        """The mark, with the memory that the group did not count if that is notable."""
-        size_bytes = self.size_bytes
-        uncounted_bytes = self.uncounted_bytes
-        is_notable = size_bytes is not None and lacks_memory(
-            size_bytes, size_bytes + uncounted_bytes
-        )
-        if size_bytes is not None and is_notable:
-            return size_bytes + uncounted_bytes
-        return size_bytes
+    def bounded(self, processes_bytes: int) -> int:
+        """What the processes are known to have held of the group's memory."""
+        if not self.includes_all_processes or self.size_bytes is None:
+            return processes_bytes
+        return min(max(processes_bytes - self.foreign_bytes, 0), self.size_bytes)
 
     def is_process_peak(self, transferred_bytes: int = 0) -> bool:
         """Whether the mark is the peak of the memory of all processes, with hardly any page
         cache.
         """
-        is_complete = self.includes_all_processes and not lacks_memory(
-            self.size_bytes or 0, self.bound_bytes or 0
-        )
-        return is_complete and self.is_free_of_cache(transferred_bytes)
+        return self.includes_all_processes and self.is_free_of_cache(transferred_bytes)
 
     def is_free_of_cache(self, transferred_bytes: int = 0) -> bool:
         """Whether the mark includes hardly any page cache, also of files that were deleted
         before a reading.
         """
-        max_bytes = max(_MAX_CACHE_SHARE * (self.size_bytes or 0), _CHARGE_BATCH_BYTES)
-        return max(self.cache_bytes, transferred_bytes) < max_bytes
+        return is_negligible(max(self.cache_bytes, transferred_bytes), self.size_bytes or 0)

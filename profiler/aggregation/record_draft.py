@@ -75,13 +75,11 @@ class RecordDraft:
                             all count from the start of the container to their last reading
     share of the run read   up to the last reading of the chosen CPU time; 0 if it is partial
     distributions, series   the processes' if they were read twice as often as the task stats
-                            changed (CPU: if both agree), or if the stats lack memory of theirs;
-                            else the stats'
+                            changed (CPU: if both agree), else the stats'
     threads, usage peak     the largest: each is a lower bound
     out of memory           :func:`out_of_memory`, once, with the kills of all sources: a kill that
                             any source counted is decisive, and so is a count that did not rise,
-                            whatever exit code and memory suggest. The memory that is held
-                            against the limit is what the container was charged for
+                            whatever exit code and memory suggest
     processes               their rows, which together have the chosen CPU time, each with at most
                             the chosen peak
     devices, tags           their collector's: no other has a value of them
@@ -301,7 +299,7 @@ def _with_readings(record: Record, readings: ProcessReadings) -> Record:
     names: tuple[str, ...] = ()
     if has_cpu:
         names += _CPU_SERIES
-    if is_finer or readings.has_more_memory:
+    if is_finer:
         names += _MEMORY_SERIES
     metrics = _copy_fields(record.metrics, readings.metrics, names)
     if has_cpu and metrics.slowdown_at_vcpu is None:
@@ -356,14 +354,11 @@ def _memory(seen: Iterable[RunEvidence]) -> list[MemoryEvidence]:
 
 
 def _charged_bytes(seen: Sequence[RunEvidence], peak: MemoryPeak) -> float | None:
-    """The memory that counts for the limit: all that the stats had, and of the peak what the
-    container was charged for.
-    """
+    """The memory that counts for the limit: the peak, or all that the stats had."""
     if peak.size_bytes is None:
         return None
-    uncharged_bytes = max(evidence.uncharged_bytes for evidence in seen)
     of_statistics = [item.size_bytes for item in _memory(seen) if item.source == "statistics"]
-    return max(peak.size_bytes - uncharged_bytes, *of_statistics, 0)
+    return max(peak.size_bytes, *of_statistics, 0)
 
 
 def _counted_kills(kills: Iterable[KillEvidence]) -> int | None:

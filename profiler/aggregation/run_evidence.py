@@ -72,14 +72,12 @@ class Activity(Struct, frozen=True, kw_only=True):
 class ProcessReadings(Struct, frozen=True, kw_only=True):
     """The readings of the processes, which can replace the distributions of the task stats.
 
-    ``step_ms`` is the median time between two readings. ``has_more_memory``: the stats lack memory
-    that the processes held. ``series`` is None in checkpoints.
+    ``step_ms`` is the median time between two readings. ``series`` is None in checkpoints.
     """
 
     samples: int
     step_ms: float | None
     agrees_on_cpu: bool
-    has_more_memory: bool
     metrics: Metrics
     demand: "CpuDemand"
     interval: Interval | None = None
@@ -101,8 +99,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     """What one source saw of a run. What it did not see is absent.
 
     ``metrics``: its samples; of one source only. ``usage_peak_mb``: the mark of the control group
-    with page cache. ``uncharged_bytes``: memory that the limit does not count. ``limit_hits``: how
-    often the memory was at its limit.
+    with page cache. ``limit_hits``: how often the memory was at its limit.
     """
 
     metrics: Metrics | None = None
@@ -112,7 +109,6 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     memory: tuple[MemoryEvidence, ...] = ()
     usage_peak_mb: float | None = None
     max_pids: int | None = None
-    uncharged_bytes: int = 0
     limit_hits: int | None = None
     kills: KillEvidence | None = None
     processes: ProcessReadings | None = None

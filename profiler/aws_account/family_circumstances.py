@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
-from profiler.aws_account.registered_definitions import revision_of
+from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed, schedule_of
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.aws_account.started_tasks import SCHEDULE
@@ -219,3 +220,20 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
 
     def _targets(self, family: str) -> list[ScheduledTarget]:
         return [target for target in self.targets() if target.family == family]
+
+
+def read_account(
+    open_client: OpenClient,
+    targets: Callable[[], Sequence[ScheduledTarget]],
+    now_ns: int,
+    other_starters: Callable[[str], Sequence[str]] = lambda _family: (),
+) -> FamilyAccount:
+    """The account of these clients."""
+    return FamilyAccount(
+        targets=targets,
+        owners=CloudFormationOwners(open_client),
+        tagged=TaggedRevisions(open_client),
+        other_starters=other_starters,
+        newest_withdrawn=TaskDefinitions(open_client("ecs")).newest_withdrawn,
+        now_ns=now_ns,
+    )

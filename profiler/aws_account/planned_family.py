@@ -1,6 +1,6 @@
 """The plan for one family: the change of its definition, and the schedules that it concerns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
@@ -96,6 +96,15 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     def streams(self) -> frozenset[str]:
         """The ARNs of the log streams that the task role must allow."""
         return report_streams(self.changed, self.revision_arn)
+
+
+def size_changes(planned: Iterable[PlannedFamily]) -> list[Resize]:
+    """The decisions on the families that get a new revision."""
+    return [
+        family_plan.resize
+        for family_plan in planned
+        if family_plan.is_new_revision and family_plan.resize is not None
+    ]
 
 
 # Plans the change of a family's definition: (family, definition, who starts it). Raises

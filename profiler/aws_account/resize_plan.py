@@ -320,13 +320,15 @@ def _changed(case: _Case, decision: Resize) -> ChangedDefinition:
 
 def _seen_memory(window: FamilyWindow, size: TaskSize, margin: MemoryMargin) -> SeenMemory:
     """The largest memory of each measured container, and the limits of kills at the definition's
-    size, with the margin; beside the batch and above a kill, with that of one value.
+    size, with the margin; beside the batch and above a kill, with that of one value. Beside that,
+    the largest memory with mapped files.
 
     Of counted runs, the need of a container without a report is not known, so that its limit is not
     lowered.
     """
     unknown = margin.of_one_value
     needs_mb: dict[str, float] = {}
+    held_mb: dict[str, float] = {}
     killed_mb: dict[str, float] = {}
     for runs_size, runs in window.everywhere():
         reporting = runs.counts.containers
@@ -335,9 +337,10 @@ def _seen_memory(window: FamilyWindow, size: TaskSize, margin: MemoryMargin) -> 
             if memory.used_mb is not None and is_known:
                 above = margin if name in reporting else unknown
                 needs_mb[name] = max(needs_mb.get(name, 0), memory.used_mb * above.factor)
+                held_mb[name] = max(held_mb.get(name, 0), memory.with_files_mb or 0)
             limit_mb = memory.killed_limit_mb
             if limit_mb is not None and runs_size == size:
                 killed_mb[name] = max(killed_mb.get(name, 0), limit_mb)
                 least_mb = max(limit_mb * unknown.factor, limit_mb + 1)
                 needs_mb[name] = max(needs_mb.get(name, 0), least_mb)
-    return SeenMemory(needs_mb=needs_mb, killed_mb=killed_mb)
+    return SeenMemory(needs_mb=needs_mb, held_mb=held_mb, killed_mb=killed_mb)

@@ -15,14 +15,13 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
-from profiler.aws_account.family_circumstances import FamilyAccount
+from profiler.aws_account.family_circumstances import read_account
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.resize_plan import RequestedReverts, SizePlans
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.cli.options import (
     Number,
     PastRunsCommand,
@@ -265,14 +264,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
         def other_starters(family: str) -> Sequence[str]:
             return rollout.seen_starters(family)
 
-        account = FamilyAccount(
-            targets=targets,
-            owners=CloudFormationOwners(self.open_client),
-            tagged=TaggedRevisions(self.open_client),
-            other_starters=other_starters,
-            newest_withdrawn=TaskDefinitions(self.open_client("ecs")).newest_withdrawn,
-            now_ns=self.runs.span.now_ns,
-        )
+        account = read_account(self.open_client, targets, self.runs.span.now_ns, other_starters)
         plans = SizePlans(
             runs=runs,
             policy=self.limits,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from profiler.aws_account.planned_family import PlannedFamily
+from profiler.aws_account.planned_family import PlannedFamily, size_changes
 from profiler.cli.github_format import (
     annotation,
     append_to_summary,
@@ -70,7 +70,7 @@ def print_plan(
     if evidence:
         lines += [EMPTY, *table(_EVIDENCE_COLUMNS, evidence, width=width)]
     write_lines([*lines, *sentences_about(notes, width), EMPTY])
-    changes = [decision.saving_usd_per_month for decision in _changes(counted)]
+    changes = [decision.saving_usd_per_month for decision in size_changes(counted)]
     say(total_saving(changes, [decision_of(family_plan).usd_per_month for family_plan in counted]))
     if changes and hint:
         say(hint)
@@ -91,7 +91,7 @@ def print_json_total(
         "families": len(planned),
         "changes": len(new_revisions(carried_out)),
         "savingUsdPerMonth": _sum(
-            decision.saving_usd_per_month for decision in _changes(carried_out)
+            decision.saving_usd_per_month for decision in size_changes(carried_out)
         ),
         "savedUsdPerMonth": _sum(saved_usd),
     }
@@ -189,10 +189,6 @@ def _evidence_object(seen: ShownEvidence | None) -> Mapping[str, object] | None:
 
 def _bounds(factor: SlowdownBounds) -> Mapping[str, float]:
     return {"min": factor.min, "max": factor.max}
-
-
-def _changes(planned: Sequence[PlannedFamily]) -> Sequence[Resize]:
-    return [*map(decision_of, new_revisions(planned))]
 
 
 def _sum(amounts: Iterable[float | None]) -> float:

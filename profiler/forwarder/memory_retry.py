@@ -38,6 +38,7 @@ from profiler.record.stopped_task import StoppedTask
 from profiler.record.units import format_memory, format_usd
 from profiler.schedules.schedule_model import STARTERS, may_be_starter
 from profiler.sizing.fargate_sizes import LEGAL_SIZES
+from profiler.sizing.memory_margin import UNKNOWN_MARGIN
 from profiler.sizing.prices import PriceOverrides, prices
 from profiler.task_definitions.containers import task_memory_mb
 
@@ -46,7 +47,6 @@ _Result = TypeVar("_Result")
 _RETRY_STARTER = "task-profiler-retry/"
 _SHORT_ID_LENGTH = 8
 _GROWTH = 1.5
-_MARGIN = 1.25
 # A retry is no reason for more than so many times what the definition has.
 _MAX_GROWTH = 4
 _EC2_STEP_MB = 128
@@ -130,10 +130,11 @@ def larger_memory(
 
 def _grown(killed_mb: float, defined_mb: float, need: NeedAtSize) -> float:
     """Half more than that at which this run, or another at the definition's size, was killed, and
-    a margin above the highest success at that size; at most four times the definition's.
+    the margin of what only the largest need is known of above the highest success at that size; at
+    most four times the definition's.
     """
     too_little_mb = max(killed_mb, defined_mb) if need.was_killed else killed_mb
-    wanted_mb = max(_GROWTH * too_little_mb, _MARGIN * (need.peak_mb or 0))
+    wanted_mb = max(_GROWTH * too_little_mb, UNKNOWN_MARGIN.factor * (need.peak_mb or 0))
     grown_mb = min(wanted_mb, _MAX_GROWTH * defined_mb)
     if grown_mb <= killed_mb:
         raise RetryRefusedError(

@@ -1,5 +1,5 @@
 """One message in the morning about what ended since the last one: what failed, what is unusual,
-what grows, and what a resize saved.
+what grows, and what a resize would save and has saved.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,6 +14,7 @@ from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes
 from profiler.forwarder.notifications.notification import NightSummary, SummaryLine
 from profiler.record.last_night import MISSED, count_runs, night_sentence
 from profiler.record.units import (
+    format_count,
     format_duration,
     format_memory,
     format_percent,
@@ -31,6 +32,8 @@ _MAX_UNUSUAL = 2
 _MAX_GROWING = 2
 _FULL_NIGHTS = 30
 _MIN_USD_PER_MONTH = 1.0
+# Families whose resize is planned, and named in its command.
+MAX_SIZED = 5
 _WHOLE_PERCENT = 100.0
 
 
@@ -44,14 +47,42 @@ class DigestPlace(Struct, frozen=True, kw_only=True):
     stack: str = "STACK"
 
 
+class NightSaving(Struct, frozen=True, kw_only=True):
+    """What ``taskdef resize`` says of some families: those of them that it changes, and what that
+    saves.
+
+    ``asked``: how many there were. ``problem``: why it is not known.
+    """
+
+    asked: int
+    families: tuple[str, ...] = ()
+    usd_per_month: float = 0
+    problem: str | None = None
+
+
+def families_to_size(history: FamilyHistory) -> list[str]:
+    """The families whose last run recommends a cheaper size, the largest saving first."""
+    savings: list[tuple[float, str]] = []
+    for family, runs in history.runs.items():
+        saving_usd = runs[-1].saving_usd_per_month if runs else None
+        if saving_usd is not None and saving_usd >= _MIN_USD_PER_MONTH:
+            savings.append((-saving_usd, family))
+    return [family for _, family in sorted(savings)]
+
+
 def summarize(
     period: NightPeriod,
     runs: NightRuns,
     missed: MissedTimes,
     history: FamilyHistory,
     place: DigestPlace,
+    *,
+    saving: NightSaving | None = None,
 ) -> NightSummary:
-    """The message of a night: its sentence, and what is worth a line, worst first."""
+    """The message of a night: its sentence, and what is worth a line, worst first.
+
+    ``saving``: of the first of the families to size; None: it was not planned.
+    """
     completeness = joined((runs.completeness, missed.completeness, history.completeness))
     counts = {**runs.counts, **count_runs((MISSED, one.family) for one in missed.times)}
     others = {**runs.others, MISSED: missed.others}
@@ -66,7 +97,7 @@ def summarize(
         known = "has left a report" if completeness.is_whole else "is known"
         sentence = f"{period.title}: no run {known}."
     lines.extend(_gap_lines(runs, completeness, place))
-    lines.extend(_saving_lines(history, place))
+    lines.extend(_saving_lines(history, place, saving))
     return NightSummary(
         night=period.began.date().isoformat(),
         since=format_ms(period.start_ns),
@@ -193,24 +224,57 @@ def _nights_between(first_ns: int, last_ns: int) -> int:
     return round((last_ns - first_ns) / NS_PER_SECOND / 86_400)
 
 
-def _saving_lines(history: FamilyHistory, place: DigestPlace) -> Iterator[SummaryLine]:
-    """That other sizes may save, without an amount, and what resized families have saved.
-
-    Only the command knows what it leaves alone, such as the tasks of a stack, and the amount.
+def _saving_lines(
+    history: FamilyHistory, place: DigestPlace, saving: NightSaving | None
+) -> Iterator[SummaryLine]:
+    """What other sizes would save, with the command that says the same amount, and what resized
+    families have saved.
     """
-    smaller = 0
-    for runs in history.runs.values():
-        saving_usd = runs[-1].saving_usd_per_month if runs else None
-        smaller += saving_usd is not None and saving_usd >= _MIN_USD_PER_MONTH
-    if place.source is not None and smaller:
-        families = "1 family" if smaller == 1 else f"{smaller} families"
-        yield SummaryLine(
-            text=f"The last runs of {families} recommend a cheaper size. What a resize would save:",
-            command=command_line("taskdef", "resize", source=place.source, region=place.region),
-        )
+    cheaper = families_to_size(history)
+    if place.source is not None and cheaper:
+        yield from _other_sizes(cheaper, saving, place)
     saved_usd = sum(_saved_usd(history))
     if saved_usd >= _MIN_USD_PER_MONTH:
         yield SummaryLine(text=f"Resized families saved {format_usd(saved_usd)} in 30 days")
+
+
+def _other_sizes(
+    cheaper: Sequence[str], saving: NightSaving | None, place: DigestPlace
+) -> Iterator[SummaryLine]:
+    """Without a plan, the last run's advice, and no amount: only the command knows what it leaves
+    alone, such as the tasks of a stack.
+    """
+    named: tuple[str, ...] = ()
+    unasked = len(cheaper)
+    problem = None
+    usd = 0.0
+    if saving is not None:
+        problem = saving.problem
+        usd = saving.usd_per_month
+        unasked -= saving.asked
+    if usd >= _MIN_USD_PER_MONTH and saving is not None:
+        named = saving.families
+        text = f"Other sizes of {_families(len(named))} would save {format_usd(usd)} a month"
+        if unasked:
+            text += f", and the last runs of {unasked} more recommend a cheaper size"
+        text += ":"
+    elif problem is not None:
+        last_runs = _last_runs(len(cheaper))
+        text = f"{last_runs}. What a resize would save is not known here: {problem.rstrip('.')}:"
+    elif unasked:
+        text = f"{_last_runs(unasked)}. What a resize would save:"
+    else:
+        return
+    command = command_line("taskdef", "resize", *named, source=place.source, region=place.region)
+    yield SummaryLine(text=text, command=command)
+
+
+def _last_runs(count: int) -> str:
+    return f"The last runs of {_families(count)} recommend a cheaper size"
+
+
+def _families(count: int) -> str:
+    return format_count(count, "family")
 
 
 def _saved_usd(history: FamilyHistory) -> Iterator[float]:

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from profiler.aggregation.process_tree_usage import (
     GroupPeak,
-    GroupTotal,
+    ProcessMarks,
     TreeBlocks,
     TreeCpu,
     TreeMemory,
+    lacks_memory,
 )
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import CpuBudget
@@ -53,13 +54,13 @@ class UnrelatedChildren:
 
 
 class GroupMemory:
-    """The memory of the command's own control group and its processes, as long as all processes
-    are in the group.
+    """The memory of the command's own control group, as long as all processes are in the group:
+    they never overrule its counters.
     """
 
     def __init__(self, cgroup: CommandCgroup) -> None:
         self._cgroup = cgroup
-        self._total = GroupTotal()
+        self._foreign_bytes = 0
         self._known_members: frozenset[tuple[int, int]] = frozenset()
         self._has_escaped_process = False
         self.used_peak_bytes: int | None = None
@@ -67,15 +68,11 @@ class GroupMemory:
         self.swap_peak_bytes = 0
 
     def read(
-        self,
-        processes: Sequence[ProcessReading],
-        tree_bytes: int | None = None,
-        *,
-        is_exact: bool = True,
+        self, processes: Sequence[ProcessReading], shares: MemoryShares, tree_bytes: int | None
     ) -> MemoryReading | None:
         """The memory; None without a group, or after a process has left it.
 
-        ``is_exact``: no page counts twice.
+        ``tree_bytes`` are the ``shares`` of all processes together.
         """
         reading = self._memory()
         if reading is None:
@@ -86,37 +83,23 @@ class GroupMemory:
         self._known_members = frozenset(process.identity for process in processes)
         if self._has_escaped_process:
             return None
-        used_bytes = reading.used_bytes
-        if tree_bytes is not None:
-            used_bytes = self._total.read(reading, processes, tree_bytes, is_exact=is_exact)
-        return self._counted(reading, used_bytes)
+        if tree_bytes is not None and lacks_memory(reading.used_bytes, tree_bytes):
+            shmem_bytes = shares.shmem_bytes(processes)
+            foreign_bytes = min(tree_bytes - reading.used_bytes, shmem_bytes)
+            self._foreign_bytes = max(self._foreign_bytes, foreign_bytes)
+        return self._counted(reading)
 
-    def read_quickly(self, tree: QuickMemory) -> MemoryReading | None:
-        """The memory between two calls of :meth:`read`.
-
-        ``tree`` is read only if the group's own does not suffice.
-        """
-        if self._has_escaped_process:
-            return None
-        reading = self._memory()
-        if reading is None:
-            return None
-        used_bytes = self._total.of_group(reading)
-        if used_bytes is None:
-            tree_bytes = tree.read()
-            if tree_bytes is None:
-                return None
-            used_bytes = self._total.between(reading, tree_bytes, tree.largest_bytes)
-        return self._counted(reading, used_bytes)
+    def read_quickly(self) -> MemoryReading | None:
+        """The memory between two calls of :meth:`read`."""
+        reading = None
+        if not self._has_escaped_process:
+            reading = self._memory()
+        return None if reading is None else self._counted(reading)
 
     def bounded(self, peak_bytes: int | None) -> int | None:
-        """The largest memory use of the samples, given the processes' memory, which may count
-        pages twice.
-        """
-        if peak_bytes is not None and not self._has_escaped_process:
-            bound_bytes = self._peak().bound_bytes
-            if bound_bytes is not None:
-                peak_bytes = min(peak_bytes, bound_bytes)
+        """The largest memory use of the samples, given the processes' memory with their marks."""
+        if peak_bytes is not None:
+            peak_bytes = self._peak().bounded(peak_bytes)
         return max_known(self.used_peak_bytes, peak_bytes)
 
     def final_peak(self) -> GroupPeak:
@@ -129,13 +112,13 @@ class GroupMemory:
             size_bytes=self._cgroup.memory_peak_bytes(),
             cache_bytes=self.cache_peak_bytes,
             includes_all_processes=not self._has_escaped_process,
-            uncounted_bytes=self._total.uncounted_bytes,
+            foreign_bytes=self._foreign_bytes,
         )
 
-    def _counted(self, reading: MemoryReading, used_bytes: int) -> MemoryReading:
-        """The reading with another memory use, which counts for the peak."""
-        self.used_peak_bytes = max(self.used_peak_bytes or 0, used_bytes)
-        return replace(reading, used_bytes=used_bytes)
+    def _counted(self, reading: MemoryReading) -> MemoryReading:
+        """The reading, which counts for the peak."""
+        self.used_peak_bytes = max(self.used_peak_bytes or 0, reading.used_bytes)
+        return reading
 
     def _memory(self) -> MemoryReading | None:
         reading = self._cgroup.memory()
@@ -203,12 +186,21 @@ class CommandReader:
 
     @property
     def peak_bytes(self) -> int | None:
-        of_processes = max_known(self._memory.largest_mark_bytes, self._quick_peak_bytes)
         return max_known(
-            of_processes,
+            self._quick_peak_bytes,
             self.group_memory.bounded(self._memory.peak_bytes),
             self._uncounted_peak_bytes,
         )
+
+    @property
+    def marks(self) -> ProcessMarks:
+        """What the processes' marks say; before the first full sample, what they map of files and
+        shared memory counts for nothing.
+        """
+        marks = self._memory.marks
+        if not marks.seen_bytes:
+            return ProcessMarks(uncounted_bytes=self._quick_memory.mapped_bytes)
+        return marks
 
     @property
     def shared_bound_bytes(self) -> int | None:
@@ -280,9 +272,11 @@ class CommandReader:
         self._swap_peak_bytes = max(self._swap_peak_bytes, swap_bytes)
         huge_page_bytes = self._huge_pages.held_bytes(processes)
         tree_bytes = self._memory.add(processes)
-        group = self.group_memory.read(processes, tree_bytes, is_exact=self._shares.is_exact)
+        group = self.group_memory.read(processes, self._shares, tree_bytes)
         memory_bytes = tree_bytes
+        mapped_file_bytes = None
         if group is None:
+            mapped_file_bytes = self._shares.mapped_file_bytes(processes)
             self._add_bound((tree_bytes or 0) + self._shares.unsure_bytes)
             memory_bytes = self._with_uncounted(tree_bytes, processes)
         self._quick_memory.follow(processes)
@@ -292,6 +286,7 @@ class CommandReader:
             read_ns=read_ns,
             cpu_ns=cpu_ns,
             memory_used_bytes=memory_bytes,
+            memory_mapped_file_bytes=mapped_file_bytes,
             pids=sum(process.threads for process in processes),
             memory_huge_page_bytes=huge_page_bytes,
         )
@@ -308,7 +303,7 @@ class CommandReader:
         Without a group, a new or ended process makes the CPU time unknown until the next full
         sample.
         """
-        group = self.group_memory.read_quickly(self._quick_memory)
+        group = self.group_memory.read_quickly()
         used_bytes = None
         if group is None:
             used_bytes = self._quick_memory.read()
@@ -344,8 +339,8 @@ class CommandReader:
         self.page_table_peak_bytes = max(self.page_table_peak_bytes, tables_bytes)
         memory_bytes = tree_bytes + tables_bytes
         if self._unmapped is not None:
-            mapped_shmem = self._shares.mapped_shmem(processes)
-            memory_bytes += self._unmapped.read(tree_bytes, mapped_shmem, tables.keys())
+            shmem_bytes = self._shares.shmem_bytes(processes)
+            memory_bytes += self._unmapped.read(tree_bytes, shmem_bytes, tables.keys())
         self._uncounted_peak_bytes = max_known(self._uncounted_peak_bytes, memory_bytes)
         growth_bytes = 0
         if self._kernel_growth is not None:

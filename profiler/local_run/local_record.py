@@ -17,7 +17,7 @@ from profiler.aggregation.memory_evidence import (
     group_evidence,
     observed,
 )
-from profiler.aggregation.process_tree_usage import GroupPeak
+from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks
 from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import (
@@ -68,13 +68,18 @@ _METRICS_OF_THE_TASK = (
     *("init_duration_ms", "billed_duration_ms", "vcpu_share"),
     *("ephemeral_storage_used_mb", "ephemeral_storage_size_mb"),
 )
-_LARGEST_PROCESS = "The run has no sample: its memory peak is at least that of the largest process."
+_LARGEST_PROCESS = (
+    "The run has no sample: its memory peak is the largest process's, with the pages of files that "
+    "it mapped."
+)
 _WRITES_ARE_UNSURE = (
     "The bytes written may include files that were deleted before they were stored: the kernel "
     "does not show this user what an ended process has written."
 )
 # The kernel keeps a process's memory counters per CPU and adds them up lazily.
 _KERNEL_ROUNDING_BYTES = MIB
+_MARK_ROUNDING_BYTES = MIB // 4
+_EXACT_SHARE = 0.01
 
 
 class Placement(Struct, frozen=True, kw_only=True):
@@ -168,6 +173,7 @@ def memory_evidence(
     ending: CommandExit,
     group: GroupPeak | None = None,
     *,
+    marks: ProcessMarks,
     had_several_processes: bool,
     floor_bytes: int | None,
     page_table_bytes: int = 0,
@@ -175,33 +181,39 @@ def memory_evidence(
     """What the samples, the largest process's mark and the group's mark say of a command.
 
     The process's mark (``ru_maxrss``) starts at the profiler's own mark at the fork
-    (``floor_bytes``), so up to that value nothing of it is sure. Above it, the mark is the tree's
-    peak if the tree was one process; otherwise it is a lower bound, because one process of the tree
-    reached it. Samples of a control group can exceed the mark: they include mapped page cache.
-    ``page_table_bytes``, which only samples without a group have, are not in the mark: it is no
-    peak with more than 1 % of them.
+    (``floor_bytes``), so up to that value nothing of it is sure. It counts each mapping of a page,
+    also of files: what the readings show of that (``marks``) does not count. It is the tree's peak
+    if the tree was one process, and if at most 1 % is open: what the process did after its last
+    reading, what its uncounted part was at the time of the mark, and ``page_table_bytes``, which
+    only samples without a group have.
 
-    The group's mark counts if it is free of page cache. It includes file pages that the command
-    loaded first, but no pages that were in memory before.
+    The group's mark counts if it is free of page cache.
     """
     reaped = ending.reaped
     evidence = observed("samples", sampled_bytes)
-    sampled = sampled_bytes or 0
-    mark_bytes = reaped.max_rss_bytes
-    if floor_bytes is not None and mark_bytes > floor_bytes + _KERNEL_ROUNDING_BYTES:
-        is_alone = ending.was_only_process and not had_several_processes
-        slack_bytes = _KERNEL_ROUNDING_BYTES + min(page_table_bytes, mark_bytes // 100)
-        if is_alone and sampled <= mark_bytes + slack_bytes:
-            evidence += observed("process mark", max(mark_bytes, sampled), "exact")
-        else:
-            evidence += observed("process mark", mark_bytes)
-    elif sampled_bytes is not None or floor_bytes is None:
-        # Without a sample, a process's mark up to the profiler's own says nothing.
-        evidence += observed("process mark", mark_bytes, "unsure")
     if group is not None:
         transferred_bytes = reaped.blocks.read_bytes + reaped.blocks.write_bytes
         evidence += group_evidence(group, transferred_bytes)
+    mark_bytes = reaped.max_rss_bytes
+    if floor_bytes is None or mark_bytes <= floor_bytes + _KERNEL_ROUNDING_BYTES:
+        return evidence
+    if not _is_within_limits(marks.seen_bytes, mark_bytes):
+        reached_bytes = max(mark_bytes - marks.uncounted_bytes, 0)
+        if group is not None:
+            reached_bytes = group.bounded(reached_bytes)
+        return evidence + observed("process mark", reached_bytes)
+    is_alone = ending.was_only_process and not had_several_processes
+    if is_alone and sampled_bytes is not None:
+        most_bytes = marks.most_bytes + min(page_table_bytes, round(_EXACT_SHARE * mark_bytes))
+        bounds = sorted((sampled_bytes, most_bytes))
+        if _is_within_limits(*bounds):
+            evidence += observed("process mark", sampled_bytes, "exact")
     return evidence
+
+
+def _is_within_limits(low_bytes: int, high_bytes: int) -> bool:
+    """Whether a value between these is known, to 1 % or what the kernel rounds."""
+    return high_bytes - low_bytes <= max(_EXACT_SHARE * high_bytes, _MARK_ROUNDING_BYTES)
 
 
 def effective_sizes(limits: ResourceLimits, host: Host, usable_cpus: int) -> ResourceLimits:

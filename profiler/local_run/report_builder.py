@@ -156,6 +156,7 @@ class ReportBuilder(Struct, eq=False):
                 command.peak_bytes,
                 ending,
                 group_peak,
+                marks=command.marks,
                 had_several_processes=command.max_processes > 1 or command.has_hidden_processes,
                 floor_bytes=prepared.floor_bytes,
                 page_table_bytes=command.page_table_peak_bytes,

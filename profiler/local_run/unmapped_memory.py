@@ -29,10 +29,11 @@ class UnmappedMemory:
     anything else                                           nothing
     ======================================================  =======================================
 
-    From each, what the processes may map is subtracted. ``bound_bytes`` is the most that the
-    command can have held at one reading: all growth of the machine's or the group's shared memory,
-    whoever made it. ``average_bound_bytes`` is the mean of what it can have held more.
-    ``used_cpu_ns``: the CPU time of the looks at open files, which have a budget of their own.
+    From each, what the processes' memory has of shared memory is subtracted: the command holds at
+    least the larger of both. ``bound_bytes`` is the most that the command can have held at one
+    reading: all growth of the machine's or the group's shared memory, whoever made it.
+    ``average_bound_bytes`` is the mean of what it can have held more. ``used_cpu_ns``: the CPU time
+    of the looks at open files, which have a budget of their own.
     """
 
     def __init__(
@@ -51,8 +52,7 @@ class UnmappedMemory:
         self._cpu_ns = cpu_ns
         self._budget = CpuBudget(_FILES_CPU, _FILES_ADVANCE_NS)
         self._looked_at_bytes = 0
-        self._last_tree_bytes = 0
-        self._last_shmem = (0, 0)
+        self._last_shmem_bytes = 0
         self.bound_bytes = 0
         self._begun_ns = 0
         self._read_ns = 0
@@ -65,28 +65,22 @@ class UnmappedMemory:
         covered_ns = self._read_ns - self._begun_ns
         return self._unassigned_byte_ns / covered_ns if covered_ns else 0.0
 
-    def read(self, tree_bytes: int, mapped_shmem: tuple[int, int], pids: Collection[int]) -> int:
-        """The memory in bytes, to add to the ``tree_bytes`` of the processes ``pids``.
-
-        ``mapped_shmem``: how much of those is shared memory, at least and at most.
+    def read(self, tree_bytes: int, shmem_bytes: int, pids: Collection[int]) -> int:
+        """The memory in bytes, to add to the ``tree_bytes`` of the processes ``pids``, of which
+        ``shmem_bytes`` are shared memory.
         """
-        self._last_tree_bytes = tree_bytes
-        self._last_shmem = mapped_shmem
-        return self._read(tree_bytes, mapped_shmem, pids)
+        self._last_shmem_bytes = shmem_bytes
+        return self._read(tree_bytes, shmem_bytes, pids)
 
     def read_quickly(self, tree_bytes: int, pids: Collection[int]) -> int:
-        """As :meth:`read`, between two calls of it: what the processes hold more since may be
-        shared memory that they map.
+        """As :meth:`read`, between two calls of it: what the processes hold more since is
+        anonymous memory.
         """
-        more_bytes = max(tree_bytes - self._last_tree_bytes, 0)
-        least_bytes, most_bytes = self._last_shmem
-        return self._read(tree_bytes, (least_bytes + more_bytes, most_bytes + more_bytes), pids)
+        return self._read(tree_bytes, self._last_shmem_bytes, pids)
 
-    def _read(self, tree_bytes: int, mapped_shmem: tuple[int, int], pids: Collection[int]) -> int:
+    def _read(self, tree_bytes: int, shmem_bytes: int, pids: Collection[int]) -> int:
         """What the command certainly holds beyond its processes, in bytes; raises ``bound_bytes``
         to the most that it can hold.
-
-        ``mapped_shmem``: what of the processes' memory is shared memory, at least and at most.
         """
         now_ns = self._monotonic_ns()
         if not self._has_begun:
@@ -96,7 +90,7 @@ class UnmappedMemory:
         else:
             self._unassigned_byte_ns += self._unassigned_bytes * (now_ns - self._read_ns)
         self._read_ns = now_ns
-        own_bytes, most_bytes = self._held(tree_bytes, mapped_shmem, pids)
+        own_bytes, most_bytes = self._held(tree_bytes, shmem_bytes, pids)
         self._segments.follow(pids)
         self._unassigned_bytes = 0
         if lacks_memory(tree_bytes + own_bytes, tree_bytes + most_bytes):
@@ -104,17 +98,13 @@ class UnmappedMemory:
             self.bound_bytes = max(self.bound_bytes, tree_bytes + most_bytes)
         return own_bytes
 
-    def _held(
-        self, tree_bytes: int, mapped_shmem: tuple[int, int], pids: Collection[int]
-    ) -> tuple[int, int]:
+    def _held(self, tree_bytes: int, shmem_bytes: int, pids: Collection[int]) -> tuple[int, int]:
         """What the command certainly holds beyond its processes, and the most that it can hold."""
         growth_bytes = self._shared.growth_bytes()
         if growth_bytes is None or not lacks_memory(tree_bytes, tree_bytes + growth_bytes):
             return 0, 0
-        least_mapped_bytes, most_mapped_bytes = mapped_shmem
-        own_bytes = self._own_growth_bytes(growth_bytes, pids)
-        own_bytes = max(own_bytes - most_mapped_bytes, 0)
-        return own_bytes, max(growth_bytes - least_mapped_bytes, own_bytes)
+        own_bytes = max(self._own_growth_bytes(growth_bytes, pids) - shmem_bytes, 0)
+        return own_bytes, max(growth_bytes - shmem_bytes, own_bytes)
 
     def _own_growth_bytes(self, growth_bytes: int, pids: Collection[int]) -> int:
         """What of the growth the command has certainly made."""

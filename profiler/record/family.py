@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.kept_items import Kept
-from profiler.core.optional_math import known_values, max_known, min_known
+from profiler.core.optional_math import known_values, max_known, median, min_known
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, parse_ns
 from profiler.record.fact_list import NumberRow, comparable, number_value
 from profiler.record.mapped_files import mapped_files_mb, of_one_meaning
@@ -29,8 +29,11 @@ from profiler.record.unusual import MIN_FAR_RUNS, MIN_RUNS, Usual, usual_of
 LAST_SUCCESSES: Final = 50
 # Of these, the newest ones show how long a run takes now.
 LAST_DURATIONS: Final = 20
-# A peak this little above the highest one so far is none of another kind.
-_SAME_PEAK: Final = 1.02
+# A peak this little above the highest one so far is none of another kind; of few runs that differ
+# much, the next one can exceed it by more: so many times their spread, shared by them, at most.
+_SAME_PEAK_SHARE: Final = 0.02
+_SPREADS: Final = 2.0
+_MAX_SAME_PEAK_SHARE: Final = 0.1
 # A run is slow from so many times the 95th percentile on.
 _SLOW: Final = 1.5
 
@@ -94,28 +97,52 @@ def usual_duration(durations_ms: Sequence[float]) -> UsualDuration | None:
     """The usual duration; None without a duration."""
     if not durations_ms:
         return None
-    from statistics import median, quantiles  # slow to import
+    from statistics import quantiles  # slow to import
 
     if durations_ms[1:]:
         p95_ms = quantiles(durations_ms, n=20, method="inclusive")[-1]
     else:
         p95_ms = durations_ms[0]
-    return UsualDuration(median_ms=median(durations_ms), p95_ms=p95_ms, runs=len(durations_ms))
+    return UsualDuration(
+        median_ms=median(sorted(durations_ms)), p95_ms=p95_ms, runs=len(durations_ms)
+    )
 
 
 class HighestPeak(Struct, frozen=True, kw_only=True):
     """The highest memory peak that some successes reached, at any size.
 
-    ``counts_files``: one of them may include pages of mapped files, so that it was at most so high.
+    ``median_mb``: of their peaks. ``counts_files``: one of them may include pages of mapped files,
+    so that it was at most so high.
     """
 
     peak_mb: float
     runs: int
+    median_mb: float | None = None
     counts_files: bool = False
+
+    @property
+    def expected_mb(self) -> float:
+        """What the next run may reach by chance."""
+        share = _SAME_PEAK_SHARE
+        if self.median_mb:
+            of_spread = _SPREADS * (self.peak_mb / self.median_mb - 1) / self.runs
+            share = max(share, min(of_spread, _MAX_SAME_PEAK_SHARE))
+        return (1 + share) * self.peak_mb
 
     def is_exceeded_by(self, used_mb: float, size_mb: float) -> bool:
         """Whether a run that goes on uses more than all of them did, and most of its size."""
-        return used_mb >= NEAR_FULL_SHARE * size_mb and used_mb > _SAME_PEAK * self.peak_mb
+        return used_mb >= NEAR_FULL_SHARE * size_mb and used_mb > self.expected_mb
+
+
+def highest_of(peaks_mb: Sequence[float], *, counts_files: bool = False) -> HighestPeak:
+    """The highest of these peaks, at least one."""
+    ordered = sorted(peaks_mb)
+    return HighestPeak(
+        peak_mb=ordered[-1],
+        runs=len(ordered),
+        median_mb=median(ordered),
+        counts_files=counts_files,
+    )
 
 
 class NeedAtSize(Struct, frozen=True, kw_only=True):
@@ -277,11 +304,7 @@ class Family:
         peaks_mb = known_values(run.peak_mb for run in counted)
         if len(peaks_mb) < MIN_RUNS:
             return None
-        return HighestPeak(
-            peak_mb=max(peaks_mb),
-            runs=len(peaks_mb),
-            counts_files=any(run.counts_files for run in counted),
-        )
+        return highest_of(peaks_mb, counts_files=any(run.counts_files for run in counted))
 
     def memory_need(self, container: str, task_memory_mb: float) -> NeedAtSize:
         """What the runs of a container needed in tasks of this size."""

@@ -56,9 +56,9 @@ def memory_with_files_mb(record: Record) -> float | None:
     if mapped_files_mb(record.metrics) is None:
         return None
     with_files_mb = sum_known(
-        _with_files_mb(record.metrics, record.metrics.max_memory_used_mb),
+        used_with_files_mb(record.metrics, record.metrics.max_memory_used_mb),
         *(
-            _with_files_mb(other.metrics or Metrics(), memory_of(other, record))
+            used_with_files_mb(other.metrics or Metrics(), memory_of(other, record))
             for other in record.containers
         ),
     )
@@ -70,7 +70,7 @@ def memory_with_files_mb(record: Record) -> float | None:
     return min(with_files_mb, size_mb)
 
 
-def _with_files_mb(metrics: Metrics, used_mb: float | None) -> float | None:
+def used_with_files_mb(metrics: Metrics, used_mb: float | None) -> float | None:
     """What a container used and kept of mapped files at one moment, at most: the sum of both
     peaks, or the peak of the whole usage.
     """

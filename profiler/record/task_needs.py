@@ -5,6 +5,8 @@ import math
 from profiler.core.optional_math import sum_known
 from profiler.record.record_model import Metrics, Number, OtherContainer, Record, TaskSize
 
+_NEAR_LIMIT_FRACTION = 0.95
+
 
 def size_of(record: Record) -> TaskSize:
     """The size of the run's task, of which each part may be unknown."""
@@ -49,18 +51,6 @@ def needed_memory_mb(record: Record) -> float | None:
     return peak_mb + (others_memory_mb(record) or 0)
 
 
-def huge_pages_mb(record: Record) -> float | None:
-    """The huge pages that all containers of the task together had in addition; None without any."""
-    containers = (record.metrics, *(container.metrics for container in record.containers))
-    return sum_known(
-        *(
-            metrics.memory_huge_pages_mb.max
-            for metrics in containers
-            if metrics is not None and metrics.memory_huge_pages_mb is not None
-        )
-    )
-
-
 def needed_vcpu(record: Record) -> float | None:
     """The sum of the containers' 95th percentiles, at most the size; None if the batch was not
     measured.
@@ -79,3 +69,14 @@ def uncached_peak_mb(metrics: Metrics) -> float | None:
         return None
     cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
     return peak_mb - (cache_mb or 0)
+
+
+def may_have_lost_a_child(metrics: Metrics) -> bool:
+    """Whether the usage came within 5 % of the limit, not by cache: a child may have been killed
+    between samples.
+    """
+    peak_mb = uncached_peak_mb(metrics)
+    size_mb = metrics.memory_size_mb
+    if peak_mb is None or not size_mb:
+        return False
+    return peak_mb >= _NEAR_LIMIT_FRACTION * size_mb

@@ -28,6 +28,7 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     differs. ``began`` is milliseconds since 1970, of the first line if ``start_unknown``. ``cpu``
     and ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and
     ``vcpu_max`` are in vCPU. ``size``, ``memory_avg`` and ``peak`` are the container's memory,
+    which may include mapped files if ``counts_files``.
     ``task_size`` is vCPU and memory. ``read``, ``written``, ``received`` and ``sent`` are bytes.
     ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``why`` says why the
     run ended in a few words.
@@ -59,6 +60,7 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     memory_avg: Number | None = None
     peak: Number | None = None
     peak_by: str | None = None
+    counts_files: bool | None = None
     usd: Number | None = None
     spot: bool | None = None
     account: str | None = None
@@ -138,14 +140,17 @@ class RunDetails(RunActivity, frozen=True, kw_only=True):
     """What only an opened run shows, with its activity.
 
     ``verdict`` is a tone, a sentence and perhaps its evidence. ``moments`` are kind, start and end
-    after the start of the run, and text. ``peak_at`` is also after the start. ``kills`` is a
-    sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
+    after the start of the run, and text. ``files`` and
+    ``huge_pages`` say what the memory used lacks. ``peak_at`` is also after the start. ``kills`` is
+    a sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
     numbers that are within the spread of the family's earlier successes, ``unusual`` those
     that are not; a number of fewer than five runs is in neither.
     """
 
     verdict: list[str]
     moments: list[tuple[str, int, int, str]] | None = None
+    files: str | None = None
+    huge_pages: str | None = None
     peak_at: int | None = None
     command: str | None = None
     image: str | None = None

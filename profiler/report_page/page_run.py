@@ -10,6 +10,8 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.fact_list import NUMBERS, kills_fact, number_value
 from profiler.record.family import usual_number
 from profiler.record.hardware import gpu_advice, gpu_idle_texts
+from profiler.record.held_huge_pages import huge_pages_text
+from profiler.record.mapped_files import counts_files, files_text
 from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial
 from profiler.record.process_rows import are_processes_partial, is_other_processes, shown_name
 from profiler.record.record_model import (
@@ -73,6 +75,7 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         memory_avg=finite_number((metrics.memory_used_mb or _NO_DISTRIBUTION).avg),
         peak=finite_number(metrics.max_memory_used_mb),
         peak_by=metrics.memory_peak_source,
+        counts_files=counts_files(metrics) or None,
         usd=known(_usd, cost),
         spot=is_on_spot(cost) or None,
         account=record.account_id,
@@ -117,6 +120,8 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
     return RunDetails(
         verdict=_verdict_texts(verdict_of(run.past, now_ns)),
         moments=[*map(_moment_row, moments)] or None,
+        files=known(as_sentence, files_text(record.metrics) or None),
+        huge_pages=known(as_sentence, huge_pages_text(record.metrics) or None),
         peak_at=span_ms(parse_ns(record.started_at), parse_ns(record.metrics.max_memory_used_at)),
         command=run.past.command,
         image=record.container.image,

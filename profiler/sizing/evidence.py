@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from profiler.core.optional_math import known_values, max_known, mean_known, min_known
 from profiler.record.family_identity import FamilyKey
 from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
+from profiler.record.held_huge_pages import huge_pages_mb
 from profiler.record.mapped_files import mapped_files_mb, of_one_meaning
 from profiler.record.mention_limits import SATURATED_PERCENT, counted_cpu_wait, is_cpu_wait_partial
 from profiler.record.record_model import (
@@ -27,7 +28,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import is_on_spot
-from profiler.record.task_needs import huge_pages_mb, memory_of, size_of
+from profiler.record.task_needs import memory_of, size_of
 from profiler.sizing.billed_tasks import BilledTasks, billed_tasks
 from profiler.sizing.memory_margin import NeedSpread, PeakPrecision, spread_of
 from profiler.sizing.run_facts import (

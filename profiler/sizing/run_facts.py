@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.out_of_memory import may_have_lost_a_child
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.family_identity import FamilyKey, family_key
@@ -24,7 +23,13 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import outcome_of
-from profiler.record.task_needs import needed_memory_mb, needed_vcpu, others_memory_mb, size_of
+from profiler.record.task_needs import (
+    may_have_lost_a_child,
+    needed_memory_mb,
+    needed_vcpu,
+    others_memory_mb,
+    size_of,
+)
 from profiler.record.units import billed_ms
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides, cost_of

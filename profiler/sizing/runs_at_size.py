@@ -13,6 +13,7 @@ from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.kept_items import Kept
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_HOUR
+from profiler.record.mapped_files import used_with_files_mb
 from profiler.record.task_needs import size_of
 from profiler.sizing.run_counts import RevisionRuns, RunCounts, counted_as
 from profiler.sizing.run_facts import (
@@ -83,16 +84,18 @@ _DECIDING_VALUES: Final[tuple[Callable[[RunFacts], float | None], ...]] = (
 
 
 class ContainerMemory(Struct, frozen=True, kw_only=True):
-    """The largest memory that a container used, and the largest limit of its own at which it was
-    killed.
+    """The largest memory that a container used, without and with its mapped files, and the largest
+    limit of its own at which it was killed.
     """
 
     used_mb: float | None = None
+    with_files_mb: float | None = None
     killed_limit_mb: float | None = None
 
     def with_larger(self, other: "ContainerMemory") -> "ContainerMemory":
         return ContainerMemory(
             used_mb=max_known(self.used_mb, other.used_mb),
+            with_files_mb=max_known(self.with_files_mb, other.with_files_mb),
             killed_limit_mb=max_known(self.killed_limit_mb, other.killed_limit_mb),
         )
 
@@ -209,9 +212,12 @@ def _memory_by_container(run: RunFacts) -> Iterator[tuple[str, ContainerMemory]]
         name,
         ContainerMemory(
             used_mb=metrics.max_memory_used_mb,
+            with_files_mb=used_with_files_mb(metrics, metrics.max_memory_used_mb),
             killed_limit_mb=limit_mb if is_killed_at_own_limit else None,
         ),
     )
     for container in record.containers:
         if container.metrics is not None:
-            yield container.name, ContainerMemory(used_mb=container.metrics.max_memory_used_mb)
+            used_mb = container.metrics.max_memory_used_mb
+            with_files_mb = used_with_files_mb(container.metrics, used_mb)
+            yield container.name, ContainerMemory(used_mb=used_mb, with_files_mb=with_files_mb)

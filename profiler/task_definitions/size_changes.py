@@ -32,11 +32,12 @@ _TASK_CPU = re.compile(r"\s*(\d{0,6}\.?\d{1,6})\s*(vcpu)?\s*", re.ASCII | re.IGN
 
 
 class SeenMemory(Struct, frozen=True, kw_only=True):
-    """By a container's name: the memory that it was seen to need, and the largest own limit at
-    which it was killed.
+    """By a container's name: the memory that it was seen to need, the memory with its mapped files,
+    and the largest own limit at which it was killed.
     """
 
     needs_mb: Mapping[str, float] = {}
+    held_mb: Mapping[str, float] = {}
     killed_mb: Mapping[str, float] = {}
 
     def containers(self, definition: Mapping[str, object]) -> tuple[DefinedContainer, ...]:
@@ -59,11 +60,12 @@ class SeenMemory(Struct, frozen=True, kw_only=True):
         return replace(container, memory_mb=math.ceil(self.needs_mb[container.name]))
 
     def least_mb(self, container: DefinedContainer, defined_mb: int) -> int:
-        """The least that a limit or a reservation may be lowered to: what was needed, and what
-        Docker needs; if the need is not known, itself.
+        """The least that a limit or a reservation may be lowered to: what was needed, what it had
+        with its mapped files, and what Docker needs; if the need is not known, itself.
         """
         needed_mb = math.ceil(self.needs_mb.get(container.name, defined_mb))
-        return min(defined_mb, max(needed_mb, _LEAST_MB))
+        held_mb = math.ceil(self.held_mb.get(container.name, 0))
+        return min(defined_mb, max(needed_mb, held_mb, _LEAST_MB))
 
     def task_mb(self, definition: Mapping[str, object]) -> int:
         """The least memory of a task that ECS accepts with these containers.

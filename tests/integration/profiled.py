@@ -3,12 +3,17 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.record.record_model import Record, Report, decode
 from tests.values import present
-from tools.waiting import READINGS
+from tools.waiting import READINGS, wait_until
 
 LIMIT_SECONDS = 120
 PROGRAM = (sys.executable, "-m", "profiler")
@@ -43,6 +48,30 @@ def started(*words: str, options: Sequence[str] = (), **settings: Any) -> subpro
     )
     assert present(process.stdout).readline() == b"ready\n"
     return process
+
+
+@contextmanager
+def limited_group(limit_mib: int, name: str = "") -> Iterator[Path]:
+    """A control group of version 1 below the own one, with so much memory; a process enters it by
+    :func:`entering`.
+    """
+    place = read_own_cgroups().location("memory")
+    if place is None:
+        pytest.skip("needs version 1 of the memory controller")
+    group = Path(place.folder, name or f"test-limited-{os.getpid()}")
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(limit_mib << 20))
+        yield group
+    finally:
+        members = group / "cgroup.procs"
+        wait_until(lambda: not members.read_text(), LIMIT_SECONDS, "the end of the processes")
+        group.rmdir()
+
+
+def entering(group: Path, *words: str) -> tuple[str, ...]:
+    """The command that runs these words in a group."""
+    return ("sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", *words)
 
 
 def report_of(stderr: bytes) -> Report:

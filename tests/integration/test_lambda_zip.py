@@ -182,17 +182,8 @@ def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
     assert {
         path.split("/")[1] for path in names if path.startswith("profiler/") and path.count("/") > 1
     } == {
-        *(
-            "aws_account",
-            "core",
-            "forwarder",
-            "otlp",
-            "record",
-            "runs",
-            "schedules",
-            "sizing",
-            "task_definitions",
-        )
+        *("aggregation", "aws_account", "core", "forwarder", "otlp", "record"),
+        *("runs", "schedules", "search_setup", "sizing", "task_definitions"),
     }
     modules = [name for name in names if name.startswith("profiler/") and name.count("/") == 1]
     assert modules == ["profiler/__init__.py", "profiler/settings.py"]

@@ -131,15 +131,15 @@ def test_shared_memory_counts_once_beside_a_file_that_was_read(file_on_disk: Pat
 
 
 def test_lazily_freed_memory_is_no_page_cache() -> None:
+    """It can be dropped, but was used: the group's mark without page cache is the peak."""
     record, printed = _run(*python(_FREES_LAZILY))
     counters = json.loads(printed)
     assert _mib(counters, "cache") < _SLACK_MIB
     metrics = record.metrics
-    cache_mib = present(present(metrics.memory_cache_mb).max)
-    assert cache_mib < _SLACK_MIB
-    peak_mib = present(metrics.max_memory_used_mb)
-    assert peak_mib >= _SHARED_MIB  # the program used it
-    assert peak_mib + cache_mib < present(metrics.memory_usage_peak_mb) + _SLACK_MIB
+    assert present(metrics.max_memory_used_mb) >= _SHARED_MIB
+    assert present(metrics.memory_usage_peak_mb) < _SHARED_MIB + _SLACK_MIB
+    assert present(present(metrics.memory_cache_mb).max) >= 0.9 * _SHARED_MIB
+    assert present(present(metrics.memory_mapped_file_mb).max) < _SLACK_MIB
 
 
 def _walked_folder(folder: Path) -> Path:

@@ -173,7 +173,7 @@ libc.shmctl(segment, 0, None)
 """
 
 
-@pytest.mark.parametrize("attached", [0, 1])
+@pytest.mark.parametrize("attached", [0, 1, 3])
 def test_a_segment_counts_once_while_it_exists(
     run_as_nobody: _RunAsNobody, program: str, attached: int
 ) -> None:

@@ -28,6 +28,15 @@ test("a row is a family, a column is a night, and a night without runs has no ce
   ]);
 });
 
+test("runs that count mapped files as memory used are counted beside others", () => {
+  const nights = (...all) => morningGrid(all).withFiles;
+  const older = { countsFiles: true };
+  assert.equal(nights(nightOf(0), nightOf(1)), 0);
+  assert.equal(nights(nightOf(0, older), nightOf(1, older)), 0);
+  assert.equal(nights(nightOf(0, older), nightOf(1, older), nightOf(2)), 2);
+  assert.equal(nights(nightOf(0, older), nightOf(1, { peak: undefined })), 0);
+});
+
 test("below three days, a column is an hour", () => {
   const hours = morningGrid([runAt(0), runAt(71.9)]);
   assert.deepEqual([hours.unit, hours.columns.length, hours.columns[0].text], ["hour", 72, "2026-11-20 06:00"]);

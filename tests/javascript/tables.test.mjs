@@ -93,6 +93,28 @@ test("peaks that were found differently have a note", () => {
   assert.equal(peakText(sampled, runAt(2)), undefined);
 });
 
+test("memory that may include mapped files has no change beside memory without them", () => {
+  const older = runAt(0, { peak: 900, memoryAvg: 500, countsFiles: true });
+  const newer = runAt(1, { peak: 150, memoryAvg: 90 });
+  assert.match(peakText(newer, older), /^The memory of the other run may include pages of mapped files/);
+  assert.match(peakText(older, newer), /^The memory of this run may include pages of mapped files/);
+  assert.equal(peakText(older, older), undefined);
+  for (const field of ["peak", "memoryAvg"]) {
+    assert.equal(haveChange(field, newer, older), false);
+    assert.equal(haveChange(field, newer, newer), true);
+  }
+  assert.equal(haveChange("ms", newer, older), true);
+});
+
+test("a family's peak is of one meaning of memory once five runs have it", () => {
+  const runs = (count, more) => Array.from({ length: count }, (_, day) => runAt(day, more));
+  const peak = (...all) => sizingRow(["etl", all.flat()], new Map()).peak;
+  const older = runs(9, { peak: 900, countsFiles: true });
+  assert.equal(peak(older), 900);
+  assert.equal(peak(older, runs(4, { peak: 150 })), 900);
+  assert.equal(peak(older, runs(5, { peak: 150 })), 150);
+});
+
 test("the peak of a family is a lower bound if one of its runs was sampled", () => {
   const exact = runAt(0, { peak: 900, peakBy: "kernel" });
   const peakBy = (...runs) => sizingRow(["etl", runs], new Map()).peakBy;

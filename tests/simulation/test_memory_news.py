@@ -15,8 +15,13 @@ from typing import Final
 import pytest
 from msgspec import Struct
 
-from profiler.record.family import LAST_SUCCESSES, Family, FamilyRun
+from profiler.aggregation.idle_time import NoticeReading
+from profiler.aggregation.run_notices import RunNotices
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.family import LAST_SUCCESSES, Family, FamilyRun, HighestPeak
 from profiler.record.memory_news import MemoryNow, news_text
+from profiler.record.units import MIB
+from tests.values import present
 
 SEED: Final = 20261126
 FAMILIES: Final = 60
@@ -139,3 +144,35 @@ def test_of_normal_runs_hardly_any_is_announced_and_of_runaways_nearly_all(shape
             announced += first_news(runaway, others, size_mb) is not None
     assert false <= MAX_FALSE_SHARE * count, (false, count)
     assert announced >= MIN_ANNOUNCED_SHARE * count, (announced, count)
+
+
+def line_before_kill(rng: Random, usual: HighestPeak, size_mb: float) -> bool:
+    """Whether the monitor, which reads memory each second, writes a line that is news before the
+    run needs more than its size: it rises from half of that within a minute.
+    """
+    notices = RunNotices(0)
+    rise_seconds = rng.randrange(15, CHECKPOINT_SECONDS)
+    for second in range(2 * rise_seconds):
+        used_mb = size_mb * (0.5 + (RUNAWAY_TO_SIZE - 0.5) * second / rise_seconds)
+        if used_mb > size_mb:
+            return False
+        reading = NoticeReading(
+            at_ns=second * NS_PER_SECOND,
+            memory_used_bytes=round(used_mb * MIB),
+            memory_size_bytes=size_mb * MIB,
+        )
+        notices.add(reading)
+        now = MemoryNow(used_mb=used_mb, size_mb=size_mb)
+        if notices.is_fuller and news_text(now, usual) is not None:
+            return True
+        notices.is_fuller = False
+    return False
+
+
+def test_what_rises_within_a_minute_is_announced_by_the_lines_of_the_monitor() -> None:
+    rng = Random(SEED)
+    announced = 0
+    for _ in range(FAMILIES):
+        usual = present(family_of(family_curves(rng, plateau)).highest_peak("batch"))
+        announced += line_before_kill(rng, usual, SIZE_TO_PEAK * usual.peak_mb)
+    assert announced >= MIN_ANNOUNCED_SHARE * FAMILIES

@@ -55,6 +55,8 @@ from profiler.record.fact_list import (
     peak_text,
     wait_name,
 )
+from profiler.record.held_huge_pages import huge_pages_text
+from profiler.record.mapped_files import files_text
 from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.stop_causes import outcome_of
@@ -113,6 +115,8 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         (1, _evidence(verdict, record, view)),
         (4, _warning(record, view)),
         *_usage(record, view),
+        (6, _wrapped("files", files_text(record.metrics), view)),
+        (6, _wrapped("huge", huge_pages_text(record.metrics), view)),
         (6, _labelled("waits", joined(waited_for), view)),
         (7, _io(record, view)),
         (5, _change(record, earlier, view)),

@@ -43,6 +43,8 @@ from profiler.record.hardware import (
     neuron_totals,
     short_processor_name,
 )
+from profiler.record.held_huge_pages import huge_pages_text
+from profiler.record.mapped_files import files_text
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.process_rows import (
     are_processes_partial,
@@ -109,7 +111,7 @@ def page_lines(
     sections: Sequence[Section] = (
         (0, (*head, *wrapped(verdict.evidence or "", view.width, INDENT))),
         (0, _facts(run, view)),
-        (1, _usage(record, view)),
+        (1, (*_usage(record, view), *_apart(record, view))),
         (2, (*time_lines(record, view.width), *_gpu_use(record, view))),
         (2, _series(record, series, moments, view)),
         (5, _others(record, view)),
@@ -232,6 +234,12 @@ class _Bar(Struct, frozen=True):
     format_value: Callable[[float], str]
     note: str
     peak_text: str = ""
+
+
+def _apart(record: Record, view: View) -> Iterator[Line]:
+    """What the memory used lacks."""
+    yield from labelled("files", files_text(record.metrics), view)
+    yield from labelled("huge", huge_pages_text(record.metrics), view)
 
 
 def _usage(record: Record, view: View) -> Iterator[Line]:

@@ -4,7 +4,7 @@ stats.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from msgspec.structs import replace
@@ -14,7 +14,6 @@ from profiler.aggregation.out_of_memory import OomKillTracker
 from profiler.aggregation.process_table import ProcessTotals, ShowArguments
 from profiler.aggregation.process_tree_usage import (
     GroupPeak,
-    GroupTotal,
     TreeCpu,
     TreeMemory,
     lacks_memory,
@@ -28,7 +27,6 @@ from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadSample
 
 # Readings that are kept for task stats, which on Fargate are up to 10 s old on arrival.
@@ -38,21 +36,19 @@ _CPU_TOLERANCE_SECONDS = 0.5
 
 
 class SourceComparison:
-    """Compares the readings of the processes with the task stats: the CPU time, and what each
-    lacks of the memory.
+    """Compares the readings of the processes with the task stats: the CPU time, and what the
+    processes lack of the memory.
 
-    The processes lack tmpfs, the kernel's memory and the pages that forks copied, the stats mapped
-    files (:func:`lacks_memory`). So the memory at a reading is that of the processes, plus what
-    they lacked at the next stats, as far as the sum is within these stats. On a machine of its own,
-    the batch's memory changes by as much as the machine's, which counts tmpfs and copied pages at
-    each reading, but not mapped files.
+    They lack shared memory, tmpfs, the kernel's memory and the pages that forks copied. So the
+    memory at a reading is that of the processes, plus what they lacked at the next stats, as far as
+    the sum is within these stats. On a machine of its own, the batch's memory changes by as much as
+    the machine's, which counts all but the kernel's at each reading.
     """
 
     def __init__(self) -> None:
         self._readings: deque[ContainerSample] = deque()  # since the last one before the last stats
-        # By time of reading: without and with the mapped files.
-        self._machine_bytes: dict[int, tuple[int, ...]] = {}
-        self._outside_bytes: tuple[int, ...] = ()  # what is not the batch's
+        self._machine_bytes: dict[int, int] = {}  # by time of reading
+        self._outside_bytes: int | None = None  # what is not the batch's
         self._ended_ns = 0
         self._pending: deque[ContainerSample] = deque(maxlen=MAX_PENDING)
         self._last_cpu_ns: tuple[int, int] | None = None
@@ -60,25 +56,22 @@ class SourceComparison:
         self._processes_cpu_ns = 0
         self._stats_bytes = 0
         self.lacking_bytes = 0
-        self.lacking_in_stats_bytes = 0
 
     def on_sample(self, sample: ContainerSample) -> None:
         """Note task stats, which are compared when the processes were read after them."""
         self._pending.append(sample)
 
     def on_reading(
-        self, reading: ContainerSample, machine_bytes: int | None = None, mapped_bytes: int = 0
+        self, reading: ContainerSample, machine_bytes: int | None = None
     ) -> Iterator[ContainerSample]:
         """Add a reading of all processes, later than the last one; yields readings with their
         final memory.
         """
         self._readings.append(reading)
         if machine_bytes is not None:
-            sums = (machine_bytes, machine_bytes + mapped_bytes)
-            self._machine_bytes[reading.read_ns] = sums
-            self._outside_bytes = self._outside_bytes or tuple(
-                size - (reading.memory_used_bytes or 0) for size in sums
-            )
+            self._machine_bytes[reading.read_ns] = machine_bytes
+            if self._outside_bytes is None:
+                self._outside_bytes = machine_bytes - (reading.memory_used_bytes or 0)
         while self._pending and self._pending[0].read_ns <= reading.read_ns:
             sample = self._pending.popleft()
             self._compare(sample)
@@ -124,15 +117,15 @@ class SourceComparison:
         if held_bytes is None:
             return reading
         total_bytes = held_bytes + min(self.lacking_bytes, max(self._stats_bytes - held_bytes, 0))
-        # The processes are much smaller than at the stats.
-        if lacks_memory(total_bytes, held_bytes):
-            total_bytes = held_bytes
+        least_bytes = held_bytes
+        if self.lacking_bytes < 0:  # the processes never overrule what the container is charged
+            least_bytes = min(held_bytes, self._stats_bytes)
+        total_bytes = max(total_bytes, least_bytes)
         own_bytes = total_bytes
-        sums = zip(self._machine_bytes.get(reading.read_ns, ()), self._outside_bytes, strict=False)
-        parts = [size_bytes - outside_bytes for size_bytes, outside_bytes in sums]
-        if parts:
-            own_bytes = min(parts)
-        own_bytes = max(held_bytes, own_bytes)
+        machine_bytes = self._machine_bytes.get(reading.read_ns)
+        if machine_bytes is not None and self._outside_bytes is not None:
+            own_bytes = machine_bytes - self._outside_bytes
+        own_bytes = max(least_bytes, own_bytes)
         # Other programs use a few MB more or less.
         if lacks_memory(*sorted((total_bytes, own_bytes))):
             return replace(reading, memory_used_bytes=own_bytes)
@@ -169,25 +162,18 @@ class SourceComparison:
         after = later.memory_used_bytes
         if used_bytes is not None and before is not None and after is not None:
             low, high = sorted((before, after))
-            held_bytes = min(max(used_bytes, low), high)
             self._stats_bytes = used_bytes
-            # A step, such as that of an exit, leaves a range: in it, the known file pages of other
-            # containers remain.
+            # A step, such as that of an exit, leaves a range.
             self.lacking_bytes = min(
                 max(min(self.lacking_bytes, 0), used_bytes - high), used_bytes - low
             )
-            outside_bytes: list[int] = []
-            sums_before = self._machine_bytes.get(earlier.read_ns, ())
-            sums_after = self._machine_bytes.get(later.read_ns, ())
-            for outside, *ends in zip(self._outside_bytes, sums_before, sums_after, strict=False):
-                machine_bytes = min(max(used_bytes + outside, min(ends)), max(ends))
-                outside_bytes.append(machine_bytes - used_bytes)
-            self._outside_bytes = tuple(outside_bytes)
-            if lacks_memory(used_bytes, held_bytes):
-                self.lacking_bytes = 0
-                self.lacking_in_stats_bytes = max(
-                    self.lacking_in_stats_bytes, held_bytes - used_bytes
-                )
+            machine_before = self._machine_bytes.get(earlier.read_ns)
+            machine_after = self._machine_bytes.get(later.read_ns)
+            outside_bytes = self._outside_bytes
+            if machine_before is None or machine_after is None or outside_bytes is None:
+                return
+            low, high = sorted((machine_before, machine_after))
+            self._outside_bytes = min(max(used_bytes + outside_bytes, low), high) - used_bytes
 
 
 class BatchProcesses:
@@ -227,8 +213,6 @@ class BatchProcesses:
         self._has_missed_end = False
         self._mark_bytes: int | None = None
         self._max_cache_bytes = 0
-        self._group_total = GroupTotal()
-        self._largest_bytes = 0
         self.has_data = False
         self.usage = ContainerUsage(interval_ns, series_points)
         self.demand = CpuDemand()
@@ -263,7 +247,7 @@ class BatchProcesses:
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
-        used_bytes = self._add_group(group, is_alive=is_alive, processes=processes)
+        used_bytes = self._add_group(group, is_alive=is_alive)
         group_kills = self._group_kills
         self._group_kills = None
         has_main_ended = any(process.pid == self._main_pid for process in snapshot.ended)
@@ -284,14 +268,11 @@ class BatchProcesses:
             self._is_cpu_new = False
         if is_alive:
             self._threads = sum(process.threads for process in processes)
-            mapped = (
-                (process.rss_bytes or 0) - (process.anonymous_bytes or 0) for process in processes
-            )
             if used_bytes is None:
                 used_bytes = tree_bytes
             else:
                 machine_bytes = None
-            self._add_sample(used_bytes, read_ns, machine_bytes, max(mapped, default=0))
+            self._add_sample(used_bytes, read_ns, machine_bytes)
         if threads is not None and (is_alive or self._is_alive):
             if is_alive:
                 self.time.add(read_ns, self.cpu_ns, threads, self.usage.series)
@@ -321,7 +302,6 @@ class BatchProcesses:
             size_bytes=self._mark_bytes,
             cache_bytes=self._max_cache_bytes,
             includes_all_processes=is_complete and not self._has_missed_end,
-            uncounted_bytes=self._group_total.uncounted_bytes,
         )
 
     @property
@@ -330,7 +310,7 @@ class BatchProcesses:
         bound of the peak.
         """
         peak_bytes = self.memory.peak_bytes
-        # The marks, too, count a few file pages of other containers that the stats do not.
+        # The marks, too, count what the stats showed to be none of the batch's.
         if peak_bytes is not None:
             peak_bytes += min(self.comparison.lacking_bytes, 0)
         return max_known(peak_bytes, self.usage.memory_max_bytes)
@@ -343,19 +323,12 @@ class BatchProcesses:
             self._has_missed_end = self._has_missed_end or not self._is_end_observed
         self._has_begun = True
         self._group_cpu.restart()
-        self._largest_bytes = 0
         self.kills.restart()
         self._is_end_observed = False
         self._is_mark_current = False
 
-    def _add_group(
-        self,
-        group: GroupReading | None,
-        *,
-        is_alive: bool,
-        processes: Sequence[ProcessReading] = (),
-    ) -> int | None:
-        """Returns the memory in use, at least a process's.
+    def _add_group(self, group: GroupReading | None, *, is_alive: bool) -> int | None:
+        """Returns the memory in use.
 
         The mark is final if no process ran before it was read.
         """
@@ -376,29 +349,18 @@ class BatchProcesses:
         if group.memory is None:
             return None
         self._max_cache_bytes = max(self._max_cache_bytes, group.memory.cache_bytes or 0)
-        used_bytes: int | None = group.memory.used_bytes
-        if is_alive:
-            largest = max(processes, key=lambda process: process.rss_bytes or 0, default=None)
-            if largest is None or largest.rss_bytes is None:
-                used_bytes = self._group_total.between(group.memory, self._largest_bytes, 0)
-            else:
-                self._largest_bytes = largest.rss_bytes
-                used_bytes = self._group_total.read(
-                    group.memory, (largest,), largest.rss_bytes, is_exact=True
-                )
-        return used_bytes
+        return group.memory.used_bytes
 
     def _add_sample(
         self,
         memory_bytes: int | None,
         read_ns: int,
         machine_bytes: int | None = None,
-        mapped_bytes: int = 0,
     ) -> None:
         sample = ContainerSample(
             read_ns=read_ns, cpu_ns=self.cpu_ns, memory_used_bytes=memory_bytes, pids=self._threads
         )
-        self._add_usage(self.comparison.on_reading(sample, machine_bytes, mapped_bytes))
+        self._add_usage(self.comparison.on_reading(sample, machine_bytes))
 
     def end_readings(self) -> None:
         self._add_usage(self.comparison.ended())

@@ -120,35 +120,27 @@ class ContainerProcesses:
         return ended, never_alive
 
     def _divide_memory(self) -> None:
-        """Give each process a share of its memory, so that no page counts twice: only its user
-        may read shared pages.
+        """Give each process a share of the anonymous memory, so that no page counts twice: only its
+        user may read shared pages, and the RSS counts each mapping of a page.
 
         Only forks that have not executed a program share anonymous memory: their share is what they
-        allocated themselves. Files and shared memory count for the process that maps most. All hold
-        at least as much as the largest.
+        allocated themselves. All hold at least as much as the one with most.
         """
         living: dict[int, ProcessReading] = {}
         for pid, process in self._tracked.items():
             if process.reading is not None and process.reading.rss_bytes:
                 living[pid] = process.reading
         shares: dict[int, int] = {}
-        mapping_pid = 0
         largest_pid = 0
-        most_mapped_bytes = -1
         largest_bytes = -1
         for pid, reading in living.items():
             process = self._tracked[pid]
             shares[pid] = process.allocated_bytes(living.get(process.parent_pid))
-            rss_bytes = reading.rss_bytes or 0
-            mapped_bytes = rss_bytes - (reading.anonymous_bytes or 0)
-            if mapped_bytes > most_mapped_bytes:
-                mapping_pid = pid
-                most_mapped_bytes = mapped_bytes
-            if rss_bytes > largest_bytes:
+            anonymous_bytes = reading.anonymous_bytes or 0
+            if anonymous_bytes > largest_bytes:
                 largest_pid = pid
-                largest_bytes = rss_bytes
+                largest_bytes = anonymous_bytes
         if living:
-            shares[mapping_pid] += most_mapped_bytes
             shares[largest_pid] += max(largest_bytes - sum(shares.values()), 0)
         for pid, process in self._tracked.items():
             share_bytes = shares.get(pid)

@@ -11,14 +11,9 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.memory_evidence import (
-    Exactness,
-    MemoryEvidence,
-    group_evidence,
-    observed,
-)
+from profiler.aggregation.memory_evidence import MemoryEvidence, group_evidence, observed
 from profiler.aggregation.process_table import ShowArguments
-from profiler.aggregation.process_tree_usage import GroupPeak, lacks_memory
+from profiler.aggregation.process_tree_usage import GroupPeak
 from profiler.aggregation.run_evidence import (
     CpuEvidence,
     KillEvidence,
@@ -87,7 +82,6 @@ def _run_evidence(
         memory=_memory_evidence(batch, group_peak),
         usage_peak_mb=mebibytes(group_peak.size_bytes),
         max_pids=batch.usage.max_pids,
-        uncharged_bytes=batch.comparison.lacking_in_stats_bytes,
         kills=KillEvidence(
             own_count=own_count,
             own=kills,
@@ -118,7 +112,6 @@ def _readings(record: Record, batch: BatchProcesses) -> ProcessReadings:
         samples=usage.samples,
         step_ms=usage.steps_ms.median(),
         agrees_on_cpu=batch.comparison.cpu_agrees,
-        has_more_memory=bool(batch.comparison.lacking_in_stats_bytes),
         metrics=usage_metrics(usage, sizes),
         demand=deepcopy(batch.demand),
         interval=interval,
@@ -127,21 +120,9 @@ def _readings(record: Record, batch: BatchProcesses) -> ProcessReadings:
 
 
 def _memory_evidence(batch: BatchProcesses, group: GroupPeak) -> tuple[MemoryEvidence, ...]:
-    """What the processes and the group's mark say of the memory of a batch.
-
-    The sum of the processes may count pages twice: the mark with page cache, plus memory outside
-    the group, bounds it, but not the mark of one process.
-    """
-    sampled_bytes = min_known(batch.peak_bytes, group.bound_bytes)
-    mark_bytes = batch.memory.largest_mark_bytes
-    of_mark: Exactness = "unsure"  # it counts a few file pages of other containers
-    if lacks_memory(sampled_bytes or 0, mark_bytes or 0):
-        of_mark = "at least"
-    return (
-        *observed("samples", sampled_bytes),
-        *observed("process mark", mark_bytes, of_mark),
-        *group_evidence(group),
-    )
+    """What the processes and the group's mark, which bounds them, say of the memory of a batch."""
+    sampled_bytes = min_known(batch.peak_bytes, group.size_bytes)
+    return (*observed("samples", sampled_bytes), *group_evidence(group))
 
 
 def _bytes(size_mb: Number | None) -> float | None:

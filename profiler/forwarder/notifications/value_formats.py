@@ -6,6 +6,8 @@ from profiler.core.optional_math import known
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
 from profiler.record.fact_list import largest_wait, peak_text
+from profiler.record.held_huge_pages import huge_pages_text
+from profiler.record.mapped_files import files_text
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Distribution, Metrics, Recommendation, Record
 from profiler.record.run_outcome import Outcome, Status
@@ -45,9 +47,10 @@ def cpu_and_memory(metrics: Metrics) -> tuple[str, str]:
     memory = metrics.memory_utilization_percent or Distribution()
     vcpu = known(format_vcpu, metrics.vcpu_size) or ""
     size = known(format_memory, metrics.memory_size_mb) or ""
+    memory_used = usage_words(memory.avg, memory.max, peak=peak_text(metrics), size=size)
     return (
         usage_words(cpu.avg, cpu.max, size=vcpu),
-        usage_words(memory.avg, memory.max, peak=peak_text(metrics), size=size),
+        "; ".join(filter(None, (memory_used, files_text(metrics), huge_pages_text(metrics)))),
     )
 
 

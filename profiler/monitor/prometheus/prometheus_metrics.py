@@ -272,6 +272,11 @@ GROUPS: tuple[MetricGroup, ...] = (
             _at("sample.memory_mapped_file_bytes"),
         ),
         (
+            "container_memory_huge_pages_bytes",
+            "Huge pages of the machine's pool, which the container's limit does not count.",
+            _at("sample.memory_huge_page_bytes"),
+        ),
+        (
             "container_memory_limit_bytes",
             "Memory limit of the container.",
             _at("limits.memory_bytes"),

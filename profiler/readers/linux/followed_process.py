@@ -13,6 +13,7 @@ from profiler.core.threads import Waiter, WakeEvent
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading, inherited_bytes
 from profiler.readers.linux.program_names import read_name, read_program_name
+from profiler.readers.linux.undivided_memory import is_fork, lacks_parts, with_parts
 
 # Returns the CPU time of a process in nanoseconds. Arguments: its pid, and the result if it has
 # ended.
@@ -40,6 +41,8 @@ class TrackedProcess:
         self.last_alive: ProcessReading | None = None
         self.parent_pid = 0
         self._inherited_bytes: int | None = None
+        self._is_forked = False
+        self._proc_folder = proc_folder
         self._folder = f"{proc_folder}/{pid}"
         self._cpu_clock = cpu_clock
         self._ns_per_tick = proc.ns_per_tick()
@@ -68,7 +71,7 @@ class TrackedProcess:
             memory_facts = (stat.faults, stat.resident_pages, stat.state)
             if memory_facts != self._memory_facts:
                 self._memory_facts = memory_facts
-                self._status = proc.parse_status(self._read("status"))
+                self._status = self._read_status(stat)
             if before is None or proc.may_run_another_program(before, stat):
                 if self._with_arguments:
                     self._name = read_program_name(self._folder, stat.name)
@@ -91,6 +94,7 @@ class TrackedProcess:
                 blocks_signals=stat.blocks_signals,
                 rss_bytes=self._status.rss_bytes,
                 anonymous_bytes=self._status.anonymous_bytes,
+                shmem_bytes=self._status.shmem_bytes,
                 share_bytes=None if self.reading is None else self.reading.share_bytes,
                 peak_bytes=self._status.peak_bytes,
             )
@@ -110,10 +114,17 @@ class TrackedProcess:
                 self._inherited_bytes = 0
             else:
                 self._inherited_bytes = inherited_bytes(self.reading, parent)
-        is_forked = self._stat is not None and self._stat.is_forked
-        return max(
-            (self._status.anonymous_bytes or 0) - (self._inherited_bytes if is_forked else 0), 0
-        )
+        inherited_bytes_now = self._inherited_bytes if self._is_forked else 0
+        return max((self._status.anonymous_bytes or 0) - inherited_bytes_now, 0)
+
+    def _read_status(self, stat: proc.ProcessStat) -> proc.ProcessStatus:
+        status = proc.parse_status(self._read("status"))
+        self._is_forked = stat.is_forked
+        if not lacks_parts(status):
+            return status
+        parent_folder = f"{self._proc_folder}/{stat.parent_pid}"
+        self._is_forked = stat.is_forked or is_fork(self._folder, parent_folder)
+        return with_parts(status, self._folder)
 
     def close(self) -> None:
         for descriptor in self._files.values():

@@ -12,32 +12,39 @@ from profiler.readers.linux.process_tree import ProcessReading, inherited_bytes
 
 # The shares are read again when they may lack this share of the sum.
 MAX_UNSURE_SHARE = 0.05
+# Mapped files are read where a process maps so much, and so much more than at the last reading: not
+# of many processes.
+_MIN_FILE_BYTES = 64 * 2**20
+_FILE_GROWTH = 1.25
+_MAX_FILE_READERS = 8
 _Identity = tuple[int, int]
 
 
 class _Base(Struct, frozen=True, gc=False, kw_only=True):
     """A process when its share was read or it was first seen: ``own_bytes`` of
-    ``anonymous_bytes``, and of the files.
+    ``anonymous_bytes``, and ``own_shmem_bytes`` of ``shmem_bytes``, which count each mapping.
 
-    It mapped ``mapped_bytes`` of files and shared memory, and ``file_bytes`` are its part, with
-    ``shmem_bytes`` in shared memory (None: unknown). Others also hold the ``shared_bytes`` of both
-    parts. Of ``inherited_bytes`` it has copied nothing since
-    its fork.
+    ``open_shmem_bytes``: what it may have of shared memory in addition. Others also hold the
+    ``shared_bytes`` of both parts. Of ``inherited_bytes`` it has copied nothing since its fork.
+    ``own_file_bytes`` of ``file_bytes``: its pages of files, once read.
     """
 
     own_bytes: int
     anonymous_bytes: int
-    file_bytes: int
-    mapped_bytes: int
-    shared_bytes: int
-    inherited_bytes: int
+    own_shmem_bytes: int = 0
+    open_shmem_bytes: int = 0
+    shmem_bytes: int = 0
+    shared_bytes: int = 0
+    own_file_bytes: int = 0
+    file_bytes: int = 0
+    inherited_bytes: int = 0
     faults: int
     is_forked: bool
-    shmem_bytes: int | None = None
 
 
 class MemoryShares:
-    """The shares of the processes of one tree.
+    """The shares of the processes of one tree: anonymous and shared memory, of which no page counts
+    twice. Pages of files do not count: the kernel can drop them.
 
     Their sum is a lower bound, which ``unsure_bytes`` may complete.
 
@@ -46,9 +53,9 @@ class MemoryShares:
 
     The share is the PSS (``smaps_rollup``: processes of the same user), read whenever the sum may
     have moved by 5 % and the CPU time allows it. Since then, what a process allocated is its own,
-    but not what a fork inherited or which files it maps. Each page fault may have copied one
-    inherited page. All processes together hold at least as much as the largest, and as many pages
-    of files.
+    but not what a fork inherited or what it maps of shared memory: the RSS counts each mapping of
+    a page, also of one process. Each page fault may have copied one inherited page. All processes
+    together hold at least as much anonymous memory as the one with most.
     """
 
     def __init__(
@@ -86,15 +93,16 @@ class MemoryShares:
         max_unsure_bytes = MAX_UNSURE_SHARE * sum(shares.values())
         # What still changes will have to be read again.
         has_settled = self.unsure_bytes - unsure_before <= max_unsure_bytes
-        if self.unsure_bytes > max_unsure_bytes:
-            now_ns = self._monotonic_ns()
+        is_unsure = self.unsure_bytes > max_unsure_bytes
+        unread = self._sharing(living) if is_unsure else self._mapping_files(living)
+        now_ns = self._monotonic_ns()
+        if unread and self._budget.allows(now_ns, is_urgent=is_unsure and has_settled):
             began_ns = self._cpu_ns()
-            if self._budget.allows(now_ns, is_urgent=has_settled):
-                self._read(living)
-                cost_ns = self._cpu_ns() - began_ns
-                self._budget.add_cost(cost_ns, now_ns)
-                self.used_cpu_ns += cost_ns
-                shares = self._shares(living)
+            self._read(unread)
+            cost_ns = self._cpu_ns() - began_ns
+            self._budget.add_cost(cost_ns, now_ns)
+            self.used_cpu_ns += cost_ns
+            shares = self._shares(living)
         self.is_exact = self.unsure_bytes <= MAX_UNSURE_SHARE * sum(shares.values())
         self._divided = {}
         for process in processes:
@@ -105,72 +113,60 @@ class MemoryShares:
             self._divided[process.pid] = known
         return tuple([divided for _, divided in self._divided.values()])
 
-    def mapped_shmem(self, processes: Sequence[ProcessReading]) -> tuple[int, int]:
-        """The least and the most bytes of shared memory and tmpfs that these processes map, of
-        which no page counts twice. For the processes of the last :meth:`divide`.
+    def shmem_bytes(self, processes: Sequence[ProcessReading]) -> int:
+        """What the shares of these processes of the last :meth:`divide` have of shared memory and
+        tmpfs.
         """
-        largest_bytes = 0
-        least_bytes = 0
-        most_bytes = 0
+        bases = [self._bases.get(process.identity) for process in processes]
+        return sum([base.own_shmem_bytes for base in bases if base is not None])
+
+    def mapped_file_bytes(self, processes: Sequence[ProcessReading]) -> int:
+        """What these processes of the last :meth:`divide` map of files: each page once where that
+        was read; of what was not, the most that one process maps.
+        """
+        known_bytes = 0
+        unread_bytes = 0
         for process in processes:
-            size_bytes = process.shmem_bytes
-            if not size_bytes:
-                continue
-            largest_bytes = max(largest_bytes, size_bytes)
+            file_bytes = _files(process)
             base = self._bases.get(process.identity)
-            part_bytes = None if base is None else base.shmem_bytes
-            if base is None or part_bytes is None:
-                most_bytes += size_bytes
-                continue
-            least_bytes += min(part_bytes, size_bytes)
-            mapped_bytes = (process.rss_bytes or 0) - _anonymous(process)
-            new_bytes = max(mapped_bytes - base.mapped_bytes, 0)
-            most_bytes += min(part_bytes + new_bytes, size_bytes)
-        return max(largest_bytes, least_bytes), max(largest_bytes, most_bytes)
+            if base is not None:
+                known_bytes += min(base.own_file_bytes, file_bytes)
+                file_bytes = max(file_bytes - base.file_bytes, 0)
+            unread_bytes = max(unread_bytes, file_bytes)
+        return known_bytes + unread_bytes
 
     def _shares(self, living: Mapping[_Identity, ProcessReading]) -> dict[_Identity, int]:
         """The shares as far as they are known now, which determines what is unsure."""
         self._follow(living)
-        if len(living) <= 1:
-            self.unsure_bytes = 0
-            return {identity: process.rss_bytes or 0 for identity, process in living.items()}
         page_bytes = self._page_bytes
         shares = dict[_Identity, int]()
         inheritance = self._inheritance
         unsure_bytes = self._ended_bytes
-        shared_files = 0
-        unread_files = 0
+        own_sum_bytes = 0
+        most_bytes = 0
         largest_bytes = 0
-        mapping = next(iter(living))
-        largest = mapping
-        most_mapped = 0
+        largest = next(iter(living), None)
         for identity, process in living.items():
             base = self._bases[identity]
-            rss_bytes = process.rss_bytes or 0
             anonymous_bytes = _anonymous(process)
-            mapped_bytes = rss_bytes - anonymous_bytes
             growth_bytes = anonymous_bytes - base.anonymous_bytes
             own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
-            file_bytes = min(base.file_bytes, mapped_bytes)
-            shares[identity] = own_bytes + file_bytes
+            shares[identity] = own_bytes + base.own_shmem_bytes
             inherited_bytes = max(base.inherited_bytes, inheritance.get(process.pid, 0))
-            copied_bytes = (process.faults - base.faults) * page_bytes - max(growth_bytes, 0)
+            copied_bytes = inherited_bytes
+            if process.faults:  # gVisor counts none
+                copied_bytes = (process.faults - base.faults) * page_bytes - max(growth_bytes, 0)
             unsure_bytes += min(max(copied_bytes, 0), inherited_bytes)
-            shared_files += file_bytes
-            unread_files += max(mapped_bytes - base.mapped_bytes, 0)
-            if mapped_bytes > most_mapped:
-                mapping = identity
-                most_mapped = mapped_bytes
-            if rss_bytes > largest_bytes:
+            unsure_bytes += _open_shmem(process, base)
+            own_sum_bytes += own_bytes
+            most_bytes += anonymous_bytes + _shmem(process)
+            if anonymous_bytes > largest_bytes:
                 largest = identity
-                largest_bytes = rss_bytes
-        lacking_files = max(most_mapped - shared_files, 0)
-        shares[mapping] += lacking_files
-        unsure_bytes += max(unread_files - lacking_files, 0)
-        lacking_bytes = max(largest_bytes - sum(shares.values()), 0)
-        shares[largest] += lacking_bytes
-        rss_sum_bytes = sum([process.rss_bytes or 0 for process in living.values()])
-        most_bytes = rss_sum_bytes - sum(shares.values())
+                largest_bytes = anonymous_bytes
+        lacking_bytes = max(largest_bytes - own_sum_bytes, 0)
+        if largest is not None:
+            shares[largest] += lacking_bytes
+        most_bytes -= sum(shares.values())
         self.unsure_bytes = max(min(unsure_bytes - lacking_bytes, most_bytes), 0)
         return shares
 
@@ -182,21 +178,17 @@ class MemoryShares:
             base = self._bases.pop(identity)
             inherited = min(base.own_bytes, self._inheritance.get(identity[0], 0))
             self._ended_bytes += max(base.shared_bytes, inherited)  # others still hold it
-        is_alone = len(living) <= 1
-        if is_alone:
-            self._ended_bytes = 0
         by_pid: dict[int, ProcessReading] | None = None
+        is_alone = len(living) <= 1
         for identity, process in living.items():
             known = self._bases.get(identity)
-            if known is not None and known.is_forked == process.is_forked and not is_alone:
+            if known is not None and known.is_forked == process.is_forked:
+                self._bases[identity] = self._followed(process, known, is_alone=is_alone)
                 continue
             own_bytes = _anonymous(process)
             anonymous_bytes = own_bytes
-            mapped_bytes = 0
             faults = process.faults
-            if is_alone:
-                mapped_bytes = (process.rss_bytes or 0) - anonymous_bytes
-            elif process.is_forked:
+            if process.is_forked and not is_alone:
                 faults = 0  # it began at 0
                 by_pid = by_pid or {other.pid: other for other in living.values()}
                 own_bytes = max(
@@ -205,9 +197,6 @@ class MemoryShares:
             self._bases[identity] = _Base(
                 own_bytes=own_bytes,
                 anonymous_bytes=anonymous_bytes,
-                file_bytes=mapped_bytes,
-                mapped_bytes=mapped_bytes,
-                shared_bytes=0,
                 inherited_bytes=anonymous_bytes - own_bytes,
                 faults=faults,
                 is_forked=process.is_forked,
@@ -220,35 +209,108 @@ class MemoryShares:
                 before_bytes = inheritance.get(process.parent_pid, 0)
                 inheritance[process.parent_pid] = before_bytes + base.inherited_bytes
 
-    def _read(self, living: Mapping[_Identity, ProcessReading]) -> None:
-        has_read = False
-        for identity, process in living.items():
-            rollup = proc.read(f"/proc/{process.pid}/smaps_rollup") or b""
-            rss_bytes = proc.bytes_after(rollup, b"Rss:")
-            pss_bytes = proc.bytes_after(rollup, b"Pss:")
-            anonymous_bytes = proc.bytes_after(rollup, b"Anonymous:")
-            if rss_bytes is None or pss_bytes is None or anonymous_bytes is None:
-                continue
-            own_bytes = proc.bytes_after(rollup, b"Pss_Anon:")
-            private_bytes = proc.parse_private(rollup) or 0
-            # Before Linux 5.4, the PSS was not divided.
-            if own_bytes is None:
-                own_bytes = anonymous_bytes
-            own_bytes = min(own_bytes, pss_bytes)
-            self._bases[identity] = _Base(
-                own_bytes=own_bytes,
-                anonymous_bytes=anonymous_bytes,
-                file_bytes=pss_bytes - own_bytes,
-                mapped_bytes=rss_bytes - anonymous_bytes,
-                shared_bytes=max(pss_bytes - private_bytes, 0),
-                inherited_bytes=max(anonymous_bytes - private_bytes, 0),
-                faults=process.faults,
-                is_forked=process.is_forked,
-                shmem_bytes=proc.bytes_after(rollup, b"Pss_Shmem:"),
+    def _followed(self, process: ProcessReading, base: _Base, *, is_alone: bool) -> _Base:
+        """The base after a process may have unmapped shared memory, which others may still map; of
+        the only process, all anonymous memory is its own.
+        """
+        shmem_bytes = _shmem(process)
+        if shmem_bytes < base.shmem_bytes:
+            most_bytes = min(base.own_shmem_bytes + base.open_shmem_bytes, shmem_bytes)
+            own_bytes = max(base.own_shmem_bytes - (base.shmem_bytes - shmem_bytes), 0)
+            lost_bytes = max(base.own_shmem_bytes - most_bytes, 0)
+            self._ended_bytes += min(lost_bytes, base.shared_bytes)
+            base = replace(
+                base,
+                shmem_bytes=shmem_bytes,
+                own_shmem_bytes=own_bytes,
+                open_shmem_bytes=most_bytes - own_bytes,
             )
-            has_read = True
+        if not is_alone:
+            return base
+        anonymous_bytes = _anonymous(process)
+        self._ended_bytes = min(self._ended_bytes, shmem_bytes - base.own_shmem_bytes)
+        if (base.own_bytes, base.anonymous_bytes) == (anonymous_bytes, anonymous_bytes):
+            return base
+        return replace(
+            base,
+            own_bytes=anonymous_bytes,
+            anonymous_bytes=anonymous_bytes,
+            inherited_bytes=0,
+            faults=process.faults,
+        )
+
+    def _sharing(self, living: Mapping[_Identity, ProcessReading]) -> Sequence[ProcessReading]:
+        """The processes of which others may hold pages, or that may map one several times."""
+        sharing: list[ProcessReading] = []
+        for identity, process in living.items():
+            base = self._bases[identity]
+            may_share_anonymous = process.is_forked or process.pid in self._inheritance
+            was_shared = base.shared_bytes > 0 or base.own_bytes < base.anonymous_bytes
+            if may_share_anonymous or was_shared or _shmem(process) > 0:
+                sharing.append(process)
+        return sharing
+
+    def _mapping_files(
+        self, living: Mapping[_Identity, ProcessReading]
+    ) -> Sequence[ProcessReading]:
+        """The processes that map much more of files than at their last reading, unless they are
+        many.
+        """
+        mapping: list[ProcessReading] = []
+        for identity, process in living.items():
+            known_bytes = _FILE_GROWTH * self._bases[identity].file_bytes
+            if _files(process) > max(known_bytes, _MIN_FILE_BYTES):
+                mapping.append(process)
+        return mapping if len(mapping) <= _MAX_FILE_READERS else ()
+
+    def _read(self, processes: Sequence[ProcessReading]) -> None:
+        has_read = False
+        for process in processes:
+            rollup = proc.read(f"/proc/{process.pid}/smaps_rollup") or b""
+            base = _read_base(rollup, process)
+            if base is not None:
+                self._bases[process.identity] = base
+                has_read = True
         if has_read:
             self._ended_bytes = 0
+
+
+def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
+    """The base of a process by its ``smaps_rollup``; None if that is not readable."""
+    rss_bytes = proc.bytes_after(rollup, b"Rss:")
+    pss_bytes = proc.bytes_after(rollup, b"Pss:")
+    anonymous_bytes = proc.bytes_after(rollup, b"Anonymous:")
+    if rss_bytes is None or pss_bytes is None or anonymous_bytes is None:
+        return None
+    private_bytes = proc.parse_private(rollup) or 0
+    own_bytes = proc.bytes_after(rollup, b"Pss_Anon:")
+    own_shmem_bytes = proc.bytes_after(rollup, b"Pss_Shmem:")
+    shmem_bytes = min(_shmem(process), rss_bytes - anonymous_bytes)
+    open_shmem_bytes = 0
+    if own_bytes is None or own_shmem_bytes is None:
+        # Before Linux 5.4, the PSS was not divided: the rest may be of files.
+        own_bytes = min(anonymous_bytes, pss_bytes)
+        file_bytes = rss_bytes - anonymous_bytes - shmem_bytes
+        most_shmem_bytes = min(pss_bytes - own_bytes, shmem_bytes)
+        own_shmem_bytes = min(max(pss_bytes - own_bytes - file_bytes, 0), shmem_bytes)
+        open_shmem_bytes = most_shmem_bytes - own_shmem_bytes
+    shmem_bytes = max(shmem_bytes, own_shmem_bytes)
+    # A page that n processes hold is in the PSS of each with a part of n: at most as much as is
+    # missing there.
+    missing_bytes = anonymous_bytes - own_bytes + shmem_bytes - own_shmem_bytes
+    return _Base(
+        own_bytes=own_bytes,
+        anonymous_bytes=anonymous_bytes,
+        own_shmem_bytes=own_shmem_bytes,
+        open_shmem_bytes=open_shmem_bytes,
+        shmem_bytes=shmem_bytes,
+        shared_bytes=min(max(pss_bytes - private_bytes, 0), missing_bytes),
+        own_file_bytes=max(pss_bytes - own_bytes - own_shmem_bytes, 0),
+        file_bytes=_files(process),
+        inherited_bytes=max(anonymous_bytes - private_bytes, 0),
+        faults=process.faults,
+        is_forked=process.is_forked,
+    )
 
 
 def _are_same(
@@ -262,3 +324,22 @@ def _are_same(
 
 def _anonymous(process: ProcessReading) -> int:
     return min(process.anonymous_bytes or 0, process.rss_bytes or 0)
+
+
+def _shmem(process: ProcessReading) -> int:
+    """What a process maps of shared memory, each mapping of a page."""
+    if process.shmem_bytes is None:  # before Linux 4.5
+        return (process.rss_bytes or 0) - _anonymous(process)
+    return process.shmem_bytes
+
+
+def _files(process: ProcessReading) -> int:
+    """What a process maps of files, each mapping of a page."""
+    return max((process.rss_bytes or 0) - _anonymous(process) - _shmem(process), 0)
+
+
+def _open_shmem(process: ProcessReading, base: _Base) -> int:
+    """What a process may have of shared memory beyond its known share."""
+    shmem_bytes = _shmem(process)
+    open_bytes = base.open_shmem_bytes + max(shmem_bytes - base.shmem_bytes, 0)
+    return min(open_bytes, max(shmem_bytes - base.own_shmem_bytes, 0))

@@ -12,6 +12,7 @@ from msgspec import Struct
 from profiler.core.optional_math import min_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
+from profiler.readers.linux.undivided_memory import is_fork, lacks_parts, with_parts
 from profiler.readers.linux.vforked import has_parents_memory, lies_between, read_sizes
 
 # Up to this number of threads, reading each thread's children is cheaper than listing all
@@ -36,12 +37,12 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     """One process at one moment; None is the memory of a zombie and, in a tree, of one that has
     its parent's (:mod:`vforked`), and so are the ``blocks`` of another user.
 
-    ``rss_bytes`` counts shared pages in full, ``share_bytes`` only for one of the processes that
-    share them (:class:`MemoryShares`). ``anonymous_bytes`` is the part of the RSS that is neither
-    file nor shared memory, ``shmem_bytes`` that in shared memory and tmpfs; ``swap_bytes``,
-    ``page_table_bytes`` and ``huge_page_bytes`` are in addition to it. ``name`` has the script
-    of an interpreter, unless the ``arguments`` are read. ``state`` and ``blocks_signals`` are the
-    main thread's.
+    ``rss_bytes`` counts each mapping of a page, ``share_bytes`` each page once, for one of the
+    processes that share it, and none of files (:class:`MemoryShares`). ``anonymous_bytes`` is the
+    part of the RSS that is neither file nor shared memory, ``shmem_bytes`` that in shared memory
+    and tmpfs; ``swap_bytes``, ``page_table_bytes`` and ``huge_page_bytes`` are in addition to it.
+    ``name`` has the script of an interpreter, unless the ``arguments`` are read. ``state`` and
+    ``blocks_signals`` are the main thread's.
     ``is_forked``: the process has not executed a program. ``children_faults`` counts the children
     that it has waited for.
     """
@@ -136,9 +137,13 @@ class ProcessTree:
         else:
             name = before.name
         status = proc.parse_status(proc.read(f"/proc/{pid}/status") or b"")
+        is_forked = stat.is_forked
         has_own_memory = before is not None and before.rss_bytes is not None
-        if stat.is_forked and not has_own_memory and has_parents_memory(pid, stat.parent_pid):
+        if is_forked and not has_own_memory and has_parents_memory(pid, stat.parent_pid):
             status = proc.ProcessStatus()
+        if lacks_parts(status):
+            status = with_parts(status, f"/proc/{pid}")
+            is_forked = is_forked or is_fork(f"/proc/{pid}", f"/proc/{stat.parent_pid}")
         cpu_ns = process.ran_ns
         if cpu_ns is None:
             cpu_ns = stat.cpu_ticks * self._ns_per_tick
@@ -160,7 +165,7 @@ class ProcessTree:
             huge_page_bytes=status.huge_page_bytes,
             blocks=proc.parse_io(proc.read(f"/proc/{pid}/io") or b""),
             parent_pid=stat.parent_pid,
-            is_forked=stat.is_forked,
+            is_forked=is_forked,
             faults=stat.faults,
             children_faults=stat.children_faults,
         )
@@ -306,8 +311,13 @@ def inherited_bytes(process: ProcessReading, parent: ProcessReading | None) -> i
     """
     of_parent = None
     if parent is not None and parent.name == process.name:
-        of_parent = parent.peak_bytes
-    return min_known(process.peak_bytes, of_parent) or 0
+        of_parent = _mark_bytes(parent)
+    return min_known(_mark_bytes(process), of_parent) or 0
+
+
+def _mark_bytes(process: ProcessReading) -> int | None:
+    """The high-water mark; in gVisor, which has none, the memory now."""
+    return process.rss_bytes if process.peak_bytes is None else process.peak_bytes
 
 
 def _has_another_program(before: proc.ProcessStat, now: proc.ProcessStat) -> bool:
@@ -346,6 +356,7 @@ class _Known(Struct, frozen=True, gc=False):
     threads: int
     own_bytes: int
     anonymous_bytes: int
+    mapped_bytes: int
     is_new: bool
 
 
@@ -353,9 +364,10 @@ class QuickMemory:
     """Reads the memory of the descendants of one process, without unrelated children and their
     descendants.
 
-    A lower bound: the last reading, its anonymous growth since, and new ones' private memory.
-    ``has_changed``: other processes than at the last :meth:`follow`. ``largest_bytes``: the largest
-    process in it. ``pids``: its processes.
+    A lower bound: the last reading without what was unmapped since, its anonymous growth, and new
+    ones' private memory.
+    ``has_changed``: other processes than at the last :meth:`follow`. ``mapped_bytes``: the most
+    that one maps of files and shared memory. ``pids``: its processes.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int]) -> None:
@@ -366,7 +378,7 @@ class QuickMemory:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._known: dict[int, _Known] = {}
         self.has_changed = False
-        self.largest_bytes = 0
+        self.mapped_bytes = 0
         self.pids: Collection[int] = ()
 
     def follow(self, processes: Iterable[ProcessReading]) -> None:
@@ -376,6 +388,7 @@ class QuickMemory:
                 process.threads,
                 process.share_bytes or 0,
                 process.anonymous_bytes or 0,
+                (process.rss_bytes or 0) - (process.anonymous_bytes or 0),
                 is_new=False,
             )
             for process in processes
@@ -405,16 +418,15 @@ class QuickMemory:
                 known = self._look_at(pid, fields, parent_pid, parent)
             new_processes += known.is_new
             held_bytes = known.own_bytes + self._anonymous(fields) - known.anonymous_bytes
+            held_bytes -= max(known.mapped_bytes - fields[_SHARED] * self._page_bytes, 0)
             may_be_parents = held_bytes > 0 and not known.own_bytes
             if not (may_be_parents and lies_between(fields, parent, read_sizes(parent_pid))):
                 total_bytes += max(held_bytes, 0)
             pending.extend([(child, pid, fields) for child in list_children(pid, known.threads)])
         self.pids = sizes.keys()
+        mapped_pages = max([fields[_SHARED] for fields in sizes.values()], default=0)
+        self.mapped_bytes = mapped_pages * self._page_bytes
         self.has_changed = bool(new_processes) or len(sizes) != len(self._known)
-        largest = max([fields[_RESIDENT] for fields in sizes.values()], default=0)
-        self.largest_bytes = largest * self._page_bytes
-        if len(sizes) == 1:  # the process shares memory with no other
-            total_bytes = self.largest_bytes
         return total_bytes or None
 
     def _anonymous(self, fields: tuple[int, ...]) -> int:
@@ -433,11 +445,11 @@ class QuickMemory:
             threads = stat.threads
         is_like_parent = parent and (fields[_SIZE], fields[_DATA]) == (parent[_SIZE], parent[_DATA])
         if is_like_parent or lies_between(fields, parent, read_sizes(parent_pid)):
-            return _Known(threads, 0, self._anonymous(fields), is_new=True)
-        own_bytes = proc.parse_private(proc.read(f"/proc/{pid}/smaps_rollup") or b"")
+            return _Known(threads, 0, self._anonymous(fields), 0, is_new=True)
         anonymous_bytes = self._anonymous(fields)
-        if own_bytes is None:
-            own_bytes = anonymous_bytes
-        known = _Known(threads, own_bytes, anonymous_bytes, is_new=True)
+        private_bytes = proc.parse_private(proc.read(f"/proc/{pid}/smaps_rollup") or b"")
+        # Pages of files may be private, too.
+        own_bytes = min_known(private_bytes, anonymous_bytes) or 0
+        known = _Known(threads, own_bytes, anonymous_bytes, 0, is_new=True)
         self._known[pid] = known
         return known

@@ -68,6 +68,7 @@ export interface PageNotice {
  * differs. ``began`` is milliseconds since 1970, of the first line if ``start_unknown``. ``cpu``
  * and ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and
  * ``vcpu_max`` are in vCPU. ``size``, ``memory_avg`` and ``peak`` are the container's memory,
+ * which may include mapped files if ``counts_files``.
  * ``task_size`` is vCPU and memory. ``read``, ``written``, ``received`` and ``sent`` are bytes.
  * ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``why`` says why the
  * run ended in a few words.
@@ -99,6 +100,7 @@ export interface PageRun {
   memoryAvg?: number;
   peak?: number;
   peakBy?: string;
+  countsFiles?: boolean;
   usd?: number;
   spot?: boolean;
   account?: string;
@@ -138,8 +140,9 @@ export interface RunActivity {
 /** What only an opened run shows, with its activity.
  *
  * ``verdict`` is a tone, a sentence and perhaps its evidence. ``moments`` are kind, start and end
- * after the start of the run, and text. ``peak_at`` is also after the start. ``kills`` is a
- * sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
+ * after the start of the run, and text. ``files`` and
+ * ``huge_pages`` say what the memory used lacks. ``peak_at`` is also after the start. ``kills`` is
+ * a sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
  * numbers that are within the spread of the family's earlier successes, ``unusual`` those
  * that are not; a number of fewer than five runs is in neither.
  */
@@ -157,6 +160,8 @@ export interface RunDetails {
   functions?: Array<[string, string | null, number | null, number | null, number | null]>;
   verdict: Array<string>;
   moments?: Array<[string, number, number, string]>;
+  files?: string;
+  hugePages?: string;
   peakAt?: number;
   command?: string;
   image?: string;

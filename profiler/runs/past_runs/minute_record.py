@@ -2,9 +2,10 @@
 each minute.
 
 CPU, memory and the network are the means of a minute, which counts for its part between the start
-and the end of the run. The numbers cover the whole task. ECS's event of the stopped task, if there
-is one, adds the end. The CloudWatch User Guide describes the values: "Container Insights
-performance log events for Amazon ECS".
+and the end of the run. The numbers cover the whole task. Memory used may include pages of files: in
+version 2 of the control groups, the agent subtracts the inactive ones only. ECS's event of the
+stopped task, if there is one, adds the end. The CloudWatch User Guide describes the values:
+"Container Insights performance log events for Amazon ECS".
 """
 
 import math

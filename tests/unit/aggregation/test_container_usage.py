@@ -221,6 +221,7 @@ def test_mapped_files_are_weighted_as_the_memory_is() -> None:
         pytest.param((100, 200), 50, id="the mark is that of the page cache"),
         pytest.param((100, 99), 151, id="a little less page cache than before"),
         pytest.param((200, 0), None, id="page cache that was dropped since, or memory"),
+        pytest.param((210, 200), 50, id="dropped for the memory that was sampled"),
     ],
 )
 def test_a_mark_counts_without_the_page_cache_if_that_is_known(

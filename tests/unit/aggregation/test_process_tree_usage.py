@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from profiler.aggregation.process_tree_usage import (
     GroupPeak,
-    GroupTotal,
     TreeBlocks,
     TreeCpu,
     TreeMemory,
@@ -19,7 +18,6 @@ from profiler.aggregation.process_tree_usage import (
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.memory_usage import MemoryReading
 from tests.fakes import process
 from tests.values import present
 
@@ -178,17 +176,13 @@ def test_a_spike_with_slight_changes_of_another_process_is_found_to_99_percent(
 
 @pytest.mark.parametrize("helper", ["ends", "begins"])
 def test_a_spike_is_found_although_a_helper_starts_or_ends_in_the_same_step(helper: str) -> None:
-    """With the helper, the share of the batch is its anonymous memory; without it, all of its
-    memory.
-    """
     memory = TreeMemory()
-    batch = process(1, rss_bytes=650 * MIB, mark=650 * MIB)
+    batch = process(1, rss_bytes=650 * MIB, share_bytes=500 * MIB, mark=650 * MIB)
     small = process(2, rss_bytes=20 * MIB, share_bytes=15 * MIB, mark=20 * MIB)
-    alone, beside = (replace(batch, share_bytes=size * MIB) for size in (650, 500))
-    before, after = ([beside, small], [alone]) if helper == "ends" else ([alone], [beside, small])
+    before, after = ([batch, small], [batch]) if helper == "ends" else ([batch], [batch, small])
     memory.add(before)
     memory.add([replace(one, peak_bytes=1450 * MIB) if one.pid == 1 else one for one in after])
-    assert memory.peak_bytes == 1450 * MIB
+    assert memory.peak_bytes == 1300 * MIB, "without 150 MiB of files"
 
 
 @given(st.integers(1, 1000), st.integers(1, 1000))
@@ -205,54 +199,55 @@ def test_a_mark_is_the_peak_of_processes_only_with_hardly_any_page_cache() -> No
     assert not GroupPeak(size_bytes=800 * MIB, includes_all_processes=False).is_process_peak()
 
 
-def _held(pid: int, anonymous_mib: int, share_mib: int) -> ProcessReading:
-    return process(pid, held=share_mib * MIB, anonymous_bytes=anonymous_mib * MIB)
+def test_processes_are_bounded_by_their_groups_mark_without_the_shared_memory_of_others() -> None:
+    group = GroupPeak(size_bytes=300 * MIB, foreign_bytes=200 * MIB)
+    assert group.bounded(250 * MIB) == 50 * MIB
+    assert group.bounded(900 * MIB) == 300 * MIB
+    assert GroupPeak().bounded(900 * MIB) == 900 * MIB
+    assert replace(group, includes_all_processes=False).bounded(900 * MIB) == 900 * MIB
 
 
-def _counted(used_mib: int, mapped_mib: int | None = 0) -> MemoryReading:
-    mapped_file_bytes = None if mapped_mib is None else mapped_mib * MIB
-    return MemoryReading(
-        used_bytes=used_mib * MIB, cache_bytes=0, mapped_file_bytes=mapped_file_bytes
-    )
+def _java(rss_mib: int, share_mib: int, mark_mib: int) -> ProcessReading:
+    return process(rss_bytes=rss_mib * MIB, share_bytes=share_mib * MIB, mark=mark_mib * MIB)
 
 
-@given(
-    sizes=st.lists(st.tuples(st.integers(0, 999), st.integers(0, 999)), min_size=1, max_size=4),
-    used=st.integers(0, 2000),
-    is_exact=st.booleans(),
+def test_a_mark_that_counts_pages_of_files_and_repeated_mappings_is_used_without_them() -> None:
+    memory = TreeMemory()
+    memory.add([_java(300, 290, 300)])
+    memory.add([_java(910, 310, 940)])
+    assert memory.peak_bytes == 310 * MIB, "what was mapped in between is not known"
+    memory.add([_java(910, 310, 960)])
+    assert memory.peak_bytes == 360 * MIB
+    memory.add([_java(10, 5, 960)])
+    assert memory.peak_bytes == 360 * MIB
+    assert memory.marks.seen_bytes == 960 * MIB
+
+
+def test_the_first_mark_of_a_process_may_be_of_files_that_it_has_unmapped_since() -> None:
+    memory = TreeMemory()
+    memory.add([_java(500, 100, 800)])
+    assert memory.peak_bytes == 100 * MIB
+    memory.add([_java(500, 100, 900)])
+    assert memory.peak_bytes == 500 * MIB
+
+
+@pytest.mark.parametrize(
+    ("readings", "most_mib"),
+    [
+        pytest.param([(60, 50, 60), (60, 50, 60)], 60, id="nothing is known before the first"),
+        pytest.param([(20, 10, 20), (60, 50, 60), (60, 50, 60)], 50, id="the files stay"),
+        pytest.param(
+            [(20, 10, 20), (610, 10, 610), (510, 500, 610)], 600, id="files make way for memory"
+        ),
+    ],
 )
-def test_a_total_is_never_clearly_below_a_process(
-    sizes: list[tuple[int, int]], used: int, *, is_exact: bool
+def test_what_a_process_held_at_most_follows_from_what_it_always_mapped(
+    readings: Sequence[tuple[int, int, int]], most_mib: int
 ) -> None:
-    processes = [
-        _held(pid, anonymous, anonymous + mapped) for pid, (anonymous, mapped) in enumerate(sizes)
-    ]
-    tree_bytes = sum(process.share_bytes or 0 for process in processes)
-    total = GroupTotal().read(_counted(used), processes, tree_bytes, is_exact=is_exact)
-    largest = max(process.share_bytes or 0 for process in processes)
-    assert largest - total <= max(0.05 * largest, 4 * MIB)
-    assert used * MIB <= total <= max(used * MIB, tree_bytes)
-
-
-def test_mapped_files_that_another_group_read_count_also_between_two_readings() -> None:
-    total = GroupTotal()
-    assert total.of_group(_counted(3)) is None
-    assert total.read(_counted(13), [_held(1, 10, 210)], 210 * MIB, is_exact=True) == 210 * MIB
-    assert total.uncounted_bytes == 200 * MIB
-    assert total.between(_counted(53), 250 * MIB, 0) == 250 * MIB
-    assert total.between(_counted(53), 900 * MIB, 0) == 250 * MIB  # the rest may count pages twice
-    assert total.of_group(_counted(13)) is None
-    assert total.of_group(_counted(8000)) == 8000 * MIB
-
-
-def test_anonymous_memory_that_was_freed_between_two_readings_is_not_missing() -> None:
-    total = GroupTotal()
-    assert total.read(_counted(10), [_held(1, 300, 309)], 309 * MIB, is_exact=True) == 309 * MIB
-    assert total.uncounted_bytes == 9 * MIB
-    assert GroupPeak(size_bytes=310 * MIB, uncounted_bytes=total.uncounted_bytes).is_process_peak()
-    assert not GroupPeak(
-        size_bytes=100 * MIB, uncounted_bytes=total.uncounted_bytes
-    ).is_process_peak()
+    memory = TreeMemory()
+    for sizes in readings:
+        memory.add([_java(*sizes)])
+    assert memory.marks.most_bytes == most_mib * MIB
 
 
 @pytest.mark.parametrize(

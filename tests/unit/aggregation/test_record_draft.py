@@ -69,13 +69,6 @@ def test_hits_of_the_limit_count_for_the_peak_of_all_sources() -> None:
     assert draft(KILLED, statistics, processes).record().likely_out_of_memory is True
 
 
-def test_memory_that_the_container_was_not_charged_for_is_not_held_against_its_limit() -> None:
-    processes = RunEvidence(memory=observed("samples", 99 * MIB), uncharged_bytes=20 * MIB)
-    record = draft(KILLED, processes).record()
-    assert record.metrics.max_memory_used_mb == 99
-    assert record.likely_out_of_memory is None
-
-
 def test_kills_on_the_machine_leave_the_verdict_open_unless_all_exits_are_seen() -> None:
     success = ended(0, START_NS, was_stopped=False)
     missed = RunEvidence(kills=KillEvidence(may_have_missed=True))

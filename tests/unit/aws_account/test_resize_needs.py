@@ -1,11 +1,12 @@
 """What a resize knows of the memory that each container of a task needs."""
 
 from profiler.aws_account.resize_plan import _seen_memory
-from profiler.record.record_model import Metrics, TaskSize
+from profiler.record.record_model import AverageAndMaximum, Metrics, TaskSize
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.memory_margin import MemoryMargin
 from profiler.sizing.run_counts import RunCounts
 from profiler.sizing.run_facts import facts_of
+from profiler.task_definitions.containers import read_containers
 from tests.fakes import START_NS
 from tests.runs import report
 
@@ -26,6 +27,26 @@ def test_runs_that_were_read_show_what_each_container_needs() -> None:
     window.add(RUN)
     assert needs_mb(window) == {"batch": 420, "proxy": 360}
     assert needs_mb(window, ASKED) == {"batch": 420, "proxy": 315}
+
+
+def test_mapped_files_hold_a_containers_limit_back() -> None:
+    """They are no need: a limit is not raised for them."""
+    files = AverageAndMaximum(avg=500, max=1000)
+    window = FamilyWindow(SPAN)
+    window.add(facts_of(report(metrics={"memory_mapped_file_mb": files})))
+    window.add(
+        facts_of(report(1, metrics={"memory_usage_peak_mb": 900, "memory_mapped_file_mb": files}))
+    )
+    seen = _seen_memory(window, SIZE, OWN)
+    assert seen.needs_mb == {"batch": 420}
+    assert seen.held_mb == {"batch": 1400}
+    (container,) = read_containers({"containerDefinitions": [{"name": "batch", "memory": 2048}]})
+    assert [seen.least_mb(container, defined_mb) for defined_mb in (2048, 1200, 100)] == [
+        1400,
+        1200,
+        100,
+    ]
+    assert seen.killed_limits({"containerDefinitions": [{"name": "batch", "memory": 500}]}) == {}
 
 
 def test_above_a_limit_at_which_a_run_was_killed_the_need_is_not_known() -> None:

@@ -113,6 +113,25 @@ def test_a_long_record_loses_the_least_important_lines() -> None:
         assert [one for one in shown if one.startswith(beginning)], beginning
 
 
+@pytest.mark.parametrize("files_mb", [None, 0, 50, 600])
+def test_files_in_memory_are_said_below_the_memory_used(files_mb: float | None) -> None:
+    apart = None if files_mb is None else AverageAndMaximum(avg=files_mb / 2, max=files_mb)
+    shown = page(etl_with(memory_mapped_file_mb=apart, max_memory_used_mb=60), width=120)
+    sentence = (
+        "it also keeps up to 600 MB of its files in memory (with less memory it reads them again)"
+    )
+    assert [row.strip() for row in shown if row.strip().startswith("files ")] == [
+        f"files    {sentence}"
+    ][: files_mb == 600]
+
+
+def test_huge_pages_are_said_below_the_memory_used() -> None:
+    shown = page(etl_with(memory_huge_pages_mb=AverageAndMaximum(avg=200, max=300)), width=120)
+    sentence = "it also holds up to 300 MB of huge pages, which the memory used lacks"
+    assert f"huge     {sentence}" in [row.strip() for row in shown]
+    assert not [row for row in page(etl_with(), width=120) if "huge pages" in row]
+
+
 def test_memory_that_may_include_mapped_files_has_no_change() -> None:
     apart = AverageAndMaximum(avg=500, max=1300)
     newer = etl_with(max_memory_used_mb=500, memory_mapped_file_mb=apart, cpu_seconds=40)

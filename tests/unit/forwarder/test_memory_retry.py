@@ -91,7 +91,7 @@ needs = st.builds(NeedAtSize, peak_mb=st.none() | st.floats(1, 300_000), was_kil
 
 
 def wanted(killed_mb: float, defined_mb: float, need: NeedAtSize) -> float:
-    least_mb = max(1.5 * killed_mb, 1.5 * defined_mb * need.was_killed, 1.25 * (need.peak_mb or 0))
+    least_mb = max(1.5 * killed_mb, 1.5 * defined_mb * need.was_killed, 1.2 * (need.peak_mb or 0))
     return min(least_mb, 4 * defined_mb)
 
 

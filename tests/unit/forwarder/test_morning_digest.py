@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.forwarder.morning_digest import DigestPlace, summarize
+from profiler.forwarder.morning_digest import DigestPlace, NightSaving, summarize
 from profiler.forwarder.night_period import NightPeriod, Remembered
 from profiler.forwarder.night_runs import (
     EarlierRun,
@@ -164,6 +164,13 @@ def test_the_amount_that_other_sizes_save_is_the_commands_word() -> None:
         "task-profiler taskdef resize --from https://search.example.com --region eu-west-1"
     )
     assert summary_of(QUIET, history_of(earlier(0, saving_usd_per_month=0.5))).lines == ()
+
+
+def test_without_a_search_cluster_no_saving_is_said() -> None:
+    history = history_of(earlier(0, saving_usd_per_month=9))
+    saving = NightSaving(asked=1, families=("nightly-etl",), usd_per_month=5.24)
+    summary = summarize(NIGHT, QUIET, MissedTimes(), history, DigestPlace(), saving=saving)
+    assert summary.lines == ()
 
 
 def test_what_resized_families_saved_is_the_price_of_the_size_before() -> None:

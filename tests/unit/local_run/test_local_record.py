@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryPeak, choose_peak
 from profiler.aggregation.memory_evidence import observed as memory_observed
-from profiler.aggregation.process_tree_usage import GroupPeak, TreeBlocks, TreeCpu
+from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, TreeBlocks, TreeCpu
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import build_sampling
 from profiler.core.threads import BackgroundCall
@@ -91,28 +91,64 @@ class _Peak(Struct, frozen=True, kw_only=True):
     alone: bool = True
     several_seen: bool = False
     floor: int | None = 20
+    seen: int = 0  # the largest mark of a reading
+    uncounted: int = 0  # what of the mark is of files or mapped again
+    most: int = 0
 
 
-def _group(size: int, cache_bytes: int = 0, lacks: int = 0, *, whole: bool = True) -> GroupPeak:
+def _group(size: int, cache_bytes: int = 0, foreign: int = 0, *, whole: bool = True) -> GroupPeak:
     return GroupPeak(
         size_bytes=size * _MIB,
         cache_bytes=cache_bytes,
-        uncounted_bytes=lacks * _MIB,
+        foreign_bytes=foreign * _MIB,
         includes_all_processes=whole,
     )
 
 
 _SEVERAL = _Peak(sampled=50, mark=40, alone=False, several_seen=True)
 _PEAKS = {
-    "one process": (_Peak(sampled=10, mark=800), 800, "kernel"),
+    "one process": (_Peak(sampled=800, mark=810, seen=810, most=805), 800, "kernel"),
+    "the pages of files changed": (
+        _Peak(sampled=800, mark=900, seen=900, most=820),
+        800,
+        "sampled",
+    ),
+    "a mark after the last reading, less what the process maps of files": (
+        _Peak(sampled=10, mark=800, seen=18, uncounted=8, most=11),
+        792,
+        "sampled",
+    ),
+    "a heap that is mapped three times": (
+        _Peak(sampled=336, mark=944, seen=944, uncounted=608, most=336),
+        336,
+        "kernel",
+    ),
+    "a heap that is mapped three times, in a group": (
+        _Peak(sampled=336, mark=944, seen=944, uncounted=608, most=336, group=_group(339)),
+        339,
+        "kernel",
+    ),
+    "a heap that is mapped three times, of which no share was read": (
+        _Peak(sampled=36, mark=944, seen=944, uncounted=908, most=336),
+        36,
+        "sampled",
+    ),
     "a mark up to the profiler's own memory": (_Peak(sampled=10, mark=20), 10, "sampled"),
     "a mark within the kernel's rounding": (_Peak(sampled=10, mark=21), 10, "sampled"),
     "only the profiler's own memory": (_Peak(mark=20), None, None),
     "the profiler's own memory is unknown": (_Peak(mark=800, floor=None), None, None),
-    "it has waited for a child": (_Peak(sampled=10, mark=800, alone=False), 800, "sampled"),
-    "two processes were seen": (_Peak(sampled=10, mark=800, several_seen=True), 800, "sampled"),
-    "a sample above the mark: files in use": (
-        _Peak(sampled=900, mark=800, group=_group(950, 10**8)),
+    "it has waited for a child": (
+        _Peak(sampled=800, mark=800, seen=800, most=800, alone=False),
+        800,
+        "sampled",
+    ),
+    "two processes were seen": (
+        _Peak(sampled=800, mark=800, seen=800, most=800, several_seen=True),
+        800,
+        "sampled",
+    ),
+    "a sample above the mark: the kernel's memory": (
+        _Peak(sampled=900, mark=800, seen=800, most=800, group=_group(950, 10**8)),
         900,
         "sampled",
     ),
@@ -125,15 +161,19 @@ _PEAKS = {
     "the group of a run without a sample": (_Peak(mark=20, group=_group(1)), 1, "kernel"),
     "a group of several, below a process's mark": (
         _Peak(mark=60, group=_group(3), alone=False),
-        60,
-        "sampled",
-    ),
-    "the group, below a process that no sample shows": (
-        _Peak(sampled=3, mark=20, group=_group(3)),
         3,
+        "kernel",
+    ),
+    "a group with page cache, below a process's mark": (
+        _Peak(mark=60, group=_group(30, 2**20)),
+        30,
         "sampled",
     ),
-    "the larger mark of one process": (_Peak(mark=60, group=_group(55)), 60, "kernel"),
+    "the larger mark of one process": (
+        _Peak(sampled=58, mark=60, seen=60, most=58, group=_group(55)),
+        55,
+        "kernel",
+    ),
     "a group with page cache": (replace(_SEVERAL, group=_group(800, 8 * _MIB)), 50, "sampled"),
     "a group that had the cache of a deleted file": (
         replace(_SEVERAL, group=_group(800), written=8),
@@ -151,20 +191,10 @@ _PEAKS = {
         80,
         "sampled",
     ),
-    "mapped files of another group": (
-        replace(_SEVERAL, group=_group(80, lacks=200)),
-        80,
+    "shared memory that another group made": (
+        _Peak(sampled=20, mark=230, group=_group(60, 2**20, 200)),
+        30,
         "sampled",
-    ),
-    "less than the processes hold": (
-        replace(_SEVERAL, sampled=85, group=_group(80)),
-        85,
-        "sampled",
-    ),
-    "a group that lacks little": (
-        replace(_SEVERAL, sampled=809, group=_group(800, lacks=9)),
-        800,
-        "kernel",
     ),
     "cache below the unit of the kernel": (
         _Peak(mark=1, group=_group(1, 200_000), floor=2**20),
@@ -188,8 +218,18 @@ def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
     sampled, floor, found = (
         None if one is None else one * _MIB for one in (known.sampled, known.floor, size)
     )
+    marks = ProcessMarks(
+        seen_bytes=known.seen * _MIB,
+        uncounted_bytes=known.uncounted * _MIB,
+        most_bytes=known.most * _MIB,
+    )
     evidence = memory_evidence(
-        sampled, ending, known.group, had_several_processes=known.several_seen, floor_bytes=floor
+        sampled,
+        ending,
+        known.group,
+        marks=marks,
+        had_several_processes=known.several_seen,
+        floor_bytes=floor,
     )
     assert choose_peak(evidence) == MemoryPeak(size_bytes=found, source=source)
 

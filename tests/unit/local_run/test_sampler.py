@@ -26,6 +26,7 @@ from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.memory_shares import MemoryShares
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import Record
@@ -65,16 +66,38 @@ def _reading(used: int, cache: int) -> MemoryReading:
     )
 
 
+def _shares(shmem_mib: int) -> MemoryShares:
+    shares = Mock(spec=MemoryShares)
+    shares.shmem_bytes.return_value = shmem_mib * _MIB
+    return shares
+
+
+def _read(
+    memory: GroupMemory, *pids: int, tree_mib: int = 0, shmem_mib: int = 0
+) -> MemoryReading | None:
+    processes = [process(pid) for pid in pids or (1,)]
+    return memory.read(processes, _shares(shmem_mib), tree_mib * _MIB)
+
+
+def test_processes_never_overrule_the_group() -> None:
+    """They map shared memory that another group made."""
+    memory = GroupMemory(_Cgroup([_reading(20, 0)] * 9))
+    assert _read(memory, tree_mib=220, shmem_mib=200) == _reading(20, 0)
+    assert memory.read_quickly() == _reading(20, 0)
+    assert memory.bounded(230 * _MIB) == 30 * _MIB, "a mark 10 MiB above"
+    assert memory.bounded(900 * _MIB) == 100 * _MIB, "the group's own mark"
+
+
 def test_the_most_cache_and_memory_are_kept() -> None:
     """The most cache and memory are kept and a process outside of the group invalidates its peak."""
     memory = GroupMemory(_Cgroup([_reading(10, 1), _reading(30, 5), None, _reading(20, 2)]))
-    assert [memory.read([process(1)]) for _ in range(3)] == [_reading(10, 1), _reading(30, 5), None]
+    assert [_read(memory) for _ in range(3)] == [_reading(10, 1), _reading(30, 5), None]
     assert memory.used_peak_bytes == 30 * _MIB
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, cache_bytes=5 * _MIB)
     memory = GroupMemory(
         _Cgroup([_reading(10, 0), _reading(10, 0), _reading(10, 0), None], outside=[2])
     )
-    assert [memory.read([process(pid) for pid in pids]) for pids in ([1], [1, 2], [1])] == [
+    assert [_read(memory, *pids) for pids in ([1], [1, 2], [1])] == [
         _reading(10, 0),
         None,
         None,
@@ -87,7 +110,7 @@ def test_the_most_that_was_in_swap_is_kept() -> None:
     memory = GroupMemory(group)
     for swap_bytes in (None, 7 * _MIB, 3 * _MIB):
         group.in_swap_bytes = swap_bytes
-        memory.read([process(1)])
+        _read(memory)
     assert memory.swap_peak_bytes == 7 * _MIB
 
 

@@ -39,9 +39,8 @@ class _PlayedMemory:
             return None
         return self.growth * _MIB
 
-    def read(self, *, tree: int = _TREE_MIB, least: int = 0, most: int = 0) -> int:
-        mapped_shmem = (least * _MIB, most * _MIB)
-        return self.unmapped.read(tree * _MIB, mapped_shmem, {1}) // _MIB
+    def read(self, *, tree: int = _TREE_MIB, shmem: int = 0) -> int:
+        return self.unmapped.read(tree * _MIB, shmem * _MIB, {1}) // _MIB
 
     @property
     def bound(self) -> int:
@@ -91,23 +90,27 @@ def test_all_growth_counts_where_no_other_process_runs(played: _PlayedMemory) ->
 def test_what_the_processes_map_counts_once(played: _PlayedMemory) -> None:
     played.is_alone = True
     played.growth = 300
-    assert played.read(tree=210, least=200, most=200) == 100
+    assert played.read(tree=210, shmem=200) == 100
     assert played.bound == 0
 
 
-def test_what_the_processes_may_map_is_neither_added_nor_excluded(played: _PlayedMemory) -> None:
+def test_what_the_processes_map_is_a_part_of_what_they_made_or_was_there_before(
+    played: _PlayedMemory,
+) -> None:
     played.is_alone = True
     played.growth = 300
-    assert played.read(tree=210, least=100, most=300) == 0
-    assert played.bound == 410
+    assert played.read(tree=410, shmem=400) == 0
+    assert played.bound == 0
 
 
-def test_between_two_full_readings_more_memory_may_be_mapped(played: _PlayedMemory) -> None:
+def test_between_two_full_readings_the_processes_map_as_much_as_at_the_last(
+    played: _PlayedMemory,
+) -> None:
     played.is_alone = True
-    assert played.read() == 0
+    played.growth = 100
+    assert played.read(tree=110, shmem=100) == 0
     played.growth = 300
-    assert played.unmapped.read_quickly(310 * _MIB, {1}) == 0
-    assert played.unmapped.read_quickly(_TREE_MIB * _MIB, {1}) == 300 * _MIB
+    assert played.unmapped.read_quickly(110 * _MIB, {1}) == 200 * _MIB
     assert played.bound == 0
 
 
@@ -143,7 +146,7 @@ def test_the_cpu_time_of_a_look_is_counted(played: _PlayedMemory) -> None:
 def test_the_segments_of_the_command_count_attached_or_not(played: _PlayedMemory) -> None:
     played.growth = 302
     played.in_segments = 300
-    assert played.read(tree=310, least=300, most=300) == 0, "attached: the process counts it"
+    assert played.read(tree=310, shmem=300) == 0, "attached: the process counts it"
     assert played.read() == 300
     assert played.bound == 0
 

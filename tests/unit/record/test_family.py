@@ -20,6 +20,7 @@ from profiler.record.family import (
     NeedAtSize,
     UsualDuration,
     family_of_reports,
+    highest_of,
     month_of_tasks,
 )
 from profiler.record.unusual import MIN_RUNS
@@ -114,7 +115,7 @@ def test_only_the_last_successes_are_kept() -> None:
     assert present(family.usual_duration()).runs == LAST_DURATIONS
     assert present(family.usual_duration()).median_ms == 60_000 * 290.5
     assert family.highest_peak("batch") == HighestPeak(
-        peak_mb=3000, runs=LAST_SUCCESSES, counts_files=True
+        peak_mb=3000, runs=LAST_SUCCESSES, median_mb=2755, counts_files=True
     )
     assert family.tasks == 300
 
@@ -140,7 +141,9 @@ def test_a_peak_is_known_from_five_successes_of_the_container_on() -> None:
         family.add(run)
     assert family.highest_peak("batch") is None
     family.add(replace(RUN, task_id="fifth", peak_mb=7.0))
-    assert family.highest_peak("batch") == HighestPeak(peak_mb=40, runs=5, counts_files=True)
+    assert family.highest_peak("batch") == HighestPeak(
+        peak_mb=40, runs=5, median_mb=20, counts_files=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,6 +154,33 @@ def test_news_is_above_every_peak_by_two_percent_and_near_the_size(
 ) -> None:
     assert HighestPeak(peak_mb=700, runs=5).is_exceeded_by(used_mb, 1000) is is_news
     assert HighestPeak(peak_mb=100, runs=5).is_exceeded_by(used_mb, 1000) is (used_mb >= 700)
+
+
+@pytest.mark.parametrize(
+    ("peaks_mb", "expected_mb"),
+    [
+        ([100.0] * 50, 102),
+        ([100.0] * 49 + [110], 110 * 1.02),
+        ([100.0] * 9 + [110], 110 * 1.02),
+        ([100.0] * 9 + [130], 130 * 1.06),
+        ([100.0] * 4 + [130], 130 * 1.1),
+        ([100.0] * 19 + [150], 150 * 1.05),
+        ([0.0] * 4 + [150], 150 * 1.02),
+    ],
+)
+def test_of_few_runs_that_differ_much_the_next_one_can_exceed_the_highest(
+    peaks_mb: list[float], expected_mb: float
+) -> None:
+    assert highest_of(peaks_mb).expected_mb == pytest.approx(expected_mb)
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=60))
+def test_a_run_within_two_percent_is_never_news_and_one_above_a_tenth_always(
+    peaks_mb: list[float],
+) -> None:
+    highest_mb = max(peaks_mb)
+    assert 1.02 * highest_mb <= highest_of(peaks_mb).expected_mb * (1 + 1e-9)
+    assert highest_of(peaks_mb).expected_mb <= 1.1 * highest_mb * (1 + 1e-9)
 
 
 def test_needs_are_those_at_one_size() -> None:
@@ -187,6 +217,8 @@ def test_counted_tasks_and_added_ones_make_one_month() -> None:
 def test_reports_make_a_family() -> None:
     family = family_of_reports([report(number) for number in range(10)])
     assert family.usual_duration() == UsualDuration(median_ms=590_000, p95_ms=590_000, runs=10)
-    assert family.highest_peak("batch") == HighestPeak(peak_mb=400, runs=10, counts_files=True)
+    assert family.highest_peak("batch") == HighestPeak(
+        peak_mb=400, runs=10, median_mb=400, counts_files=True
+    )
     assert family.memory_need("batch", 2048) == NeedAtSize(peak_mb=400)
     assert present(family.month).runs == pytest.approx(30.4375)

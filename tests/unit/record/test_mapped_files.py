@@ -125,13 +125,13 @@ def test_what_is_usual_of_memory_is_known_by_runs_of_the_same_meaning() -> None:
 
 def test_the_highest_peak_is_of_one_meaning_once_five_successes_have_it() -> None:
     assert family_of_reports(OLDER).highest_peak() == HighestPeak(
-        peak_mb=1900, runs=10, counts_files=True
+        peak_mb=1900, runs=10, median_mb=1900, counts_files=True
     )
     assert family_of_reports([*OLDER, *NEWER[:4]]).highest_peak() == HighestPeak(
-        peak_mb=1900, runs=14, counts_files=True
+        peak_mb=1900, runs=14, median_mb=1900, counts_files=True
     )
     assert family_of_reports([*OLDER, *NEWER[:5]]).highest_peak() == HighestPeak(
-        peak_mb=150, runs=5
+        peak_mb=150, runs=5, median_mb=150
     )
     assert not FamilyRun(task_id="1", container="batch", ended_ns=0, outcome="success").counts_files
 

@@ -16,7 +16,14 @@ from msgspec.structs import replace
 
 from profiler.record.activity_model import ProcessSeries, TimeBreakdown
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import Distribution, Metrics, Process, RaisedNotice, Report
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Distribution,
+    Metrics,
+    Process,
+    RaisedNotice,
+    Report,
+)
 from profiler.record.stacks_line import StacksLine, StackStep
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_activity import MAX_CHARACTERS, activity_of, activity_texts
@@ -110,6 +117,21 @@ def test_an_opened_run_has_verdict_moments_processes_and_kills() -> None:
         [["worker", None, None, None, 2100, None, False]],
     ]
 
+    shown = shown_runs.etl()
+    assert {"files", "countsFiles"} & content([run_of(shown)])["runs"][0].keys() == {"countsFiles"}
+    apart = AverageAndMaximum(avg=300, max=600)
+    metrics = replace(
+        shown.record.metrics,
+        memory_mapped_file_mb=apart,
+        memory_huge_pages_mb=apart,
+        max_memory_used_mb=60,
+    )
+    (run,) = content([run_of(shown_runs.etl(metrics=metrics))])["runs"]
+    assert run["files"].startswith("It also keeps up to 600 MB of its files in memory (with less")
+    assert run["hugePages"] == (
+        "It also holds up to 600 MB of huge pages, which the memory used lacks."
+    )
+    assert "countsFiles" not in run
     notices = (
         RaisedNotice(kind="stuck", at="2026-11-20T03:42:45.000Z"),
         RaisedNotice(kind="newer", at=""),

@@ -1,13 +1,14 @@
 """The margin above the memory that a family's runs needed: the least, the largest, and its reason."""
 
 import math
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.record.record_model import PeakSource, Sampling
+from profiler.record.record_model import PeakSource, Report, Sampling, TaskSize
+from profiler.sizing.choose_size import Policy, margin_of
 from profiler.sizing.memory_margin import (
     EACH_SECOND_PERCENT,
     KERNEL_PERCENT,
@@ -22,7 +23,9 @@ from profiler.sizing.memory_margin import (
     memory_margin,
     spread_of,
 )
-from tests.runs import report
+from profiler.sizing.window_evidence import evidence_at, spread_in
+from tests.family_windows import window_of
+from tests.runs import evidence_of, report
 from tests.sized_runs import advice
 
 KERNEL = PeakPrecision(source="kernel")
@@ -219,3 +222,33 @@ def test_a_size_that_holds_the_margin_is_no_risk_although_it_is_nearly_full() ->
     full = advice(report(n, peak_mb=980, size=(0.25, 1024), metrics=kernel) for n in range(40))
     assert full.risk == "a run needed 980 MB of the task's 1 GB of memory"
     assert full.choice.size.memory_mb == 2048
+
+
+def kernels(number: int, peak_mb: float, **record: Any) -> Report:
+    return report(number, peak_mb=peak_mb, metrics={"memory_peak_source": "kernel"}, **record)
+
+
+@given(st.lists(st.floats(1, 1000), min_size=20, max_size=50))
+def test_resize_and_recommend_take_the_same_margin(peaks_mb: list[float]) -> None:
+    runs = [kernels(number, peak_mb) for number, peak_mb in enumerate(peaks_mb)]
+    evidence = evidence_at(window_of(runs), TaskSize(vcpu=1, memory_mb=2048))
+    assert evidence is not None
+    assert margin_of(evidence, Policy()) == margin_of(evidence_of(runs), Policy())
+
+
+def test_after_a_change_of_size_the_runs_at_the_old_one_say_how_much_the_family_differs() -> None:
+    """Otherwise 5 runs at the new size would call for another one at once."""
+    before = [kernels(number, 950 + 10 * (number % 3)) for number in range(40)]
+    since = [kernels(number, 960, size=(0.25, 1024)) for number in range(40, 45)]
+    evidence = evidence_at(window_of([*before, *since]), TaskSize(vcpu=0.25, memory_mb=1024))
+    assert evidence is not None
+    assert evidence.needs.spread == NeedSpread(largest_mb=970, median_mb=960, runs=45)
+    assert margin_of(evidence, Policy()).percent == KERNEL_PERCENT
+    assert evidence.needs.required_memory_mb == 960
+
+
+def test_of_many_runs_all_count_and_the_newest_have_the_median() -> None:
+    runs = [kernels(number, 500 if number == 3 else 400) for number in range(180)]
+    found = spread_in(window_of(runs))
+    assert found == NeedSpread(largest_mb=500, median_mb=400, runs=180)
+    assert memory_margin(found, KERNEL).percent == pytest.approx(25 / 3)

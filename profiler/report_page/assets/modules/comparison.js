@@ -3,7 +3,7 @@
 import { content, hasSeries } from "#page/content.js";
 import { element, table } from "#page/elements.js";
 import { asChangeFrom, asTime, escapeControls, isKnown, UNKNOWN, upperFirst } from "#page/formats.js";
-import { asNumber, familyOf, haveChange, numberOf } from "#page/run_values.js";
+import { asNumber, familyOf, haveChange, haveSameMemory, numberOf } from "#page/run_values.js";
 
 const earlierRuns = (run) =>
   content.runs.filter((other) => other !== run && familyOf(other) === familyOf(run) && other.began < run.began);
@@ -54,8 +54,15 @@ export function processorNote(run, other) {
   return [element("p", { className: "note", textContent: escapeControls(text) })];
 }
 
-/** Returns a sentence if one memory peak is the kernel's and the other was sampled; else undefined. */
+/** Returns a sentence if the memory peaks of two runs were measured in different ways; else undefined. */
 export function peakText(run, other) {
+  if (!haveSameMemory(run, other)) {
+    const which = run.countsFiles ? "this run" : "the other run";
+    return (
+      `The memory of ${which} may include pages of mapped files, as older versions and Container Insights count them: ` +
+      "its change is not known."
+    );
+  }
   const sampled = [run, other].filter((one) => one.peakBy === "sampled");
   if (sampled.length !== 1 || ![run, other].some((one) => one.peakBy === "kernel")) return undefined;
   const which = sampled[0] === run ? "this run" : "the other run";

@@ -15,7 +15,7 @@ import {
 } from "#page/elements.js";
 import { asPeak, asPercent, asTaskSize, asVcpuCount, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
 import { isKilled } from "#page/outcomes.js";
-import { familyOf, shareOf } from "#page/run_values.js";
+import { familyOf, ofOneMeaning, shareOf } from "#page/run_values.js";
 import { grouped, known, max } from "#page/statistics.js";
 import { isOnPaper } from "#page/theme.js";
 import { adviceDetails, adviceOf, adviceText, isAtMost, monthlySaving } from "#page/what_if_table.js";
@@ -49,7 +49,8 @@ function recommendedSize(advice) {
 export function sizingRow([family, runs], everyRun) {
   const [{ size, vcpuSize, taskSize }] = [...runs].sort((a, b) => (b.began ?? 0) - (a.began ?? 0));
   const same = runs.filter((run) => run.size === size && run.vcpuSize === vcpuSize);
-  const peak = max(known(same, (run) => run.peak));
+  const measured = ofOneMeaning(same);
+  const peak = max(known(measured, (run) => run.peak));
   const vcpu = max(known(same, (run) => run.vcpuP95));
   const advice = adviceOf(family);
   return {
@@ -57,7 +58,7 @@ export function sizingRow([family, runs], everyRun) {
     runs: same.length,
     size: taskSize ? { vcpu: taskSize[0], memoryMB: taskSize[1] } : { vcpu: vcpuSize, memoryMB: size },
     peak,
-    peakBy: same.every((run) => !isKnown(run.peak) || run.peakBy === "kernel") ? "kernel" : "sampled",
+    peakBy: measured.every((run) => !isKnown(run.peak) || run.peakBy === "kernel") ? "kernel" : "sampled",
     vcpu,
     memoryShare: shareOf(peak, size),
     cpuShare: shareOf(vcpu, vcpuSize),

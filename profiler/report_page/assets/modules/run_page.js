@@ -44,6 +44,8 @@ function facts(run) {
     ["Task size", run.taskSize && asTaskSize({ vcpu: run.taskSize[0], memoryMB: run.taskSize[1] })],
     ["Processor", run.processor],
     ...numbersOf(run),
+    ["Mapped files", run.files],
+    ["Huge pages", run.hugePages],
     ["Exit code", isKnown(run.exit) && String(run.exit)],
     ["Account", run.account],
     ["Region", run.region],

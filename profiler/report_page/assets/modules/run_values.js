@@ -85,10 +85,31 @@ const BOUNDED = {
   ...Object.fromEntries(TRAFFIC.map((field) => [field, asTraffic])),
 };
 
+const MEMORY = ["peak", "memoryAvg"];
+const MIN_RUNS = 5;
+
+/** Whether the memory used of two runs means the same: profiler/record/mapped_files.py. */
+export const haveSameMemory = (run, other) =>
+  !isKnown(run.peak) || !isKnown(other.peak) || Boolean(run.countsFiles) === Boolean(other.countsFiles);
+
+/** How many of the runs count mapped files as memory used, unlike others; 0 if all mean the same. */
+export function countOfOtherMeaning(runs) {
+  const measured = runs.filter((run) => isKnown(run.peak));
+  const older = measured.filter((run) => run.countsFiles).length;
+  return older < measured.length ? older : 0;
+}
+
+/** The runs whose memory counts: those that say mapped files apart, if there are five; until then all. */
+export function ofOneMeaning(runs) {
+  const apart = runs.filter((run) => isKnown(run.peak) && !run.countsFiles);
+  return apart.length < MIN_RUNS ? runs : apart;
+}
+
 /** Whether a number of two runs has a change: a lower bound has none, but the least that Spot costs has one on Spot. */
 export function haveChange(field, run, other) {
   if (field === "cpuSeconds") return !(run.cpuPartial || other.cpuPartial);
   if (TRAFFIC.includes(field)) return !(run.bytesPartial || other.bytesPartial);
+  if (MEMORY.includes(field)) return haveSameMemory(run, other);
   return field !== "usd" || Boolean(run.spot) === Boolean(other.spot);
 }
 

@@ -346,6 +346,21 @@ def test_a_run_that_failed_is_not_compared_but_the_last_success_is_named() -> No
     assert changes(failed, {"duration_ms": None}) == ""
 
 
+def test_files_in_memory_are_said_at_the_end() -> None:
+    apart = {"memory_mapped_file_mb": AverageAndMaximum(avg=500, max=1300)}
+    sentence = (
+        "it also keeps up to 1.3 GB of its files in memory (with less memory it reads them again)"
+    )
+    assert sentence in " ".join(" ".join(shown(etl(metrics=apart), width=120)).split())
+    assert "files in memory" not in " ".join(shown(etl(), width=120))
+
+
+def test_huge_pages_are_said_at_the_end() -> None:
+    pages = {"memory_huge_pages_mb": AverageAndMaximum(avg=200, max=300)}
+    sentence = "it also holds up to 300 MB of huge pages, which the memory used lacks"
+    assert sentence in " ".join(" ".join(shown(etl(metrics=pages), width=120)).split())
+
+
 def test_memory_that_may_include_mapped_files_is_not_compared() -> None:
     """After an update, 500 MB less is no improvement."""
     apart = {"memory_mapped_file_mb": AverageAndMaximum(avg=500, max=1300)}

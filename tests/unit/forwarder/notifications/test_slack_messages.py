@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.forwarder.ended_run import Comparison, EndedRun, UnusualMeasure
+from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
 from profiler.record import record_model as model
@@ -77,6 +78,17 @@ def test_the_message_of_a_success_has_the_usage() -> None:
         f"{cpu}\n*Memory*  ▰▰▰▰▰▰▱▱▱▱  61 % avg, peak 97 % (≥993 MB) of 1 GB",
         *("Log stream", "ECS task", "Kibana"),
     ]
+
+
+def test_files_in_memory_are_said_beside_the_memory_used() -> None:
+    kept = model.AverageAndMaximum(avg=300, max=600)
+    assert NOTICE.record is not None
+    metrics = replace(NOTICE.record.metrics, memory_mapped_file_mb=kept)
+    words = value_formats.cpu_and_memory(metrics)[1]
+    assert words == (
+        "61 % avg, peak 97 % (≥993 MB) of 1 GB; it also keeps up to 600 MB of its files in memory "
+        "(with less memory it reads them again)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from profiler.readers.linux.process_tree import ProcessReading
 from tests import fakes
 
 _MIB, _PAGE_BYTES = 2**20, 4096
+_FILES_MIB = 30  # what each process maps of files
 
 
 class _Tree:
@@ -23,7 +24,9 @@ class _Tree:
         self.now_ns = self.cpu_ns = 0
         self.cost_ns = 5
         self.pss: Mapping[int, tuple[int, int, int]] = {}
-        self.shared_by_two_mib = 0
+        self.shmem: Mapping[int, tuple[int, int]] = {}
+        self.is_pss_divided = True
+        self.pids_read: list[int] = []
         monkeypatch.setattr(proc, "read", self._read)
         self.shares = MemoryShares(
             CpuBudget(0.01, 30), _PAGE_BYTES, lambda: self.now_ns, lambda: self.cpu_ns
@@ -32,20 +35,21 @@ class _Tree:
     def _read(self, path: str) -> bytes | None:
         self.cpu_ns += self.cost_ns
         pid = int(path.split("/")[2])
+        self.pids_read.append(pid)
         if pid not in self.pss:
             return None
-        anonymous, own, private = (size * 1024 for size in self.pss[pid])
+        anonymous, own, private = self.pss[pid]
+        mapped, shmem = self.shmem.get(pid, (0, 0))
         rollup = {
-            "Rss": anonymous + self.shared_by_two_mib * 1024,
-            "Pss": own + self.shared_by_two_mib * 512,
-            "Pss_Anon": own,
+            "Rss": anonymous + mapped + _FILES_MIB,
+            "Pss": own + shmem + _FILES_MIB,
             "Private_Dirty": private,
             "Private_Clean": 0,
-            "Pss_Shmem": self.shared_by_two_mib * 512,
+            "Anonymous": anonymous,
         }
-        return "".join(
-            f"{name}: {size} kB\n" for name, size in {**rollup, "Anonymous": anonymous}.items()
-        ).encode()
+        if self.is_pss_divided:
+            rollup |= {"Pss_Anon": own, "Pss_File": _FILES_MIB, "Pss_Shmem": shmem}
+        return "".join(f"{name}: {size * 1024} kB\n" for name, size in rollup.items()).encode()
 
     def divide(self, processes: Iterable[ProcessReading]) -> list[int | None]:
         sizes = [process.share_bytes for process in self.shares.divide(tuple(processes))]
@@ -53,16 +57,16 @@ class _Tree:
 
 
 def _process(
-    pid: int, anonymous: int, files: int = 0, *, copied: int = 0, **more: Any
+    pid: int, anonymous: int, shmem: int = 0, *, copied: int = 0, **more: Any
 ) -> ProcessReading:
-    mark = more.pop("mark", anonymous + files)
+    rss = anonymous + shmem + _FILES_MIB
+    fields: dict[str, Any] = {"shmem_bytes": shmem * _MIB, "mark": rss * _MIB, **more}
     return fakes.process(
         pid,
-        held=(anonymous + files) * _MIB,
-        mark=mark * _MIB,
+        held=rss * _MIB,
         anonymous_bytes=anonymous * _MIB,
-        faults=copied * _MIB // _PAGE_BYTES,
-        **more,
+        faults=1 + copied * _MIB // _PAGE_BYTES,
+        **fields,
     )
 
 
@@ -107,12 +111,84 @@ def test_pages_that_may_have_been_copied_are_read_as_often_as_the_budget_allows(
     assert tree.shares.is_exact
 
 
-def test_a_file_that_several_processes_map_counts_once(tree: _Tree) -> None:
-    tree.divide([_process(1, 10)])
-    workers = [_process(1, 10), *(_process(pid, 5, 300) for pid in (2, 3, 4))]
-    assert sum(size or 0 for size in tree.divide(workers)) == 10 + 3 * 5 + 300
-    assert tree.shares.unsure_bytes == 600 * _MIB, "they may be different files"
-    assert not tree.shares.is_exact
+def test_pages_of_files_do_not_count(tree: _Tree) -> None:
+    workers = [_process(pid, 5) for pid in range(1, 501)]
+    assert sum(size or 0 for size in tree.divide(workers)) == 500 * 5
+    assert tree.shares.is_exact
+    assert tree.cpu_ns == 0, "the pages need not be read"
+
+
+def test_memory_that_a_process_maps_three_times_counts_once(tree: _Tree) -> None:
+    heap = _process(1, 36, 900)
+    assert tree.divide([heap]) == [36]
+    assert tree.shares.unsure_bytes == 900 * _MIB
+    tree.now_ns += 10_000
+    tree.pss = {1: (36, 36, 36)}
+    tree.shmem = {1: (900, 300)}
+    assert tree.divide([heap]) == [336]
+    assert tree.shares.is_exact
+    assert tree.shares.shmem_bytes([heap]) == 300 * _MIB
+    tree.cpu_ns = 0
+    assert tree.divide([_process(1, 40, 910)]) == [340]
+    assert tree.cpu_ns == 0, "the rest is not notable"
+
+
+def test_of_what_was_unmapped_only_the_rest_is_known(tree: _Tree) -> None:
+    tree.now_ns += 10_000
+    tree.pss = {1: (36, 36, 36)}
+    tree.shmem = {1: (900, 300)}
+    tree.divide([_process(1, 36, 900)])
+    tree.pss = {}
+    assert tree.divide([_process(1, 36, 700)]) == [136], "views of the same pages, or pages"
+    assert tree.shares.unsure_bytes == 200 * _MIB
+    assert tree.divide([_process(1, 36)]) == [36]
+    assert tree.shares.unsure_bytes == 0
+    assert tree.divide([_process(1, 36, 200)]) == [36]
+    assert tree.shares.unsure_bytes == 200 * _MIB
+
+
+def test_shared_memory_that_processes_may_share_is_certain_once_read(tree: _Tree) -> None:
+    processes = [_process(pid, 10, 100) for pid in (1, 2)]
+    assert tree.divide([*processes, _process(3, 10)]) == [10, 10, 10]
+    assert tree.shares.unsure_bytes == 200 * _MIB
+    tree.now_ns += 10_000
+    tree.pss = dict.fromkeys((1, 2), (10, 10, 10))
+    tree.shmem = dict.fromkeys((1, 2), (120, 60))
+    tree.pids_read.clear()
+    more = [_process(pid, 10, 120) for pid in (1, 2)]
+    assert tree.divide([*more, _process(3, 10)]) == [70, 70, 10]
+    assert tree.pids_read == [1, 2], "the third shares nothing"
+    assert tree.shares.shmem_bytes(more) == 120 * _MIB
+    tree.pss = {}
+    assert tree.divide([more[1]]) == [70]
+    assert tree.shares.unsure_bytes == 60 * _MIB, "the other's part"
+
+
+def test_before_linux_5_4_the_rest_of_the_share_may_be_of_files(tree: _Tree) -> None:
+    tree.now_ns += 10_000
+    tree.is_pss_divided = False
+    tree.pss = {1: (36, 36, 36)}
+    tree.shmem = {1: (900, 300)}
+    assert tree.divide([_process(1, 36, 900)]) == [336]
+    assert tree.shares.unsure_bytes == _FILES_MIB * _MIB
+
+
+def test_before_linux_4_5_all_that_is_mapped_may_be_shared_memory(tree: _Tree) -> None:
+    assert tree.divide([_process(1, 36, 900, shmem_bytes=None)]) == [36]
+    assert tree.shares.unsure_bytes == (900 + _FILES_MIB) * _MIB
+
+
+def test_a_fork_without_a_count_of_faults_may_have_copied_all(tree: _Tree) -> None:
+    """As in gVisor, which shows neither faults nor marks."""
+    nothing: dict[str, Any] = {"mark": None, "shmem_bytes": None}
+    parent = fakes.process(1, held=73 * _MIB, anonymous_bytes=73 * _MIB, **nothing)
+    fork = fakes.process(
+        2, held=80 * _MIB, anonymous_bytes=80 * _MIB, is_forked=True, parent_pid=1, **nothing
+    )
+    assert tree.divide([parent, fork]) == [73, 7]
+    assert tree.shares.unsure_bytes == 73 * _MIB
+    child = fakes.process(2, held=53 * _MIB, anonymous_bytes=53 * _MIB, parent_pid=1, **nothing)
+    assert tree.divide([parent, child]) == [73, 53]
 
 
 def test_what_an_ended_process_shared_may_still_be_held(tree: _Tree) -> None:
@@ -144,22 +220,3 @@ def test_what_shares_nothing_makes_nothing_unsure(tree: _Tree) -> None:
             tree.shares.divide(processes),
         )
     )
-
-
-def test_mapped_shared_memory_is_known_of_one_process(tree: _Tree) -> None:
-    processes = [_process(1, 10, 100, shmem_bytes=90 * _MIB)]
-    tree.divide(processes)
-    assert tree.shares.mapped_shmem(processes) == (90 * _MIB, 90 * _MIB)
-    assert tree.shares.mapped_shmem([_process(1, 10)]) == (0, 0)
-
-
-def test_of_several_processes_their_parts_are_known_once_read(tree: _Tree) -> None:
-    processes = [_process(pid, 10, 100, shmem_bytes=100 * _MIB) for pid in (1, 2)]
-    tree.divide(processes)
-    assert tree.shares.mapped_shmem(processes) == (100 * _MIB, 200 * _MIB)
-    tree.now_ns += 10_000
-    tree.shared_by_two_mib = 120
-    tree.pss = dict.fromkeys((1, 2), (10, 10, 10))
-    more = [_process(pid, 10, 120, shmem_bytes=120 * _MIB) for pid in (1, 2)]
-    assert tree.divide(more) == [70, 70]
-    assert tree.shares.mapped_shmem(more) == (120 * _MIB, 120 * _MIB)

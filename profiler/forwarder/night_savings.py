@@ -1,0 +1,167 @@
+"""What other sizes of families would save in a month: what ``taskdef resize`` says of them.
+
+The plan is that command's own: its windows of the runs, its rules, and what the account says. What
+it needs is bounded. Where it does not suffice, or an answer is a part, there is no amount.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+from msgspec import Struct
+
+from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.bounded_reads import BoundedReads
+from profiler.aws_account.family_circumstances import read_account
+from profiler.aws_account.planned_family import PlannedFamily, size_changes
+from profiler.aws_account.registered_definitions import TaskDefinitions, may_exist
+from profiler.aws_account.resize_plan import SizePlans
+from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.core.aws_clients import AwsClient
+from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import sum_known
+from profiler.forwarder.invocation import SearchClusterError
+from profiler.forwarder.morning_digest import NightSaving
+from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.runs.past_runs.family_evidence import read_windows
+from profiler.runs.past_runs.run_source import RunFilter, pattern_of
+from profiler.runs.past_runs.search_runs import IndexedRuns
+from profiler.search_setup.cluster_requests import Method, ServerResponse
+from profiler.sizing.family_window import WindowSpan
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.resize_policy import ResizePolicy
+from profiler.task_definitions.definition_json import read_document
+
+# Of a message: five families at few sizes need some thirty searches.
+MAX_SEARCHES = 100
+# A schedule is a call of its own.
+MAX_CALLS = 500
+_BAD_REQUEST = 400
+_METHOD_NOT_ALLOWED = 405
+
+
+class Budget:
+    """The time, the searches and the calls of AWS that a message may take."""
+
+    def __init__(self, has_time: Callable[[], bool]) -> None:
+        self._has_time = has_time
+        self.searches = 0
+        self.calls = 0
+
+    def search(self) -> None:
+        """Raises TaskProfilerError if none is left."""
+        self.searches += 1
+        if self.searches > MAX_SEARCHES:
+            raise TaskProfilerError(f"it takes more than {MAX_SEARCHES} searches")
+        self._check_time()
+
+    def call(self, **_event: object) -> None:
+        """As above, of a call of AWS: an event of botocore's."""
+        self.calls += 1
+        if self.calls > MAX_CALLS:
+            raise TaskProfilerError(f"it takes more than {MAX_CALLS} calls of AWS")
+        self._check_time()
+
+    def _check_time(self) -> None:
+        if not self._has_time():
+            raise TaskProfilerError("the time of the function did not suffice")
+
+    def bounded(self, open_client: Callable[[str], AwsClient]) -> OpenClient:
+        """Clients, each opened once, whose calls are counted."""
+        clients: dict[str, AwsClient] = {}
+
+        def opened(service: str, _region: str | None = None) -> AwsClient:
+            if service not in clients:
+                clients[service] = open_client(service)
+                clients[service].meta.events.register_first("before-call", self.call)
+            return clients[service]
+
+        return opened
+
+
+class SearchedCluster(Struct, frozen=True, kw_only=True):
+    """The cluster as the readers of past runs ask it."""
+
+    cluster: SearchCluster
+    budget: Budget
+    timeout_seconds: float
+
+    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
+        """Search. The function may not list indices. Raises TaskProfilerError."""
+        if method != "POST" or not isinstance(body, dict):
+            return ServerResponse(status=_METHOD_NOT_ALLOWED)
+        self.budget.search()
+        try:
+            answer = self.cluster.request(path, body, self.timeout_seconds)
+        except SearchClusterError as error:
+            if error.closed_index is None:
+                raise
+            refusal = {"type": "index_closed_exception", "index": error.closed_index}
+            return ServerResponse(status=_BAD_REQUEST, body={"error": refusal})
+        return ServerResponse(status=200, body=answer)
+
+
+class NightSizes(Struct, frozen=True, kw_only=True, dict=True):
+    """Plans the sizes of families, as ``taskdef resize FAMILY… --from`` does."""
+
+    cluster: SearchedCluster
+    prefix: str
+    open_client: OpenClient
+    now_ns: int
+
+    def saving(self, families: Sequence[str]) -> NightSaving:
+        """What the plan saves; why it is not known, if something cannot be read as a whole."""
+        asked = len(families)
+        try:
+            planned = self._planned(families)
+        except TaskProfilerError as error:
+            return NightSaving(asked=asked, problem=str(error))
+        except (LookupError, TypeError, ValueError):
+            # A proxy can answer anything. The message needs the plan least of all.
+            return NightSaving(asked=asked, problem="the search cluster's answer is invalid")
+        for family_plan in planned:
+            if family_plan.action == "failed":
+                return NightSaving(asked=asked, problem=" ".join(family_plan.notes))
+        changes = size_changes(planned)
+        return NightSaving(
+            asked=asked,
+            families=tuple(plan.family for plan in planned if plan.is_new_revision),
+            usd_per_month=sum_known(*(change.saving_usd_per_month for change in changes)) or 0,
+        )
+
+    def _planned(self, families: Sequence[str]) -> list[PlannedFamily]:
+        """The plans of the families that have a definition. Raises TaskProfilerError."""
+        source = IndexedRuns(self.cluster, self.prefix)
+        policy = ResizePolicy()
+        span = WindowSpan(now_ns=self.now_ns, min_runs=policy.min_runs)
+        selection = RunFilter(families=tuple(map(pattern_of, families)))
+        windows = read_windows(source, selection, span)
+        for sentence in source.completeness.sentences:
+            raise TaskProfilerError(sentence)
+        definitions = TaskDefinitions(self.open_client("ecs"))
+        reads = BoundedReads(definitions.describe, reads_twice=False)
+        of_services = definitions.families_of_services()
+        plans = SizePlans(
+            runs=windows,
+            policy=policy,
+            price_overrides=PriceOverrides(),
+            describe=reads.describe,
+            account=read_account(self.open_client, lambda: self._targets, self.now_ns),
+        )
+        planned = []
+        for family in families:
+            if family in of_services:
+                planned.append(PlannedFamily(family=family, action="skipped"))
+                continue
+            try:
+                document = read_document(reads.describe(family), family)
+            except TaskProfilerError as error:
+                if may_exist(error):
+                    raise
+                continue
+            planned.append(plans.plan(family, document))
+        return planned
+
+    @cached_property
+    def _targets(self) -> tuple[ScheduledTarget, ...]:
+        """Raises TaskProfilerError."""
+        return Schedules(self.open_client).targets()
