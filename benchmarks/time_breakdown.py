@@ -9,7 +9,8 @@ says.
 
 import argparse
 
-from tests.timed_programs import PROGRAMS, MissingError, Observation, Program, observe
+from tests.timed_programs import PROGRAMS, Program
+from tests.timed_runs import MissingError, Observation, observe
 
 _SHOWN_PERCENT = 2.0
 # The monitor sees some seconds before the program, at one sample a second.

@@ -20,7 +20,7 @@ from tests.counterparts import answering_server
 from tests.integration.profiled import LIMIT_SECONDS, PROGRAM, RUN
 from tests.programs.phases import FOLDER
 from tests.simulation.known_runs import Limits, can_limit, control_group
-from tests.timed_programs import ROOT, check_lane
+from tests.timed_runs import ROOT, check_lane
 from tests.values import present
 from tools.waiting import wait_until
 

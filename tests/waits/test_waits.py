@@ -1,7 +1,7 @@
 """What runs of real frameworks, languages and servers waited for (`make waits`)."""
 
 from tests.prerequisites import skip_or_fail
-from tests.timed_programs import check_lane
+from tests.timed_runs import check_lane
 
 # Too large to install for a few programs; a machine that has it runs them.
 _OPTIONAL = frozenset({"the program go"})
