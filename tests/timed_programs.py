@@ -139,7 +139,9 @@ _LONG_PROGRAMS = {
 
 
 def _java(options: str, work: str = "sleep", bystander: str = "nothing") -> Program:
-    return _long(f"java {options} -cp {{java}} Idle {bystander} {work} {{times}}", "waits")
+    """The virtual machine's own threads compile while the program waits."""
+    command = f"java {options} -cp {{java}} Idle {bystander} {work} {{times}}"
+    return _long(command, "waits", IN_TURNS_POINTS)
 
 
 def _node(bystander: str, work: str = "sleep") -> Program:
