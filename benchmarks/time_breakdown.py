@@ -39,7 +39,7 @@ def _measure(name: str, program: Program, *, by_monitor: bool) -> bool | None:
         print(f"| {name} | ! | {' '.join(str(error).split())[:300]} |", flush=True)
         return None
     points = max(program.points, _MONITOR_POINTS) if by_monitor else program.points
-    is_right = not seen.wrong(points, program.min_covered_percent)
+    is_right = not seen.wrong(points)
     named = [row.target for row in seen.breakdown.waiting_for if row.kind == "network"]
     print(
         f"| {name} | {'right' if is_right else '**wrong**'} | {_row(seen)} | {' '.join(named)} |",
