@@ -175,7 +175,9 @@ def test_short_programs_under_a_quota_wait_for_a_cpu_and_for_no_child(tmp_path: 
     with control_group(Limits(cpus=0.5), name, tmp_path) as folders:
         group = next(folder for folder in folders if folder.parent.name == "cpu")
         enter = f"echo $$ > {group}/cgroup.procs; {loop}"
-        with _running(("sh", "-c", enter), tmp_path):
+        # On one CPU, so that shell and program cannot run at the same time.
+        one_cpu = ("taskset", "--cpu-list", str(min(os.sched_getaffinity(0))))
+        with _running((*one_cpu, "sh", "-c", enter), tmp_path):
             pass
         throttled_seconds = _throttled_seconds(group)
     record = _record(tmp_path)
