@@ -102,6 +102,7 @@ _LONG_PROGRAMS = {
         "'import socket; socket.create_server((\"127.0.0.1\", 0)).accept()'"
     ),
     "slow server": _long(_turns("ask_again 10 {port} 0.7")),
+    "long polling": _long(_turns("long_poll 12 {port}")),
     "rows every 2 s": _long(_turns("rows 12 {port}")),
     "accept and nobody comes": _long(_turns("accept_nobody 8")),
     "web server to which nobody comes": _long(_turns("serve_nobody 8")),
@@ -124,6 +125,8 @@ _LONG_PROGRAMS = {
         f"period of {period} s": _long(_turns(f"periods 60 {{port}} {period} {share}"))
         for period, share in (("1", "0.5"), ("0.5", "0.6"), ("0.2", "0.53"), ("0.37", "0.62"))
     },
+    "slow disk": _long(_turns("read 10 {slow_disk}")),
+    "slow disk by io_uring": _long(_turns("read_by_ring 10 {slow_disk}{ring}")),
     "sort": _long("{python} -m tests.programs.tools sort 6 {folder}"),
     "make -j2": _long("{python} -m tests.programs.tools make 6 {folder}", points=IN_TURNS_POINTS),
 }
@@ -212,3 +215,7 @@ PROGRAMS: dict[str, Program] = {
     **_LONG_PROGRAMS,
     **_PROGRAMS_OF_OTHERS,
 }
+
+
+def of_lane(lane: Lane) -> dict[str, Program]:
+    return {name: program for name, program in PROGRAMS.items() if program.lane == lane}

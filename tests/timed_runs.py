@@ -1,6 +1,7 @@
 """Runs the programs that know how their time was spent, and compares what the record says."""
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import shlex
@@ -23,7 +24,7 @@ from tests.counterparts import answering_server
 from tests.programs.phases import FOLDER
 from tests.simulation.known_runs import Execution, Limits, can_limit, control_group
 from tests.task_endpoint import Task
-from tests.timed_programs import PROGRAMS, Program
+from tests.timed_programs import Program
 from tests.true_parts import PARTS, Part, Phase, read_phases, true_parts
 from tools.waiting import wait_until
 
@@ -143,6 +144,17 @@ def _slow_disk_file(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def _ring(_: Path) -> Iterator[str]:
+    """Nothing, where the kernel permits an io_uring."""
+    parameters = (ctypes.c_char * 120)()
+    descriptor = ctypes.CDLL(None).syscall(425, 4, parameters)
+    if descriptor < 0:
+        raise MissingError("a kernel that permits io_uring")
+    os.close(descriptor)
+    yield ""
+
+
+@contextlib.contextmanager
 def _server(
     command: list[str], is_ready: Callable[[], object], user: int | None = None
 ) -> Iterator[None]:
@@ -234,6 +246,7 @@ _PREPARATIONS: dict[str, Callable[[Path], contextlib.AbstractContextManager[str]
     "go": _go_program,
     "locked": _locked_file,
     "slow_disk": _slow_disk_file,
+    "ring": _ring,
     "redis": _redis,
     "redis_port": _redis_port,
     "postgres": _postgres,
@@ -269,16 +282,20 @@ def observe(program: Program, *, by_monitor: bool = False) -> Observation:
         return Observation(truth=_truth(read_phases(phases), record, program.cpus), record=record)
 
 
-def check_lane(lane: str, at_once: int) -> tuple[dict[str, object], dict[str, str]]:
-    """What is wrong about the programs of a lane, and what this machine lacks for others.
+def check(
+    programs: Mapping[str, Program], at_once: int, *, by_monitor: bool = False
+) -> tuple[dict[str, object], dict[str, str]]:
+    """What is wrong about some programs, and what this machine lacks for others.
 
     So many of them run at the same time: they mostly wait, and their truth is of the same run.
     """
-    programs = {name: program for name, program in PROGRAMS.items() if program.lane == lane}
     wrong: dict[str, object] = {}
     missing: dict[str, str] = {}
     with ThreadPoolExecutor(at_once) as pool:
-        runs = {name: pool.submit(observe, program) for name, program in programs.items()}
+        runs = {
+            name: pool.submit(observe, program, by_monitor=by_monitor)
+            for name, program in programs.items()
+        }
         for name, run in runs.items():
             try:
                 seen = run.result()

@@ -20,7 +20,8 @@ from tests.counterparts import answering_server
 from tests.integration.profiled import LIMIT_SECONDS, PROGRAM, RUN
 from tests.programs.phases import FOLDER
 from tests.simulation.known_runs import Limits, can_limit, control_group
-from tests.timed_runs import ROOT, check_lane
+from tests.timed_programs import PROGRAMS, Lane, of_lane
+from tests.timed_runs import ROOT, check
 from tests.values import present
 from tools.waiting import wait_until
 
@@ -31,9 +32,23 @@ _STEP_SECONDS = 0.25
 
 
 @pytest.mark.parametrize("lane", ["test", pytest.param("slow", marks=pytest.mark.slow)])
-def test_each_part_is_what_the_program_itself_says(lane: str) -> None:
-    wrong, _missing = check_lane(lane, at_once=6)
+def test_each_part_is_what_the_program_itself_says(lane: Lane) -> None:
+    wrong, _missing = check(of_lane(lane), at_once=6)
     assert wrong == {}
+
+
+_ALSO_BY_MONITOR = (
+    *("beside accept: child", "beside asyncio_idle", "beside forked_recv"),
+    *("shell beside a listener", "rows every 2 s", "web server to which nobody comes"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
+def test_a_monitor_says_the_same() -> None:
+    programs = {name: PROGRAMS[name] for name in _ALSO_BY_MONITOR}
+    wrong, missing = check(programs, at_once=3, by_monitor=True)
+    assert (wrong, missing) == ({}, {})
 
 
 def _row(record: Record, target: str) -> float:

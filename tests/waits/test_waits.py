@@ -1,14 +1,15 @@
 """What runs of real frameworks, languages and servers waited for (`make waits`)."""
 
 from tests.prerequisites import skip_or_fail
-from tests.timed_runs import check_lane
+from tests.timed_programs import of_lane
+from tests.timed_runs import check
 
 # Too large to install for a few programs; a machine that has it runs them.
 _OPTIONAL = frozenset({"the program go"})
 
 
 def test_each_part_is_what_the_program_itself_says() -> None:
-    wrong, missing = check_lane("waits", at_once=3)
+    wrong, missing = check(of_lane("waits"), at_once=3)
     assert wrong == {}
     lacking = sorted(set(missing.values()) - _OPTIONAL)
     if lacking:
