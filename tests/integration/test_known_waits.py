@@ -38,8 +38,7 @@ def test_each_part_is_what_the_program_itself_says(lane: Lane) -> None:
 
 
 _ALSO_BY_MONITOR = (
-    *("beside accept: child", "beside asyncio_idle", "beside forked_recv"),
-    *("shell beside a listener", "rows every 2 s", "web server to which nobody comes"),
+    *("beside accept: child", "shell beside a listener", "web server to which nobody comes"),
 )
 
 
@@ -47,7 +46,7 @@ _ALSO_BY_MONITOR = (
 @pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
 def test_a_monitor_says_the_same() -> None:
     programs = {name: PROGRAMS[name] for name in _ALSO_BY_MONITOR}
-    wrong, missing = check(programs, at_once=3, by_monitor=True)
+    wrong, missing = check(programs, at_once=1, by_monitor=True)
     assert (wrong, missing) == ({}, {})
 
 
