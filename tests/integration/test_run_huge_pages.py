@@ -3,6 +3,7 @@ control group's memory has.
 """
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,9 @@ import pytest
 
 from profiler.record.record_model import Record, decode
 from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, RUN
+from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.values import present
+from tools.waiting import wait_until
 
 _SIZE_MIB = 100
 _PAGE_MIB = 2
@@ -140,3 +143,39 @@ def test_a_program_without_them_has_none(run: _Run) -> None:
 def test_they_exceed_a_budget_of_less_memory(run: _Run) -> None:
     run(_PRIVATE, ("--max-memory", f"{_SIZE_MIB - 10}MB"), code=3)
     run(_PRIVATE, ("--max-memory", f"{_SIZE_MIB + 10}MB"))
+
+
+def test_the_monitor_sees_those_of_the_batchs_processes() -> None:
+    """The processes are in a group with the batch's Docker id, as in a shared pid namespace."""
+    waits = f"{_TAKES}\ninput()\npages = take({_SIZE_MIB}, mmap.MAP_PRIVATE)\ninput()"
+    with Sidecar(NO_AWS, REPORT_STREAM="monitor") as sidecar:
+        group = _group_of_batch(sidecar.task.docker_id("batch"))
+        with subprocess.Popen((_SYSTEM_PYTHON, "-c", waits), stdin=subprocess.PIPE) as batch:
+            (group / "cgroup.procs").write_text(str(batch.pid))
+            stdin = present(batch.stdin)
+            stdin.write(b"\n")
+            stdin.flush()
+            wait_until(lambda: _held_mib(batch.pid) == _SIZE_MIB, 60, "huge pages")
+            sidecar.wait_for_samples(20)
+            stdin.write(b"\n")
+        group.rmdir()
+        sidecar.end_batch()
+        lines, _ = sidecar.finish()
+    record = decode(json.dumps(lines[-1])).record
+    assert present(record.metrics.memory_huge_pages_mb).max == _SIZE_MIB
+
+
+def _group_of_batch(docker_id: str) -> Path:
+    mounted = [Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")]
+    top = next(folder for folder in mounted if (folder / "cgroup.procs").exists())
+    group = top / docker_id
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("no control group can be made here")
+    return group
+
+
+def _held_mib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("HugetlbPages:")[2].split()[0]) // 1024
