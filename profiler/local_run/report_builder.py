@@ -341,7 +341,7 @@ def _details_evidence(details: Details, run: Record, cpu_ns: int) -> RunEvidence
     if run.status != "unknown":
         warnings = details.processes.warnings(cpu_ns)
     activity = details.time.activity(run.metrics.duration_ms, cpu_ns)
-    return RunEvidence(activity=activity, warnings=warnings)
+    return RunEvidence(activity=activity, warnings=(*warnings, *details.time.warnings))
 
 
 def _with_survivors(record: Record, survivors: Sequence[ProcessReading]) -> Record:
