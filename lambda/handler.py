@@ -349,6 +349,7 @@ def _night_message(
                 matches_any(run.family, settings.families)
                 and (settings.services or not run.service)
             ),
+            kept_days=function_settings.read_kept_days(os.environ),
         )
     else:
         cluster = ClusterNight(

@@ -133,9 +133,9 @@ class ProcessMarks(Struct, frozen=True, kw_only=True):
     """What the high-water marks of the processes say of the largest one.
 
     ``seen_bytes`` is the largest mark. A mark counts each mapping of a page, also of files:
-    ``uncounted_bytes`` is the most that this process's counted more than its share. At no reading
-    and between none, as far as the uncounted part shows, did a process hold more than
-    ``most_bytes``.
+    ``uncounted_bytes`` is the most that this process's counted more than its share. The only
+    process held at most ``most_bytes`` if its pages of files did not change more than its readings
+    show.
     """
 
     seen_bytes: int = 0
@@ -145,10 +145,10 @@ class ProcessMarks(Struct, frozen=True, kw_only=True):
     def following(self, before: ProcessReading | None, now: ProcessReading) -> "ProcessMarks":
         """The marks after a step of one process."""
         mark_bytes = now.peak_bytes or 0
-        least_bytes = 0
+        file_bytes = _file_bytes(now)
         if before is not None:
-            least_bytes = min(_uncounted_bytes(before), _uncounted_bytes(now))
-        most_bytes = max(self.most_bytes, mark_bytes - least_bytes)
+            file_bytes = min(_file_bytes(before), file_bytes)
+        most_bytes = max(self.most_bytes, mark_bytes - file_bytes)
         uncounted_bytes = self.uncounted_bytes
         if mark_bytes >= self.seen_bytes:
             uncounted_bytes = mark_bytes - _high_water_bytes(before, now)
@@ -173,6 +173,13 @@ def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int
     change_bytes = abs(before_bytes - uncounted_bytes)
     uncounted_bytes = max(before_bytes, uncounted_bytes)
     return max((now.peak_bytes or 0) - uncounted_bytes - change_bytes, 0)
+
+
+def _file_bytes(process: ProcessReading) -> int:
+    """The least that a process maps of files."""
+    if process.shmem_bytes is None:  # all that it maps may be shared memory
+        return 0
+    return (process.rss_bytes or 0) - (process.anonymous_bytes or 0) - process.shmem_bytes
 
 
 def _uncounted_bytes(process: ProcessReading) -> int:
@@ -227,7 +234,8 @@ class TreeMemory(Struct):
             # A lower mark means that the process has executed another program.
             if process.peak_bytes is None:
                 continue
-            self.marks = self.marks.following(last, process)
+            if len(now) == 1 or process.peak_bytes > self.marks.seen_bytes:
+                self.marks = self.marks.following(last, process)
             if last is not None and process.peak_bytes == last.peak_bytes:
                 continue
             own_bytes = _high_water_bytes(last, process)

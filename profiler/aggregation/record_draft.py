@@ -35,6 +35,7 @@ from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.process_rows import with_unread
 from profiler.record.record_model import (
+    AverageAndMaximum,
     Interval,
     MemoryKills,
     Metrics,
@@ -76,7 +77,8 @@ class RecordDraft:
     share of the run read   up to the last reading of the chosen CPU time; 0 if it is partial
     distributions, series   the processes' if they were read twice as often as the task stats
                             changed (CPU: if both agree), else the stats'
-    threads, usage peak     the largest: each is a lower bound
+    threads, usage peak,    the largest: each is a lower bound
+    huge pages
     out of memory           :func:`out_of_memory`, once, with the kills of all sources: a kill that
                             any source counted is decisive, and so is a count that did not rise,
                             whatever exit code and memory suggest
@@ -281,6 +283,7 @@ def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
             metrics,
             max_pids=max_known(metrics.max_pids, evidence.max_pids),
             memory_usage_peak_mb=max_known(metrics.memory_usage_peak_mb, evidence.usage_peak_mb),
+            memory_huge_pages_mb=_larger(metrics.memory_huge_pages_mb, evidence.huge_pages),
         )
     record = replace(run, metrics=metrics, series=series)
     cpu = choose_cpu([evidence.cpu for evidence in seen if evidence.cpu is not None])
@@ -290,6 +293,15 @@ def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
     if cpu.is_partial and record.sampling is not None:
         return replace(record, sampling=replace(record.sampling, cpu_covered_percent=0.0))
     return with_cpu_covered(record, cpu.until_ns)
+
+
+def _larger(
+    first: AverageAndMaximum | None, second: AverageAndMaximum | None
+) -> AverageAndMaximum | None:
+    """The one with the larger maximum: both are lower bounds."""
+    if first is None or second is None:
+        return first or second
+    return second if (second.max or 0) > (first.max or 0) else first
 
 
 def _with_readings(record: Record, readings: ProcessReadings) -> Record:

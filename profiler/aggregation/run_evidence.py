@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from profiler.aggregation.memory_evidence import MemoryEvidence
-from profiler.record.record_model import Interval, MemoryKills, Metrics, Process, Series
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Interval,
+    MemoryKills,
+    Metrics,
+    Process,
+    Series,
+)
 
 if TYPE_CHECKING:
     from profiler.aggregation.slowdown import CpuDemand
@@ -99,7 +106,8 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     """What one source saw of a run. What it did not see is absent.
 
     ``metrics``: its samples; of one source only. ``usage_peak_mb``: the mark of the control group
-    with page cache. ``limit_hits``: how often the memory was at its limit.
+    with page cache. ``huge_pages`` (MB) are in addition to the memory used. ``limit_hits``: how
+    often the memory was at its limit.
     """
 
     metrics: Metrics | None = None
@@ -109,6 +117,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     memory: tuple[MemoryEvidence, ...] = ()
     usage_peak_mb: float | None = None
     max_pids: int | None = None
+    huge_pages: AverageAndMaximum | None = None
     limit_hits: int | None = None
     kills: KillEvidence | None = None
     processes: ProcessReadings | None = None

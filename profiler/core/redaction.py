@@ -25,6 +25,14 @@ _MEMBER = re.compile(
 _NO_SECRETS = frozenset({"null", "true", "false", "None", "True", "False"})
 # In the query or the fragment of an address, or in a connection string.
 _PARAMETER = re.compile(r"""([?&;#]([\w.-]{1,64})=)([^\s&;#"'<>]+)""")
+# In a program's text: an argument or a variable with a text in quotes, and an argument of a call
+# without quotes.
+_ASSIGNED = re.compile(
+    r"""(?<![\w.-])([\w.-]{1,64})(\s{0,8}=\s{0,8})"""
+    r"""("(?:\\.|[^"\\])*(?:"|\Z)|'(?:\\.|[^'\\])*(?:'|\Z))""",
+    re.DOTALL,
+)
+_ARGUMENT = re.compile(r"""([(,]\s{0,8}([\w.-]{1,64})=)([^\s,()"'=]+)(?=[,)])""")
 # An address with a user and a password, with or without a scheme. An image has its digest there,
 # and the name of a session may be a mail address.
 _CREDENTIALS = re.compile(
@@ -95,6 +103,18 @@ def redact(words: Sequence[str]) -> str:
     return _redact_text(" ".join(shown))
 
 
+def redact_line(line: str) -> str:
+    """The same in a line of a log. One that has no secret keeps its spaces, another its
+    indentation.
+    """
+    line = _redact_text(line)
+    words = line.split()
+    shown = redact(words)
+    if shown == " ".join(words):
+        return line
+    return line[: len(line) - len(line.lstrip())] + shown
+
+
 def without_credentials(text: str) -> str:
     """A sentence without the users and the passwords of addresses in it."""
     return _CREDENTIALS.sub(rf"\1{_MASK}@", text) if "@" in text else text
@@ -136,7 +156,8 @@ def _attached(word: str, options: _SecretOptions) -> str | None:
 def _redact_word(word: str) -> str:
     named = _NAMED_VALUE.fullmatch(word)
     if named is not None and _SECRET_NAME.search(named[1][:-1]):
-        return named[1] + _MASK
+        is_masked = named[2].strip("\"',;)]}") == _MASK
+        return word if is_masked else named[1] + _MASK
     words = word.split()
     if words[1:]:
         return redact(words)
@@ -144,11 +165,15 @@ def _redact_word(word: str) -> str:
 
 
 def _redact_text(text: str) -> str:
-    """Mask secrets that are named within a text: of JSON, and of the queries of addresses."""
+    """Mask secrets that are named within a text: of JSON, of the queries of addresses, and of a
+    program.
+    """
     if ":" in text and ("'" in text or '"' in text):
         text = _MEMBER.sub(_redact_member, text)
     if "=" in text:
         text = _PARAMETER.sub(_redact_parameter, text)
+        text = _ASSIGNED.sub(_redact_assigned, text)
+        text = _ARGUMENT.sub(_redact_parameter, text)
     return text
 
 
@@ -160,9 +185,18 @@ def _redact_member(member: re.Match[str]) -> str:
     return f"{quote}{name}{quote}{colon}{end}{_MASK}{end}"
 
 
+def _redact_assigned(assigned: re.Match[str]) -> str:
+    name, sign, value = assigned.groups()
+    if _SECRET_NAME.search(name) is None:
+        return assigned[0]
+    return f"{name}{sign}{value[0]}{_MASK}{value[0]}"
+
+
 def _redact_parameter(parameter: re.Match[str]) -> str:
     is_secret = _SECRET_NAME.search(parameter[2]) is not None
-    return parameter[1] + _MASK if is_secret else parameter[0]
+    if not is_secret or parameter[3] in _NO_SECRETS:
+        return parameter[0]
+    return parameter[1] + _MASK
 
 
 def _redact_opaque_tokens(text: str) -> str:

@@ -164,7 +164,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
 
     def need(self, ended: EndedTask, size_mb: float) -> NeedAtSize:
         """What the runs of the container needed at a size of the task, on EC2 of the container,
-        in 35 days.
+        in 35 days. An older peak may include mapped files: it is at most the size.
         """
         size = "task_memory_mb" if ended.task.is_on_fargate else "memory_size_mb"
         needs: Mapping[str, Json] = {

@@ -3,6 +3,7 @@
 A SettingsError has the variable, or the secret's name, never a value.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
@@ -184,6 +185,11 @@ def read_digest_zone(environment: Mapping[str, str]) -> tzinfo:
         return read_zone(_text(environment, "DIGEST_TIME_ZONE") or "UTC")
     except ScheduleExpressionError as error:
         raise SettingsError(f"DIGEST_TIME_ZONE is not usable. {error}.") from None
+
+
+def read_kept_days(environment: Mapping[str, str]) -> float:
+    """Read how long the functions' log groups keep their lines."""
+    return _number(environment, "LOG_RETENTION_DAYS", math.inf, (1, math.inf), "days")
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

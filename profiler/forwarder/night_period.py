@@ -47,6 +47,10 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
         return self.last.end_ns
 
     @property
+    def days(self) -> float:
+        return (self.end_ns - self.start_ns) / NS_PER_DAY
+
+    @property
     def late_ns(self) -> int:
         """From here on, what the last message did not count is looked for."""
         return max(self.last.whole_ns, self.start_ns - LATE_NS)

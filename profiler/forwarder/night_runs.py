@@ -4,13 +4,14 @@ They come from the search cluster (``cluster_night``); without one, the runs com
 that ``task_stopped`` has printed.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from profiler.core.aws_clients import AwsClient, error_code
-from profiler.core.completeness import WHOLE, Completeness
+from profiler.core.completeness import WHOLE, Completeness, Gap
 from profiler.core.json_fields import decoded
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.forwarder.invocation import ReadError
@@ -23,6 +24,7 @@ from profiler.record.line_trust import is_lambda_stream
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY, Outcome
 from profiler.record.spot_price import is_on_spot
+from profiler.record.units import format_count
 
 FAILED_OUTCOMES = (OUT_OF_MEMORY, "failure")
 _DECODER = msgspec.json.Decoder(EndedLine)
@@ -147,9 +149,12 @@ def runs_of_lines(
     lines: Iterable[tuple[int, str]],
     period: NightPeriod,
     is_selected: Callable[[EndedLine], bool] = lambda _: True,
+    *,
+    kept_days: float = math.inf,
 ) -> NightRuns:
     """The period's selected runs of ``task.ended`` lines, each with the time in milliseconds at
-    which it was written. A task that was printed twice counts once.
+    which it was written. A task that was printed twice counts once. Older lines than ``kept_days``
+    are deleted.
     """
     runs: dict[str, EndedLine] = {}
     ends: dict[str, int] = {}
@@ -185,7 +190,17 @@ def runs_of_lines(
             for task, ended_ns in newest_first
             if ended_ns >= period.remembered_from_ns
         ),
+        completeness=_kept(period, kept_days),
     )
+
+
+def _kept(period: NightPeriod, kept_days: float) -> Completeness:
+    # A schedule is not exact to the minute.
+    if round(period.days, 1) <= kept_days:
+        return WHOLE
+    days = f"{format_count(round(kept_days), 'day')}, and this message is about {period.days:.0f}"
+    reason = f"the log group of task_stopped keeps {days}"
+    return Completeness((Gap(place="task_stopped", reason=reason),))
 
 
 def _ended_ns(run: EndedLine, written_ns: int) -> int:

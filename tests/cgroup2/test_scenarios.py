@@ -156,6 +156,22 @@ def test_inodes_and_directory_entries_that_can_be_dropped_are_not_needed(results
     assert 0 < cache_mb < usage_mb
 
 
+@pytest.mark.scenario("open_files")
+def test_what_open_files_may_keep_is_a_warning_and_no_value(results: Results) -> None:
+    """30,000 files have 6 MB that is not reclaimable, and five times that which counts as it is."""
+    record = record_of(results, exit_code=0)
+    assert max_used_mb(record) < 30
+    assert any("open files may have kept" in text for text in present(record.monitor).warnings)
+    assert record.recommendation is None
+
+
+@pytest.mark.scenario("huge_pages")
+def test_no_control_group_counts_huge_pages(results: Results) -> None:
+    record = _record(results)
+    assert present(record.metrics.memory_huge_pages_mb).max == 60
+    assert max_used_mb(record) < 25
+
+
 @pytest.mark.scenario("no_operation")
 def test_the_forked_interpreter_is_not_the_commands_memory(results: Results) -> None:
     """The remainder is below one charge batch of the kernel (256 KiB) for each of the two CPUs."""

@@ -611,7 +611,7 @@ def test_reports_of_another_family_from_tasks_with_another_prefix_change_nothing
     account.put_reports(LOG_GROUP)
     account.runs("victim", 25)
     account.put_reports(LOG_GROUP, prefix="attacker")
-    rows = account.resize_by_logs()
+    rows = account.resize_by_logs("--memory-margin", "20")
     assert rows["victim"]["action"] == "none"
     assert rows["victim"]["runs"] == 25
     assert rows["victim"]["evidence"]["unconfirmed"] == 25

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Sequence
 from datetime import UTC
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,18 +12,25 @@ import requests
 from msgspec.structs import replace
 
 import handler
+from profiler.core.aws_clients import bounded_client
 from profiler.core.timestamps import NS_PER_HOUR, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.forwarder.cluster_night import ClusterNight
-from profiler.forwarder.documents import schedule_notice_document
+from profiler.forwarder.documents import Document, report_document, schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.morning_digest import DigestPlace, summarize
 from profiler.forwarder.night_period import NightPeriod, Remembered
 from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, runs_of_lines
+from profiler.forwarder.night_savings import Budget, NightSizes, SearchedCluster
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
+from profiler.record.record_model import Report, encode
 from profiler.record.run_outcome import OUT_OF_MEMORY
+from profiler.record.units import format_usd
+from profiler.runs.past_runs.record_files import FileRuns
+from profiler.runs.past_runs.run_source import RunFilter
+from tests.resize_account import Account
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import (
     Context,
@@ -36,6 +44,7 @@ from tests.search.forwarding import (
 )
 from tests.shown_runs import missed_notice
 from tests.values import present
+from tools.moto_server import fake_aws
 from tools.search_server import SearchServer
 
 pytestmark = [pytest.mark.search, TWO_SERVERS]
@@ -428,3 +437,49 @@ def test_a_cluster_without_an_index_has_an_empty_night(
     assert cluster_night().runs(night()).families == ()
     assert cluster_night().missed(night()).times == ()
     assert cluster_night().history([]).runs == {}
+
+
+FAMILIES = tuple(f"job-{number}" for number in range(5))
+
+
+@pytest.mark.usefixtures("forward")
+def test_the_saving_is_what_the_command_says_of_the_same_documents(
+    search_server: SearchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fake_aws() as aws:
+        account = Account(aws, tmp_path)
+        for family in FAMILIES:
+            account.family(family)
+            six_hours = {"duration_ms": 21_590_000.0, "billed_duration_ms": 21_600_000.0}
+            account.runs(family, 40, metrics=six_hours)
+        runs = FileRuns(str(account.file), 0).runs(RunFilter())
+        documents = [indexed(run.report) for run in runs]
+        cluster = handler._cluster(handler._settings())
+        assert deliver(cluster, InvocationTime(Context()), documents).indexed == len(documents)
+        confirm_all(search_server)
+        search(search_server)  # refreshes
+        for name, value in aws.environment().items():
+            monkeypatch.setenv(name, value)
+        budget = Budget(lambda: True)
+        sizes = NightSizes(
+            cluster=SearchedCluster(cluster=cluster, budget=budget, timeout_seconds=60),
+            prefix="task",
+            open_client=budget.bounded(bounded_client),
+            now_ns=time.time_ns(),
+        )
+        saving = sizes.saving(FAMILIES)
+        words = ("taskdef", "resize", *FAMILIES, "--from", search_server.url, "--json")
+        done = account.command(*words)
+    assert done.returncode == 0, done.stderr
+    total = json.loads(done.stdout.splitlines()[-1])
+    assert saving.problem is None
+    assert saving.families == FAMILIES
+    assert format_usd(saving.usd_per_month) == format_usd(total["savingUsdPerMonth"])
+    assert saving.usd_per_month > 10
+    assert budget.searches <= 25
+
+
+def indexed(report: Report) -> Document:
+    made = report_document(report, encode(report).decode(), ForwarderSettings())
+    assert isinstance(made, Document)
+    return made

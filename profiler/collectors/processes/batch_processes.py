@@ -4,9 +4,10 @@ stats.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
@@ -20,14 +21,17 @@ from profiler.aggregation.process_tree_usage import (
 )
 from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.statistics import MonotonicCounter
+from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter
 from profiler.aggregation.time_breakdown import IdleBetween, TimeAccount
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.linux.thread_times import ThreadSample
+from profiler.readers.linux.look import Look
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.record_model import AverageAndMaximum
+from profiler.record.units import MIB
 
 # Readings that are kept for task stats, which on Fargate are up to 10 s old on arrival.
 MAX_PENDING = 64
@@ -176,6 +180,15 @@ class SourceComparison:
             self._outside_bytes = min(max(used_bytes + outside_bytes, low), high) - used_bytes
 
 
+class ThreadReadings(Struct, frozen=True, kw_only=True):
+    """What was read of the threads together with the processes: a look, if one was taken, and the
+    CPU time that was read of processes which have ended since the last reading.
+    """
+
+    look: Look | None = None
+    read_ended_ns: int = 0
+
+
 class BatchProcesses:
     """Aggregates the readings of one batch over all its incarnations: the control groups of its
     Docker ids.
@@ -183,6 +196,7 @@ class BatchProcesses:
     CPU time and memory come from the control group if it is readable, else from the processes. All
     times are by the wall clock as it was set at the start of the collector, ``started_ns`` is the
     start of the run. ``is_new`` is False if the container was restarted before it was first read.
+    ``counts_huge_pages``: the memory used has them.
     """
 
     def __init__(
@@ -213,6 +227,8 @@ class BatchProcesses:
         self._has_missed_end = False
         self._mark_bytes: int | None = None
         self._max_cache_bytes = 0
+        self._huge_page_bytes = MeanAndMaximum()
+        self.counts_huge_pages = False
         self.has_data = False
         self.usage = ContainerUsage(interval_ns, series_points)
         self.demand = CpuDemand()
@@ -234,7 +250,7 @@ class BatchProcesses:
         group: GroupReading | None,
         host_kills: int | None,
         read_ns: int,
-        threads: ThreadSample | None = None,
+        threads: ThreadReadings | None = None,
         *,
         machine_bytes: int | None = None,
     ) -> None:
@@ -242,7 +258,7 @@ class BatchProcesses:
 
         ``group``: its control group's counters; without them, memory is the processes' sum, or lies
         between it and ``machine_bytes``. ``host_kills``: the machine's kills for lack of memory so
-        far. ``threads``: None if their waits were not read.
+        far. ``threads``: None if they are not read.
         """
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
@@ -267,18 +283,32 @@ class BatchProcesses:
             self.cpu_read_ns = read_ns
             self._is_cpu_new = False
         if is_alive:
+            self._add_huge_pages(processes, group)
             self._threads = sum(process.threads for process in processes)
             if used_bytes is None:
                 used_bytes = tree_bytes
             else:
                 machine_bytes = None
             self._add_sample(used_bytes, read_ns, machine_bytes)
-        if threads is not None and (is_alive or self._is_alive):
-            if is_alive:
-                self.time.add(read_ns, self.cpu_ns, threads, self.usage.series)
-            else:
-                self.time.finish(read_ns, self.cpu_ns, threads, self.usage.series)
-            self._is_alive = is_alive
+        if threads is not None:
+            self._add_threads(threads, processes, read_ns, is_alive=is_alive)
+
+    def _add_threads(
+        self,
+        threads: ThreadReadings,
+        processes: Sequence[ProcessReading],
+        read_ns: int,
+        *,
+        is_alive: bool,
+    ) -> None:
+        """Add the look that was taken with the processes, if any, and what ran unread since the
+        last one.
+        """
+        if threads.look is not None and (is_alive or self._is_alive):
+            self.time.add_look(read_ns, threads.look, self.usage.series)
+        self._is_alive = is_alive
+        ended_ns = self.cpu_ns - sum([process.own_cpu_ns for process in processes])
+        self.time.add_total(read_ns, ended_ns, threads.read_ended_ns)
 
     def add_group(self, group: GroupReading, read_ns: int | None = None) -> None:
         """Add a reading of the control group alone; without a time it adds no sample."""
@@ -292,6 +322,25 @@ class BatchProcesses:
         once.
         """
         return max(self._group_cpu.total or 0, self._tree_cpu.total_ns)
+
+    @property
+    def huge_pages(self) -> AverageAndMaximum | None:
+        """The huge pages in addition to the memory used: those of the process with most, or of the
+        group, at least; None without any.
+        """
+        huge_pages = self._huge_page_bytes.summary(per=MIB)
+        has_any = huge_pages is not None and huge_pages.max
+        return huge_pages if has_any and not self.counts_huge_pages else None
+
+    def _add_huge_pages(
+        self, processes: Sequence[ProcessReading], group: GroupReading | None
+    ) -> None:
+        held_bytes = max([process.huge_page_bytes or 0 for process in processes], default=0)
+        if group is not None:
+            held_bytes = max(held_bytes, group.huge_page_bytes or 0)
+            if group.memory is not None and group.memory.has_huge_pages:
+                self.counts_huge_pages = True
+        self._huge_page_bytes.add(held_bytes)
 
     def group_peak(self, *, is_running: bool) -> GroupPeak:
         """The group's high-water mark: complete if each incarnation's was read after its last
@@ -318,6 +367,7 @@ class BatchProcesses:
     def begin_incarnation(self) -> None:
         """The following readings are of another control group than those before."""
         self.end_readings()
+        self.time.end_threads()
         self.comparison.lacking_bytes = 0
         if self._has_begun:
             self._has_missed_end = self._has_missed_end or not self._is_end_observed

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from profiler.core.ecs_terms import FARGATE, cluster_name
 from profiler.core.optional_math import known
-from profiler.core.redaction import redact
+from profiler.core.redaction import redact, redact_line
 from profiler.core.text import as_sentence, on_one_line
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.ended_run import EndedRun
@@ -295,8 +295,8 @@ def _commands(steps: Sequence[NextStep]) -> JsonObject | None:
 
 
 def _log(lines: Sequence[str], container: str | None) -> JsonObject | None:
-    """Return a code block with the newest lines that fit into a section; ``container``: whose they
-    are, if not the batch's.
+    """Return a code block with the newest lines that fit into a section, without secrets;
+    ``container``: whose they are, if not the batch's.
     """
     title = f"*{_LOG_TITLE}*"
     if container is not None:
@@ -304,7 +304,7 @@ def _log(lines: Sequence[str], container: str | None) -> JsonObject | None:
     shown: list[str] = []
     left = MAX_SECTION_LENGTH - utf16_length(f"{title}\n{_CODE_FENCE}\n{_CODE_FENCE}")
     for line in reversed(lines):
-        indented = on_one_line(line[:_MAX_INPUT_LENGTH].expandtabs(4)).rstrip()
+        indented = redact_line(on_one_line(line[:_MAX_INPUT_LENGTH].expandtabs(4))).rstrip()
         text = _cut(indented.replace("`", "'"), 300)  # three backticks would end the block
         left -= utf16_length(text) + 1
         if left < 0:

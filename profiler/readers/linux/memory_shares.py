@@ -1,6 +1,6 @@
 """Divides the memory of a process tree among its processes, so that no page counts twice."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from operator import is_
 
 from msgspec import Struct
@@ -12,8 +12,8 @@ from profiler.readers.linux.process_tree import ProcessReading, inherited_bytes
 
 # The shares are read again when they may lack this share of the sum.
 MAX_UNSURE_SHARE = 0.05
-# Mapped files are read where a process maps so much, and so much more than at the last reading: not
-# of many processes.
+# Mapped files are read where a process maps so much, and so much more than at the last reading, of
+# at most so many processes.
 _MIN_FILE_BYTES = 64 * 2**20
 _FILE_GROWTH = 1.25
 _MAX_FILE_READERS = 8
@@ -46,7 +46,10 @@ class MemoryShares:
     """The shares of the processes of one tree: anonymous and shared memory, of which no page counts
     twice. Pages of files do not count: the kernel can drop them.
 
-    Their sum is a lower bound, which ``unsure_bytes`` may complete.
+    Their sum is a lower bound, which ``unsure_bytes`` may complete, ``open_shmem_bytes`` of them
+    shared memory and tmpfs; it contains ``shmem_bytes`` of these. ``file_bytes`` is what the
+    processes map of files, each page once where that was read; of what was not, the most that one
+    process maps.
 
     ``is_exact``: they complete it by at most 5 %. ``has_lost``: a process has ended since the
     reading before.
@@ -76,6 +79,9 @@ class MemoryShares:
         self._inheritance: dict[int, int] = {}
         self._divided: dict[int, tuple[ProcessReading, ProcessReading]] = {}
         self.unsure_bytes = 0
+        self.shmem_bytes = 0
+        self.open_shmem_bytes = 0
+        self.file_bytes = 0
         self.is_exact = False
         self.has_lost = False
 
@@ -98,11 +104,11 @@ class MemoryShares:
         now_ns = self._monotonic_ns()
         if unread and self._budget.allows(now_ns, is_urgent=is_unsure and has_settled):
             began_ns = self._cpu_ns()
-            self._read(unread)
+            read = self._read(unread)
             cost_ns = self._cpu_ns() - began_ns
             self._budget.add_cost(cost_ns, now_ns)
             self.used_cpu_ns += cost_ns
-            shares = self._shares(living)
+            shares = self._shares(living, read)
         self.is_exact = self.unsure_bytes <= MAX_UNSURE_SHARE * sum(shares.values())
         self._divided = {}
         for process in processes:
@@ -113,53 +119,52 @@ class MemoryShares:
             self._divided[process.pid] = known
         return tuple([divided for _, divided in self._divided.values()])
 
-    def shmem_bytes(self, processes: Sequence[ProcessReading]) -> int:
-        """What the shares of these processes of the last :meth:`divide` have of shared memory and
-        tmpfs.
-        """
-        bases = [self._bases.get(process.identity) for process in processes]
-        return sum([base.own_shmem_bytes for base in bases if base is not None])
+    def _shares(
+        self, living: Mapping[_Identity, ProcessReading], read: Container[_Identity] = ()
+    ) -> dict[_Identity, int]:
+        """The shares as far as they are known now, which determines what is unsure.
 
-    def mapped_file_bytes(self, processes: Sequence[ProcessReading]) -> int:
-        """What these processes of the last :meth:`divide` map of files: each page once where that
-        was read; of what was not, the most that one process maps.
+        The shares of ``read`` are later than the processes: what one held before, another may
+        have taken over.
         """
-        known_bytes = 0
-        unread_bytes = 0
-        for process in processes:
-            file_bytes = _files(process)
-            base = self._bases.get(process.identity)
-            if base is not None:
-                known_bytes += min(base.own_file_bytes, file_bytes)
-                file_bytes = max(file_bytes - base.file_bytes, 0)
-            unread_bytes = max(unread_bytes, file_bytes)
-        return known_bytes + unread_bytes
-
-    def _shares(self, living: Mapping[_Identity, ProcessReading]) -> dict[_Identity, int]:
-        """The shares as far as they are known now, which determines what is unsure."""
         self._follow(living)
-        page_bytes = self._page_bytes
         shares = dict[_Identity, int]()
-        inheritance = self._inheritance
         unsure_bytes = self._ended_bytes
         own_sum_bytes = 0
+        shmem_sum_bytes = 0
+        open_shmem_bytes = 0
         most_bytes = 0
         largest_bytes = 0
         largest = next(iter(living), None)
+        known_file_bytes = 0
+        unread_file_bytes = 0
         for identity, process in living.items():
             base = self._bases[identity]
-            anonymous_bytes = _anonymous(process)
+            rss_bytes = process.rss_bytes or 0
+            anonymous_bytes = min(process.anonymous_bytes or 0, rss_bytes)
             growth_bytes = anonymous_bytes - base.anonymous_bytes
+            if growth_bytes > 0 and identity in read:
+                growth_bytes = 0
             own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
             shares[identity] = own_bytes + base.own_shmem_bytes
-            inherited_bytes = max(base.inherited_bytes, inheritance.get(process.pid, 0))
-            copied_bytes = inherited_bytes
-            if process.faults:  # gVisor counts none
-                copied_bytes = (process.faults - base.faults) * page_bytes - max(growth_bytes, 0)
-            unsure_bytes += min(max(copied_bytes, 0), inherited_bytes)
-            unsure_bytes += _open_shmem(process, base)
+            inherited_bytes = max(base.inherited_bytes, self._inheritance.get(process.pid, 0))
+            if inherited_bytes and process.faults:
+                new_bytes = (process.faults - base.faults) * self._page_bytes
+                copied_bytes = max(new_bytes - max(growth_bytes, 0), 0)
+                unsure_bytes += min(copied_bytes, inherited_bytes)
+            else:  # gVisor counts no faults
+                unsure_bytes += inherited_bytes
             own_sum_bytes += own_bytes
-            most_bytes += anonymous_bytes + _shmem(process)
+            most_bytes += anonymous_bytes
+            file_bytes = rss_bytes - anonymous_bytes
+            if process.shmem_bytes != 0:
+                shmem_bytes = _shmem(process)
+                open_shmem_bytes += _open_shmem(shmem_bytes, base)
+                shmem_sum_bytes += base.own_shmem_bytes
+                most_bytes += shmem_bytes
+                file_bytes -= shmem_bytes
+            known_file_bytes += min(base.own_file_bytes, file_bytes)
+            unread_file_bytes = max(unread_file_bytes, file_bytes - base.file_bytes)
             if anonymous_bytes > largest_bytes:
                 largest = identity
                 largest_bytes = anonymous_bytes
@@ -167,7 +172,11 @@ class MemoryShares:
         if largest is not None:
             shares[largest] += lacking_bytes
         most_bytes -= sum(shares.values())
-        self.unsure_bytes = max(min(unsure_bytes - lacking_bytes, most_bytes), 0)
+        unsure_bytes += open_shmem_bytes - lacking_bytes
+        self.unsure_bytes = max(min(unsure_bytes, most_bytes), 0)
+        self.open_shmem_bytes = min(open_shmem_bytes, self.unsure_bytes)
+        self.shmem_bytes = shmem_sum_bytes
+        self.file_bytes = max(known_file_bytes + unread_file_bytes, 0)
         return shares
 
     def _follow(self, living: Mapping[_Identity, ProcessReading]) -> None:
@@ -183,7 +192,8 @@ class MemoryShares:
         for identity, process in living.items():
             known = self._bases.get(identity)
             if known is not None and known.is_forked == process.is_forked:
-                self._bases[identity] = self._followed(process, known, is_alone=is_alone)
+                if is_alone or (known.shmem_bytes and _shmem(process) < known.shmem_bytes):
+                    self._bases[identity] = self._followed(process, known, is_alone=is_alone)
                 continue
             own_bytes = _anonymous(process)
             anonymous_bytes = own_bytes
@@ -253,26 +263,30 @@ class MemoryShares:
     def _mapping_files(
         self, living: Mapping[_Identity, ProcessReading]
     ) -> Sequence[ProcessReading]:
-        """The processes that map much more of files than at their last reading, unless they are
-        many.
+        """The processes that map much more of files than at their last reading, unless there are
+        many processes.
         """
         mapping: list[ProcessReading] = []
+        if len(living) > _MAX_FILE_READERS:
+            return mapping
         for identity, process in living.items():
             known_bytes = _FILE_GROWTH * self._bases[identity].file_bytes
             if _files(process) > max(known_bytes, _MIN_FILE_BYTES):
                 mapping.append(process)
-        return mapping if len(mapping) <= _MAX_FILE_READERS else ()
+        return mapping
 
-    def _read(self, processes: Sequence[ProcessReading]) -> None:
-        has_read = False
+    def _read(self, processes: Sequence[ProcessReading]) -> Container[_Identity]:
+        """Read the shares; returns the processes that are readable."""
+        read = set[_Identity]()
         for process in processes:
             rollup = proc.read(f"/proc/{process.pid}/smaps_rollup") or b""
             base = _read_base(rollup, process)
             if base is not None:
                 self._bases[process.identity] = base
-                has_read = True
-        if has_read:
+                read.add(process.identity)
+        if read:
             self._ended_bytes = 0
+        return read
 
 
 def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
@@ -338,8 +352,7 @@ def _files(process: ProcessReading) -> int:
     return max((process.rss_bytes or 0) - _anonymous(process) - _shmem(process), 0)
 
 
-def _open_shmem(process: ProcessReading, base: _Base) -> int:
-    """What a process may have of shared memory beyond its known share."""
-    shmem_bytes = _shmem(process)
+def _open_shmem(shmem_bytes: int, base: _Base) -> int:
+    """What a process may have of the shared memory that it maps, beyond its known share."""
     open_bytes = base.open_shmem_bytes + max(shmem_bytes - base.shmem_bytes, 0)
     return min(open_bytes, max(shmem_bytes - base.own_shmem_bytes, 0))

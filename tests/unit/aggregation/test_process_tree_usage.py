@@ -234,7 +234,7 @@ def test_the_first_mark_of_a_process_may_be_of_files_that_it_has_unmapped_since(
 @pytest.mark.parametrize(
     ("readings", "most_mib"),
     [
-        pytest.param([(60, 50, 60), (60, 50, 60)], 60, id="nothing is known before the first"),
+        pytest.param([(60, 50, 60)], 50, id="one reading"),
         pytest.param([(20, 10, 20), (60, 50, 60), (60, 50, 60)], 50, id="the files stay"),
         pytest.param(
             [(20, 10, 20), (610, 10, 610), (510, 500, 610)], 600, id="files make way for memory"
@@ -245,9 +245,18 @@ def test_what_a_process_held_at_most_follows_from_what_it_always_mapped(
     readings: Sequence[tuple[int, int, int]], most_mib: int
 ) -> None:
     memory = TreeMemory()
-    for sizes in readings:
-        memory.add([_java(*sizes)])
+    for rss_mib, anonymous_mib, mark_mib in readings:
+        reading = _java(rss_mib, anonymous_mib, mark_mib)
+        memory.add([replace(reading, anonymous_bytes=anonymous_mib * MIB, shmem_bytes=0)])
     assert memory.marks.most_bytes == most_mib * MIB
+
+
+def test_what_is_mapped_several_times_may_have_been_different_pages_at_the_mark() -> None:
+    memory = TreeMemory()
+    heap = {"anonymous_bytes": 36 * MIB, "shmem_bytes": 900 * MIB}
+    memory.add([replace(_java(944, 336, 944), **heap)])
+    assert memory.peak_bytes == 336 * MIB
+    assert memory.marks.most_bytes == 936 * MIB
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from profiler.core.clock import Ticker
 from profiler.core.quantities import parse_duration_ms, parse_memory_mb, parse_seconds
-from profiler.core.redaction import redact, without_credentials
+from profiler.core.redaction import redact, redact_line, without_credentials
 from profiler.core.text import (
     did_you_mean,
     first_names,
@@ -229,6 +229,13 @@ def test_what_looks_like_a_secret_is_not_shown(words: list[str], shown: str) -> 
         ("curl https://h/a?sp=r&sig=x", "curl https://h/a?sp=r&sig=…"),
         ("get https://h/a?n=1&X-Signature=x#top", "get https://h/a?n=1&X-Signature=…#top"),
         ("Server=db;Password=x;Port=1", "Server=db;Password=…;Port=1"),
+        ('python -c connect(password="x")', 'python -c connect(password="…")'),
+        (
+            "python -c connect(\"h\", api_key = 'x y', n=1)",
+            "python -c connect(\"h\", api_key = '…', n=1)",
+        ),
+        ("Settings(user=joe,token=x,n=1)", "Settings(user=joe,token=…,n=1)"),
+        ('secret = "cut o', 'secret = "…"'),
         ("curl -u joe:x https://h", "curl -u … https://h"),
         ("curl -sSfu joe:x https://h", "curl -sSfu … https://h"),
         ("sudo /usr/bin/curl -ujoe:x https://h", "sudo /usr/bin/curl -u… https://h"),
@@ -250,6 +257,9 @@ def test_what_looks_like_a_secret_is_not_shown(words: list[str], shown: str) -> 
         ("cp -p a b", None),
         ("curl https://h/a?page=2&sort=name", None),
         ('{"table":"passengers","n":1}', None),
+        ('connect(password=None, table="token")', None),
+        ('token == "x"', None),
+        ("password = ask(prompt)", None),
         ("team:job@26", None),
     ],
 )
@@ -258,6 +268,21 @@ def test_secrets_of_other_notations_are_masked_and_ordinary_arguments_are_not(
 ) -> None:
     for words in ([text], text.split()):
         assert redact(words) == (text if shown is None else shown)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("    x =  1  # no secret", "    x =  1  # no secret"),
+        ("  Settings(token=x,  n=1)", "  Settings(token=…,  n=1)"),
+        ("  --password x   and  more", "  --password … and more"),
+        ('  login with password="x y"  failed', '  login with password="…"  failed'),
+        ("\tPASSWORD=x", "\tPASSWORD=…"),
+        ("", ""),
+    ],
+)
+def test_a_line_of_a_log_keeps_its_form_without_its_secrets(line: str, shown: str) -> None:
+    assert redact_line(line) == shown
 
 
 @pytest.mark.parametrize(
@@ -290,6 +315,7 @@ def test_what_are_no_credentials_stays(sentence: str) -> None:
     st.sampled_from(
         [
             *('"password":"', "'token': '", r"\"secret\":\"", '{"a":', "?token=", "&a=", "-p "),
+            *('password="', "(token=", "a=", ",a=", "a = '"),
             *("mysql -p", "curl -u a:", "a:b@", "://", ":", "@", '"', "\\", ";Password="),
         ]
     ),

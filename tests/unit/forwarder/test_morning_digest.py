@@ -166,6 +166,23 @@ def test_the_amount_that_other_sizes_save_is_the_commands_word() -> None:
     assert summary_of(QUIET, history_of(earlier(0, saving_usd_per_month=0.5))).lines == ()
 
 
+@pytest.mark.parametrize(("kept_days", "is_said"), [(1, True), (3, False)])
+def test_a_message_of_more_days_than_the_lines_are_kept_says_so(
+    kept_days: int, *, is_said: bool
+) -> None:
+    """Such as after a weekend, or after messages that no channel accepted."""
+    since_ns = END_NS - 3 * DAY_NS - 60 * NS_PER_SECOND
+    last = Remembered(end_ns=since_ns, whole_ns=since_ns)
+    period = NightPeriod(last=last, end_ns=END_NS, zone=UTC)
+    runs = runs_of_lines([], period, kept_days=kept_days)
+    summary = summarize(period, runs, MissedTimes(), FamilyHistory(), DigestPlace())
+    said = (
+        "The log group of task_stopped keeps 1 day, and this message is about 3, so runs are "
+        "missing here: raise LogRetentionDays"
+    )
+    assert (said in texts(summary)) == is_said
+
+
 def test_without_a_search_cluster_no_saving_is_said() -> None:
     history = history_of(earlier(0, saving_usd_per_month=9))
     saving = NightSaving(asked=1, families=("nightly-etl",), usd_per_month=5.24)

@@ -26,7 +26,6 @@ from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.linux.memory_shares import MemoryShares
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import Record
@@ -66,17 +65,11 @@ def _reading(used: int, cache: int) -> MemoryReading:
     )
 
 
-def _shares(shmem_mib: int) -> MemoryShares:
-    shares = Mock(spec=MemoryShares)
-    shares.shmem_bytes.return_value = shmem_mib * _MIB
-    return shares
-
-
 def _read(
     memory: GroupMemory, *pids: int, tree_mib: int = 0, shmem_mib: int = 0
 ) -> MemoryReading | None:
     processes = [process(pid) for pid in pids or (1,)]
-    return memory.read(processes, _shares(shmem_mib), tree_mib * _MIB)
+    return memory.read(processes, tree_mib * _MIB, shmem_mib * _MIB)
 
 
 def test_processes_never_overrule_the_group() -> None:

@@ -19,6 +19,7 @@ from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import (
+    AverageAndMaximum,
     Container,
     Distribution,
     Interval,
@@ -699,3 +700,34 @@ def test_after_an_error_the_report_has_the_stats_series() -> None:
     checkpoint = fakes.record("running", None)
     assert checkpoint.processes == ()
     assert warnings(checkpoint) == (warning,)
+
+
+def holding_huge_pages(mib: int) -> ProcessSnapshot:
+    return alone(replace(process(cpu=1), huge_page_bytes=mib * MIB))
+
+
+def test_huge_pages_are_in_addition_to_the_memory_used() -> None:
+    def snapshot(at: float) -> ProcessSnapshot:
+        return holding_huge_pages(0 if at < 3 else 300)
+
+    record = CollectedBatch(snapshot=snapshot).run(4).record()
+    assert record.metrics.memory_huge_pages_mb == AverageAndMaximum(avg=150, max=300)
+    assert CollectedBatch().run(4).record().metrics.memory_huge_pages_mb is None
+
+
+def test_the_groups_count_of_huge_pages_has_those_of_all_processes() -> None:
+    group = GroupReading(cpu_ns=1, huge_page_bytes=700 * MIB)
+    batch = CollectedBatch(snapshot=lambda _: holding_huge_pages(300), group=lambda _: group)
+    pages = present(batch.run(4).record().metrics.memory_huge_pages_mb)
+    assert pages.max == 700
+
+
+def test_huge_pages_in_the_memory_used_are_not_in_addition() -> None:
+    memory = MemoryReading(used_bytes=400 * MIB, has_huge_pages=True)
+    group = GroupReading(cpu_ns=1, memory=memory)
+    batch = CollectedBatch(snapshot=lambda _: holding_huge_pages(300), group=lambda _: group)
+    assert batch.run(4).record().metrics.memory_huge_pages_mb is None
+    by_stats = CollectedBatch(snapshot=lambda _: holding_huge_pages(300)).run(4)
+    stats = replace(sample(START_NS, None, 400 * MIB), has_huge_pages=True)
+    by_stats.collector.on_sample("b", stats, ResourceLimits())
+    assert by_stats.record().metrics.memory_huge_pages_mb is None

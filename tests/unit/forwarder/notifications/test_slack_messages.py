@@ -131,6 +131,13 @@ def test_the_last_lines_of_the_log_are_escaped_and_indented() -> None:
     assert log_text("Traceback:", "\tline <5>", "", "``` <!channel>").split("\n") == expected
 
 
+def test_the_last_lines_of_the_log_have_no_secrets() -> None:
+    lines = ("Traceback:", '    connect("db", password="hunter2")', "curl -u joe:hunter2 https://h")
+    text = log_text(*lines)
+    assert "hunter2" not in text
+    assert '    connect("db", password="…")' in text
+
+
 def test_long_lines_are_truncated_and_the_newest_lines_are_shown() -> None:
     shown = log_text(*(f"{number} {'x' * 400}" for number in range(20))).split("\n")
     assert shown[-1].startswith("19 x")

@@ -107,8 +107,19 @@ def test_pages_that_may_have_been_copied_are_read_as_often_as_the_budget_allows(
         "the copies go on, and no second reading could be paid"
     )
     assert tree.shares.unsure_bytes == 300 * _MIB
+    assert tree.shares.open_shmem_bytes == 0
     assert tree.divide(done) == [75, 300, 225]
     assert tree.shares.is_exact
+
+
+def test_a_fork_that_executes_a_program_between_two_files_is_not_counted_in_full(
+    tree: _Tree,
+) -> None:
+    """The status shows the parent's pages, and smaps_rollup the program's own few."""
+    tree.divide([_process(1, 300)])
+    tree.pss = {1: (300, 300, 300), 2: (2, 2, 2)}
+    assert tree.divide([_process(1, 300), _fork(2, 300, copied=100)]) == [300, 2]
+    assert tree.divide([_process(1, 300), _process(2, 5, parent_pid=1)]) == [300, 5]
 
 
 def test_pages_of_files_do_not_count(tree: _Tree) -> None:
@@ -121,13 +132,13 @@ def test_pages_of_files_do_not_count(tree: _Tree) -> None:
 def test_memory_that_a_process_maps_three_times_counts_once(tree: _Tree) -> None:
     heap = _process(1, 36, 900)
     assert tree.divide([heap]) == [36]
-    assert tree.shares.unsure_bytes == 900 * _MIB
+    assert tree.shares.unsure_bytes == tree.shares.open_shmem_bytes == 900 * _MIB
     tree.now_ns += 10_000
     tree.pss = {1: (36, 36, 36)}
     tree.shmem = {1: (900, 300)}
     assert tree.divide([heap]) == [336]
     assert tree.shares.is_exact
-    assert tree.shares.shmem_bytes([heap]) == 300 * _MIB
+    assert tree.shares.shmem_bytes == 300 * _MIB
     tree.cpu_ns = 0
     assert tree.divide([_process(1, 40, 910)]) == [340]
     assert tree.cpu_ns == 0, "the rest is not notable"
@@ -158,7 +169,7 @@ def test_shared_memory_that_processes_may_share_is_certain_once_read(tree: _Tree
     more = [_process(pid, 10, 120) for pid in (1, 2)]
     assert tree.divide([*more, _process(3, 10)]) == [70, 70, 10]
     assert tree.pids_read == [1, 2], "the third shares nothing"
-    assert tree.shares.shmem_bytes(more) == 120 * _MIB
+    assert tree.shares.shmem_bytes == 120 * _MIB
     tree.pss = {}
     assert tree.divide([more[1]]) == [70]
     assert tree.shares.unsure_bytes == 60 * _MIB, "the other's part"

@@ -1,0 +1,95 @@
+"""Holds 100 MiB of memory in a way that the RSS counts several times, or not at all.
+
+Arguments: the way, the seconds that it holds them, and what the way needs.
+"""
+
+import ctypes
+import mmap
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+SIZE = 100 << 20
+_PAGE = 4096
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+
+
+def _touch(view: mmap.mmap, value: int = 1, size: int = SIZE) -> None:
+    for place in range(0, size, _PAGE):
+        view[place] = value
+
+
+def views(times: str) -> object:
+    """A memory file that is mapped several times: Java's ZGC, .NET's code, a ring buffer."""
+    memory = os.memfd_create("pages")
+    os.ftruncate(memory, SIZE)
+    mapped = [mmap.mmap(memory, SIZE) for _ in range(int(times))]
+    for view in mapped:
+        _touch(view)
+    return mapped
+
+
+def segment(times: str) -> object:
+    """A System V segment that is attached several times."""
+    libc = ctypes.CDLL(None)
+    libc.shmat.restype = ctypes.c_void_p
+    identity = libc.shmget(0, ctypes.c_size_t(SIZE), 0o1600)
+    addresses = [ctypes.c_void_p(libc.shmat(identity, None, 0)) for _ in range(int(times))]
+    libc.shmctl(identity, 0, None)  # it goes with its last process
+    for address in addresses:
+        ctypes.memset(address, 1, SIZE)
+    return addresses
+
+
+def file(times: str, path: str) -> object:
+    """Several views of one file: the kernel can drop its pages."""
+    descriptor = os.open(path, os.O_RDONLY)
+    mapped = [mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) for _ in range(int(times))]
+    for view in mapped:
+        sum(view[place] for place in range(0, len(view), _PAGE))
+    return mapped
+
+
+def forks(count: str, copied_mib: str) -> object:
+    """Forks that share anonymous memory, of which each copies a part."""
+    held = mmap.mmap(-1, SIZE, flags=_PRIVATE)
+    _touch(held)
+    _fork(int(count), lambda: _touch(held, 2, int(copied_mib) << 20))
+    return held
+
+
+def shared(count: str) -> object:
+    """Forks that map the same shared memory."""
+    held = mmap.mmap(-1, SIZE)
+    _touch(held)
+    _fork(int(count), lambda: _touch(held, 2))
+    return held
+
+
+def threads(count: str) -> object:
+    """Threads that write to the same memory."""
+    held = mmap.mmap(-1, SIZE, flags=_PRIVATE)
+    for _ in range(int(count)):
+        threading.Thread(target=_touch, args=(held,)).start()
+    return held
+
+
+def _fork(count: int, act: Callable[[], None]) -> None:
+    for _ in range(count):
+        if os.fork() == 0:
+            act()
+            time.sleep(float(sys.argv[2]))
+            os._exit(0)
+
+
+WAYS = {way.__name__: way for way in (views, segment, file, forks, shared, threads)}
+
+if __name__ == "__main__":
+    held = WAYS[sys.argv[1]](*sys.argv[3:])
+    time.sleep(float(sys.argv[2]))
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
