@@ -404,8 +404,14 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     ):
         yield (
             f"{format_memory(smaller_mb)} of memory would be too little: with "
-            f"{choice.margin.text}, the task needs {format_memory(choice.need.memory_mb)}."
+            f"{choice.margin.text}, the task needs {_needed(choice.need.memory_mb, smaller_mb)}."
         )
+
+
+def _needed(memory_mb: float, smaller_mb: float) -> str:
+    """What is needed, so that it reads as more than the size that is too small."""
+    needed = format_memory(memory_mb)
+    return f"{math.ceil(memory_mb)} MB" if needed == format_memory(smaller_mb) else needed
 
 
 def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
@@ -435,8 +441,12 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         why = "would be too little"
         if evidence.precision.is_too_short and largest_mb < (choice.current.memory_mb or 0):
             why = "is less than now"  # what is needed is not known
-        elif choice.need.holds_used(largest_mb):
+        elif (evidence.needs.with_files_mb or 0) > largest_mb and choice.need.holds_used(
+            largest_mb
+        ):
             why = "is less than a run has with its files in memory"
+        elif choice.need.holds_used(largest_mb):
+            why = "is less than now"  # huge pages, or older peaks with mapped files, hold it
         yield f"{name} allows at most {format_memory(largest_mb)} of memory, which {why}."
     elif option.factor is None:
         used = format_vcpu(evidence.needs.vcpu_without_slowdown or 0)
