@@ -332,6 +332,25 @@ def huge_pages() -> Results:
         number.write_text("0")
 
 
+# Above `memory.high`, the kernel makes a program wait for up to two seconds a time.
+_WAITS_FOR_MEMORY = """
+import time
+from pathlib import Path
+own = Path("/sys/fs/cgroup" + open("/proc/self/cgroup").read().strip().removeprefix("0::"))
+assert own.name.startswith("task-profiler-"), own
+(own / "memory.high").write_text(str(60 << 20))
+blocks, began = [], time.monotonic()
+while time.monotonic() < began + 40:
+    blocks.append(b"x" * (1 << 20))
+print(time.monotonic() - began - time.process_time(), flush=True)
+"""
+
+
+@scenario
+def wait_for_memory() -> Results:
+    return profile(*_python(_WAITS_FOR_MEMORY))
+
+
 @contextlib.contextmanager
 def swap_space() -> Iterator[None]:
     """Give the machine 512 MiB of swap on its disk."""

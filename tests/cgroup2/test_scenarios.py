@@ -51,6 +51,17 @@ def test_children_that_nobody_waits_for_are_counted_without_a_sample(results: Re
     assert present(_record(results).metrics.cpu_seconds) >= 8 * 0.4
 
 
+@pytest.mark.scenario("wait_for_memory")
+def test_a_wait_for_memory_under_a_limit_is_no_disk(results: Results) -> None:
+    record = record_of(results, exit_code=0)
+    made = present(record.time_breakdown)
+    waited_percent = 100_000 * float(results["output"]) / present(record.metrics.duration_ms)
+    said_percent = sum(row.percent for row in made.waiting_for if row.target == "memory")
+    assert waited_percent > 50
+    assert abs(said_percent - waited_percent) <= 10 + 100 - present(made.covered_percent)
+    assert (made.disk_percent or 0) <= 3
+
+
 @pytest.mark.scenario("memory_limit")
 def test_a_memory_limit_is_where_the_command_looks_for_it(results: Results) -> None:
     record = _record(results)
