@@ -348,7 +348,10 @@ def test_the_json_has_the_names_of_the_contract() -> None:
         "family accountId region runs current recommended savingPercent usdPerMonth "
         "savingUsdPerMonth runsPerMonth monthBasis"
     )
-    assert list(shown) == [*names.split(), "idleGpuHoursPerMonth", "sizes", "reasons", "evidence"]
+    assert list(shown) == [
+        *names.split(),
+        *["idleGpuHoursPerMonth", "sizes", "marginPercent", "reasons", "evidence"],
+    ]
     assert shown["family"] == "nightly"
     assert shown["accountId"] is None
     assert shown["region"] == "us-east-1"
