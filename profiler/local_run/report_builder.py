@@ -224,7 +224,8 @@ class ReportBuilder(Struct, eq=False):
         peak = observation.peak
         command = self._sampler.command
         doubts = tuple(sentence for _, sentence in self._bounds(peak))
-        average_doubts = _average_doubts(observation, command.average_bound_bytes)
+        most_bytes = max(peak.size_bytes or 0, command.shared_bound_bytes or 0)
+        average_doubts = _average_doubts(observation, command.average_bound_bytes, most_bytes)
         if peak.source != "sampled":
             return doubts + average_doubts
         doubts += pinned_memory_warnings(observation.usage)
@@ -349,15 +350,18 @@ class ReportBuilder(Struct, eq=False):
         return series
 
 
-def _average_doubts(observation: RunObservation, unassigned_bytes: float) -> tuple[str, ...]:
+def _average_doubts(
+    observation: RunObservation, unassigned_bytes: float, most_bytes: float
+) -> tuple[str, ...]:
     """Why the average may be too low, although the peak is right: a segment of shared memory that
-    its maker has filled, and left.
+    its maker has filled, and left. No average is above ``most_bytes``.
     """
     memory = observation.usage.run.memory_bytes.distribution()
     average_bytes = 0.0 if memory is None else memory.avg or 0.0
-    if not lacks_memory(average_bytes, average_bytes + unassigned_bytes):
+    bound_bytes = min(average_bytes + unassigned_bytes, most_bytes)
+    if not lacks_memory(average_bytes, bound_bytes):
         return ()
-    return (_AVERAGE_IS_UNSURE.format(format_memory((average_bytes + unassigned_bytes) / MIB)),)
+    return (_AVERAGE_IS_UNSURE.format(format_memory(bound_bytes / MIB)),)
 
 
 def _details_evidence(details: Details, run: Record, cpu_ns: int) -> RunEvidence:

@@ -430,8 +430,14 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     ):
         yield (
             f"{format_memory(smaller_mb)} of memory would be too little: with "
-            f"{choice.margin.text}, the task needs {format_memory(choice.need.memory_mb)}."
+            f"{choice.margin.text}, the task needs {_needed(choice.need.memory_mb, smaller_mb)}."
         )
+
+
+def _needed(memory_mb: float, smaller_mb: float) -> str:
+    """What is needed, so that it reads as more than the size that is too small."""
+    needed = format_memory(memory_mb)
+    return f"{math.ceil(memory_mb)} MB" if needed == format_memory(smaller_mb) else needed
 
 
 def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:

@@ -99,6 +99,8 @@ def test_shared_memory_of_an_unknown_program_may_be_missing_in_the_average_only(
     (doubt,) = _doubts(source=source, unassigned_mib=40)
     assert doubt.startswith("The average memory use may have been 90 MB: shared memory grew")
     assert _doubts(source=source, unassigned_mib=2) == ()
+    (doubt,) = _doubts(source=source, unassigned_mib=70)
+    assert "may have been 100 MB:" in doubt, "as much as the peak"
     assert len(_doubts(shared_bound_mib=300, unassigned_mib=40)) == 1, "said once"
 
 

@@ -4,9 +4,13 @@ what the driver showed at that moment, in any phase of the second.
 
 import pytest
 
+from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.visible_gpus import DriverReading
-from tests.fakes import FakeClock
+from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuScope
+from profiler.record.hardware import gpu_advice
+from profiler.record.record_model import Container, Metrics, Monitor, Record, Sampling
+from tests.collected import with_collected
+from tests.fakes import FakeClock, FakeLog, seconds
 from tests.nvml_tape import TAPES, Tape
 from tests.tape_driver import UUID, TapeDriver
 
@@ -70,3 +74,42 @@ def test_the_spans_of_gpm_have_no_gaps(phase: float) -> None:
     ]
     assert 0.6 < max(active) < 0.8
     assert sum(active) == pytest.approx(2.8, abs=0.7)
+
+
+def recorded(name: str, phase: float) -> Record:
+    """The record of the tape's program, by a collector that reads once a second."""
+    tape = Tape(name)
+    clock = FakeClock()
+    driver = TapeDriver(tape, clock, tape.started + phase)
+    source = NvmlSource(lambda: driver.nvml.binding, clock)
+    collector = GpuCollector(
+        source, GpuScope((UUID,)), clock, FakeLog(), seconds(1), is_required=False
+    )
+    while clock.now_ns / 1e9 + tape.started + phase < tape.ended:
+        collector.tick()
+        clock.advance(1.0)
+    record = Record(
+        task_id="1",
+        container=Container(name="batch"),
+        status="success" if tape.exit_code == 0 else "failure",
+        exit_code=tape.exit_code,
+        sampling=Sampling(),
+        monitor=Monitor(),
+        metrics=Metrics(duration_ms=1000 * tape.seconds),
+    )
+    return with_collected(record, (collector,))
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("name", NAMES)
+def test_no_gpu_that_a_program_used_was_never_used(name: str, phase: float) -> None:
+    """Whichever moments of the run are read."""
+    record = recorded(name, phase)
+    assert record.gpus
+    assert not any("ever used" in text for text in gpu_advice(record))
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_program_that_failed_gets_no_advice_on_its_gpu(phase: float) -> None:
+    for name in ("oom", "illegal"):
+        assert list(gpu_advice(recorded(name, phase))) == []
