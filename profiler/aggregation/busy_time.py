@@ -22,7 +22,8 @@ class Stretch(Struct):
     ``least_ns`` and ``most_ns``: how long threads waited for a CPU, by the kernel's own counters,
     None if these do not limit it. ``throttled_ns``: how long the group was stopped because its
     quota was used up, a sum over the CPUs, on which nothing of it ran meanwhile. ``able_ns`` is the
-    part that belongs to looks which found a thread that could run.
+    part that belongs to looks which found a thread that could run. ``is_unsure``: the look at its
+    end could not ask enough threads.
     """
 
     start_ns: int
@@ -36,6 +37,7 @@ class Stretch(Struct):
     most_ns: int | None = None
     throttled_ns: int = 0
     able_ns: int = 0
+    is_unsure: bool = False
 
     @property
     def length_ns(self) -> int:
@@ -47,8 +49,9 @@ class Stretch(Struct):
         return self.run_ns + self.unread_ns
 
     @property
-    def is_mostly_able(self) -> bool:
-        return 2 * self.able_ns >= self.length_ns
+    def says_nothing(self) -> bool:
+        """Whether the look at its end says nothing about blocked time."""
+        return self.length_ns > 0 and (self.is_unsure or 2 * self.able_ns >= self.length_ns)
 
     def add(self, run_ns: int, wait_ns: int) -> None:
         """Add what one thread ran and waited for a CPU in the stretch."""
@@ -98,14 +101,18 @@ class _Bucket(Struct):
 
 
 class BusyTime(Struct):
-    """The sums over all stretches, in constant memory."""
+    """The sums over all stretches, in constant memory; those of open stretches once more of the
+    ones whose looks say whether a thread could run.
+    """
 
     length_ns: float = 0
     closed_busy_ns: float = 0
     closed_on_cpu_ns: float = 0
     open_low_ns: float = 0
     open_span_ns: float = 0
-    open_able_ns: float = 0
+    sure_low_ns: float = 0
+    sure_span_ns: float = 0
+    sure_able_ns: float = 0
     buckets: dict[int, _Bucket] = field(default_factory=dict)
 
     def add(self, stretch: Stretch, part: float = 1.0) -> BlockedTime:
@@ -121,7 +128,10 @@ class BusyTime(Struct):
             return BlockedTime(part * (length_ns - busy_ns), 0.0)
         self.open_low_ns += part * low_ns
         self.open_span_ns += part * span_ns
-        self.open_able_ns += part * stretch.able_ns
+        if not stretch.is_unsure:
+            self.sure_low_ns += part * low_ns
+            self.sure_span_ns += part * span_ns
+            self.sure_able_ns += part * stretch.able_ns
         # From this share of the range on, the whole CPU time fits into the busy time.
         number = min(max((stretch.ran_ns - low_ns) * _BUCKETS // span_ns, 0), _BUCKETS)
         bucket = self.buckets.setdefault(number, _Bucket())
@@ -133,9 +143,9 @@ class BusyTime(Struct):
     @property
     def open_share(self) -> float:
         """Which share of the open ranges was busy."""
-        if not self.open_span_ns:
+        if not self.sure_span_ns:
             return 0.0
-        return min(max((self.open_able_ns - self.open_low_ns) / self.open_span_ns, 0.0), 1.0)
+        return min(max((self.sure_able_ns - self.sure_low_ns) / self.sure_span_ns, 0.0), 1.0)
 
     @property
     def busy_ns(self) -> float:

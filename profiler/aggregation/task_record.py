@@ -131,16 +131,22 @@ def kernel_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
 
 def pinned_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
     """A warning if open files may have kept a notable part of what counts as reclaimable."""
-    if usage is None or usage.memory_max_bytes is None:
-        return ()
-    bound_bytes = usage.memory_bound_bytes
-    if not is_notable(bound_bytes - usage.memory_max_bytes, bound_bytes):
+    bound_bytes = None if usage is None else _bound_bytes(usage)
+    if bound_bytes is None:
         return ()
     warning = (
         f"The memory peak may have been {bound_bytes // MIB} MB: open files may have kept "
         "directory entries and inodes, which the kernel counts as reclaimable."
     )
     return (warning,)
+
+
+def _bound_bytes(usage: ContainerUsage) -> int | None:
+    """The most that was used if open files kept what they can; None if that is hardly more."""
+    if usage.memory_max_bytes is None:
+        return None
+    bound_bytes = usage.memory_bound_bytes
+    return bound_bytes if is_notable(bound_bytes - usage.memory_max_bytes, bound_bytes) else None
 
 
 def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metrics:
@@ -160,6 +166,7 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
         memory_mapped_file_mb=usage.memory_mapped_file_bytes.summary(per=MIB),
         memory_huge_pages_mb=_if_any(usage.memory_huge_page_bytes.summary(per=MIB)),
         max_memory_used_at=known(format_ms, usage.memory_max_at_ns),
+        memory_used_bound_mb=mebibytes(_bound_bytes(usage)),
         memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
         max_pids=usage.max_pids,
         **usage.traffic(),
@@ -188,6 +195,9 @@ def with_peak(
     sampled_mb = None
     if metrics.memory_used_mb is not None:
         sampled_mb = metrics.memory_used_mb.max
+    bound_mb = metrics.memory_used_bound_mb
+    if bound_mb is not None and bound_mb <= (peak_mb or 0):
+        bound_mb = None
     peak_at: str | None = None
     if peak_mb is not None and sampled_mb is not None:
         is_near = sampled_mb >= _SAMPLED_PEAK_FRACTION * peak_mb
@@ -196,6 +206,7 @@ def with_peak(
         metrics,
         max_memory_used_mb=peak_mb,
         max_memory_used_at=peak_at,
+        memory_used_bound_mb=bound_mb,
         memory_peak_source=source,
         memory_used_mb=_with_max(metrics.memory_used_mb, peak_mb),
         memory_utilization_percent=_with_max(metrics.memory_utilization_percent, percent),

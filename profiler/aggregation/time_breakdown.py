@@ -385,13 +385,24 @@ class TimeAccount:
             stretch.most_ns = limits.most_ns
             stretch.throttled_ns = limits.throttled_ns
             self._pressure = look.pressure
-        if self._able or _is_unsure(look):
+        is_able = bool(self._able)
+        if look.is_behind:  # a thread that could run may be blocked since, and was not read
+            is_able = any(seen.blocked is None for seen in look.seen)
+        stretch.is_unsure = not is_able and _is_unsure(look)
+        if is_able:
             stretch.able_ns = stretch.length_ns
         return stretch
 
     def _continues_last(self, stretch: Stretch, look: Look, change: Change) -> bool:
         """Whether nothing has happened since the last look, so that both are kept as one."""
-        if not self._open or stretch.able_ns or look.growth or change.begun or change.over:
+        if (
+            not self._open
+            or stretch.able_ns
+            or stretch.is_unsure
+            or look.growth
+            or change.begun
+            or change.over
+        ):
             return False
         last = self._open[-1]
         if last.is_stopped or stretch.unread_ns or stretch.length_ns > self._max_covered_ns:
@@ -518,7 +529,7 @@ class TimeAccount:
         return min(idle_ns / stretch.length_ns, 1.0)
 
     def _sum_up(self, look: _OpenLook, waits: Collection[ThreadWait], sums: _Sums) -> None:
-        is_able = look.stretch.is_mostly_able and bool(look.stretch.length_ns)
+        is_able = look.stretch.says_nothing
         if look.shares is None and not (is_able and sums.has_quiet):
             look.shares = _shares(look, waits)
         shares = look.shares or {}

@@ -321,7 +321,7 @@ def _changed(case: _Case, decision: Resize) -> ChangedDefinition:
 def _seen_memory(window: FamilyWindow, size: TaskSize, margin: MemoryMargin) -> SeenMemory:
     """The largest memory of each measured container, and the limits of kills at the definition's
     size, with the margin; beside the batch and above a kill, with that of one value. Beside that,
-    the largest memory with mapped files.
+    what keeps a limit from getting lower.
 
     Of counted runs, the need of a container without a report is not known, so that its limit is not
     lowered.
@@ -337,7 +337,7 @@ def _seen_memory(window: FamilyWindow, size: TaskSize, margin: MemoryMargin) -> 
             if memory.used_mb is not None and is_known:
                 above = margin if name in reporting else unknown
                 needs_mb[name] = max(needs_mb.get(name, 0), memory.used_mb * above.factor)
-                held_mb[name] = max(held_mb.get(name, 0), memory.with_files_mb or 0)
+                held_mb[name] = max(held_mb.get(name, 0), memory.held_mb or 0)
             limit_mb = memory.killed_limit_mb
             if limit_mb is not None and runs_size == size:
                 killed_mb[name] = max(killed_mb.get(name, 0), limit_mb)

@@ -31,7 +31,7 @@ from profiler.core.text import as_sentence
 from profiler.core.timestamps import format_local, parse_ns
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.units import format_memory, format_usd
-from profiler.sizing.advice import rounded_usd, size_object
+from profiler.sizing.advice import rounded_percent, rounded_usd, size_object
 from profiler.sizing.resize_policy import Resize, ShownEvidence
 from profiler.sizing.slowdown_factors import SAME_DURATION
 from profiler.task_definitions.size_changes import definition_size
@@ -183,6 +183,7 @@ def _evidence_object(seen: ShownEvidence | None) -> Mapping[str, object] | None:
         "days": seen.days,
         "unconfirmed": seen.unconfirmed,
         "killedAboveMB": known(round, seen.killed_above_mb),
+        "marginPercent": known(rounded_percent, seen.margin_percent),
         "durationFactor": known(_bounds, seen.duration),
     }
 

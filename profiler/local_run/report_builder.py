@@ -1,18 +1,19 @@
 """Builds the reports of one run: the run so far, and its end."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.memory_evidence import observed
+from profiler.aggregation.memory_evidence import MemoryPeak, observed
 from profiler.aggregation.process_tree_usage import lacks_memory
 from profiler.aggregation.run_evidence import RunEvidence
 from profiler.aggregation.task_record import build_sampling, pinned_memory_warnings
 from profiler.collectors.collector import add_collected
 from profiler.core.clock import ClockJumpDetector
+from profiler.core.optional_math import max_known
 from profiler.core.text import first_names
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
@@ -38,7 +39,14 @@ from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import others_vcpu_used, read_busy_ns, read_own_usage
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import Monitor, Processor, Record, Report, with_warnings
+from profiler.record.record_model import (
+    Metrics,
+    Monitor,
+    Processor,
+    Record,
+    Report,
+    with_warnings,
+)
 from profiler.record.units import MIB, as_number, format_memory, mebibytes
 
 if TYPE_CHECKING:
@@ -191,6 +199,7 @@ class ReportBuilder(Struct, eq=False):
         if (observation.duration_ns or 0) >= NS_PER_SECOND:  # a limit may have changed meanwhile
             self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
         record = self._record(observation, placement, warnings)
+        record = replace(record, metrics=self._with_bound(record.metrics, observation))
         now_ns = self._sampler.prepared.clock.wall_ns()
         if self._has_evidence(record) and not doubts:
             from profiler.sizing.advice import with_recommendation  # not for the shortest runs
@@ -214,26 +223,43 @@ class ReportBuilder(Struct, eq=False):
         """Why the command may have needed notably more memory: one sentence for each reason."""
         peak = observation.peak
         command = self._sampler.command
-        doubts: tuple[str, ...] = ()
-        swap_bytes = command.swap_peak_bytes
-        if lacks_memory(peak.size_bytes or 0, (peak.size_bytes or 0) + swap_bytes):
-            doubts += (_MEMORY_IS_IN_SWAP.format(format_memory(swap_bytes / MIB)),)
-        average_doubts = _average_doubts(observation, command.average_bound_bytes)
+        doubts = tuple(sentence for _, sentence in self._bounds(peak))
+        most_bytes = max(peak.size_bytes or 0, command.shared_bound_bytes or 0)
+        average_doubts = _average_doubts(observation, command.average_bound_bytes, most_bytes)
         if peak.source != "sampled":
             return doubts + average_doubts
         doubts += pinned_memory_warnings(observation.usage)
-        for bound_bytes, sentence in (
-            (command.memory_bound_bytes, _MEMORY_IS_UNSURE),
-            (command.shared_bound_bytes or 0, _SHARED_MEMORY_IS_UNSURE),
-            (command.kernel_bound_bytes, _KERNEL_MEMORY_IS_UNSURE),
-        ):
-            if lacks_memory(peak.size_bytes or 0, bound_bytes):
-                doubts += (sentence.format(format_memory(bound_bytes / MIB)),)
         if not doubts:  # else they say it
             doubts += average_doubts
         if command.has_hidden_processes and not self._sampler.prepared.own_cgroup.counts_memory:
             doubts += (_PROCESSES_ARE_HIDDEN,)
         return doubts
+
+    def _bounds(self, peak: MemoryPeak) -> Iterator[tuple[float, str]]:
+        """How much the command may have needed, where that is notably more than the peak, and
+        why.
+        """
+        command = self._sampler.command
+        peak_bytes = peak.size_bytes or 0
+        swap_bytes = command.swap_peak_bytes
+        if lacks_memory(peak_bytes, peak_bytes + swap_bytes):
+            sentence = _MEMORY_IS_IN_SWAP.format(format_memory(swap_bytes / MIB))
+            yield peak_bytes + swap_bytes, sentence
+        if peak.source != "sampled":
+            return
+        for bound_bytes, sentence in (
+            (command.memory_bound_bytes, _MEMORY_IS_UNSURE),
+            (command.shared_bound_bytes or 0, _SHARED_MEMORY_IS_UNSURE),
+            (command.kernel_bound_bytes, _KERNEL_MEMORY_IS_UNSURE),
+        ):
+            if lacks_memory(peak_bytes, bound_bytes):
+                yield bound_bytes, sentence.format(format_memory(bound_bytes / MIB))
+
+    def _with_bound(self, metrics: Metrics, observation: RunObservation) -> Metrics:
+        """With the most that the command may have needed, by all doubts that know it."""
+        bounds_mb = [mebibytes(bound_bytes) for bound_bytes, _ in self._bounds(observation.peak)]
+        bound_mb = max_known(metrics.memory_used_bound_mb, *bounds_mb)
+        return replace(metrics, memory_used_bound_mb=bound_mb)
 
     def _warnings(self, ending: CommandExit) -> tuple[str, ...]:
         """What is missing in the record, and why."""
@@ -324,15 +350,18 @@ class ReportBuilder(Struct, eq=False):
         return series
 
 
-def _average_doubts(observation: RunObservation, unassigned_bytes: float) -> tuple[str, ...]:
+def _average_doubts(
+    observation: RunObservation, unassigned_bytes: float, most_bytes: float
+) -> tuple[str, ...]:
     """Why the average may be too low, although the peak is right: a segment of shared memory that
-    its maker has filled, and left.
+    its maker has filled, and left. No average is above ``most_bytes``.
     """
     memory = observation.usage.run.memory_bytes.distribution()
     average_bytes = 0.0 if memory is None else memory.avg or 0.0
-    if not lacks_memory(average_bytes, average_bytes + unassigned_bytes):
+    bound_bytes = min(average_bytes + unassigned_bytes, most_bytes)
+    if not lacks_memory(average_bytes, bound_bytes):
         return ()
-    return (_AVERAGE_IS_UNSURE.format(format_memory((average_bytes + unassigned_bytes) / MIB)),)
+    return (_AVERAGE_IS_UNSURE.format(format_memory(bound_bytes / MIB)),)
 
 
 def _details_evidence(details: Details, run: Record, cpu_ns: int) -> RunEvidence:

@@ -87,10 +87,11 @@ class StackFunction(Model, frozen=True, kw_only=True):
 class StackMoment(Model, frozen=True, kw_only=True):
     """A moment of the run and the stack that was seen most often in it.
 
-    ``kind``: ``memory`` (above 80 % of the size and rising), ``idle`` (nothing on a CPU for 30 s),
-    ``saturated`` (all vCPUs in use for 30 s). ``stack`` begins with the outermost function;
-    ``percent`` is its share of the samples. ``own`` has true for each function of ``stack`` that is
-    the user's code; records of schema 1.2 and earlier lack it.
+    ``kind``: ``memory`` (above 80 % of the size and rising), ``idle`` (nothing on a CPU for 30 s,
+    or for 2 s in which stacks were read), ``saturated`` (all vCPUs in use for 30 s). ``stack``
+    begins with the outermost function; ``percent`` is its share of the samples. ``own`` has true
+    for each function of ``stack`` that is the user's code; records of schema 1.2 and earlier lack
+    it.
     """
 
     kind: _AnyMomentKind

@@ -28,6 +28,7 @@ from profiler.record.record_model import (
     Record,
     TaskSize,
     Visible,
+    known_status,
 )
 from profiler.record.units import (
     format_gpu_hours,
@@ -55,6 +56,9 @@ _MIN_SHOWN_PERCENT = 1
 _MAX_ONE_VCPU = 1.5
 _TWO_VCPU = 2
 _SMALL_PERCENT = 25
+# A context takes 250 to 650 MiB of a GPU's memory: with less, no program was on it.
+_UNUSED_MB = 64
+_MIN_UNUSED_MS = 2000  # a shorter run has two readings or fewer
 _PERCENT = 100
 
 
@@ -115,14 +119,23 @@ def _combine(distributions: Iterable[Distribution | None]) -> Distribution:
 
 
 def is_idle(gpu: Gpu) -> bool:
-    """Whether the GPU's utilization was measured and no kernel ran on the GPU at any time."""
-    return gpu.utilization_percent is not None and gpu.utilization_percent.max == 0
+    """Whether the GPU was never used: no kernel was seen, and no program held memory of it.
+
+    A reading once a second misses kernels, but not the memory of the program that ran them.
+    """
+    if gpu.utilization_percent is None or gpu.utilization_percent.max != 0:
+        return False
+    used_mb = (gpu.memory_used_mb or _NOT_MEASURED).max
+    return used_mb is not None and used_mb < _UNUSED_MB
 
 
-def idle_advice(gpus: Sequence[Gpu]) -> str | None:
-    """A sentence about the GPUs that were never used; None if all were used."""
+def idle_advice(record: Record) -> str | None:
+    """A sentence about the GPUs that were never used; None if all were used, or if the run was
+    too short to show it.
+    """
+    gpus = record.gpus
     idle = sum(map(is_idle, gpus))
-    if not idle:
+    if not idle or (record.metrics.duration_ms or 0) < _MIN_UNUSED_MS:
         return None
     if idle == len(gpus):
         return (
@@ -276,8 +289,12 @@ def gpu_idle_texts(record: Record) -> Iterator[str]:
 def gpu_advice(record: Record) -> Iterator[str]:
     """Sentences: about GPUs that were never used, else about idle time, and about GPUs that are
     too large.
+
+    A run that did not do its work shows nothing about them.
     """
-    never_used = idle_advice(record.gpus)
+    if known_status(record) not in ("success", "running"):
+        return
+    never_used = idle_advice(record)
     if never_used:
         yield never_used
         return

@@ -58,7 +58,12 @@ def of_one_meaning(runs: Sequence[_Run], do_count: Callable[[_Run], bool]) -> Se
     ``do_count``: whether a run counts mapped files as used.
     """
     apart = [run for run in runs if not do_count(run)]
-    return apart if len(apart) >= MIN_RUNS else runs
+    return apart if are_enough_apart(len(apart)) else runs
+
+
+def are_enough_apart(runs: int) -> bool:
+    """Whether so many runs that say mapped files apart count alone."""
+    return runs >= MIN_RUNS
 
 
 def memory_with_files_mb(record: Record) -> float | None:

@@ -16,6 +16,7 @@ from profiler.record.mapped_files import memory_with_files_mb
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Interval, Metrics, Number, Record, known_status
 from profiler.record.task_needs import (
+    bound_memory_mb,
     needed_memory_mb,
     needed_vcpu,
     others_memory_mb,
@@ -365,11 +366,13 @@ METRICS: tuple[Metric, ...] = (
     *_statistics(
         "MB", "metrics.memory_huge_pages_mb", "usage.memory.huge_pages_mb", names=_MEAN_AND_MAX
     ),
+    _value("MB", "metrics.memory_used_bound_mb", "usage.memory.used_bound_mb"),
     _value("MB", "metrics.memory_usage_peak_mb", "usage.memory.usage_peak_mb"),
     _value("count", "record.memory_kills.count", "usage.memory.kills"),
     # What a search cluster needs to find the runs that decide on a size
     _calculated("MB", needed_memory_mb, "usage.task.memory_mb"),
     _calculated("MB", memory_with_files_mb, "usage.task.memory_with_files_mb"),
+    _calculated("MB", bound_memory_mb, "usage.task.memory_bound_mb"),
     _calculated("MB", others_memory_mb, "usage.task.others_memory_mb"),
     _calculated("vCPU", needed_vcpu, "usage.task.vcpu_p95"),
     Metric(

@@ -72,6 +72,7 @@ class Metrics(Model, frozen=True, kw_only=True):
     usage: pages of files, mapped or not, and reclaimable kernel memory. ``memoryMappedFileMB`` is
     what of its files the container kept mapped. ``memoryHugePagesMB`` are its reserved huge pages,
     which are not in the usage. ``maxMemoryUsedMB`` is the largest memory used,
+    ``memoryUsedBoundMB`` the most that it may have been where a notable part is not certain,
     ``memoryUsagePeakMB`` the largest usage including all page cache. ``memoryPeakSource`` is the
     method by which ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest
     reading.
@@ -102,6 +103,7 @@ class Metrics(Model, frozen=True, kw_only=True):
     memory_huge_pages_mb: AverageAndMaximum | None = None
     memory_peak_source: _AnyPeakSource | None = None
     max_memory_used_at: str | None = None
+    memory_used_bound_mb: Number | None = None
     memory_usage_peak_mb: Number | None = None
     vcpu_saturated_percent: float | None = None
     slowdown_at_vcpu: Mapping[str, SlowdownBounds] | None = None

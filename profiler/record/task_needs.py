@@ -51,6 +51,20 @@ def needed_memory_mb(record: Record) -> float | None:
     return peak_mb + (others_memory_mb(record) or 0)
 
 
+def bound_memory_mb(record: Record) -> float | None:
+    """The most that all containers together may have used; None if no peak is a lower bound."""
+    others = [other.metrics or Metrics() for other in record.containers]
+    doubtful_mb = [
+        metrics.memory_used_bound_mb - (metrics.max_memory_used_mb or 0)
+        for metrics in (record.metrics, *others)
+        if metrics.memory_used_bound_mb is not None
+    ]
+    needed_mb = needed_memory_mb(record)
+    if not doubtful_mb or needed_mb is None:
+        return None
+    return needed_mb + sum(doubtful_mb)
+
+
 def needed_vcpu(record: Record) -> float | None:
     """The sum of the containers' 95th percentiles, at most the size; None if the batch was not
     measured.

@@ -201,6 +201,7 @@ def as_json(advice: Advice) -> Mapping[str, Any]:
         "monthBasis": None if month is None else month.basis,
         "idleGpuHoursPerMonth": idle_gpu_hours_per_month(evidence),
         "sizes": [_option(option) for option in choice.options],
+        "marginPercent": rounded_percent(choice.margin.percent),
         "reasons": list(advice.reasons),
         "evidence": {
             "runs": evidence.outcomes.runs,
@@ -209,7 +210,7 @@ def as_json(advice: Advice) -> Mapping[str, Any]:
             "ignored": evidence.outcomes.ignored,
             "peakMB": as_number(evidence.needs.required_memory_mb),
             "p95Vcpu": known(_rounded_vcpu, evidence.needs.required_vcpu),
-            "saturatedPercent": known(_rounded_percent, evidence.usage.saturated_percent),
+            "saturatedPercent": known(rounded_percent, evidence.usage.saturated_percent),
             "peakSource": evidence.precision.peak_source,
             "statsPeriodMs": evidence.precision.stats_period_ms,
             "from": evidence.outcomes.first_started_at,
@@ -234,7 +235,8 @@ def _rounded_vcpu(vcpu: float) -> float:
     return round(vcpu, VCPU_DIGITS)
 
 
-def _rounded_percent(percent: float) -> Number | None:
+def rounded_percent(percent: float) -> Number | None:
+    """A percentage with one digit."""
     return as_number(round(percent, 1))
 
 

@@ -158,16 +158,23 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
 
 
-def held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
+def held_back(needs: Needs, choice: SizeDecision, size: TaskSize) -> Iterator[str]:
+    """Why a size has no less memory although less was certainly used; without full stops."""
+    for held in (
+        _held_by_huge_pages(needs),
+        _held_by_files(needs, choice, size),
+        _held_by_bound(needs, choice, size),
+    ):
+        if held is not None:
+            yield held
+
+
+def _held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
     """Why a size has no less memory, if that is for mapped files alone; without a full stop."""
-    need = choice.need
     files_mb = needs.mapped_files_mb
-    if choice.is_fargate:
-        smaller_mb = _smaller_memory_mb(size)
-    else:
-        smaller_mb = (size.memory_mb or 0) - MEMORY_STEP_MB
-    is_held = smaller_mb is not None and need.holds_used(smaller_mb) and smaller_mb < need.held_mb
-    if not is_held or not files_mb or (needs.with_files_mb or 0) < need.held_mb:
+    if not files_mb or not _is_held(choice, size):
+        return None
+    if (needs.with_files_mb or 0) < choice.need.held_mb:
         return None
     return (
         f"a run also keeps up to {format_memory(files_mb)} of its files in memory: a smaller size "
@@ -175,7 +182,7 @@ def held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | N
     )
 
 
-def held_by_huge_pages(needs: Needs) -> str | None:
+def _held_by_huge_pages(needs: Needs) -> str | None:
     """Why a size has no less memory than now: what was measured is not all; without a full stop."""
     if not needs.huge_pages_mb:
         return None
@@ -183,6 +190,30 @@ def held_by_huge_pages(needs: Needs) -> str | None:
         f"a run also holds up to {format_memory(needs.huge_pages_mb)} of huge pages, which the "
         "memory used lacks: a smaller size is not recommended"
     )
+
+
+def _held_by_bound(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
+    """Why a size has no less memory, if that is for what a run may have used; without a full
+    stop.
+    """
+    if needs.bound_mb is None or not _is_held(choice, size):
+        return None
+    if needs.bound_mb * choice.margin.of_one_value.factor < choice.need.held_mb:
+        return None
+    return (
+        f"a run may have used up to {format_memory(needs.bound_mb)}, as its warnings say: less is "
+        "not recommended"
+    )
+
+
+def _is_held(choice: SizeDecision, size: TaskSize) -> bool:
+    """Whether the next smaller memory would be enough for what was certainly used alone."""
+    need = choice.need
+    if choice.is_fargate:
+        smaller_mb = _smaller_memory_mb(size)
+    else:
+        smaller_mb = (size.memory_mb or 0) - MEMORY_STEP_MB
+    return smaller_mb is not None and need.holds_used(smaller_mb) and smaller_mb < need.held_mb
 
 
 def _smaller_memory_mb(size: TaskSize) -> float | None:
@@ -200,12 +231,7 @@ def _smaller_memory_mb(size: TaskSize) -> float | None:
 
 
 def _held(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    held = held_by_files(evidence.needs, choice, choice.size)
-    if held is not None:
-        yield as_sentence(held)
-    held = held_by_huge_pages(evidence.needs)
-    if held is not None:
-        yield as_sentence(held)
+    yield from map(as_sentence, held_back(evidence.needs, choice, choice.size))
 
 
 def _mixed_meaning(evidence: Evidence) -> Iterator[str]:
@@ -404,8 +430,14 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     ):
         yield (
             f"{format_memory(smaller_mb)} of memory would be too little: with "
-            f"{choice.margin.text}, the task needs {format_memory(choice.need.memory_mb)}."
+            f"{choice.margin.text}, the task needs {_needed(choice.need.memory_mb, smaller_mb)}."
         )
+
+
+def _needed(memory_mb: float, smaller_mb: float) -> str:
+    """What is needed, so that it reads as more than the size that is too small."""
+    needed = format_memory(memory_mb)
+    return f"{math.ceil(memory_mb)} MB" if needed == format_memory(smaller_mb) else needed
 
 
 def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
@@ -436,7 +468,9 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         if evidence.precision.is_too_short and largest_mb < (choice.current.memory_mb or 0):
             why = "is less than now"  # what is needed is not known
         elif choice.need.holds_used(largest_mb):
-            why = "is less than a run has with its files in memory"
+            why = "may be less than a run had"
+            if (evidence.needs.with_files_mb or 0) >= choice.need.held_mb:
+                why = "is less than a run has with its files in memory"
         yield f"{name} allows at most {format_memory(largest_mb)} of memory, which {why}."
     elif option.factor is None:
         used = format_vcpu(evidence.needs.vcpu_without_slowdown or 0)

@@ -28,7 +28,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import is_on_spot
-from profiler.record.task_needs import memory_of, size_of
+from profiler.record.task_needs import bound_memory_mb, memory_of, size_of
 from profiler.sizing.billed_tasks import BilledTasks, billed_tasks
 from profiler.sizing.memory_margin import NeedSpread, PeakPrecision, spread_of
 from profiler.sizing.run_facts import (
@@ -79,7 +79,8 @@ class Needs(Struct, frozen=True, kw_only=True):
     ``required_memory_mb`` includes the other containers; ``batch_peak_mb`` and ``batch_p99_mb`` are
     the batch's in the run with the largest need. ``with_files_mb`` are what a run used and kept of
     mapped files, at most its size, and ``mapped_files_mb`` the batch's files in that run.
-    ``huge_pages_mb`` are the most that a task had in addition.
+    ``huge_pages_mb`` are the most that a task had in addition. ``bound_mb`` is the most that a run
+    may have used whose peak is a lower bound.
     ``has_older``: some runs may count mapped files as used, unlike others; ``older_memory_mb`` is
     their largest need where the others alone count. ``slowdowns`` are the bounds at each vCPU size
     at which a run would be slower than now, None if no run has any; ``vcpu_without_slowdown`` is
@@ -95,6 +96,7 @@ class Needs(Struct, frozen=True, kw_only=True):
     with_files_mb: float | None = None
     mapped_files_mb: float | None = None
     huge_pages_mb: float | None = None
+    bound_mb: float | None = None
     older_memory_mb: float | None = None
     has_older: bool = False
     slowdowns: Factors | None = None
@@ -355,6 +357,7 @@ def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
         with_files_mb=None if fullest is None else fullest.memory_with_files_mb,
         mapped_files_mb=None if fullest is None else mapped_files_mb(fullest.record.metrics),
         huge_pages_mb=max_known(*(huge_pages_mb(run.record) for run in measured)),
+        bound_mb=max_known(*(bound_memory_mb(run.record) for run in measured)),
         older_memory_mb=max(older_mb) if len(counted) < len(measured) else None,
         has_older=0 < len(older_mb) < len(measured),
     )

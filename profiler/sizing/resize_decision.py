@@ -126,9 +126,10 @@ def _killed_above_mb(case: ResizeCase) -> float | None:
 
 def _shown(case: ResizeCase, decision: Resize) -> ShownEvidence:
     largest = largest_need(case.window)
+    of_all = case.advice_of_all
     duration = None
-    if decision.size is not None and decision.size.vcpu is not None and case.advice_of_all:
-        for option in case.advice_of_all.choice.ranked:
+    if decision.size is not None and decision.size.vcpu is not None and of_all is not None:
+        for option in of_all.choice.ranked:
             if option.size.vcpu == decision.size.vcpu:
                 duration = option.factor
     return ShownEvidence(
@@ -141,4 +142,5 @@ def _shown(case: ResizeCase, decision: Resize) -> ShownEvidence:
         elsewhere=case.window.tasks_elsewhere,
         by_minute=case.window.by_minute,
         killed_above_mb=_killed_above_mb(case),
+        margin_percent=None if of_all is None else of_all.choice.margin.percent,
     )

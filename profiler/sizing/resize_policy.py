@@ -37,7 +37,8 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
     not count: nobody vouches for their task, or their report is not in the log group and under
     the prefix of the definition. Of the runs ``elsewhere`` than on Fargate, only the needs count;
     ``by_minute`` are Container Insights' beside reports, and do not count. ``killed_above_mb`` is
-    the largest size at which a run was killed: it needs more than that.
+    the largest size at which a run was killed: it needs more than that. ``margin_percent`` is that
+    above the largest need.
     """
 
     runs: int
@@ -49,6 +50,7 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
     elsewhere: int = 0
     by_minute: int = 0
     killed_above_mb: float | None = None
+    margin_percent: float | None = None
 
     @property
     def left_out(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent, format_task_size
-from profiler.sizing.advice_reasons import held_by_files, held_by_huge_pages
+from profiler.sizing.advice_reasons import held_back
 from profiler.sizing.resize_case import MIN_DAYS, RUNS_AFTER_REVERT, ChosenSize, ResizeCase
 from profiler.sizing.resize_effect import MIN_SUCCESSES_TO_KEEP
 from profiler.sizing.resize_policy import (
@@ -257,10 +257,8 @@ def _fits(case: ResizeCase) -> str | None:
         return None
     held = None
     if case.advice_of_all is not None:
-        needs = case.advice_of_all.evidence.needs
-        held = held_by_huge_pages(needs) or held_by_files(
-            needs, case.advice_of_all.choice, case.size
-        )
+        of_all = case.advice_of_all
+        held = next(held_back(of_all.evidence.needs, of_all.choice, case.size), None)
     return "the size fits" if held is None else f"the size fits: {held}"
 
 

@@ -14,7 +14,8 @@ from profiler.core.kept_items import Kept
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_HOUR
 from profiler.record.mapped_files import used_with_files_mb
-from profiler.record.task_needs import size_of
+from profiler.record.record_model import Metrics
+from profiler.record.task_needs import bound_memory_mb, size_of
 from profiler.sizing.run_counts import RevisionRuns, RunCounts, counted_as
 from profiler.sizing.run_facts import (
     RunFacts,
@@ -48,6 +49,10 @@ def _memory_with_files_mb(run: RunFacts) -> float | None:
     return run.memory_with_files_mb
 
 
+def _bound_memory_mb(run: RunFacts) -> float | None:
+    return bound_memory_mb(run.record)
+
+
 def _needed_vcpu(run: RunFacts) -> float | None:
     return run.needed_vcpu
 
@@ -75,6 +80,7 @@ _DECIDING_VALUES: Final[tuple[Callable[[RunFacts], float | None], ...]] = (
     _needed_memory_mb,
     _memory_without_files_mb,
     _memory_with_files_mb,
+    _bound_memory_mb,
     _needed_vcpu,
     _vcpu_without_slowdown,
     _killed_at_mb,
@@ -84,18 +90,19 @@ _DECIDING_VALUES: Final[tuple[Callable[[RunFacts], float | None], ...]] = (
 
 
 class ContainerMemory(Struct, frozen=True, kw_only=True):
-    """The largest memory that a container used, without and with its mapped files, and the largest
-    limit of its own at which it was killed.
+    """The largest memory that a container used, and the largest limit of its own at which it was
+    killed. ``held_mb`` keeps the limit from getting lower: with its mapped files, or what it may
+    have used.
     """
 
     used_mb: float | None = None
-    with_files_mb: float | None = None
+    held_mb: float | None = None
     killed_limit_mb: float | None = None
 
     def with_larger(self, other: "ContainerMemory") -> "ContainerMemory":
         return ContainerMemory(
             used_mb=max_known(self.used_mb, other.used_mb),
-            with_files_mb=max_known(self.with_files_mb, other.with_files_mb),
+            held_mb=max_known(self.held_mb, other.held_mb),
             killed_limit_mb=max_known(self.killed_limit_mb, other.killed_limit_mb),
         )
 
@@ -212,12 +219,17 @@ def _memory_by_container(run: RunFacts) -> Iterator[tuple[str, ContainerMemory]]
         name,
         ContainerMemory(
             used_mb=metrics.max_memory_used_mb,
-            with_files_mb=used_with_files_mb(metrics, metrics.max_memory_used_mb),
+            held_mb=_held_mb(metrics),
             killed_limit_mb=limit_mb if is_killed_at_own_limit else None,
         ),
     )
     for container in record.containers:
         if container.metrics is not None:
             used_mb = container.metrics.max_memory_used_mb
-            with_files_mb = used_with_files_mb(container.metrics, used_mb)
-            yield container.name, ContainerMemory(used_mb=used_mb, with_files_mb=with_files_mb)
+            held_mb = _held_mb(container.metrics)
+            yield container.name, ContainerMemory(used_mb=used_mb, held_mb=held_mb)
+
+
+def _held_mb(metrics: Metrics) -> float | None:
+    with_files_mb = used_with_files_mb(metrics, metrics.max_memory_used_mb)
+    return max_known(with_files_mb, metrics.memory_used_bound_mb)

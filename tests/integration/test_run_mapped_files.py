@@ -150,7 +150,7 @@ def test_what_the_kernel_cannot_drop_is_used_once(lines: str, file: Path) -> Non
         pytest.skip("needs root to lock memory")
     metrics = _record(*_program(lines), str(file)).metrics
     assert _HELD_MIB < present(metrics.max_memory_used_mb) < _HELD_MIB + _OWN_MIB
-    # Readings have it, too, not only the kernel's mark.
+    # A busy machine lets the program take its memory slowly, and it holds it for a part of the run.
     assert present(present(metrics.memory_used_mb).p95) > _HELD_MIB
 
 

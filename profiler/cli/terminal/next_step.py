@@ -39,7 +39,7 @@ def next_step(record: Record, recommend: str) -> str | None:
     if known_status(record) != "success":
         return None
     texts = (
-        idle_advice(record.gpus),
+        idle_advice(record),
         _near_limit(metrics),
         next(gpu_advice(record), None),
         _largest_part(record),

@@ -288,6 +288,11 @@ class ProcessTree:
         return descendants
 
 
+def _is_fork(stat: proc.ProcessStat, folder: str) -> bool:
+    """Whether a process has executed no program; gVisor's state does not say it."""
+    return stat.is_forked or is_fork(folder, f"/proc/{stat.parent_pid}")
+
+
 def _exists(pid: int) -> bool:
     """Whether a process exists, also one of another user; not a thread."""
     try:
@@ -437,9 +442,11 @@ class QuickMemory:
     ) -> _Known:
         """Read a new process.
 
-        A fork may have only its parent's memory until it allocates some or executes.
+        A fork may have only its parent's memory until it allocates some or executes; if its private
+        memory is not readable, nothing shows what it has allocated.
         """
-        stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+        folder = f"/proc/{pid}"
+        stat = proc.parse_stat(proc.read(f"{folder}/stat") or b"")
         threads = 1
         if stat is not None:
             threads = stat.threads
@@ -447,7 +454,9 @@ class QuickMemory:
         if is_like_parent or lies_between(fields, parent, read_sizes(parent_pid)):
             return _Known(threads, 0, self._anonymous(fields), 0, is_new=True)
         anonymous_bytes = self._anonymous(fields)
-        private_bytes = proc.parse_private(proc.read(f"/proc/{pid}/smaps_rollup") or b"")
+        private_bytes = proc.parse_private(proc.read(f"{folder}/smaps_rollup") or b"")
+        if private_bytes is None and (stat is None or _is_fork(stat, folder)):
+            private_bytes = 0
         # Pages of files may be private, too.
         own_bytes = min_known(private_bytes, anonymous_bytes) or 0
         known = _Known(threads, own_bytes, anonymous_bytes, 0, is_new=True)

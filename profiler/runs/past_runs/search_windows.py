@@ -81,6 +81,7 @@ _MEASURED: Final = any_of([exists("usage.memory.used_mb.max"), exists("usage.cpu
 _EXTREMES: Final = (
     _MEMORY_NEED,
     "usage.task.memory_with_files_mb",
+    "usage.task.memory_bound_mb",
     "usage.task.others_memory_mb",
     "usage.task.vcpu_p95",
     "usage.memory.used_mb.max",

@@ -16,6 +16,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome, describe_exit_code
 from profiler.record.units import format_duration, format_memory, format_percent
+from profiler.record.xids import xid_sentence
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
 from profiler.runs.past_runs.run_source import PastRun
 
@@ -118,7 +119,7 @@ def _out_of_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
 
 def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
     record = run.report.record
-    cause = _cause(outcome)
+    cause = _xid_cause(record) if outcome.cause == "gpu-error" else _cause(outcome)
     if outcome.exit_code is None:
         if record.started_at is None:
             text = f"{name} did not start."
@@ -138,6 +139,15 @@ def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
         text=f"{name} failed with exit code {exit_code}{_after(record)}.",
         evidence=cause,
         tone="bad",
+    )
+
+
+def _xid_cause(record: Record) -> str | None:
+    """What the error of the GPU's driver means."""
+    return xid_sentence(
+        [xid for gpu in record.gpus for xid in gpu.xids],
+        is_shared=False,
+        is_local=record.launch_type == LOCAL,
     )
 
 

@@ -16,6 +16,7 @@ from profiler.aggregation.task_record import (
     build_other_container,
     build_sampling,
     container_limits,
+    pinned_memory_warnings,
     statistics_evidence,
     usage_metrics,
     visible_of,
@@ -165,6 +166,19 @@ def test_no_value_is_above_a_peak_that_is_cut_to_the_limit() -> None:
     used, percent = present(metrics.memory_used_mb), present(metrics.memory_utilization_percent)
     assert {metrics.max_memory_used_mb, used.avg, used.p99, used.max} == {400}
     assert {percent.avg, percent.p99, percent.max} == {100}
+
+
+@pytest.mark.parametrize(("pinned_mib", "bound_mb"), [(0, None), (3, None), (50, 150)])
+def test_what_open_files_may_keep_bounds_the_memory_used(
+    pinned_mib: int, bound_mb: float | None
+) -> None:
+    usage = usage_with(None, mib=100, memory_pinned_bytes=pinned_mib * MIB)
+    metrics = usage_metrics(usage, SIZES)
+    assert metrics.memory_used_bound_mb == bound_mb
+    assert len(pinned_memory_warnings(usage)) == (bound_mb is not None)
+    certain = with_peak(metrics, 120 * MIB, "kernel", SIZES)
+    assert certain.memory_used_bound_mb == bound_mb, "a mark of the processes lacks kernel memory"
+    assert with_peak(metrics, 150 * MIB, "kernel", SIZES).memory_used_bound_mb is None
 
 
 def test_unknown_counters_are_absent() -> None:

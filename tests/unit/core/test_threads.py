@@ -3,7 +3,7 @@ between real threads.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -86,8 +86,12 @@ def readings(
     *events: tuple[float, bool],
     until: float,
     on_wait: Callable[[PeriodicReader], object] = lambda _: None,
+    due: Sequence[float] = (),
+    done: list[float] | None = None,
 ) -> list[tuple[float, bool]]:
-    """When a reader read that ends by itself at ``until``, and whether the reading was complete."""
+    """When a reader read that ends by itself at ``until``, and whether the reading was complete;
+    ``done`` gets when it did what is ``due`` between them.
+    """
     clock, found, closed = FakeClock(), [], threading.Event()
     waiter = FakeWaiter(clock, *events)
 
@@ -97,8 +101,21 @@ def readings(
             found.append((at, is_complete))
         return at < until
 
+    left = [seconds(at) for at in due]
+
+    def between() -> int | None:
+        if left and left[0] <= clock.now_ns:
+            (done or []).append(left.pop(0) / seconds(1))
+        return left[0] if left else None
+
     reader = PeriodicReader(
-        "reader", read, closed.set, waiter=waiter, clock=clock, interval_ns=seconds(1)
+        "reader",
+        read,
+        closed.set,
+        waiter=waiter,
+        clock=clock,
+        interval_ns=seconds(1),
+        between=between,
     )
     waiter.on_wait = lambda: on_wait(reader)
     reader.start()
@@ -112,6 +129,15 @@ def test_the_reading_after_an_event_or_a_request_is_complete_and_the_grid_stays(
     # As if another thread requested it while the reader waits; nobody waits for the reading here.
     requested = readings((1.25, False), until=3, on_wait=lambda reader: reader.final_reading(0))
     assert requested == [(0, False), (1, False), (1.25, True), (2, False)]
+
+
+def test_what_is_due_between_two_readings_is_done_then_and_the_grid_stays() -> None:
+    done: list[float] = [0.0]
+    events = readings((1.5, True), until=4, due=(0.3, 1.4, 2, 2.9), done=done)
+    assert events == [(0, False), (1, False), (1.5, True), (2, False), (3, False)]
+    assert done == [0.0, 0.3, 1.4, 2, 2.9]
+    woken = readings((0.2, False), until=2, due=(0.3,), done=done)
+    assert woken == [(0, False), (0.2, False), (1, False)]
 
 
 def reader_of(

@@ -1,30 +1,39 @@
 """Why the command of a run may have needed more memory than the record says."""
 
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryPeak
+from profiler.local_run.local_record import RunObservation
 from profiler.local_run.report_builder import ReportBuilder
 from profiler.readers.container_sample import ResourceLimits
-from profiler.record.record_model import PeakSource
+from profiler.record.record_model import Metrics, PeakSource
 
 _MIB = 2**20
 
 
-def _doubts(
+def _doubts(source: PeakSource = "sampled", **evidence: Any) -> tuple[str, ...]:
+    return _builder(**evidence)._memory_doubts(_observation(source, **evidence))
+
+
+def _bound_mb(source: PeakSource = "sampled", **evidence: Any) -> float | None:
+    metrics = _builder(**evidence)._with_bound(Metrics(), _observation(source, **evidence))
+    return metrics.memory_used_bound_mb
+
+
+def _builder(
     *,
-    source: PeakSource = "sampled",
     swap_mib: int = 0,
     shared_bound_mib: int | None = None,
     has_hidden: bool = False,
     counts_memory: bool = False,
-    pinned_mib: int = 0,
     kernel_bound_mib: int = 0,
     unassigned_mib: int = 0,
-) -> tuple[str, ...]:
-    """The doubts of a run with a peak of 100 MiB."""
+    **_: int,
+) -> ReportBuilder:
     command = Mock(
         memory_bound_bytes=0,
         swap_peak_bytes=swap_mib * _MIB,
@@ -35,13 +44,16 @@ def _doubts(
     )
     sampler = Mock(command=command)
     sampler.prepared.own_cgroup.counts_memory = counts_memory
-    builder = ReportBuilder(Mock(), sampler, Mock(), None, ResourceLimits(), None, Mock())
+    return ReportBuilder(Mock(), sampler, Mock(), None, ResourceLimits(), None, Mock())
+
+
+def _observation(source: PeakSource, *, pinned_mib: int = 0, **_: object) -> RunObservation:
+    """That of a run with a peak of 100 MiB."""
     usage = ContainerUsage(1)
     usage.memory_max_bytes = 100 * _MIB
     usage.memory_bound_bytes = (100 + pinned_mib) * _MIB
     usage.run.memory_bytes.add(50 * _MIB, 1)
-    observation = Mock(peak=MemoryPeak(size_bytes=100 * _MIB, source=source), usage=usage)
-    return builder._memory_doubts(observation)
+    return Mock(peak=MemoryPeak(size_bytes=100 * _MIB, source=source), usage=usage)
 
 
 def test_without_evidence_there_is_no_doubt() -> None:
@@ -87,4 +99,14 @@ def test_shared_memory_of_an_unknown_program_may_be_missing_in_the_average_only(
     (doubt,) = _doubts(source=source, unassigned_mib=40)
     assert doubt.startswith("The average memory use may have been 90 MB: shared memory grew")
     assert _doubts(source=source, unassigned_mib=2) == ()
+    (doubt,) = _doubts(source=source, unassigned_mib=70)
+    assert "may have been 100 MB:" in doubt, "as much as the peak"
     assert len(_doubts(shared_bound_mib=300, unassigned_mib=40)) == 1, "said once"
+
+
+def test_the_record_has_the_largest_bound_of_all_doubts() -> None:
+    assert _bound_mb() is None
+    assert _bound_mb(swap_mib=4, shared_bound_mib=104) is None
+    assert _bound_mb(shared_bound_mib=300, kernel_bound_mib=448) == 448
+    assert _bound_mb(source="kernel", shared_bound_mib=300) is None
+    assert _bound_mb(source="kernel", swap_mib=300) == 400

@@ -30,6 +30,7 @@ from profiler.record.record_model import (
     TaskSize,
     Visible,
 )
+from profiler.record.run_outcome import Status
 
 TRAIN_TAR = WaitTarget(kind="disk", target="/data/train.tar", percent=48)
 FILES_AND_CPU = TimeBreakdown(
@@ -209,6 +210,7 @@ def run(
     made = Record(
         task_id="1",
         container=Container(name="batch"),
+        status="success",
         metrics=metrics,
         gpus=(gpu(),),
         gpu_idle=idle,
@@ -348,7 +350,7 @@ def test_no_part_of_the_sentence_is_invented(record: Record, sentence: str | Non
             [f"The GPUs are larger than needed (memory peak 9 %, utilization 9 %): {SMALLER}"],
         ),
         (
-            run(gpus=(gpu(use=0),)),
+            run(gpus=(gpu(use=0, memory_percent=0),)),
             [
                 (
                     "No GPU was ever used: run the task without one, or check why the batch did "
@@ -360,6 +362,22 @@ def test_no_part_of_the_sentence_is_invented(record: Record, sentence: str | Non
 )
 def test_the_advice_follows_from_the_numbers(record: Record, advice: list[str]) -> None:
     assert list(gpu_advice(record)) == advice
+
+
+@pytest.mark.parametrize("status", ["failure", "stopped", "unknown"])
+def test_a_run_that_did_not_do_its_work_gets_no_advice_on_gpus(status: Status) -> None:
+    starved = run(waiting_for=TimeBreakdown(on_cpu_percent=90), metrics=using(1))
+    assert list(gpu_advice(starved)) == [MORE_WORKERS]
+    assert list(gpu_advice(replace(starved, status=status))) == []
+    unused = run(gpus=(gpu(use=0, memory_percent=0),), status=status)
+    assert list(gpu_advice(unused)) == []
+
+
+def test_a_gpu_whose_memory_was_in_use_was_not_never_used() -> None:
+    """A reading once a second misses 0.4 s of kernels; the context holds 600 MB."""
+    for used in (Distribution(avg=20, max=623), Distribution(max=64), None):
+        record = run(waiting_for=None, gpus=(replace(gpu(use=0), memory_used_mb=used),))
+        assert list(gpu_advice(record)) == []
 
 
 def test_the_price_follows_the_sentence() -> None:

@@ -248,13 +248,19 @@ def test_gpus_and_neuron_cores_are_combined() -> None:
         energy_joules=5,
     )
     unused = Distribution(avg=0, max=0)
-    idle = Gpu(uuid="b", utilization_percent=unused, sm_active_percent=unused, energy_joules=6.5)
+    idle = Gpu(
+        uuid="b",
+        utilization_percent=unused,
+        sm_active_percent=unused,
+        memory_used_mb=unused,
+        energy_joules=6.5,
+    )
     assert gpu_totals((busy, idle, Gpu(uuid="c"))) == GpuTotals(
         count=3,
         idle=1,
         utilization_percent=Distribution(avg=5, max=90),
         sm_active_percent=Distribution(avg=5, max=90),
-        memory_used_mb=memory,
+        memory_used_mb=Distribution(avg=3.5, max=9),
     )
     assert gpu_totals(()) is None
     cores = (

@@ -326,7 +326,11 @@ def test_growth_is_said_with_the_runs_that_are_left() -> None:
 
 
 def test_gpus_that_no_run_used_are_said() -> None:
-    idle, busy = ((Gpu(uuid="G", utilization_percent=Distribution(max=most)),) for most in (0, 3))
+    unused = Distribution(max=0)
+    idle, busy = (
+        (Gpu(uuid="G", utilization_percent=Distribution(max=most), memory_used_mb=unused),)
+        for most in (0, 3)
+    )
     assert "GPUs were allocated but never used in any run" in reasons(
         report(0, gpus=idle), report(1, gpus=idle)
     )
@@ -344,7 +348,10 @@ def test_the_json_has_the_names_of_the_contract() -> None:
         "family accountId region runs current recommended savingPercent usdPerMonth "
         "savingUsdPerMonth runsPerMonth monthBasis"
     )
-    assert list(shown) == [*names.split(), "idleGpuHoursPerMonth", "sizes", "reasons", "evidence"]
+    assert list(shown) == [
+        *names.split(),
+        *["idleGpuHoursPerMonth", "sizes", "marginPercent", "reasons", "evidence"],
+    ]
     assert shown["family"] == "nightly"
     assert shown["accountId"] is None
     assert shown["region"] == "us-east-1"

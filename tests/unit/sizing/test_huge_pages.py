@@ -43,6 +43,14 @@ def test_the_memory_stays_and_a_sentence_says_why() -> None:
     assert found.possible_saving(10) is None
 
 
+def test_what_holds_a_smaller_vcpu_size_back_is_not_called_files() -> None:
+    found = advice(runs_of_size((0.5, 4 * GB)))
+    assert found.choice.size == TaskSize(vcpu=0.5, memory_mb=4 * GB)
+    assert "0.25 vCPU allows at most 2 GB of memory, which may be less than a run had." in (
+        found.reasons
+    )
+
+
 def test_without_huge_pages_the_same_runs_shrink() -> None:
     found = advice(runs_of_size((1, 4 * GB), huge_mb=None))
     assert found.choice.size.memory_mb == 2 * GB

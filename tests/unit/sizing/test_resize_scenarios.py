@@ -200,6 +200,7 @@ def test_a_persons_emergency_enlargement_is_not_undone_before_14_days() -> None:
     assert found.reason == "0 of 14 days seen at this size"
     assert found.saving_usd_per_month is None
     assert present(found.evidence).killed_above_mb == 2048
+    assert present(found.evidence).margin_percent == 20
     assert (present(found.size).memory_mb or 0) > 2048
     two_weeks = runs(96 * 14 + 1, revision=2, start=20, minutes=15, size=(1, 8192))
     later = decide([*small, *nights, *two_weeks], enlarged)

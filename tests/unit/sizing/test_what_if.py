@@ -217,6 +217,9 @@ def test_the_memory_need_may_ask_for_a_larger_vcpu_size() -> None:
         "9 GB of memory would be too little: with a margin of 20 %, the task needs 9.6 GB."
         in found.reasons
     )
+    assert "1 GB of memory would be too little: with a margin of 10 %, the task needs 1029 MB." in (
+        reasons(*[measured(n, peak_mb=935) for n in range(20)])
+    )
 
 
 def test_reports_of_schema_1_0_need_their_p95() -> None:

@@ -111,7 +111,7 @@ def test_known_gpus_of_the_batch_have_no_scope() -> None:
     assert present(record.sampling).sources == ("nvml",)
     fakes = CollectedGpus(ScriptedSource(reading("GPU-a", "GPU-b")), scope=GpuScope(("GPU-b",)))
     fakes.collector.tick()
-    record = fakes.record()
+    record = fakes.record(replace(RECORD, status="success", metrics=Metrics(duration_ms=10_000)))
     assert [gpu.uuid for gpu in record.gpus] == ["GPU-b"]
     assert record.gpu_scope is None
     assert "No GPU was ever used" in present(record.recommendation).reasons[0]

@@ -11,7 +11,15 @@ from profiler.collectors.nvidia.gpu_usage import GpuIdleTime, GpuUsage, gpu_idle
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, Xid
 from profiler.record.hardware import idle_advice
-from profiler.record.record_model import AverageAndMaximum, Distribution, Gpu, GpuIdle
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Container,
+    Distribution,
+    Gpu,
+    GpuIdle,
+    Metrics,
+    Record,
+)
 from tests.fakes import START_NS, seconds
 from tests.values import present
 
@@ -352,20 +360,27 @@ def test_each_batch_takes_the_readings_of_its_own_gpus_since_its_own_last_call()
 
 
 def used(percent: float | None) -> Gpu:
-    return Gpu(
-        uuid="GPU", utilization_percent=None if percent is None else Distribution(max=percent)
+    utilization = None if percent is None else Distribution(max=percent)
+    return Gpu(uuid="GPU", utilization_percent=utilization, memory_used_mb=Distribution(max=0))
+
+
+def advice_on(*gpus: Gpu, seconds: float = 2) -> str | None:
+    metrics = Metrics(duration_ms=1000 * seconds)
+    return idle_advice(
+        Record(task_id="1", container=Container(name="batch"), metrics=metrics, gpus=gpus)
     )
 
 
 def test_idle_gpus_are_named_in_the_advice() -> None:
-    assert idle_advice(()) is None
-    assert idle_advice((used(5), used(None))) is None
-    assert (idle_advice((used(0), used(0))) or "").startswith(
+    assert advice_on() is None
+    assert advice_on(used(5), used(None)) is None
+    assert (advice_on(used(0), used(0)) or "").startswith(
         "No GPU was ever used: run the task without one"
     )
-    assert idle_advice((used(0), used(90), used(0))) == (
+    assert advice_on(used(0), used(90), used(0)) == (
         "2 of 3 GPUs were never used: request 1, or spread the work."
     )
+    assert advice_on(used(0), seconds=1.9) is None, "between its readings it may have used it"
 
 
 def test_recent_readings_are_those_of_the_selected_gpus() -> None:

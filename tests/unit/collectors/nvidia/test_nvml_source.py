@@ -15,6 +15,8 @@ from profiler.readers import Unavailable
 from tests.fake_nvml import GPM_NUMBERS, MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock, seconds
 
+# Those of the record: that any kernel ran is no value of its own.
+METRICS = tuple(name for name in GPM_NUMBERS if name != "any_kernel")
 FIELDS = {
     "nvmlDeviceGetUtilizationRates": "utilization_percent",
     "nvmlDeviceGetPowerUsage": "power_watts",
@@ -290,7 +292,7 @@ def test_without_the_binding_the_reason_names_the_package() -> None:
 
 GPM_FIELDS = {
     name: f"{name}_percent" if name.endswith(("active", "occupancy")) else f"{name}_bytes"
-    for name in GPM_NUMBERS
+    for name in METRICS
 }
 GPM_FUNCTIONS = (
     "nvmlGpmQueryDeviceSupport",
@@ -306,7 +308,7 @@ class GpmMachine(Machine):
     def __init__(self, *uuids: str) -> None:
         super().__init__(*map(FakeGpu, uuids or ("GPU-0",)))
         for gpu in self.gpus:
-            gpu.gpm(**dict.fromkeys(GPM_NUMBERS, 0))
+            gpu.gpm(**dict.fromkeys(METRICS, 0))
 
     def after(self, passed: float = 1) -> DriverReading:
         self.clock.advance(passed)
@@ -374,7 +376,7 @@ def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds() -> None:
     assert [span for span in spans if span is not None] == [seconds(1.008), *[seconds(8.068)] * 7]
 
 
-@pytest.mark.parametrize("name", GPM_NUMBERS)
+@pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize(
     ("result", "value"), [(3, 50.0), (999, 50.0), (0, float("nan")), (0, float("inf"))]
 )
@@ -385,7 +387,7 @@ def test_a_metric_with_an_error_of_its_own_is_absent_alone(
     machine = GpmMachine()
     machine.sample_after()
     machine.gpus[0].gpm(result=result, **{name: value})
-    assert set(gpm_values(machine.sample_after())) == set(GPM_NUMBERS) - {name}
+    assert set(gpm_values(machine.sample_after())) == set(METRICS) - {name}
     machine.gpus[0].gpm(**{name: 7})
     assert gpm_values(machine.sample_after())[name] == (
         7 if GPM_FIELDS[name].endswith("percent") else 7 * MIB
@@ -410,7 +412,7 @@ def test_a_driver_or_a_device_without_the_functions_has_no_values_and_no_warning
     reading = machine.after()
     old, new = reading.samples
     assert gpm_values(old) == {}
-    assert len(gpm_values(new)) == len(GPM_NUMBERS)
+    assert len(gpm_values(new)) == len(METRICS)
     assert reading.notes == ()
     assert machine.nvml.live_samples == 2
 
@@ -445,12 +447,12 @@ def test_an_error_that_passes_costs_one_reading(function: str) -> None:
     machine.nvml.fail(function, 999)
     assert gpm_values(machine.sample_after()) == {}
     sample = machine.sample_after()
-    assert len(gpm_values(sample)) == len(GPM_NUMBERS)
+    assert len(gpm_values(sample)) == len(METRICS)
     # Without the sample in between, a pair spans two readings.
     assert sample.gpm_ns == seconds(2 if function == "nvmlGpmSampleGet" else 1)
     machine = GpmMachine()
     machine.nvml.fail("nvmlGpmSampleAlloc", None, 999)  # there is memory for one of the two
-    assert [len(gpm_values(machine.sample_after())) for _ in range(3)] == [0, 0, len(GPM_NUMBERS)]
+    assert [len(gpm_values(machine.sample_after())) for _ in range(3)] == [0, 0, len(METRICS)]
 
 
 def test_a_lost_device_frees_its_samples_and_begins_anew() -> None:

@@ -9,7 +9,7 @@ from profiler.collectors.processes.batch_processes import SourceComparison
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.timestamps import format_ms
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.linux.look import Look, ThreadSeen
+from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_counters import ThreadGrowth
 from profiler.readers.linux.waits import Blocked, Wait
@@ -151,7 +151,7 @@ class FakeThreads:
     """
 
     def __init__(self) -> None:
-        self.sees_calls = False  # it is looked at with each reading of the processes
+        self.sees_calls = False  # then it is looked at with each reading of the processes
         self.was_required = False
         self.is_closed = False
         self.cost_ns = self.used_ns = self.readings = 0
@@ -166,7 +166,7 @@ class FakeThreads:
         return 0 if self._processes else self._read_ns // 4
 
     def look(self, now_ns: int, *, is_fresh: bool = False, is_required: bool = False) -> Look:
-        assert is_fresh
+        assert is_fresh or self.sees_calls
         self.was_required = is_required
         self.used_ns += self.cost_ns
         self.readings += 1
@@ -175,7 +175,8 @@ class FakeThreads:
             return Look(sees_calls=True)
         growth = (ThreadGrowth(quarter_ns, quarter_ns),)
         seen = (ThreadSeen(0, 7, Blocked(wait=Wait("network", "10.0.3.9:5432"))),)
-        return Look(growth=growth, seen=seen, sees_calls=True)
+        processes = {each.pid: ProcessSeen(0, 0) for each in self._processes}
+        return Look(growth=growth, seen=seen, processes=processes, sees_calls=True)
 
     def close(self) -> None:
         self.is_closed = True
@@ -230,6 +231,26 @@ def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
     finer = present(quarter(FakeThreads()).run(60).record().series)
     assert finer.step_ms == 1000
     assert finer.cpu_wait == (0.25,) * 60
+
+
+def test_where_system_calls_are_readable_looks_lie_between_the_readings() -> None:
+    threads = FakeThreads()
+    threads.sees_calls = True
+    fakes = quarter(threads)
+    assert fakes.collector.look() is None  # before the first reading
+    fakes.run(1)
+    assert threads.readings == 0
+    due_ns = present(fakes.collector.look())
+    end_ns = fakes.clock.now_ns + seconds(60)
+    while due_ns < end_ns:
+        fakes.clock.advance((due_ns - fakes.clock.now_ns) / seconds(1))
+        fakes.collector.tick()
+        due_ns = present(fakes.collector.look())
+    assert threads.readings == pytest.approx(300, abs=5)
+    made = present(fakes.record().time_breakdown)
+    assert made.network_percent == pytest.approx(50, abs=1)
+    fakes.collector.tick(is_complete=True)
+    assert threads.was_required
 
 
 def test_the_time_after_the_end_does_not_count() -> None:

@@ -137,22 +137,24 @@ _WAITING = (
     "os.read(0, 9)"
 )
 _MIB = 2**20
-# Says that it is ready, and allocates as many MiB as a line of its input has; a line "fork" forks a
-# child that waits.
+# Says that it is ready, and allocates as many MiB as a line of its input has; "fork MIB" forks a
+# child that allocates them and waits.
 _GROWING_PROGRAM = """
 import os, sys
 held = []
 print(flush=True)
 for line in sys.stdin:
-    if line == "fork\\n":
+    size = int(line.removeprefix("fork")) * 2**20
+    if line.startswith("fork"):
         ready, tell = os.pipe()
         if not os.fork():
+            held.append(b"x" * size)
             os.write(tell, b".")
             os.read(0, 1)
             os._exit(0)
         os.read(ready, 1)
     else:
-        held.append(b"x" * (int(line) * 2**20))
+        held.append(b"x" * size)
     print(flush=True)
 """
 
@@ -236,11 +238,31 @@ def test_memory_that_a_fork_shares_is_not_counted_twice() -> None:
         (alone,) = tree.read()
         quick.follow(_shares().divide((alone,)))
         before = present(quick.read())
-        process("fork")
+        process("fork 0")
         assert _is_about(quick.read(), before / _MIB)
         assert quick.has_changed
         quick.follow([fakes.process(alone.pid, threads=100)])
         assert quick.read() is QuickMemory(os.getpid(), {alone.pid}).read() is None
+
+
+def test_a_fork_whose_private_memory_is_not_readable_counts_no_inherited_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Processes that are not dumpable, and gVisor: the fork has allocated since, so that its sizes
+    are no longer its parent's.
+    """
+    read = proc.read
+    quick = QuickMemory(os.getpid(), ())
+    monkeypatch.setattr(
+        proc, "read", lambda path: None if path.endswith("smaps_rollup") else read(path)
+    )
+    with _process() as process:
+        process("50")
+        before = present(quick.read())
+        process("fork 30")
+        assert _is_about(quick.read(), before / _MIB)
+        quick.follow(_shares().divide(ProcessTree(os.getpid(), (), lambda: 0).read()))
+        assert _is_about(quick.read(), before / _MIB + 30)
 
 
 def test_a_child_of_which_proc_shows_nothing_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from tests.values import present
 SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 LOCKED = "202 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 ALL_SIGNALS = 0x7FFBFEFF  # as the kernel shows them: without SIGKILL and SIGSTOP
+WAITS_FOR_CHILD = "61 0xffffffff 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 READING = "0 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 IN_A_PAGE_FAULT = "-1 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 
@@ -46,7 +47,10 @@ class FakeMachine:
     def __init__(self, folder: Path, machine: str = "x86_64") -> None:
         self.folder = folder
         self.cost_ns = 0
-        self.reader = ThreadReader(self._own_cpu_ns, str(folder), machine)
+        self.clocks: dict[int, int] = {}
+        self.reader = ThreadReader(
+            self._own_cpu_ns, str(folder), machine, cpu_clock=lambda pid, _: self.clocks.get(pid)
+        )
         self._cpu_ns = 0
         self._present: dict[int, Blocked | None] = {}
 
@@ -404,6 +408,56 @@ def test_a_blocked_thread_did_not_wait_for_a_cpu(machine: FakeMachine) -> None:
     assert growth_of(machine.read(process(8, cpu=1.1, state="R"), at=9)) == [
         (seconds(0.1), seconds(2))
     ]
+
+
+class TestLooksBetweenTheReadings:
+    """They read only what has run since the last one, by the clocks of the processes."""
+
+    @pytest.fixture
+    def running(self, machine: FakeMachine) -> FakeMachine:
+        machine.thread(7)
+        machine.thread(9, call=LOCKED)
+        machine.clocks = {7: 1, 9: 1}
+        machine.read(process(), process(9))
+        machine.look(1.1)
+        return machine
+
+    def test_only_processes_that_ran(self, running: FakeMachine) -> None:
+        running.thread(7, run=1.01, call=LOCKED)
+        running.thread(9, run=1.01, call=SLEEPING)
+        running.clocks[7] = 2
+        shown = running.look(1.2)
+        assert growth_of(shown) == [(seconds(1.01) - seconds(1), 0)]
+        assert shown.waits == {Wait("lock"): 2}
+
+    def test_threads_that_are_new(self, running: FakeMachine) -> None:
+        running.thread(7, 8, run=0.01)
+        running.clocks[7] = 2
+        assert running.look(1.2).waits == {Wait("sleep"): 2, Wait("lock"): 1}
+
+    def test_a_child_that_began_since(self, running: FakeMachine) -> None:
+        running.thread(7, run=1.01, call=WAITS_FOR_CHILD)
+        (running.folder / "7" / "task" / "7" / "children").write_text("12 ")
+        running.thread(12, run=0.01, call=READING)
+        stat = f"12 (gzip) S 7 {'1 ' * 15}1 0 5 {'1 ' * 30}"
+        (running.folder / "12" / "stat").write_text(stat)
+        running.clocks[7] = 2
+        shown = running.look(1.2)
+        assert shown.look.processes[12].parent == 7
+        assert shown.waits == {Wait("child"): 1, Wait("lock"): 1, Wait("other"): 1}
+
+    def test_a_thread_that_waits_for_a_cpu_and_has_not_run(self, running: FakeMachine) -> None:
+        running.thread(9, state="R", call=LOCKED)
+        assert running.look(1.2).shows_work
+        running.thread(9, run=1.01, state="S", call=LOCKED)
+        running.clocks[9] = 2
+        assert not running.look(1.3).shows_work
+
+    def test_what_was_read_of_ended_processes_is_known(self, running: FakeMachine) -> None:
+        assert running.reader.take_read_ended_ns() == 0
+        running.reader.follow([process()])
+        assert running.reader.take_read_ended_ns() == seconds(1)
+        assert running.look(1.2).waits == {Wait("sleep"): 1}
 
 
 def test_many_threads_are_asked_in_turn(machine: FakeMachine) -> None:
