@@ -165,7 +165,7 @@ def _used_bytes(memory: Path) -> int:
 def _profiled_memory(program: str, folder: Path) -> tuple[Record, float]:
     """The record, and the most memory that the kernel counted without the files, in MiB."""
     base, output, table = folder / "program", folder / "report.json", folder / "table"
-    table.write_bytes(bytes(_TABLE_MIB * _MIB))
+    table.write_bytes(bytes(_TABLE_MIB * _MIB if program == _MAPS else 0))
     with table.open("rb") as file:  # pages in memory would be counted for this process
         subprocess.run(["sync", str(table)], check=True)
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
