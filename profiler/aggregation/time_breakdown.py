@@ -385,8 +385,11 @@ class TimeAccount:
             stretch.most_ns = limits.most_ns
             stretch.throttled_ns = limits.throttled_ns
             self._pressure = look.pressure
-        stretch.is_unsure = not self._able and _is_unsure(look)
-        if self._able:
+        is_able = bool(self._able)
+        if look.is_behind:  # a thread that could run may be blocked since, and was not read
+            is_able = any(seen.blocked is None for seen in look.seen)
+        stretch.is_unsure = not is_able and _is_unsure(look)
+        if is_able:
             stretch.able_ns = stretch.length_ns
         return stretch
 

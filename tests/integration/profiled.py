@@ -90,6 +90,13 @@ def profiled(
     return report_of(done.stderr).record, done.stderr.decode().splitlines()[:-1]
 
 
+def is_memory_unsure(record: Record) -> bool:
+    """Whether memory grew during the run of which nothing tells who made it, as that of another
+    test: the peak is ``sampled`` then, and there is no advice.
+    """
+    return any("memory peak may have been" in text for text in present(record.monitor).warnings)
+
+
 _NOBODY = 65534
 # Runs the program as another user, in a process that has loaded the libraries before: that user may
 # not see the interpreter's files. The first argument is the folder of the fixture `code_for_all`.

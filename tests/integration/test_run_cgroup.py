@@ -29,12 +29,13 @@ from tests.integration.profiled import (
     PYTHON,
     RUN,
     entering,
+    is_memory_unsure,
     limited_group,
     python,
     report_of,
     run,
 )
-from tests.values import present, without_lost_waits
+from tests.values import present, without_caused_by_others
 from tools.waiting import READINGS, wait_until
 
 _MIB = 2**20
@@ -133,7 +134,7 @@ def test_cpu_seconds_are_those_of_the_control_group() -> None:
     assert (
         8 * 0.15 + own <= present(record.metrics.cpu_seconds) < 1.05 * counted
     )  # more by the end of the last process
-    assert not without_lost_waits(present(record.monitor).warnings)
+    assert not without_caused_by_others(present(record.monitor).warnings)
     assert "cgroup" in _sources(record)
 
 
@@ -153,7 +154,7 @@ def test_a_spike_of_one_of_several_processes_is_the_kernels_at_any_phase(
 ) -> None:
     record, _ = _run("sh", "-c", _ONE_OF_SEVERAL.format(PYTHON, _SPIKE.format(phase_seconds)))
     metrics = record.metrics
-    assert metrics.memory_peak_source == "kernel"
+    assert metrics.memory_peak_source == "kernel" or is_memory_unsure(record)
     assert metrics.max_memory_used_mb is not None
     assert 800 <= metrics.max_memory_used_mb < 830
     assert metrics.memory_usage_peak_mb == metrics.max_memory_used_mb
@@ -358,7 +359,7 @@ def test_an_unprivileged_user_falls_back(tmp_path: Path, code_for_all: Path) -> 
     assert _sources(record) == ("processes",)
     assert present(record.metrics.cpu_seconds) > 0
     assert record.metrics.memory_usage_peak_mb is None
-    assert not without_lost_waits(present(record.monitor).warnings)
+    assert not without_caused_by_others(present(record.monitor).warnings)
 
 
 # The kernel lets no one read /proc/self/io of a process that has changed its user.

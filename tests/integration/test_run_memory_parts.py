@@ -150,7 +150,7 @@ def _walked_folder(folder: Path) -> Path:
         below = folder / f"{number:02}"
         below.mkdir(parents=True)
         for name in range(1000):
-            (below / f"{name:04}").touch()
+            os.mknod(f"{below}/{name:04}")
     return folder
 
 

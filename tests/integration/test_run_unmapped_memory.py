@@ -229,7 +229,7 @@ def test_page_tables_count(
     record = run_as_nobody(*shell, program, "-c", _PAGE_TABLES)
     assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
     assert record.metrics.memory_peak_source == "sampled"
-    assert present(present(record.metrics.memory_used_mb).p50) > _SIZE_MIB
+    assert present(present(record.metrics.memory_used_mb).p95) > _SIZE_MIB
 
 
 _SOCKETS = f"""
