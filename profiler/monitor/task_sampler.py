@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.run_end import RunEnd, with_clock_shift
+from profiler.aggregation.run_evidence import KillEvidence, RunEvidence
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     RecordPart,
@@ -70,6 +71,28 @@ class SwapWarning(Struct):
             "tasks at a time."
         )
         return RecordPart(warnings=(text,))
+
+
+class MachineKills(Struct):
+    """Compares the machine's count of kills for lack of memory with that when a batch was first
+    seen to run: one that has not risen excludes that a kill was the batch's end.
+    """
+
+    _read: Callable[[], int | None]
+    _by_batch: dict[str, int | None] = field(default_factory=dict)
+
+    def on_batch_started(self, container: ContainerMetadata) -> None:
+        if not container.is_stopped and container.followed_id not in self._by_batch:
+            self._by_batch[container.followed_id] = self._read()
+
+    def forget(self, batch: str) -> None:
+        self._by_batch.pop(batch, None)
+
+    def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  of the machine
+        before = self._by_batch.get(batch)
+        if before is None or self._read() != before:
+            return RecordPart()
+        return RecordPart(evidence=RunEvidence(kills=KillEvidence(excludes_kill_at_end=True)))
 
 
 class OutputWarning:
