@@ -31,7 +31,7 @@ _STOPPED_SECONDS, _FULL_SECONDS = 1.0, 2.0
 _STEP_SECONDS = 0.25
 
 
-@pytest.mark.parametrize("lane", ["test", pytest.param("slow", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lane", ["test", pytest.param("slow", marks=pytest.mark.waits)])
 def test_each_part_is_what_the_program_itself_says(lane: Lane) -> None:
     wrong, _missing = check(of_lane(lane), at_once=6)
     assert wrong == {}
@@ -42,7 +42,7 @@ _ALSO_BY_MONITOR = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.waits
 @pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
 def test_a_monitor_says_the_same() -> None:
     programs = {name: PROGRAMS[name] for name in _ALSO_BY_MONITOR}
@@ -110,7 +110,7 @@ connection.recv(1)
     ("program", "kind"),
     [
         (_SLEEPS, "sleep"),
-        pytest.param(_RECEIVES, "network", marks=pytest.mark.slow),
+        pytest.param(_RECEIVES, "network", marks=pytest.mark.waits),
     ],
     ids=["sleep", "network"],
 )
@@ -181,7 +181,7 @@ def _throttled_seconds(group: Path) -> float:
     return int(rows["throttled_time"]) / 1e9
 
 
-@pytest.mark.slow
+@pytest.mark.waits
 @pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
 def test_short_programs_under_a_quota_wait_for_a_cpu_and_for_no_child(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(os.urandom(1 << 15))
@@ -229,7 +229,7 @@ def _shown(environment: Mapping[str, str]) -> str:
     return " ".join(finished.stdout.split())
 
 
-@pytest.mark.slow
+@pytest.mark.waits
 def test_an_idle_moment_of_seconds_names_the_waiting_function_and_no_bystander(
     tmp_path: Path, history_file: Path
 ) -> None:
