@@ -181,7 +181,8 @@ def test_a_segment_counts_once_while_it_exists(
     record = run_as_nobody(program, "-c", segment)
     assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
     median_mib = present(present(record.metrics.memory_used_mb).p50)
-    assert _SIZE_MIB <= median_mib < _SIZE_MIB + _SLACK_MIB
+    # The first samples see the segment while it is filled.
+    assert 0.9 * _SIZE_MIB <= median_mib < _SIZE_MIB + _SLACK_MIB
     # None if another program's kernel memory grows meanwhile.
     advice = record.recommendation or Recommendation()
     assert not any("short spike" in reason for reason in advice.reasons)
