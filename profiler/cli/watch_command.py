@@ -63,7 +63,7 @@ from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.line_trust import AccountTrust
 from profiler.record.record_model import Distribution, Report
-from profiler.record.run_outcome import PREDICATES
+from profiler.record.run_outcome import FIRST_SIGNAL_EXIT_CODE, PREDICATES
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_count, format_duration, format_memory
 from profiler.runs.past_runs.family_evidence import KnownFamilies
@@ -72,7 +72,6 @@ from profiler.runs.past_runs.run_source import RunFilter, RunSource
 
 # FilterLogEvents is called at most once in this many seconds for each log group.
 _SECONDS_BETWEEN_READS = 15
-_EXIT_BY_SIGNAL = 128
 _USUAL_NS = 14 * NS_PER_DAY
 
 # The alternate screen, where lines are cut and no cursor is shown, and back to the rows and the
@@ -149,7 +148,7 @@ class _Ending:
         self._code: int | None = None
 
     def end(self, number: int, _frame: object) -> None:
-        self._code = _EXIT_BY_SIGNAL + number
+        self._code = FIRST_SIGNAL_EXIT_CODE + number
         self.check()
 
     def check(self) -> None:

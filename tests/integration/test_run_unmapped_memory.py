@@ -16,7 +16,7 @@ import pytest
 
 from profiler.readers.linux.memory_files import memory_mounts
 from profiler.record.record_model import Recommendation, Record, decode
-from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS
+from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, system_python
 from tests.values import present
 
 _SIZE_MIB = 150
@@ -40,11 +40,7 @@ _HIDING = (
 
 @pytest.fixture
 def program() -> str:
-    """The system's Python, in a place where everybody can execute it."""
-    found = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
-    if found is None:
-        pytest.skip("needs a Python that every user can execute")
-    return found
+    return system_python()
 
 
 @pytest.fixture
