@@ -15,7 +15,7 @@ import pytest
 
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.record.record_model import Record, decode
-from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, RUN, report_of
+from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, RUN, report_of, system_python
 from tests.integration.sidecar import Sidecar
 from tests.programs import mappings
 from tests.task_endpoint import Task, TaskEndpoint
@@ -47,11 +47,7 @@ _RunAs = Callable[..., Record]
 
 @pytest.fixture(scope="module")
 def program() -> str:
-    """The system's Python, which every user can execute."""
-    found = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
-    if found is None:
-        pytest.skip("needs a Python that every user can execute")
-    return found
+    return system_python()
 
 
 @pytest.fixture

@@ -202,7 +202,7 @@ def test_a_mapped_file_is_not_used(tmp_path: Path, *, is_only_process: bool) -> 
 
 @_needs_memory
 def test_a_file_that_is_read_twice_is_not_memory_that_is_needed(tmp_path: Path) -> None:
-    """The command needs some 11 MiB. The file is page cache, in its active part since it was
+    """The command needs 4 to 11 MiB, by its Python. The file is page cache, in its active part since it was
     read again.
     """
     file = tmp_path / "file"
@@ -219,7 +219,7 @@ def test_a_file_that_is_read_twice_is_not_memory_that_is_needed(tmp_path: Path) 
         file.unlink(missing_ok=True)
     metrics = record.metrics
     assert metrics.max_memory_used_mb is not None
-    assert 5 < metrics.max_memory_used_mb < 20
+    assert 2 < metrics.max_memory_used_mb < 20
     assert present(metrics.memory_used_mb).max == metrics.max_memory_used_mb
     assert metrics.memory_cache_mb is not None
     assert 490 < present(metrics.memory_cache_mb.max) < 540
