@@ -77,6 +77,7 @@ class LookedRun:
         pressure: CpuPressure | None = None,
         unread: float = 0,
         has_total: bool = True,
+        misses_child: bool = False,
     ) -> "LookedRun":
         """A look after a step; a thread that is not mentioned has done nothing.
 
@@ -101,6 +102,7 @@ class LookedRun:
             ended=ended,
             processes=self._processes,
             sees_calls=sees_calls,
+            misses_child=misses_child,
             pressure=pressure,
             cpus=self._cpus,
         )

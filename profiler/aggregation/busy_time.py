@@ -99,15 +99,16 @@ class Stretch(Struct):
         return low_ns, max(min(self.ran_ns + waited_ns, length_ns), low_ns)
 
 
-def spread_unread(stretches: Sequence[Stretch], after: Stretch, unread_ns: int) -> None:
+def spread_unread(stretches: Sequence[Stretch], after: Stretch, unread_ns: int) -> int:
     """Spread what ran in processes that nobody read over stretches, and the time ``after`` them in
     which no look was taken yet, as far as there is room: first in turn with the threads that were
-    read, then beside them, and last where none of these ran, which begin all processes.
+    read, then beside them, and last where none of these ran, which begin all processes. Returns
+    what found no room.
     """
     active = [*[stretch for stretch in stretches if stretch.run_ns], after]
     unread_ns -= _fill([(stretch, stretch.room_in_turn_ns) for stretch in active], unread_ns)
     unread_ns -= _fill([(stretch, stretch.room_ns) for stretch in active], unread_ns)
-    _fill([(stretch, stretch.room_ns) for stretch in stretches], unread_ns)
+    return unread_ns - _fill([(stretch, stretch.room_ns) for stretch in stretches], unread_ns)
 
 
 def _fill(rooms: Sequence[tuple[Stretch, int]], unread_ns: int) -> int:

@@ -52,7 +52,7 @@ _MIN_ASKED = 16
 _MAX_PARTS_LEFT = 2
 # The most values of looks that wait to be added.
 _MAX_WAITING = 500
-# CPU time of ended processes is counted in ticks of 10 ms: so much may be counted later.
+# CPU time of ended processes is counted in ticks of 10 ms: so much may be counted later or earlier.
 _MAX_EARLY_NS = 50 * NS_PER_MS
 IdleBetween = Callable[[int, int], int]
 
@@ -503,8 +503,8 @@ class TimeAccount:
         until_ns = read_ns if self._until_ns is None else self._until_ns
         cpus = self._open[-1].stretch.cpus if self._open else 1
         after = Stretch(until_ns, max(read_ns, until_ns), cpus)
-        spread_unread(stretches, after, unread_ns)
-        return after.unread_ns
+        left_ns = spread_unread(stretches, after, unread_ns)
+        return after.unread_ns + min(left_ns, _MAX_EARLY_NS)
 
     def flush(self, series: RunSeries | None) -> None:
         """Pass the waits for a CPU on to the series."""
@@ -560,7 +560,11 @@ class TimeAccount:
 
 
 def _is_unsure(look: Look) -> bool:
-    """Whether too few of the threads that ran were asked what they do now."""
+    """Whether too few of the threads that ran were asked what they do now, or a child that somebody
+    waits for.
+    """
+    if look.misses_child:
+        return True
     if len(look.seen) >= _MIN_ASKED:
         return False
     asked = {seen.thread for seen in look.seen}

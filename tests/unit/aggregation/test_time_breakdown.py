@@ -128,6 +128,23 @@ class TestCouldAnythingRun:
         assert run.parts["waiting_for_cpu"] == pytest.approx(50, abs=0.5)
         assert run.parts.get("child", 0) < 0.5
 
+    def test_a_look_that_misses_the_child_for_which_a_thread_waits_says_nothing(self) -> None:
+        """The child ends while the look goes on: these looks find nothing that can run."""
+        run = LookedRun(cpus=1)
+        for number in range(20):
+            misses = bool(number % 2)
+            child = [] if misses else [Did(100 + number, None, process=2)]
+            run.look(Did(1, CHILD, run=0.01), *child, unread=0.4, misses_child=misses)
+        assert run.parts == {"on_cpu": 41.0, "waiting_for_cpu": 59.0}
+
+    def test_what_finds_no_room_was_counted_early(self) -> None:
+        run = LookedRun(cpus=1)
+        for _ in range(10):
+            run.look(Did(1, CHILD, run=0.01), unread=1.03).look(
+                Did(1, CHILD, run=0.01), unread=0.95
+            )
+        assert run.parts["on_cpu"] == pytest.approx(100, abs=0.2)
+
 
 class TestDidAnythingRun:
     """Question 2."""
