@@ -55,10 +55,10 @@ class SizesTarget(Struct, frozen=True, kw_only=True):
             in_file = self.before.size_of(family)
             if self.before.has(family, sizes):
                 warn(f"{family}: {self.path} has this size, which is not deployed yet.")
-            elif in_file in (None, definition_size(present)):
+            elif in_file is None or in_file == definition_size(present):
                 yield family_plan, sizes
             else:
-                warn(_other_size(family_plan, self.path, in_file or TaskSize()))
+                warn(_other_size(family_plan, self.path, in_file))
 
 
 def open_sizes(file: str) -> SizesTarget:

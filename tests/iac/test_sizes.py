@@ -17,7 +17,7 @@ from tests.documentation import ROOT, blocks
 
 PAGE = Path("docs/from-advice-to-effect.md")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler"
-WRITTEN = {
+WRITTEN: dict[str, dict[str, Any]] = {
     "nightly-etl": {"cpu": 512, "memory": 2048, "containers": {"batch": {"memory": 1024}}},
     "orders": {"cpu": 256, "memory": 512},
     "payroll": {"cpu": 2048, "memory": 8192},
