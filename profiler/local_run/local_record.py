@@ -41,6 +41,7 @@ from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.readers.cgroup.hierarchy import Cgroups
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
+from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import (
     LOCAL,
     Container,
@@ -130,6 +131,7 @@ class RunIdentity(Struct, frozen=True, kw_only=True):
     host: Host
     is_named: bool = False
     labels: Mapping[str, str] = {}
+    batch: BatchJob | None = None
     placement: Placement | None = None
 
 
@@ -361,6 +363,7 @@ def _base_record(
         processor=processor_of(identity.host),
         visible=visible_of(identity.host),
         labels=identity.labels or None,
+        batch=identity.batch,
         container=Container(name=identity.family),
         status=end.status,
         exit_code=end.exit_code,
