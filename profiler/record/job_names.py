@@ -48,7 +48,7 @@ def common_name(names: Iterable[str]) -> str | None:
     words_of_names = [_lasting_words(name) for name in different]
     if len({len(words) for words in words_of_names}) > 1:
         return shortest
-    kept = []
+    kept: list[str] = []
     for (separator, word), *others in zip(*words_of_names, strict=True):
         if all(word == other for _, other in others):
             kept.append((separator if kept else "") + word)

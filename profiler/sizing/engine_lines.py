@@ -69,7 +69,7 @@ def _of_engine(engine: Engine, advices: Iterable[Advice]) -> Sequence[tuple[Advi
         row = advice.evidence.family
         if isinstance(row, JobsRow):
             by_engine.setdefault(row.engine, []).append((advice, row))
-    return by_engine.get(engine) or by_engine.get(None, ())
+    return by_engine.get(engine) or by_engine.get(None) or ()
 
 
 def _size_of(advice: Advice) -> JobSize | None:
