@@ -17,7 +17,7 @@ from profiler.aggregation.memory_evidence import (
     group_evidence,
     observed,
 )
-from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks
+from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, shows_more
 from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import (
@@ -201,6 +201,8 @@ def memory_evidence(
         return evidence
     if not _is_within_limits(marks.seen_bytes, mark_bytes):
         reached_bytes = max(mark_bytes - marks.uncounted_bytes, 0)
+        if not shows_more(reached_bytes, sampled_bytes or 0, marks.uncounted_bytes):
+            return evidence
         if group is not None:
             reached_bytes = group.bounded(reached_bytes)
         return evidence + observed("process mark", reached_bytes)

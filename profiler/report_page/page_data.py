@@ -37,6 +37,7 @@ from profiler.runs.past_runs.schedule_notices import due_ns, family_of_notice
 from profiler.sizing.advice import advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
+from profiler.sizing.job_rows import is_job
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import cost_on_fargate
 from profiler.sizing.what_if import runs_per_month
@@ -259,8 +260,9 @@ def size_rows(
         for size, option in zip(advised["sizes"], choice.options, strict=True):
             sizes.append(size | {"holdsMemory": option.holds_memory})
         resize = None
-        if choice.changes and choice.is_fargate and not evidence.is_moved:
-            family = evidence.family
+        family = evidence.family
+        is_resized = not evidence.is_moved and not is_job(evidence.latest)
+        if choice.changes and choice.is_fargate and is_resized:
             resize = command_line("taskdef", "resize", family.name, region=family.region)
         yield without_none(
             {
@@ -269,7 +271,7 @@ def size_rows(
                 "savingUsdPerMonth": advised["savingUsdPerMonth"],
                 "reasons": advised["reasons"],
                 "recommended": advised["recommended"] or {},
-                "family": labels[evidence.family],
+                "family": labels.get(family) or family_labels([family])[family],
                 "changes": choice.changes,
                 "fits": choice.is_right and advice.risk is None,
                 "onlyFailures": not evidence.outcomes.has_success or None,

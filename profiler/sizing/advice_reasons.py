@@ -31,6 +31,7 @@ from profiler.sizing.evidence import (
     Needs,
 )
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
+from profiler.sizing.job_rows import JobsRow
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption
 
@@ -66,6 +67,7 @@ def reasons(
         *_spike_and_devices(evidence),
         *_caveats(evidence, choice),
         *_comparability(evidence, choice),
+        *_at_the_submission(evidence, choice),
     )
 
 
@@ -619,6 +621,16 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     if evidence.precision.peak_source == "sampled" and is_coarse:
         period = format_duration(round(evidence.precision.stats_period_ms or 0, -2))
         yield f"The statistics were refreshed only every {period}: shorter peaks are not included."
+
+
+def _at_the_submission(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    """Where the size of jobs is changed that ask for it themselves."""
+    row = evidence.family
+    if isinstance(row, JobsRow) and row.engine is None and choice.changes:
+        yield (
+            "These jobs can ask for another size than their definition has: change it where they "
+            "are submitted (resourceRequirements of the container's overrides)."
+        )
 
 
 def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
