@@ -99,7 +99,7 @@ BY_MINUTE: dict[str, Any] = {
     "sampling": Sampling(interval_ms=60_000, samples=20, sources=(CONTAINER_INSIGHTS,)),
     "metrics": {"duration_ms": 1_200_000, "memory_peak_source": None},
 }
-AT_NEW = {"start": 30, "size": NEW}
+AT_NEW: dict[str, Any] = {"start": 30, "size": NEW}
 KILL_AT_NEW = runs(1, 2, **AT_NEW, **KILLED)
 ACTS: Mapping[str, Example] = {
     "_is_windows": Example(runs(30), FIRST, Circumstances(operating_system="WINDOWS_SERVER_2022")),
