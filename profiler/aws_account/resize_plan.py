@@ -66,8 +66,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     ) -> PlannedFamily:
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
         window = self._window(family, document.arn)
-        if window.owner is not None:
-            return left_to_service(family, document, window.owner, "size")
+        owner = document.owner or window.owner
+        if owner is not None:
+            return left_to_service(family, document, owner, "size")
         missing_runs = self.missing_runs(document.definition)
         size = definition_size(document.definition)
         case = _Case(
