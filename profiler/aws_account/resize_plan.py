@@ -135,7 +135,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         circumstances = circumstances_of(document)
         if self.account is not None:
             circumstances = self.account.circumstances(case.family, document, case.seen)
-            if not case.has_run_of_newest:
+            if not (case.has_run_of_newest or circumstances.is_service):
                 starters = self.account.starters_of_older(case.family, document)
                 circumstances = replace(circumstances, starters=starters)
         if self.are_for_source:
@@ -301,7 +301,7 @@ def _is_left_to_others(circumstances: Circumstances) -> bool:
     """Whether somebody else decides on the definition, or nobody can."""
     system = (circumstances.operating_system or "").upper()
     is_of_owner = circumstances.stack is not None or circumstances.off_tag is not None
-    return is_of_owner or system.startswith("WINDOWS")
+    return is_of_owner or circumstances.is_service or system.startswith("WINDOWS")
 
 
 def _changed(case: _Case, decision: Resize, *, is_tagged: bool) -> ChangedDefinition:

@@ -78,6 +78,8 @@ class Rollout(Struct, kw_only=True, dict=True):
     part: Part = (
         "monitor"  # what ``plan_change`` changes, and what pinned targets may differ by to be moved
     )
+    # ``plan_change`` says of the families of services why it leaves them alone.
+    plans_services: bool = False
     adds: bool = (
         False  # monitors, which the families of a cluster with an instance monitor do not need
     )
@@ -126,9 +128,11 @@ class Rollout(Struct, kw_only=True, dict=True):
             self.on_problem(f"{error} The plan lacks pinned schedules.")
             return ()
 
-    def check_targets(self) -> None:
-        """Raise TaskProfilerError if the schedules are needed and cannot be read."""
-        _ = self.targets
+    def check_reads(self) -> None:
+        """Raise TaskProfilerError if the schedules are needed, or the services, and cannot be
+        read.
+        """
+        _ = self.targets, self.families_of_services
 
     @cached_property
     def selected_targets(self) -> tuple[ScheduledTarget, ...]:
@@ -244,7 +248,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""
         of_services: frozenset[str] = frozenset()
-        if not self.request.services:
+        if not (self.request.services or self.plans_services):
             of_services = self.families_of_services
         for family in families:
             if family in of_services:

@@ -59,11 +59,12 @@ from profiler.record.units import format_gpu_hours, format_percent, format_range
 from profiler.runs.past_runs.family_evidence import FoundFamilies, read_families
 from profiler.runs.past_runs.run_lookup import no_run_sentence
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern
-from profiler.sizing.advice import Advice, AdviceVerdict, advise, as_json
+from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.engine_lines import engine_lines
 from profiler.sizing.evidence import LAST_RUNS, Evidence
 from profiler.sizing.job_rows import Engine, JobsBy, JobsRow
+from profiler.sizing.sizing_rules import AdviceVerdict, verdict_of
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 _COLUMNS = (
@@ -353,7 +354,7 @@ def _below_the_table(
 def _changed(advices: Sequence[Advice]) -> list[Advice]:
     """The families whose recommended size is no mere margin."""
     changed = [advice for advice in advices if advice.choice.changes]
-    return [advice for advice in changed if advice.verdict in ("saves", "too small")]
+    return [advice for advice in changed if verdict_of(advice) in ("saves", "too small")]
 
 
 def _total_row(
@@ -380,7 +381,7 @@ def _rows(
     """The rows of the families, below the heading of their verdict if there are several."""
     indent = INDENT if len(advices) > 1 else ""
     for verdict in _VERDICTS:
-        group = [advice for advice in advices if advice.verdict == verdict]
+        group = [advice for advice in advices if verdict_of(advice) == verdict]
         if group and indent:
             yield Span(verdict.capitalize(), "bold"), *[""] * (len(places) + len(_COLUMNS))
         for advice in group:
@@ -443,9 +444,10 @@ def _saving(advice: Advice) -> tuple[str, str]:
     """The saving of a run and of a month; for a size that fits, no price of a margin that no run
     has needed.
     """
-    if advice.verdict == "fits" and advice.choice.has_more_memory:
+    verdict = verdict_of(advice)
+    if verdict == "fits" and advice.choice.has_more_memory:
         return "more is safer", UNKNOWN
-    if advice.verdict == "less is enough":
-        return advice.verdict, UNKNOWN
+    if verdict == "less is enough":
+        return verdict, UNKNOWN
     saving = value_text(advice.choice.saving_percent, format_percent)
     return saving, month_text(advice, advice.saving_usd_per_month)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from profiler.sizing.advice import Advice
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.job_rows import Engine, JobsRow
+from profiler.sizing.sizing_rules import verdict_of
 
 _MB_PER_GB = 1024
 # Job names are anybody's words.
@@ -48,7 +49,7 @@ def _sizes(engine: Engine, advices: Iterable[Advice]) -> Iterator[JobSize]:
             continue
         name = _NOT_IN_NAMES.sub("_", row.name.removeprefix(_BEGINNINGS.get(engine, "")))
         by_name.setdefault(name, []).append(size)
-        if advice.choice.changes and advice.verdict in ("saves", "too small", "less is enough"):
+        if advice.choice.changes and verdict_of(advice) in ("saves", "too small", "less is enough"):
             changed.add(name)
     for name in sorted(changed):
         vcpus = [size.vcpu for size in by_name[name]]
