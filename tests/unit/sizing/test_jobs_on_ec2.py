@@ -9,6 +9,7 @@ import pytest
 from profiler.record.record_model import Report, Visible
 from profiler.sizing.advice import Advice
 from profiler.sizing.instance_memory import instance_for
+from profiler.sizing.sizing_rules import verdict_of
 from tests.runs import report, slowdown
 from tests.sized_runs import advice, reasons
 
@@ -59,15 +60,15 @@ def test_a_job_may_use_more_vcpus_than_it_asked_for() -> None:
     assert "all of its" not in said
     assert "%" not in said.partition("14.6")[2].partition(":")[0]
     # No reservation is too large that a part of is too small.
-    assert found.verdict == "fits"
+    assert verdict_of(found) == "fits"
 
 
-@pytest.mark.parametrize("place", [{"cluster": "jobs"}, {"launch_type": "FARGATE"}])
-def test_other_tasks_use_at_most_their_size(place: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("launch_type", "cluster"), [("EC2", "jobs"), ("FARGATE", JOBS), ("MANAGED_INSTANCES", JOBS)]
+)
+def test_other_tasks_use_at_most_their_size(launch_type: str, cluster: str) -> None:
     runs = [
-        report(
-            number, p95=14.6, size=(4, 16_384), **({"launch_type": "EC2", "cluster": JOBS} | place)
-        )
+        report(number, p95=14.6, size=(4, 16_384), launch_type=launch_type, cluster=cluster)
         for number in range(30)
     ]
     found = advice(runs)
@@ -114,7 +115,7 @@ def test_the_memory_lies_below_what_an_instance_registers() -> None:
     # It asks for all of an instance's memory.
     all_of_it = advice(jobs(peak_mb=7_300, size=(4, 8_192)))
     assert size_of(all_of_it)[1] == 7_936
-    assert all_of_it.verdict == "less is enough"
+    assert verdict_of(all_of_it) == "less is enough"
 
 
 def test_a_run_that_saw_the_instance_knows_what_it_registers() -> None:
@@ -130,9 +131,9 @@ def test_what_no_instance_of_a_size_has_room_for_needs_the_next_one() -> None:
     assert not [reason for reason in found.reasons if "registers" in reason]
 
 
-@pytest.mark.parametrize("own", [{"memory_margin_percent": 10}, {"memory_margin_percent": 12}])
-def test_a_margin_that_was_asked_for_stays(own: dict[str, float]) -> None:
-    found = advice(jobs(peak_mb=7_290), **own)
+@pytest.mark.parametrize("percent", [10, 12])
+def test_a_margin_that_was_asked_for_stays(percent: float) -> None:
+    found = advice(jobs(peak_mb=7_290), memory_margin_percent=percent)
     assert (size_of(found)[1] or 0) > 7_953
     assert "this size needs the next larger one." in "\n".join(found.reasons)
 
