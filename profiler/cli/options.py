@@ -195,8 +195,8 @@ def add_options(*options: Decorator) -> Decorator:
     """A decorator that adds the options in this order."""
 
     def add(function: Decorated) -> Decorated:
-        for option in reversed(options):
-            function = option(function)
+        for decorator in reversed(options):
+            function = decorator(function)
         return function
 
     return add
