@@ -10,6 +10,7 @@ from profiler.aws_account.family_circumstances import (
     circumstances_of,
     overrides_of_runs,
 )
+from profiler.aws_account.owned_families import left_to_service
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.core.ecs_terms import arn_account, arn_region, revision_number
@@ -64,8 +65,11 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
     ) -> PlannedFamily:
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
-        missing_runs = self.missing_runs(document.definition)
         window = self._window(family, document.arn)
+        owner = document.owner or window.owner
+        if owner is not None:
+            return left_to_service(family, document, owner, "size")
+        missing_runs = self.missing_runs(document.definition)
         size = definition_size(document.definition)
         case = _Case(
             family=family,

@@ -15,7 +15,7 @@ from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.overtaken_revisions import keep_overtaken
-from profiler.aws_account.owned_families import left_to_owner
+from profiler.aws_account.owned_families import left_to_owner, left_to_service
 from profiler.aws_account.pinned_targets import PinnedTargets
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check_obstacle
 from profiler.aws_account.registered_definitions import TaskDefinitions, glob_prefix, revision_of
@@ -24,12 +24,14 @@ from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.shared_streams import UNKNOWN_STREAMS, read_streams
 from profiler.aws_account.started_tasks import (
     SCHEDULE,
+    SERVICE,
     starters_of_families,
 )
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean
 from profiler.record.family_identity import PROOF_FAMILY
+from profiler.record.family_owner import FamilyOwner, owner_of_cluster
 from profiler.task_definitions.containers import (
     read_containers,
 )
@@ -202,6 +204,21 @@ class Rollout(Struct, kw_only=True, dict=True):
                 names |= families.get(family, set())
         return tuple(sorted(names))
 
+    def _owner_by_clusters(self, family: str) -> FamilyOwner | None:
+        """The service in whose clusters the family's tasks run, as far as the plan reads them."""
+        clusters: Iterable[str] = ()
+        if self.request.scheduled:
+            clusters = self._clusters_of.get(family, ())
+        elif self.names_starters or self.request.clusters:
+            with suppress(TaskProfilerError):  # the plan says it
+                clusters = [
+                    cluster
+                    for cluster, families in self._seen.items()
+                    if families.get(family, set()) - {SERVICE}
+                ]
+        owners = (owner_of_cluster(cluster_name(cluster)) for cluster in clusters)
+        return next(filter(None, owners), None)
+
     def families(self) -> tuple[str, ...]:
         """The selected families; globs without a match are reported.
 
@@ -270,7 +287,11 @@ class Rollout(Struct, kw_only=True, dict=True):
             document = read_document(self._describe(family), family)
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
-        planned = self._changed(family, document)
+        owner = document.owner or self._owner_by_clusters(family)
+        if owner is None:
+            planned = self._changed(family, document)
+        else:
+            planned = left_to_service(family, document, owner, self.part)
         if self.owners is not None and self.part == "monitor" and planned.is_new_revision:
             planned = left_to_owner(planned, document, self.owners, self._describe)
         if planned.action in ("refused", "on instance"):

@@ -34,7 +34,7 @@ from profiler.task_definitions.monitor_changes import (
     unreachable_notes,
 )
 
-_MONITOR = "monitor"
+MONITOR = "monitor"
 _ROLE = "role"
 _IMAGE = "image"
 _EXECUTION_ROLE = "execution role"
@@ -93,26 +93,26 @@ def unmonitored_finding(target: ScheduledTarget, move_command: str) -> Finding:
 
 
 def definition_findings(
-    definition: Mapping[str, object], add_command: str, *, default_image: str
+    definition: Mapping[str, object], command: str, *, default_image: str
 ) -> Iterator[Finding]:
-    """All findings about a definition as RegisterTaskDefinition accepts it; ``add_command`` is
+    """All findings about a definition as RegisterTaskDefinition accepts it; ``command`` is
     for the advice.
     """
     containers = read_containers(definition)
     try:
         monitor = find_monitor(containers)
     except TaskProfilerError as error:
-        yield problem(_MONITOR, str(error))
+        yield problem(MONITOR, str(error))
         return
     if monitor is None:
-        yield from _without_monitor(definition, containers, add_command, default_image)
+        yield from _without_monitor(definition, containers, command, default_image)
         return
     if instance_monitor_of(definition) is not None:
-        yield ok(_MONITOR, "It is the monitor of an EC2 instance, so the task has no batch.")
+        yield ok(MONITOR, "It is the monitor of an EC2 instance, so the task has no batch.")
         return
-    yield from _form_findings(definition, monitor, add_command)
+    yield from _form_findings(definition, monitor, command)
     for text in architecture_notes(definition, monitor.image or ""):
-        yield note(_MONITOR, text)
+        yield note(MONITOR, text)
     settings = read_settings({**monitor.variables, **_ENDPOINT})
     yield from task_checks.settings_findings(settings.problems)
     task = TaskMetadata(
@@ -134,7 +134,7 @@ def definition_findings(
         yield problem(task_checks.LOG, text)
     if repository(monitor.image) == MONITOR_REPOSITORY:
         yield problem(
-            _MONITOR,
+            MONITOR,
             f"The image {monitor.image} contains no registry, so ECS looks for it in Docker Hub, "
             "which does not have it.",
             "Push it with task-profiler setup image, and set the address that it prints.",
@@ -254,14 +254,14 @@ def start_problems(
 def _without_monitor(
     definition: Mapping[str, object],
     containers: tuple[DefinedContainer, ...],
-    add_command: str,
+    command: str,
     default_image: str,
 ) -> Iterator[Finding]:
     """Why there is no monitor, and how to add it."""
     wrapped = next((container for container in containers if container.wraps_batch), None)
     if wrapped is not None:
         yield ok(
-            _MONITOR,
+            MONITOR,
             (
                 f"The container {wrapped.name} runs the batch with 'task-profiler run', without a "
                 "monitor."
@@ -271,30 +271,30 @@ def _without_monitor(
     try:
         added = add_monitor(definition, AddMonitorOptions(image=default_image))
     except TaskProfilerError as error:
-        yield problem(_MONITOR, f"There is no monitor. {error}")
+        yield problem(MONITOR, f"There is no monitor. {error}")
         return
     yield problem(
-        _MONITOR, "There is no monitor, so the runs have no report.", f"Add it: {add_command}."
+        MONITOR, "There is no monitor, so the runs have no report.", f"Add it: {command}."
     )
     for text in added.notes:
-        yield note(_MONITOR, text)
+        yield note(MONITOR, text)
 
 
 def _form_findings(
-    definition: Mapping[str, object], monitor: DefinedContainer, add_command: str
+    definition: Mapping[str, object], monitor: DefinedContainer, command: str
 ) -> Iterator[Finding]:
     """Whether the monitor is as add-monitor would make it today."""
     requested = monitor.variables.get(CONTAINER_VARIABLE)
     try:
         added = add_monitor(definition, AddMonitorOptions(container=requested))
     except TaskProfilerError as error:
-        yield problem(_MONITOR, str(error))
+        yield problem(MONITOR, str(error))
         return
     if added.changes:
         text = f"The monitor differs from a newly added one. {' '.join(added.changes)}"
-        yield note(_MONITOR, text, f"Make these changes: {add_command}.")
+        yield note(MONITOR, text, f"Make these changes: {command}.")
         return
-    yield ok(_MONITOR, f"The container {monitor.name} is the monitor ({monitor.image}).")
+    yield ok(MONITOR, f"The container {monitor.name} is the monitor ({monitor.image}).")
 
 
 def _bytes_of(memory_mb: float) -> int:
