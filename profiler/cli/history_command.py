@@ -39,10 +39,9 @@ from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.batch_job import BatchJob
-from profiler.record.fact_list import peak_text
+from profiler.record.fact_list import cpu_text, peak_text
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.mapped_files import mixed_note
-from profiler.record.record_model import Distribution
 from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.lost_runs import LOST
 from profiler.runs.past_runs.run_lookup import no_run_sentence
@@ -168,7 +167,6 @@ def table_lines(
     for run, family, job in zip(runs, families, jobs, strict=True):
         record = run.report.record
         metrics = record.metrics
-        cpu = record.metrics.cpu_utilization_percent or Distribution()
         result = _result(run)
         if record.task_id in retries:
             result += " retry"
@@ -182,7 +180,7 @@ def table_lines(
         cells = (
             Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),
-            value_text(cpu.avg, format_percent),
+            cpu_text(metrics) or UNKNOWN,
             peak_text(metrics) or UNKNOWN,
             share,
             run.command or "",

@@ -218,9 +218,12 @@ def _read_families(
 ) -> FoundFamilies:
     """The families, of which those without runs or measurements are listed on standard error."""
     read = read_families(source, selection, last, on_fargate, jobs_by)
-    if not read.families and selection.families:
-        everyone = read_families(source, replace(selection, families=()), last, on_fargate, jobs_by)
-        read = replace(everyone, families=_jobs_named(everyone.families, selection))
+    if not read.families and selection.families and source.leaves_out_older:
+        everyone = replace(selection, families=())
+        all_read = read_families(source, everyone, last, on_fargate, jobs_by)
+        named = _jobs_named(all_read.families, selection)
+        if named:
+            read = replace(all_read, families=named)
     for note in (*read.notes, source.reading):
         if note:
             warn(note)

@@ -45,9 +45,14 @@ def parse_seconds(text: str) -> float:
     return parse_duration_ms(text) / 1000
 
 
+def is_number(text: str) -> bool:
+    """Whether the text is a number without a unit."""
+    return re.fullmatch(_NUMBER, text, re.ASCII) is not None
+
+
 def time_ms(text: str) -> float | None:
     """The milliseconds of a time as people write it, 0 included; None if the text is not a time."""
-    if re.fullmatch(_NUMBER, text, re.ASCII):
+    if is_number(text):
         text += "s"
     if not _TIMES.fullmatch(text):
         return None

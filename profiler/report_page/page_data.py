@@ -18,6 +18,7 @@ from profiler.record.mention_limits import NEAR_LIMIT_SHARE
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Record, Report
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
+from profiler.record.task_needs import is_job
 from profiler.report_page.older_runs import OlderRuns
 from profiler.report_page.page_activity import CallStacksOf, activity_texts
 from profiler.report_page.page_night import night_of_page
@@ -37,7 +38,6 @@ from profiler.runs.past_runs.schedule_notices import due_ns, family_of_notice
 from profiler.sizing.advice import advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
-from profiler.sizing.job_rows import is_job
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import cost_on_fargate
 from profiler.sizing.what_if import runs_per_month

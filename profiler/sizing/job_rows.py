@@ -11,13 +11,13 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.core.optional_math import known, known_values
 from profiler.record.batch_job import BatchJob
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.job_names import common_name, name_without_changes
 from profiler.record.record_model import Record, TaskSize
 from profiler.record.report_head import RecordHead
+from profiler.record.task_needs import is_job
 from profiler.record.units import format_task_size
 
 # None: by name where a definition's jobs ask for several sizes, or an engine registered it.
@@ -73,11 +73,6 @@ class JobKind(Struct, frozen=True):
 
 # Whose newest runs are looked for: a family's, or those of a kind of jobs.
 RunsOf: TypeAlias = FamilyKey | JobKind
-
-
-def is_job(record: Record | RecordHead) -> bool:
-    """Whether the run is an attempt of a job of AWS Batch."""
-    return record.batch is not None or is_of_aws_batch(record.cluster)
 
 
 def engine_of(definition: str) -> Engine | None:
@@ -161,7 +156,7 @@ def with_common_name(row: FamilyKey, records: Iterable[Record]) -> FamilyKey:
     if not isinstance(row, JobsRow):
         return row
     names = {record.batch.job_name for record in records if record.batch is not None}
-    known = sorted(known_values(names))
-    if any(name_without_changes(name) != row.name for name in known):
+    given = sorted(known_values(names))
+    if any(name_without_changes(name) != row.name for name in given):
         return row
-    return replace(row, name=common_name(known) or row.name)
+    return replace(row, name=common_name(given) or row.name)

@@ -12,6 +12,7 @@ from profiler.core.completeness import WHOLE, Completeness, joined
 from profiler.record.family import LAST_SUCCESSES, Family, run_of_report
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
+from profiler.record.task_needs import is_job
 from profiler.record.units import format_count
 from profiler.runs.past_runs.ended_tasks import EndedTasks, Word
 from profiler.runs.past_runs.log_places import DefinedPlaces
@@ -27,7 +28,7 @@ from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.runs.past_runs.search_windows import IndexedWindows
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families, TasksRead, Usage
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
-from profiler.sizing.job_rows import JobsBy, is_job
+from profiler.sizing.job_rows import JobsBy
 from profiler.sizing.run_facts import facts_of
 
 _KINDS_OF_JOBS = 20

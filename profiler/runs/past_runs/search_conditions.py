@@ -23,6 +23,7 @@ TASK_ID = "task.id"
 JOB_ID = "batch.job_id"
 CONTAINER = "container.name"
 CONFIRMED = "task.confirmed"
+JOB_ID = "batch.job_id"
 # The fields of a family's identity, by their names in the buckets of an aggregation.
 FAMILY_FIELDS: Mapping[str, str] = {"name": FAMILY, "account": ACCOUNT, "region": REGION}
 
@@ -146,7 +147,7 @@ def windows_query(
     selection: RunFilter, last: int, size: int, after: Mapping[str, Any] | None
 ) -> JsonObject:
     """The query for a page of families after the ``after_key`` of another, with the starts of
-    their last runs.
+    their last runs, and how many are of jobs.
     """
     conditions = [exists(FAMILY), exists(START), *filter_conditions(selection, START)]
     composite = composite_of(FAMILY_FIELDS, size)
@@ -157,7 +158,12 @@ def windows_query(
         "size": 0,
         "track_total_hits": False,
         "query": {"bool": {"filter": conditions}},
-        "aggs": {"families": {"composite": composite, "aggs": {"starts": starts}}},
+        "aggs": {
+            "families": {
+                "composite": composite,
+                "aggs": {"starts": starts, "jobs": {"filter": exists(JOB_ID)}},
+            }
+        },
     }
 
 
