@@ -63,7 +63,8 @@ class MemoryReading(Struct, frozen=True, kw_only=True):
     ``used_bytes`` may have some. ``kernel_bytes`` is kernel memory of which the interface does
     not tell the reclaimable part (version 1): it counts as used. ``pinned_bound_bytes`` is the most
     of ``reclaimable_bytes`` that the group's open files may keep: it does not count as used.
-    ``slab_bytes`` is the part of these with directory entries and inodes. ``has_huge_pages``: those of the machine's pool count as used.
+    ``slab_bytes`` is the part of these with directory entries and inodes. ``has_huge_pages``: those
+    of the machine's pool count as used.
     """
 
     used_bytes: int
