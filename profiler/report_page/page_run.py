@@ -7,6 +7,7 @@ from msgspec.structs import asdict, replace
 from profiler.core.optional_math import known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.batch_job import job_text
 from profiler.record.fact_list import NUMBERS, kills_fact, number_value
 from profiler.record.family import usual_number
 from profiler.record.hardware import gpu_advice, gpu_idle_texts
@@ -135,6 +136,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         gpu_notes=[*map(as_sentence, gpu_idle_texts(record)), *gpu_advice(record)] or None,
         neuron=known(_neuron_row, record.neuron),
         labels=_pairs(record.labels),
+        job=known(job_text, record.batch),
         tags=_pairs(record.tags),
         warnings=list(warnings) or None,
         notices=[_notice_text(record, notice) for notice in record.notices] or None,

@@ -37,6 +37,7 @@ const CSV_COLUMNS = [
   ["networkTxBytes", (run) => run.sent],
   ["tags", (run) => run.tags?.join(" ")],
   ["labels", (run) => run.labels?.join(" ")],
+  ["job", (run) => run.job],
 ];
 
 // A spreadsheet would run a text that begins like a formula.
