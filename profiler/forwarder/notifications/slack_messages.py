@@ -47,8 +47,8 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import describe_exit_code
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
+from profiler.record.task_needs import is_job
 from profiler.record.units import format_duration, format_memory
-from profiler.sizing.job_rows import is_job
 
 JsonObject = dict[str, Any]
 
