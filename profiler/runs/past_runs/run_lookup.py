@@ -11,7 +11,7 @@ from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean, first_names
 from profiler.core.timestamps import NS_PER_DAY
-from profiler.record.batch_job import is_part_of_job, parent_id
+from profiler.record.batch_job import is_job_id, is_part_of_job, parent_id
 from profiler.record.family_identity import family_key
 from profiler.record.record_model import (
     Cost,
@@ -29,6 +29,8 @@ from profiler.runs.past_runs.run_source import (
 
 # The containers of one task start within this time of each other.
 _MAX_START_DISTANCE_NS = NS_PER_DAY
+# Of all jobs whose definition names no other group.
+_BATCH_GROUP = "logs:/aws/batch/job"
 
 
 def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
@@ -177,6 +179,8 @@ def similar_families(selection: RunFilter, family_names: Callable[[], Collection
 def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
     if selection.run is not None:
+        if source.is_of_this_machine and is_job_id(selection.run):
+            list_runs = f"for the log group of AWS Batch, add --from {_BATCH_GROUP}."
         return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
     if selection.is_empty:
         return f"No runs in {source.place}: {source.remedy}."
