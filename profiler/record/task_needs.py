@@ -1,11 +1,14 @@
 """What the task of a run needed: its batch and the other containers together."""
 
 import math
+from typing import TYPE_CHECKING
 
 from profiler.core.ecs_terms import EC2, is_of_aws_batch
 from profiler.core.optional_math import sum_known
 from profiler.record.record_model import Metrics, Number, OtherContainer, Record, TaskSize
-from profiler.record.report_head import RecordHead
+
+if TYPE_CHECKING:
+    from profiler.record.report_head import RecordHead
 
 _NEAR_LIMIT_FRACTION = 0.95
 
@@ -21,7 +24,7 @@ def vcpu_limit(record: Record) -> Number | None:
     return record.metrics.vcpu_size if vcpu is None else vcpu
 
 
-def is_job(record: Record | RecordHead) -> bool:
+def is_job(record: "Record | RecordHead") -> bool:
     """Whether the run is an attempt of a job of AWS Batch."""
     return record.batch is not None or is_of_aws_batch(record.cluster)
 
