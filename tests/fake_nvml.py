@@ -6,6 +6,7 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,7 +31,9 @@ def compile_driver(folder: Path) -> Path:
 
 
 MIB = 1024 * 1024
+_NOT_AVAILABLE = 2**64 - 1
 GPM_NUMBERS = {
+    "any_kernel": 1,
     "sm_active": 2,
     "sm_occupancy": 3,
     "tensor_active": 5,
@@ -48,6 +51,23 @@ class _Metric(ctypes.Structure):
         ("result", ctypes.c_int),
         ("value", ctypes.c_double),
         ("names", ctypes.c_char_p * 3),
+    ]
+
+
+class _Process(ctypes.Structure):
+    _fields_: ClassVar = [
+        ("pid", ctypes.c_uint),
+        ("used_bytes", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+class _Use(ctypes.Structure):
+    _fields_: ClassVar = [
+        ("microseconds", ctypes.c_ulonglong),
+        ("percent", ctypes.c_uint),
+        ("unused", ctypes.c_uint),
     ]
 
 
@@ -75,6 +95,16 @@ class FakeGpu(ctypes.Structure):
         ("has_gpm", ctypes.c_uint),
         ("is_registered", ctypes.c_uint),
         ("metrics", _Metric * len(GPM_NUMBERS)),
+        ("gpm_seconds", ctypes.c_double),
+        ("gpm_weights", ctypes.c_double * len(GPM_NUMBERS)),
+        ("has_lists", ctypes.c_uint),
+        ("process_count", ctypes.c_uint),
+        ("has_samples", ctypes.c_uint),
+        ("sample_count", ctypes.c_uint),
+        ("link_generation", ctypes.c_uint),
+        ("link_width", ctypes.c_uint),
+        ("processes", _Process * 8),
+        ("samples", _Use * 128),
     ]
 
     def __init__(self, uuid: str = "GPU-0", **numbers: int) -> None:
@@ -98,9 +128,37 @@ class FakeGpu(ctypes.Structure):
                 if GPM_NUMBERS[name] == metric.number:
                     metric.result, metric.value = result, value
 
+    def list_processes(self, *processes: tuple[int, int | None]) -> None:
+        """The processes with a context: their ids and bytes, None if the driver does not say
+        them.
+        """
+        self.has_lists = 1
+        self.process_count = len(processes)
+        for entry, (pid, size) in zip(self.processes, processes, strict=False):
+            entry.pid = pid
+            entry.used_bytes = _NOT_AVAILABLE if size is None else size
+
+    def keep_samples(self, *samples: tuple[int, int]) -> None:
+        """The driver's samples of utilization: microseconds since 1970, and percent."""
+        self.has_samples = 1
+        self.sample_count = len(samples)
+        for entry, (microseconds, percent) in zip(self.samples, samples, strict=False):
+            entry.microseconds = microseconds
+            entry.percent = percent
+
+    def sum_gpm(self, seconds: float, sums: Mapping[int, tuple[float, float]]) -> None:
+        """GPM's metrics by NVML's number, as sums and weights since the start of a tape."""
+        self.has_gpm = 1
+        self.gpm_seconds = seconds
+        for place, number in enumerate(GPM_NUMBERS.values()):
+            self.metrics[place].value, self.gpm_weights[place] = sums[number]
+
     def fall_with(self, *xids: int) -> None:
         """Report these errors (Xid), each once."""
         self.xid_numbers = (ctypes.c_uint * 4)(*xids)
+
+
+_CALLED = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 @cache
@@ -130,6 +188,11 @@ class FakeNvml:
         pynvml._nvmlGetFunctionPointer_cache.clear()
         _library().reset()
         self.show(*gpus)
+
+    def on_call(self, called: Callable[[str], None]) -> None:
+        """Call this before each call of the driver, with the function's name."""
+        self._called = _CALLED(lambda function: called(function.decode()))  # kept alive
+        _library().set_on_call(self._called)
 
     def show(self, *gpus: FakeGpu) -> None:
         self._gpus |= {

@@ -433,7 +433,13 @@ class ContainerUsage:
             and self.last_read_ns is not None
             and self.received_ns is not None
         ):
-            at_ns = self.last_read_ns - self._clock_shift_ns + now_ns - self.received_ns
+            shift_ns = self.last_read_ns - self._clock_shift_ns - self.received_ns
+            at_ns = now_ns + shift_ns
+            if readings.gpu_windows is not None:
+                readings.gpu_windows = [
+                    (start_ns + shift_ns, end_ns + shift_ns, percent)
+                    for start_ns, end_ns, percent in readings.gpu_windows
+                ]
             self.series.add_devices(at_ns, readings, around_ns=around_ns)
 
     def keep_totals_only(self) -> None:

@@ -78,6 +78,11 @@ class TimeWeightedStatistics:
         self._weights[number - self._lowest_bin] += weight_ns
 
     @property
+    def weight_ns(self) -> int:
+        """The time for which the quantity is known."""
+        return self._weight_ns
+
+    @property
     def maximum(self) -> float | None:
         return self._maximum if self._weight_ns else None
 
@@ -244,6 +249,9 @@ class DeviceReadings(Struct):
     gpu_memory_bytes: MeanAndMaximum = field(default_factory=MeanAndMaximum)
     gpus_memory_bytes: float | None = None
     neuron_percent: MeanAndMaximum = field(default_factory=MeanAndMaximum)
+    # Where the work of the GPUs is known without gaps: start, end (monotonic) and percent. None:
+    # ``gpu_percent`` is all.
+    gpu_windows: list[tuple[int, int, float]] | None = None
 
     def merge(self, other: "DeviceReadings") -> None:
         self.gpu_percent.merge(other.gpu_percent)

@@ -6,8 +6,9 @@ of each part of a step.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
+from typing import Protocol
 
 from profiler.aggregation.plausible_waits import plausible_waits
 from profiler.aggregation.recent_waits import RecentWaits
@@ -38,7 +39,73 @@ _MAX_UNREAD_SHARE = 0.05
 _MAX_REMEMBERED = 512
 # The most values of readings that wait to be added.
 _MAX_BUFFERED = 2000
-IdleBetween = Callable[[int, int], int]
+# Steps whose idle time is not known yet: the work of a GPU is read up to 10 s late.
+_MAX_UNKNOWN_STEPS = 2000
+# The idle time is kept by its place in the run: before, between and after the work.
+_MAX_PLACES = 48
+
+
+class IdleGpus(Protocol):
+    """The idle time of all GPUs of a run, on the clock of its start.
+
+    ``idle_ns`` is between two moments, known until ``known_until_ns``; ``work_span`` is from when
+    to when they worked for the run.
+    """
+
+    def idle_ns(self, start_ns: int, end_ns: int) -> int: ...
+    def known_until_ns(self) -> int: ...
+    def work_span(self) -> tuple[int, int] | None: ...
+
+
+class _IdlePlaces:
+    """The parts of the idle time, by their place in the run, in constant memory."""
+
+    def __init__(self, started_ns: int | None) -> None:
+        self._started_ns = started_ns
+        self._length_ns = NS_PER_SECOND // 4
+        self._places: list[TimeParts] = []
+
+    def add(
+        self, step: TimeStep, part_ns: int, before: ShownWait | None, after: ShownWait | None
+    ) -> None:
+        if self._started_ns is None:
+            self._started_ns = step.start_ns
+        index = max((step.start_ns + step.end_ns) // 2 - self._started_ns, 0) // self._length_ns
+        while index >= _MAX_PLACES:
+            merged: list[TimeParts] = []
+            for place, parts in enumerate(self._places):
+                if place % 2:
+                    merged[-1].merge(parts)
+                else:
+                    merged.append(parts)
+            self._places = merged
+            self._length_ns *= 2
+            index //= 2
+        while len(self._places) <= index:
+            parts = TimeParts()
+            if self._places:  # what the next sample decides
+                parts.undecided_ns = self._places[-1].undecided_ns
+                self._places[-1].undecided_ns = 0
+            self._places.append(parts)
+        self._places[index].add(step, part_ns, before, after)
+
+    def copy(self) -> "_IdlePlaces":
+        copied = _IdlePlaces(self._started_ns)
+        copied._length_ns = self._length_ns
+        copied._places = [parts.copy() for parts in self._places]
+        return copied
+
+    def within(self, start_ns: int | None, end_ns: int | None) -> TimeParts:
+        """The parts of the places of which most is between two moments."""
+        total = TimeParts()
+        for index, parts in enumerate(self._places):
+            middle_ns = (self._started_ns or 0) + index * self._length_ns + self._length_ns // 2
+            if start_ns is not None and middle_ns < start_ns:
+                continue
+            if end_ns is not None and middle_ns >= end_ns:
+                continue
+            total.merge(parts)
+        return total
 
 
 def wait_warnings(record: Record) -> tuple[str, ...]:
@@ -58,15 +125,14 @@ class TimeAccount:
     """Divides the time of one run step by step, in constant memory; without ``started_ns``, from
     the first reading on.
 
-    ``idle_ns`` returns for how long all GPUs were idle between two moments, on the clock of
-    ``started_ns``.
+    ``idle`` is the idle time of its GPUs, on the clock of ``started_ns``.
     """
 
     def __init__(
-        self, started_ns: int | None, interval_ns: int, idle_ns: IdleBetween | None = None
+        self, started_ns: int | None, interval_ns: int, idle: IdleGpus | None = None
     ) -> None:
         self._until_ns = started_ns
-        self._idle_ns = idle_ns
+        self._idle = idle
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
         self._cpu_ns = 0
         self._wait_ns = 0  # of the threads that were read
@@ -81,7 +147,8 @@ class TimeAccount:
         self._last_waits: dict[int, tuple[int, int]] = {}
         self._for_series: deque[tuple[int, int, int, bool]] = deque(maxlen=2 * _MAX_OPEN_STEPS)
         self._parts = TimeParts()
-        self._idle_parts = TimeParts()
+        self._idle_places = _IdlePlaces(started_ns)
+        self._idle_steps: deque[tuple[TimeStep, ShownWait | None, ShownWait | None]] = deque()
         self.recent_waits = RecentWaits()  # as of the last :meth:`flush`
         self._last_shown: ShownWait | None = None
 
@@ -123,26 +190,43 @@ class TimeAccount:
             duration_ns = round(duration_ms * NS_PER_MS)
         return Activity(
             breakdown=self.breakdown(duration_ns),
-            while_idle=self.breakdown(is_idle=True),
+            while_idle=self._idle_breakdown("between"),
+            before_work=self._idle_breakdown("before"),
             cpu_wait_ns=self._wait_ns if self._has_waits else None,
             read_cpu_ns=self._run_ns,
             cpu_ns=cpu_ns,
         )
 
-    def breakdown(
-        self, duration_ns: int | None = None, *, is_idle: bool = False
-    ) -> TimeBreakdown | None:
-        """The division of the whole time, or of that in which all GPUs were idle, as of the last
-        :meth:`flush`.
-        """
+    def breakdown(self, duration_ns: int | None = None) -> TimeBreakdown | None:
+        """The division of the whole time, as of the last :meth:`flush`."""
         if not self._is_sampled:
             return None
-        parts = (self._idle_parts if is_idle else self._parts).copy()
+        parts = self._parts.copy()
         last_shown = self._last_shown
         for index, step in enumerate(self._steps):
-            part_ns = self._idle_part_ns(step) if is_idle else step.length_ns
-            parts.add(step, part_ns, last_shown, self._following(index))
+            parts.add(step, step.length_ns, last_shown, self._following(index))
             last_shown = step.shown or last_shown
+        return self._settled(parts, duration_ns)
+
+    def _idle_breakdown(self, place: str) -> TimeBreakdown | None:
+        """The division of the time in which all GPUs were idle, before their work or between its
+        first and last moment; None without such a time.
+        """
+        span = None if self._idle is None else self._idle.work_span()
+        if not self._is_sampled or span is None:
+            return None
+        places = self._idle_places.copy()
+        for step, before, after in self._idle_steps:
+            places.add(step, self._idle_part_ns(step), before, after)
+        last_shown = self._last_shown
+        for index, step in enumerate(self._steps):
+            places.add(step, self._idle_part_ns(step), last_shown, self._following(index))
+            last_shown = step.shown or last_shown
+        if place == "before":
+            return self._settled(places.within(None, span[0]), None)
+        return self._settled(places.within(*span), None)
+
+    def _settled(self, parts: TimeParts, duration_ns: int | None) -> TimeBreakdown | None:
         parts.settle()
         if not parts.length_ns:
             return None
@@ -151,9 +235,22 @@ class TimeAccount:
         )
 
     def _idle_part_ns(self, step: TimeStep) -> int:
-        if self._idle_ns is None:
+        if self._idle is None:
             return 0
-        return min(self._idle_ns(step.start_ns, step.end_ns), step.length_ns)
+        return min(self._idle.idle_ns(step.start_ns, step.end_ns), step.length_ns)
+
+    def _sum_idle(self) -> None:
+        """Sum up the idle time of the steps for which it is known."""
+        if self._idle is None:
+            self._idle_steps.clear()
+            return
+        known_until_ns = self._idle.known_until_ns()
+        while self._idle_steps and (
+            self._idle_steps[0][0].end_ns <= known_until_ns
+            or len(self._idle_steps) > _MAX_UNKNOWN_STEPS
+        ):
+            step, before, after = self._idle_steps.popleft()
+            self._idle_places.add(step, self._idle_part_ns(step), before, after)
 
     def flush(self, series: RunSeries | None) -> None:
         """Add the readings that wait, also to the series.
@@ -215,7 +312,8 @@ class TimeAccount:
             following = self._following(0)
             first = self._steps.popleft()
             self._parts.add(first, first.length_ns, self._last_shown, following)
-            self._idle_parts.add(first, self._idle_part_ns(first), self._last_shown, following)
+            self._idle_steps.append((first, self._last_shown, following))
+            self._sum_idle()
             self._last_shown = first.shown or self._last_shown
         return step
 

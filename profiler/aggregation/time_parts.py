@@ -226,6 +226,21 @@ class TimeParts(Struct):
             kept[_REST] += self.targets_ns.total() - kept.total()
             self.targets_ns = kept
 
+    def merge(self, other: "TimeParts") -> None:
+        """Count the steps of another one, too."""
+        for name in (
+            "length_ns",
+            "undecided_ns",
+            "on_cpu_ns",
+            "waiting_ns",
+            "covered_ns",
+            "hidden_ns",
+        ):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.blocked_ns.update(other.blocked_ns)
+        self.targets_ns.update(other.targets_ns)
+        self.unread.merge(other.unread)
+
     def copy(self) -> "TimeParts":
         return replace(
             self,

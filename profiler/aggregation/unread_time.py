@@ -64,6 +64,16 @@ class UnreadTime(Struct):
         self.samples += 1
         self.blocked_ns.update(waits)
 
+    def merge(self, other: "UnreadTime") -> None:
+        """Count the steps of another one, too."""
+        self.length_ns += other.length_ns
+        self.known_ns += other.known_ns
+        self.possible_ns += other.possible_ns
+        self.certain_ns += other.certain_ns
+        self.samples += other.samples
+        self.working_samples += other.working_samples
+        self.blocked_ns.update(other.blocked_ns)
+
     def copy(self) -> "UnreadTime":
         return replace(self, blocked_ns=self.blocked_ns.copy())
 

@@ -17,6 +17,7 @@ from profiler.record.record_model import Record
 
 if TYPE_CHECKING:
     from profiler.collectors.neuron.neuron_collector import LiveNeuron
+    from profiler.collectors.nvidia.gpu_collector import GpuCollector
     from profiler.collectors.nvidia.gpu_usage import LiveGpus
     from profiler.readers.ecs.task_metadata import ContainerMetadata
     from profiler.readers.linux.waited_target import Wait
@@ -167,6 +168,10 @@ class Collectors:
             (collector.idle_ns(batch, start_ns, end_ns) for collector in self.devices), default=0
         )
 
+    def idle_gpus(self, batch: str, offset_ns: int) -> "GpusOfBatch":
+        """The idle time of the batch's GPUs, on a clock that is ahead of the monotonic one."""
+        return GpusOfBatch(self, batch, offset_ns)
+
     def forget(self, batch: str) -> None:
         for collector in self._forgetting:
             collector.forget(batch)
@@ -195,6 +200,34 @@ class Collectors:
     def stop(self) -> None:
         for collector in self.threads:
             collector.stop(1.5)
+
+
+class GpusOfBatch:
+    """The idle time of a batch's GPUs (an ``IdleGpus``)."""
+
+    def __init__(self, collectors: Collectors, batch: str, offset_ns: int) -> None:
+        self._collectors = collectors
+        self._batch = batch
+        self._offset_ns = offset_ns
+
+    @property
+    def _gpus(self) -> "GpuCollector | None":
+        return next((each for each in self._collectors if hasattr(each, "work_span")), None)  # type: ignore[return-value]
+
+    def idle_ns(self, start_ns: int, end_ns: int) -> int:
+        return self._collectors.idle_gpu_ns(
+            self._batch, start_ns - self._offset_ns, end_ns - self._offset_ns
+        )
+
+    def known_until_ns(self) -> int:
+        gpus = self._gpus
+        # Without a GPU there is no idle time to wait for.
+        return 1 << 63 if gpus is None else gpus.known_until_ns() + self._offset_ns
+
+    def work_span(self) -> tuple[int, int] | None:
+        gpus = self._gpus
+        span = None if gpus is None else gpus.work_span(self._batch, None)
+        return None if span is None else (span[0] + self._offset_ns, span[1] + self._offset_ns)
 
 
 def add_collected(

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -218,6 +218,13 @@ class Waiter:
         self._event.set()
 
 
+class ExtraReadings(Protocol):
+    """Readings between those on the grid, at times of their own."""
+
+    def next_ns(self, now_ns: int) -> int: ...
+    def read(self) -> None: ...
+
+
 class PeriodicReader(StoppableThread):
     """Takes readings in a thread on a fixed grid of the monotonic clock.
 
@@ -235,8 +242,10 @@ class PeriodicReader(StoppableThread):
         waiter: Waiter,
         clock: Clock,
         interval_ns: int,
+        extra: "ExtraReadings | None" = None,
     ) -> None:
         super().__init__(name, self._read_on_grid, waiter.wake, clock)
+        self._extra = extra
         self._read = read
         self._close = close
         self._waiter = waiter
@@ -284,7 +293,11 @@ class PeriodicReader(StoppableThread):
                 is_final = self._is_final_requested
                 if is_final:
                     self._is_final_requested = False
-                if not self._read(is_complete=is_final or is_after_event):
+                now_ns = self._clock.monotonic_ns()
+                is_tick = is_final or is_after_event or now_ns >= next_tick_ns
+                if not is_tick and self._extra is not None:
+                    self._extra.read()
+                elif not self._read(is_complete=is_final or is_after_event):
                     break
                 self._first_done.set()
                 if is_final:
@@ -292,4 +305,7 @@ class PeriodicReader(StoppableThread):
                 now_ns = self._clock.monotonic_ns()
                 if now_ns >= next_tick_ns:
                     next_tick_ns = now_ns + round(ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
-                is_after_event = self._waiter.wait((next_tick_ns - now_ns) / NS_PER_SECOND)
+                until_ns = next_tick_ns
+                if self._extra is not None:
+                    until_ns = min(self._extra.next_ns(now_ns), next_tick_ns)
+                is_after_event = self._waiter.wait(max(until_ns - now_ns, 0) / NS_PER_SECOND)

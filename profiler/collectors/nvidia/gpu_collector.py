@@ -1,27 +1,38 @@
 """Collects GPU readings in a thread and follows how the driver answers."""
 
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import COMMAND
-from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
+from profiler.collectors.nvidia.gpu_owners import GpuOwners
+from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, RunGpu, gpu_idle
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.visible_gpus import GpuScope
-from profiler.core.clock import Clock
+from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
+from profiler.core.clock import Clock, CpuBudget
 from profiler.core.log import Log
 from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
-from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.hardware import WHOLE_INSTANCE
-from profiler.record.record_model import Record
+from profiler.record.record_model import GpuMemoryEvidence, Record
+from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE
+from profiler.record.units import mebibytes
 
 _HANG_NS = 5 * NS_PER_SECOND
-# Reading a GPU's energy takes 4 ms (H200, driver 580): every 10 s for each GPU that is 0.04 % of a
-# core.
-COUNTER_PERIOD_NS = 10 * NS_PER_SECOND
+# Reading a GPU's energy takes 3 to 6 ms (H100, H200; driver 580): every 60 s for each GPU that is
+# 0.01 % of a core. A complete reading has it, too: at checkpoints and at the end.
+COUNTER_PERIOD_NS = 60 * NS_PER_SECOND
+# The processes and their memory are read ten times a second as long as that costs less than this
+# share of a core, after 50 ms of CPU time at the start, and with every reading in any case.
+_QUICK_NS = 100 * NS_PER_MS
+_QUICK_SHARE = 0.0004
+_QUICK_ADVANCE_NS = 150 * NS_PER_MS
+_MAX_DEBT_NS = 125 * NS_PER_SECOND  # 50 ms of CPU time
 _REQUIREMENTS = (
     "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility "
     "in its environment."
@@ -54,14 +65,23 @@ class GpuCollector:
         *,
         is_required: bool,
         hour_usd: float | None = None,
+        owners: GpuOwners | None = None,
+        is_local: bool = False,
+        limits_of: Callable[[str], GpuLimits] = lambda _: GpuLimits(),
+        cpu_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
+        self._is_local = is_local
+        self._limits_of = limits_of
+        self._quick = _QuickReadings(
+            self._read_quickly, clock, cpu_ns, lambda: self._usage.is_memory_changing
+        )
         self.name = source.name
         self._source = source
         self._scope = scope
         self._clock = clock
         self._is_required = is_required
         self._hour_usd = hour_usd
-        self._usage = GpuUsage(interval_ns)
+        self._usage = GpuUsage(interval_ns, owners)
         self._health = SourceHealth("NVML", log)
         self._log = log
         self._problem: str | None = None  # why no GPU was read
@@ -72,7 +92,13 @@ class GpuCollector:
         self._lock = threading.Lock()
         self._counters_due_ns = 0
         self._reader = PeriodicReader(
-            "gpu", self.tick, source.close, waiter=Waiter(), clock=clock, interval_ns=interval_ns
+            "gpu",
+            self.tick,
+            source.close,
+            waiter=Waiter(),
+            clock=clock,
+            interval_ns=interval_ns,
+            extra=self._quick,
         )
 
     @property
@@ -87,7 +113,14 @@ class GpuCollector:
         return self._unreadable_reason
 
     def start(self) -> None:
+        self.begin()
         self._reader.start()  # its thread also opens the driver
+
+    def begin(self) -> None:
+        """The command of ``run`` has started."""
+        if self._is_local:
+            with self._lock:
+                self._usage.begin_run(COMMAND, self._clock.monotonic_ns())
 
     @property
     def startup_error(self) -> str | None:
@@ -149,13 +182,20 @@ class GpuCollector:
             if batch != COMMAND and started_wall_ns is not None:
                 self._begin_run(batch, started_wall_ns)
             selection = self._scope.selection_for(batch, self._usage.facts())
-            gpus = self._usage.gpus(selection.selectors, batch, duration_ms, finished_ns)
-        matches_none = self.has_data and bool(selection.selectors) and not gpus
+            limits = self._limits_of(batch)
+            found = self._usage.gpus(selection.selectors, batch, duration_ms, finished_ns, limits)
+        matches_none = self.has_data and bool(selection.selectors) and not found
+        if not selection.is_assigned:
+            # Visible GPUs are the run's if one of its processes was on them.
+            found = tuple(run_gpu for run_gpu in found if run_gpu.is_own is not False)
+        gpus = tuple(run_gpu.gpu for run_gpu in found)
         values: dict[str, Any] = {}
         if gpus:
+            is_known = selection.is_known or all(run_gpu.is_own for run_gpu in found)
             values["gpus"] = gpus
-            values["gpu_scope"] = None if selection.is_known else WHOLE_INSTANCE
+            values["gpu_scope"] = None if is_known else WHOLE_INSTANCE
             values["gpu_idle"] = gpu_idle(gpus, duration_ms, self._hour_usd)
+            values |= _out_of_memory(record, found)
         return RecordPart(
             values=values,
             source=self.name if self.has_data else None,
@@ -175,7 +215,22 @@ class GpuCollector:
 
     def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
         with self._lock:
-            return self._usage.idle_ns(batch, start_ns, end_ns)
+            selection = self._scope.selection_for(batch, self._usage.facts())
+            return self._usage.idle_ns(batch, selection.selectors, start_ns, end_ns)
+
+    def known_until_ns(self) -> int:
+        """Until when the work of the GPUs is known (monotonic)."""
+        with self._lock:
+            return self._usage.known_until_ns()
+
+    def work_span(self, batch: str, finished_ns: int | None) -> tuple[int, int] | None:
+        """From when to when the batch's GPUs worked for it (monotonic); None if they did not."""
+        with self._lock:
+            selection = self._scope.selection_for(batch, self._usage.facts())
+            found = self._usage.gpus(selection.selectors, batch, None, finished_ns)
+        first = [gpu.first_ns for gpu in found if gpu.first_ns is not None]
+        last = [gpu.last_ns for gpu in found if gpu.last_ns is not None]
+        return (min(first), max(last)) if first else None
 
     def forget(self, batch: str) -> None:
         with self._lock:
@@ -227,14 +282,34 @@ class GpuCollector:
             return True
         self._health.on_success()
         self._read_error = None
+        read_ns = self._clock.monotonic_ns()  # the driver may have been opened
         if with_counters:
-            self._counters_due_ns = now_ns + COUNTER_PERIOD_NS * max(len(reading.samples), 1)
+            self._counters_due_ns = now_ns + COUNTER_PERIOD_NS
         with self._lock:
-            self._usage.add(reading, now_ns, self._clock.wall_ns())
-            self._usage.add_idle(self._scope.selection_for_all(self._usage.facts()).selectors)
-            for batch, selection in self._scope.known.items():
-                self._usage.add_idle(selection.selectors, batch)
+            self._usage.add(reading, read_ns, self._clock.wall_ns())
         return True
+
+    def _read_quickly(self) -> None:
+        """Read the processes between two ticks."""
+        if not self.has_data:
+            return
+        with_memory = not self._usage.sees_processes
+        now_ns = self._clock.monotonic_ns()
+        self._busy_since_ns = now_ns
+        try:
+            samples = self._source.read_quickly(with_memory=with_memory)
+        finally:
+            self._busy_since_ns = None
+        with self._lock:
+            self._usage.add_quick(samples, now_ns)
+
+    def next_reading_ns(self, next_tick_ns: int) -> int:
+        """For tests: when the next reading is due, at the latest at a tick."""
+        return min(self._quick.next_ns(self._clock.monotonic_ns()), next_tick_ns)
+
+    def read_extra(self) -> None:
+        """For tests: a reading between two ticks."""
+        self._quick.read()
 
     def _on_failure(self, failure: Unavailable) -> None:
         """Log the failure if a GPU was readable before or, once, if a GPU is required; else only
@@ -259,3 +334,62 @@ class GpuCollector:
         if self._problem is None:
             self._log.warning(problem)
         self._problem = problem
+
+
+class _QuickReadings:
+    """When the processes are read between two ticks: ten times a second, within a budget.
+
+    While their memory changes, the budget may be overdrawn.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], None],
+        clock: Clock,
+        cpu_ns: Callable[[], int],
+        is_changing: Callable[[], bool],
+    ) -> None:
+        self._is_changing = is_changing
+        self._read = read
+        self._clock = clock
+        self._cpu_ns = cpu_ns
+        self._budget = CpuBudget(_QUICK_SHARE, _QUICK_ADVANCE_NS)
+        self._before_ns: int | None = None
+
+    def next_ns(self, now_ns: int) -> int:
+        self._before_ns = self._cpu_ns()
+        next_ns = now_ns + _QUICK_NS
+        due_ns = self._budget.next_ns(next_ns)
+        if self._is_changing() and due_ns - now_ns < _MAX_DEBT_NS:
+            return next_ns
+        return due_ns
+
+    def read(self) -> None:
+        """Read, and count the CPU time since the end of the reading before, with the wait."""
+        now_ns = self._clock.monotonic_ns()
+        before_ns = self._before_ns
+        self._read()
+        if before_ns is not None:
+            self._budget.add_cost(self._cpu_ns() - before_ns, now_ns)
+
+
+def _out_of_memory(record: Record, gpus: tuple[RunGpu, ...]) -> dict[str, Any]:
+    """The verdict on the GPU's memory, for a run that failed without an error of the driver."""
+    if record.status != "failure" or record.exit_code in (SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE):
+        return {}
+    if any(run_gpu.gpu.xids for run_gpu in gpus):
+        return {}
+    for run_gpu in gpus:
+        evidence = run_gpu.at_limit
+        if evidence is not None:
+            return {
+                "likely_out_of_gpu_memory": True,
+                "gpu_memory_evidence": GpuMemoryEvidence(
+                    kind="memory-at-limit",
+                    uuid=run_gpu.gpu.uuid,
+                    own_mb=mebibytes(evidence.own_bytes),
+                    used_mb=mebibytes(evidence.used_bytes),
+                    limit_mb=mebibytes(evidence.limit_bytes),
+                ),
+            }
+    return {}

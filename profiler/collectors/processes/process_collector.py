@@ -22,6 +22,7 @@ from profiler.aggregation.run_evidence import (
     RunEvidence,
 )
 from profiler.aggregation.statistics import DeviceReadings
+from profiler.aggregation.time_breakdown import IdleGpus
 from profiler.aggregation.task_record import RecordPart, build_interval, usage_metrics
 from profiler.collectors.processes.batch_processes import MAX_PENDING, BatchProcesses
 from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
@@ -47,7 +48,7 @@ _MAX_CGROUP_ATTEMPTS = 5
 _MIN_PENDING_NS = 20 * NS_PER_SECOND
 
 SeriesWithCommands = Callable[[Series | None], Series | None]
-IdleOfBatch = Callable[[str, int, int], int]
+IdleOfBatch = Callable[[str, int], IdleGpus | None]
 
 
 def _run_evidence(
@@ -242,7 +243,7 @@ class ProcessCollector:
         show_arguments: ShowArguments,
         series_points: int = 0,
         *,
-        idle_ns: IdleOfBatch = lambda _batch, _start_ns, _end_ns: 0,
+        idle_of: IdleOfBatch = lambda _batch, _offset_ns: None,
     ) -> None:
         self._machine = machine
         self._clock = clock
@@ -250,9 +251,7 @@ class ProcessCollector:
         offset_ns = clock.wall_ns() - clock.monotonic_ns()
         self._wall_offset_ns = offset_ns
         self._new_batch = partial(BatchProcesses, interval_ns, show_arguments, series_points)
-        self._idle_ns: IdleOfBatch = lambda batch, start_ns, end_ns: idle_ns(
-            batch, start_ns - offset_ns, end_ns - offset_ns
-        )
+        self._idle_of = idle_of
         self._containers: dict[str, ContainerMetadata] = {}
         self._tracked: dict[str, _TrackedContainer] = {}
         self._host_kills: int | None = None  # as of this tick
@@ -383,7 +382,7 @@ class ProcessCollector:
             batch = self._new_batch(
                 started_ns=container.started_ns,
                 is_new=not container.restart_count,
-                idle_ns=partial(self._idle_ns, batch_id),
+                idle=self._idle_of(batch_id, self._wall_offset_ns),
             )
             tracked = _TrackedContainer(batch, self._lock)
             with self._lock:

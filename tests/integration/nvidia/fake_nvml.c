@@ -3,7 +3,8 @@
  *
  * A process that finds this library has GPUS devices with fixed numbers, of which only the first is busy. A test that
  * loads it gives devices of its own to `play` (tests/fake_nvml.py), and scripts the errors of calls with `fail_next`
- * and `fail_always`. With MEASURED_COSTS every call takes the CPU time that it took on an H200 (driver 580.159); what
+ * and `fail_always`. `set_on_call` names a function that is called before each call, which may change the devices.
+ * With MEASURED_COSTS every call takes the CPU time that it took on an H200 (driver 580.159); what
  * the GPM calls cost there is not known.
  */
 #include <stdio.h>
@@ -18,21 +19,32 @@
 #define MAX_SCRIPTS 128
 #define MAX_CODES 64
 #define MAX_FUNCTIONS 64
+#define MAX_PROCESSES 8
+#define MAX_SAMPLES 128
+#define METRICS 9
 #define MIB (1024ULL * 1024ULL)
 #define ALIVE 0x5a5a5a5a
 
 typedef int nvmlReturn_t;
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10,
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
+       INSUFFICIENT_SIZE = 7, TIMEOUT = 10,
        VERSION_MISMATCH = 25 };
 
 struct metric { unsigned id; nvmlReturn_t result; double value; const char *names[3]; };
+struct process { unsigned pid; unsigned long long used_bytes; unsigned gpu_instance, compute_instance; };
+struct use { unsigned long long microseconds; union { double real; unsigned percent; } value; };
 
 struct device {
     char uuid[64], name[64];
     unsigned long long used_bytes, reserved_bytes, total_bytes, reasons, energy_millijoules, energy_step_millijoules;
     long long ecc_uncorrected; /* -1: not supported */
     unsigned utilization_percent, power_milliwatts, clock_mhz, celsius, xids[4], has_gpm, is_registered;
-    struct metric metrics[8];
+    struct metric metrics[METRICS];
+    /* With a time, the metrics are sums since the tape's start, each of so much weight. */
+    double gpm_seconds, gpm_weights[METRICS];
+    unsigned has_lists, process_count, has_samples, sample_count, link_generation, link_width;
+    struct process processes[MAX_PROCESSES];
+    struct use samples[MAX_SAMPLES];
 };
 
 static struct device fixed[GPUS];
@@ -52,7 +64,12 @@ void play(struct device **visible, int count) {
     is_played = 1;
 }
 
+static void (*on_call)(const char *function);
+
+void set_on_call(void (*called)(const char *)) { on_call = called; }
+
 void reset(void) {
+    on_call = NULL;
     device_count = script_count = is_open = starts = live_samples = 0;
     memset(counts, 0, sizeof counts);
 }
@@ -89,6 +106,7 @@ static nvmlReturn_t scripted(const char *function, struct device *device) {
     while (counts[place].function && strcmp(counts[place].function, function)) place++;
     counts[place].function = function;
     counts[place].calls++;
+    if (on_call) on_call(function);
     for (int index = 0; index < script_count; index++) {
         struct script *script = &scripts[index];
         if ((script->device && script->device != device) || strcmp(script->function, function)) continue;
@@ -114,8 +132,8 @@ static void cost(double microseconds) {
 #define ENTER(function, device) SCRIPTED(function, device); if (!is_open) return UNINITIALIZED
 
 static void make_fixed_devices(void) {
-    static const unsigned ids[] = {2, 3, 5, 10, 20, 21, 60, 61};
-    static const double busy[] = {40, 30, 20, 10, 100, 200, 0, 0};
+    static const unsigned ids[METRICS] = {1, 2, 3, 5, 10, 20, 21, 60, 61};
+    static const double busy[METRICS] = {75, 40, 30, 20, 10, 100, 200, 0, 0};
     for (int index = 0; index < GPUS; index++) {
         struct device *device = devices[index] = &fixed[index];
         int is_busy = index == 0;
@@ -133,7 +151,7 @@ static void make_fixed_devices(void) {
         device->ecc_uncorrected = -1;
         device->xids[0] = is_busy ? 31 : 0;
         device->has_gpm = 1;
-        for (int place = 0; place < 8; place++) {
+        for (int place = 0; place < METRICS; place++) {
             int has_link = ids[place] < 60;
             device->metrics[place] =
                 (struct metric){ids[place], has_link ? SUCCESS : NOT_SUPPORTED, is_busy ? busy[place] : 0, {0}};
@@ -271,9 +289,70 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(struct device *device, unsigned kind, u
     return device->ecc_uncorrected < 0 ? NOT_SUPPORTED : SUCCESS;
 }
 
-/* GPM: a sample keeps the metrics of the moment at which it is taken, and a pair has those of its second one. */
+/* The processes with a context, and the driver's samples of utilization. */
 
-struct sample { unsigned alive; int number; struct device *device; struct metric metrics[8]; };
+static nvmlReturn_t listed(const char *function, struct device *device, int is_all, unsigned *count,
+                           struct process *to) {
+    ENTER(function, device);
+    if (!device->has_lists) return NOT_SUPPORTED;
+    unsigned found = is_all ? device->process_count : 0, room = *count;
+    *count = found;
+    if (!found) return SUCCESS;
+    if (room < found) return INSUFFICIENT_SIZE;
+    memcpy(to, device->processes, found * sizeof *to);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(struct device *device, unsigned *count, struct process *to) {
+    return listed("nvmlDeviceGetComputeRunningProcesses", device, 1, count, to);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(struct device *device, unsigned *count, struct process *to) {
+    return listed("nvmlDeviceGetMPSComputeRunningProcesses", device, 0, count, to);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(struct device *device, unsigned *count, struct process *to) {
+    return listed("nvmlDeviceGetGraphicsRunningProcesses", device, 0, count, to);
+}
+
+nvmlReturn_t nvmlDeviceGetSamples(struct device *device, unsigned kind, unsigned long long last, unsigned *value_kind,
+                                  unsigned *count, struct use *to) {
+    ENTER("nvmlDeviceGetSamples", device);
+    if (!device->has_samples || kind != 1) return NOT_SUPPORTED;
+    cost(1250); /* it is called twice */
+    unsigned found = 0, room = *count;
+    for (unsigned index = 0; index < device->sample_count; index++) {
+        if (device->samples[index].microseconds <= last) continue;
+        if (to && found < room) to[found] = device->samples[index];
+        found++;
+    }
+    *value_kind = 1;
+    *count = found;
+    return found ? SUCCESS : NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(struct device *device, unsigned *generation) {
+    ENTER("nvmlDeviceGetMaxPcieLinkGeneration", device);
+    *generation = device->link_generation;
+    return device->link_generation ? SUCCESS : NOT_SUPPORTED;
+}
+
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(struct device *device, unsigned *width) {
+    ENTER("nvmlDeviceGetMaxPcieLinkWidth", device);
+    *width = device->link_width;
+    return device->link_width ? SUCCESS : NOT_SUPPORTED;
+}
+
+/* GPM: a sample keeps the metrics of the moment at which it is taken, and a pair has those of its second one; of a
+ * tape the mean between the two, and zeros if they are less than 100 ms apart. */
+
+struct sample {
+    unsigned alive;
+    int number;
+    struct device *device;
+    struct metric metrics[METRICS];
+    double seconds, weights[METRICS];
+};
 struct support { unsigned version, is_supported; };
 struct request { unsigned version, count; struct sample *first, *second; struct metric metrics[]; };
 
@@ -308,6 +387,8 @@ nvmlReturn_t nvmlGpmSampleGet(struct device *device, struct sample *sample) {
     sample->number = ++numbers;
     sample->device = device;
     memcpy(sample->metrics, device->metrics, sizeof sample->metrics);
+    memcpy(sample->weights, device->gpm_weights, sizeof sample->weights);
+    sample->seconds = device->gpm_seconds;
     return SUCCESS;
 }
 
@@ -320,8 +401,14 @@ nvmlReturn_t nvmlGpmMetricsGet(struct request *request) {
     for (unsigned asked = 0; asked < request->count; asked++) {
         struct metric *wanted = &request->metrics[asked];
         wanted->result = NOT_FOUND;
-        for (int place = 0; place < 8; place++)
-            if (second->metrics[place].id == wanted->id) *wanted = second->metrics[place];
+        for (int place = 0; place < METRICS; place++) {
+            if (second->metrics[place].id != wanted->id) continue;
+            *wanted = second->metrics[place];
+            if (!second->seconds) continue;
+            double weight = second->weights[place] - first->weights[place];
+            int is_apart = second->seconds - first->seconds >= 0.1 && weight > 0;
+            wanted->value = is_apart ? (wanted->value - first->metrics[place].value) / weight : 0;
+        }
     }
     return SUCCESS;
 }
