@@ -219,7 +219,7 @@ class PlayedTape:
                 self._begin_batch(started_ns)
             next_tick_ns = self._read(next_tick_ns)
             on_reading()
-            next_ns = self.collector.next_reading_ns(next_tick_ns)
+            next_ns = min(self.collector.quick.next_ns(self.clock.now_ns), next_tick_ns)
             self.clock.now_ns = min(max(next_ns, self.clock.now_ns + 1), finished_ns)
         self.clock.now_ns = finished_ns + seconds(0.02)
         self.collector.tick(is_complete=True)
@@ -234,7 +234,7 @@ class PlayedTape:
     def _read(self, next_tick_ns: int) -> int:
         """Take the reading that is due; returns when the next tick is."""
         if self.clock.now_ns < next_tick_ns:
-            self.collector.read_extra()
+            self.collector.quick.read()
             return next_tick_ns
         self.collector.tick()
         while next_tick_ns <= self.clock.now_ns:

@@ -11,6 +11,7 @@ from profiler.aggregation.statistics import (
     MeanAndMaximum,
     MonotonicCounter,
     TimeWeightedStatistics,
+    UseWindow,
 )
 from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
@@ -437,8 +438,8 @@ class ContainerUsage:
             at_ns = now_ns + shift_ns
             if readings.gpu_windows is not None:
                 readings.gpu_windows = [
-                    (start_ns + shift_ns, end_ns + shift_ns, percent)
-                    for start_ns, end_ns, percent in readings.gpu_windows
+                    UseWindow(window.start_ns + shift_ns, window.end_ns + shift_ns, window.percent)
+                    for window in readings.gpu_windows
                 ]
             self.series.add_devices(at_ns, readings, around_ns=around_ns)
 

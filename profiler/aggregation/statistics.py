@@ -240,6 +240,14 @@ def percent_of(series: TimeWeightedStatistics, size: float | None) -> Distributi
     return series.distribution(per=size / 100) if size else None
 
 
+class UseWindow(Struct, frozen=True, gc=False):
+    """The share of a time (monotonic) in which a GPU worked: a kernel ran, or a copy."""
+
+    start_ns: int
+    end_ns: int
+    percent: float
+
+
 class DeviceReadings(Struct):
     """The readings of all devices over a period; ``gpus_memory_bytes`` is the memory of all GPUs
     together.
@@ -249,9 +257,8 @@ class DeviceReadings(Struct):
     gpu_memory_bytes: MeanAndMaximum = field(default_factory=MeanAndMaximum)
     gpus_memory_bytes: float | None = None
     neuron_percent: MeanAndMaximum = field(default_factory=MeanAndMaximum)
-    # Where the work of the GPUs is known without gaps: start, end (monotonic) and percent. None:
-    # ``gpu_percent`` is all.
-    gpu_windows: list[tuple[int, int, float]] | None = None
+    # The work of the GPUs where it is known without gaps. None: ``gpu_percent`` is all.
+    gpu_windows: list[UseWindow] | None = None
 
     def merge(self, other: "DeviceReadings") -> None:
         self.gpu_percent.merge(other.gpu_percent)

@@ -8,8 +8,8 @@ of each part of a step.
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import Protocol
 
+from profiler.aggregation.idle_places import IdleGpus, IdleSteps
 from profiler.aggregation.plausible_waits import plausible_waits
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.run_evidence import Activity
@@ -39,73 +39,8 @@ _MAX_UNREAD_SHARE = 0.05
 _MAX_REMEMBERED = 512
 # The most values of readings that wait to be added.
 _MAX_BUFFERED = 2000
-# Steps whose idle time is not known yet: the work of a GPU is read up to 10 s late.
-_MAX_UNKNOWN_STEPS = 2000
-# The idle time is kept by its place in the run: before, between and after the work.
-_MAX_PLACES = 48
-
-
-class IdleGpus(Protocol):
-    """The idle time of all GPUs of a run, on the clock of its start.
-
-    ``idle_ns`` is between two moments, known until ``known_until_ns``; ``work_span`` is from when
-    to when they worked for the run.
-    """
-
-    def idle_ns(self, start_ns: int, end_ns: int) -> int: ...
-    def known_until_ns(self) -> int: ...
-    def work_span(self) -> tuple[int, int] | None: ...
-
-
-class _IdlePlaces:
-    """The parts of the idle time, by their place in the run, in constant memory."""
-
-    def __init__(self, started_ns: int | None) -> None:
-        self._started_ns = started_ns
-        self._length_ns = NS_PER_SECOND // 4
-        self._places: list[TimeParts] = []
-
-    def add(
-        self, step: TimeStep, part_ns: int, before: ShownWait | None, after: ShownWait | None
-    ) -> None:
-        if self._started_ns is None:
-            self._started_ns = step.start_ns
-        index = max((step.start_ns + step.end_ns) // 2 - self._started_ns, 0) // self._length_ns
-        while index >= _MAX_PLACES:
-            merged: list[TimeParts] = []
-            for place, parts in enumerate(self._places):
-                if place % 2:
-                    merged[-1].merge(parts)
-                else:
-                    merged.append(parts)
-            self._places = merged
-            self._length_ns *= 2
-            index //= 2
-        while len(self._places) <= index:
-            parts = TimeParts()
-            if self._places:  # what the next sample decides
-                parts.undecided_ns = self._places[-1].undecided_ns
-                self._places[-1].undecided_ns = 0
-            self._places.append(parts)
-        self._places[index].add(step, part_ns, before, after)
-
-    def copy(self) -> "_IdlePlaces":
-        copied = _IdlePlaces(self._started_ns)
-        copied._length_ns = self._length_ns
-        copied._places = [parts.copy() for parts in self._places]
-        return copied
-
-    def within(self, start_ns: int | None, end_ns: int | None) -> TimeParts:
-        """The parts of the places of which most is between two moments."""
-        total = TimeParts()
-        for index, parts in enumerate(self._places):
-            middle_ns = (self._started_ns or 0) + index * self._length_ns + self._length_ns // 2
-            if start_ns is not None and middle_ns < start_ns:
-                continue
-            if end_ns is not None and middle_ns >= end_ns:
-                continue
-            total.merge(parts)
-        return total
+# With a GPU, whose idle time is kept for a minute, readings wait for this long at most.
+_MAX_BUFFERED_NS = 20 * NS_PER_SECOND
 
 
 def wait_warnings(record: Record) -> tuple[str, ...]:
@@ -132,7 +67,7 @@ class TimeAccount:
         self, started_ns: int | None, interval_ns: int, idle: IdleGpus | None = None
     ) -> None:
         self._until_ns = started_ns
-        self._idle = idle
+        self._idle = IdleSteps(started_ns, idle)
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
         self._cpu_ns = 0
         self._wait_ns = 0  # of the threads that were read
@@ -147,8 +82,6 @@ class TimeAccount:
         self._last_waits: dict[int, tuple[int, int]] = {}
         self._for_series: deque[tuple[int, int, int, bool]] = deque(maxlen=2 * _MAX_OPEN_STEPS)
         self._parts = TimeParts()
-        self._idle_places = _IdlePlaces(started_ns)
-        self._idle_steps: deque[tuple[TimeStep, ShownWait | None, ShownWait | None]] = deque()
         self.recent_waits = RecentWaits()  # as of the last :meth:`flush`
         self._last_shown: ShownWait | None = None
 
@@ -161,7 +94,8 @@ class TimeAccount:
         """
         self._readings.append((read_ns, cpu_ns, sample))
         self._buffered += 1 + len(sample.growth or ()) + len(sample.waits)
-        if self._buffered > _MAX_BUFFERED:
+        is_late = read_ns - self._readings[0][0] > _MAX_BUFFERED_NS
+        if self._buffered > _MAX_BUFFERED or (is_late and self._idle.are_watched):
             self.flush(series)
 
     def finish(
@@ -188,10 +122,11 @@ class TimeAccount:
         duration_ns = None
         if duration_ms is not None:
             duration_ns = round(duration_ms * NS_PER_MS)
+        before, between = self._idle.divisions(self._open_steps())
         return Activity(
             breakdown=self.breakdown(duration_ns),
-            while_idle=self._idle_breakdown("between"),
-            before_work=self._idle_breakdown("before"),
+            while_idle=self._settled(between),
+            before_work=self._settled(before),
             cpu_wait_ns=self._wait_ns if self._has_waits else None,
             read_cpu_ns=self._run_ns,
             cpu_ns=cpu_ns,
@@ -202,55 +137,30 @@ class TimeAccount:
         if not self._is_sampled:
             return None
         parts = self._parts.copy()
-        last_shown = self._last_shown
-        for index, step in enumerate(self._steps):
-            parts.add(step, step.length_ns, last_shown, self._following(index))
-            last_shown = step.shown or last_shown
+        for step, before, after in self._open_steps():
+            parts.add(step, step.length_ns, before, after)
         return self._settled(parts, duration_ns)
 
-    def _idle_breakdown(self, place: str) -> TimeBreakdown | None:
-        """The division of the time in which all GPUs were idle, before their work or between its
-        first and last moment; None without such a time.
-        """
-        span = None if self._idle is None else self._idle.work_span()
-        if not self._is_sampled or span is None:
-            return None
-        places = self._idle_places.copy()
-        for step, before, after in self._idle_steps:
-            places.add(step, self._idle_part_ns(step), before, after)
+    def _open_steps(self) -> list[tuple[TimeStep, ShownWait | None, ShownWait | None]]:
+        """The steps that are not final, with the samples around them."""
+        open_steps = []
         last_shown = self._last_shown
         for index, step in enumerate(self._steps):
-            places.add(step, self._idle_part_ns(step), last_shown, self._following(index))
+            open_steps.append((step, last_shown, self._following(index)))
             last_shown = step.shown or last_shown
-        if place == "before":
-            return self._settled(places.within(None, span[0]), None)
-        return self._settled(places.within(*span), None)
+        return open_steps
 
-    def _settled(self, parts: TimeParts, duration_ns: int | None) -> TimeBreakdown | None:
+    def _settled(
+        self, parts: TimeParts | None, duration_ns: int | None = None
+    ) -> TimeBreakdown | None:
+        if parts is None or not self._is_sampled:
+            return None
         parts.settle()
         if not parts.length_ns:
             return None
         return parts.breakdown(
             sees_calls=self._sees_calls, has_waits=self._has_waits, duration_ns=duration_ns
         )
-
-    def _idle_part_ns(self, step: TimeStep) -> int:
-        if self._idle is None:
-            return 0
-        return min(self._idle.idle_ns(step.start_ns, step.end_ns), step.length_ns)
-
-    def _sum_idle(self) -> None:
-        """Sum up the idle time of the steps for which it is known."""
-        if self._idle is None:
-            self._idle_steps.clear()
-            return
-        known_until_ns = self._idle.known_until_ns()
-        while self._idle_steps and (
-            self._idle_steps[0][0].end_ns <= known_until_ns
-            or len(self._idle_steps) > _MAX_UNKNOWN_STEPS
-        ):
-            step, before, after = self._idle_steps.popleft()
-            self._idle_places.add(step, self._idle_part_ns(step), before, after)
 
     def flush(self, series: RunSeries | None) -> None:
         """Add the readings that wait, also to the series.
@@ -261,6 +171,7 @@ class TimeAccount:
             self._add_step(read_ns, cpu_ns, sample, series)
         self._readings.clear()
         self._buffered = 0
+        self._idle.look_up()
 
     def _add_step(
         self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None
@@ -302,6 +213,7 @@ class TimeAccount:
             step.cpu_wait = sample.pressure.limits_since(self._pressure)
         self._pressure = sample.pressure
         self._steps.append(step)
+        self._idle.begin(step)
         self._add_waits(step, growth)
         self._pass_waits_to(series)
         if shown is not None and not (step.has_unread and step.shows_work):
@@ -312,8 +224,7 @@ class TimeAccount:
             following = self._following(0)
             first = self._steps.popleft()
             self._parts.add(first, first.length_ns, self._last_shown, following)
-            self._idle_steps.append((first, self._last_shown, following))
-            self._sum_idle()
+            self._idle.add(first, self._last_shown, following)
             self._last_shown = first.shown or self._last_shown
         return step
 

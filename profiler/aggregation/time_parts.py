@@ -85,7 +85,7 @@ class TimeStep(Struct):
     it shows nothing. ``longest_ns`` is the longest wait of a thread for a CPU, ``brief_ns`` the
     wait of a thread that began in the step. ``has_unread``: threads have ended unread, while
     threads waited for a CPU within the limits of ``cpu_wait``; ``shows_work`` is of the sample at
-    its end.
+    its end. ``gpu_idle_ns``: for how long all GPUs were idle, None if it is not known yet.
     """
 
     start_ns: int
@@ -99,6 +99,7 @@ class TimeStep(Struct):
     has_unread: bool = False
     shows_work: bool = False
     cpu_wait: CpuWaitLimits = CpuWaitLimits()
+    gpu_idle_ns: int | None = None
 
     @property
     def length_ns(self) -> int:

@@ -157,8 +157,10 @@ class RunSeries:
         ``around_ns`` of it.
         """
         windows = readings.gpu_windows
-        for start_ns, end_ns, percent in windows or ():
-            self.spread(self.gpu, start_ns, end_ns, round(percent * (end_ns - start_ns)))
+        for window in windows or ():
+            length_ns = window.end_ns - window.start_ns
+            used_ns = round(window.percent * length_ns)
+            self.spread(self.gpu, window.start_ns, window.end_ns, used_ns)
         reach_ns = max(around_ns - self.step_ns // 2, 0)
         last = self._index(at_ns + reach_ns)
         for index in range(self._index(at_ns - reach_ns), last + 1):

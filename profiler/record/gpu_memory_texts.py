@@ -12,7 +12,8 @@ _MAX_LENGTH = 300
 _TEXTS = re.compile(
     r"torch\.(?:cuda\.)?OutOfMemoryError"
     r"|CUDA out of memory\. Tried to allocate"
-    r"|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate request for|.{0,200}trying to allocate)"
+    r"|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate request for)"
+    r"|RESOURCE_EXHAUSTED: .{0,200}trying to allocate"
     r"|OOM when allocating tensor"
     r"|CUDA_ERROR_OUT_OF_MEMORY"
     r"|cudaErrorMemoryAllocation"

@@ -212,10 +212,10 @@ class Gpu(Model, frozen=True, kw_only=True):
     """One NVIDIA GPU. ``throttleReasons`` maps each reason to its share of the sampled time in
     percent.
 
-    ``utilizationPercent`` is the share of time in which any kernel ran, or a copy. The four values
-    in percent after it, and the bytes, exist on Hopper and newer. ``idlePercent`` is the rest of the
-    run. ``shared``: another program used the GPU in the run, so that what is not its memory is all
-    programs'.
+    ``utilizationPercent`` is the share of time in which a kernel or a copy ran, by
+    ``utilizationSource``; ``idlePercent`` is the rest of the run. The four values from
+    ``smActivePercent`` on, and the bytes, exist on Hopper and newer. With ``shared``, another
+    program used the GPU in the run: all values but the memory are of all programs.
     """
 
     uuid: str

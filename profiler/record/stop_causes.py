@@ -21,6 +21,7 @@ from profiler.record.run_outcome import (
     describe_exit_code,
 )
 from profiler.record.stopped_task import STOPPED_BY_USER
+from profiler.record.xids import is_xid_error
 
 NO_REASON = "essential container in task exited"
 VAGUE_REASON = "task failed to start"
@@ -31,9 +32,6 @@ _STOPPED_EXIT_CODES = (0, SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE)
 _COMMAND = re.compile(r"\bexec:? |\bchdir to cwd\b")
 # The codes of Docker for a command that could not be started.
 _COMMAND_EXIT_CODES = (None, 126, 127, 128)
-# Xids that report no error of their own, by NVIDIA's catalogue: a clean-up after an end or another
-# error, and notes on memory.
-_XID_NOTES: Final = frozenset({45, 63, 92, 154})
 _STOPS: Final[frozenset[Cause]] = frozenset(
     {"user", "spot", "scheduler", "infrastructure", "sidecar"}
 )
@@ -174,11 +172,19 @@ def _is_local_stop(seen: _Seen) -> bool:
     return seen.status == "stopped" and seen.record.launch_type == LOCAL
 
 
+def _failed_by_itself(seen: _Seen) -> bool:
+    """Whether the run failed, and the event knows no other cause."""
+    is_explained = seen.event is not None and seen.event.cause != "failure"
+    return seen.status == "failure" and not is_explained
+
+
+def _lacked_gpu_memory(seen: _Seen) -> bool:
+    return _failed_by_itself(seen) and bool(seen.record.likely_out_of_gpu_memory)
+
+
 def _is_gpu_error(seen: _Seen) -> bool:
-    """An Xid of a run that failed without another cause."""
-    if seen.status != "failure" or (seen.event is not None and seen.event.cause != "failure"):
-        return False
-    return any(set(gpu.xids) - _XID_NOTES for gpu in seen.record.gpus)
+    xids = [xid for gpu in seen.record.gpus for xid in gpu.xids]
+    return _failed_by_itself(seen) and any(map(is_xid_error, xids))
 
 
 def _was_stopped_by_another_end(seen: _Seen) -> bool:
@@ -280,6 +286,12 @@ TABLE: Final = (
         title="Stopped with its task",
         sentence="{end} before {batch} ended, so ECS stopped the task",
         report=_was_stopped_by_another_end,
+    ),
+    _Row(
+        cause="gpu-oom",
+        title="Out of GPU memory",
+        sentence="The run probably needed more memory than its GPU has",
+        report=_lacked_gpu_memory,
     ),
     _Row(
         cause="gpu-error",

@@ -1,12 +1,12 @@
 """What NVIDIA's error numbers (Xid) say: whose fault they are, and what to do.
 
-Source: NVIDIA's "Xid Catalog" (docs.nvidia.com/deploy/xid-errors, as of September 2026), its columns
-"Resolution Bucket" and "Trigger Conditions". A number alone is no proof: most "usually" mean what is
-said here. Numbers that are not listed get no words.
+Source: NVIDIA's "Xid Catalog" (docs.nvidia.com/deploy/xid-errors, as of September 2026), its
+columns "Resolution Bucket" and "Trigger Conditions". A number alone is no proof: most "usually"
+mean what is said here. Numbers that are not listed get no words.
 """
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -20,8 +20,7 @@ class XidMeaning(Struct, frozen=True):
     fault: Fault
 
 
-_CHECK = "compute-sanitizer finds the place"
-_MEANINGS = {
+_MEANINGS: Final[Mapping[int, XidMeaning]] = {
     # RESTART_APP with CHECK_APP/CUDA, WORKFLOW_XID_13, WORKFLOW_XID_31: "user application faults".
     13: XidMeaning("a kernel did something illegal (an address, an instruction)", "program"),
     31: XidMeaning("a kernel or a copy used an address that is not its own", "program"),
@@ -61,12 +60,13 @@ _MEANINGS = {
     154: XidMeaning("the driver asks for a reset of the GPU or a restart", "none"),
 }
 # The most telling first.
-_ORDER: tuple[Fault, ...] = ("machine", "driver", "program", "none")
+_ORDER: Final[tuple[Fault, ...]] = ("machine", "driver", "program", "none")
 
 
-def xid_meaning(number: int) -> XidMeaning | None:
-    """The words for a number; None if it has none here."""
-    return _MEANINGS.get(number)
+def is_xid_error(number: int) -> bool:
+    """Whether the number reports an error; some are notes, and nothing is known of others."""
+    meaning = _MEANINGS.get(number)
+    return meaning is None or meaning.fault != "none"
 
 
 def worst_xid(numbers: Sequence[int]) -> int | None:
@@ -89,7 +89,10 @@ def xid_sentence(numbers: Sequence[int], *, is_shared: bool, is_local: bool) -> 
     if is_shared and meaning.fault == "program":
         return f"{text}. Another program used this GPU, too, and may have caused it."
     if meaning.fault == "program":
-        return f"{text}. That is usually an error of the program itself: {_CHECK}."
+        return (
+            f"{text}. That is usually an error of the program itself: compute-sanitizer finds the "
+            "place."
+        )
     if meaning.fault in ("machine", "driver"):
         remedy = "run it on another instance, and drain this one"
         if is_local:

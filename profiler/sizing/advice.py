@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import known
 from profiler.record.family import Month
-from profiler.record.hardware import WHOLE_INSTANCE, gpu_advice, startup_sentence
+from profiler.record.gpu_sentences import gpu_advice, startup_sentence
+from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.impossible_values import without_impossible
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (

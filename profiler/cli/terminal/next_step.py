@@ -2,7 +2,12 @@
 
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.fact_list import LargestWait, cpu_wait_fact, largest_wait
-from profiler.record.hardware import gpu_advice, idle_advice, startup_sentence
+from profiler.record.gpu_sentences import (
+    MORE_GPU_MEMORY,
+    gpu_advice,
+    never_used_advice,
+    startup_sentence,
+)
 from profiler.record.mention_limits import (
     is_long_cpu_wait,
     is_near_limit,
@@ -41,7 +46,7 @@ def next_step(record: Record, recommend: str) -> str | None:
     if known_status(record) != "success":
         return None
     texts = (
-        idle_advice(record.gpus),
+        never_used_advice(record),
         _near_limit(metrics),
         next(gpu_advice(record), None),
         startup_sentence(record),

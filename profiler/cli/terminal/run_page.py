@@ -36,13 +36,8 @@ from profiler.record.fact_list import (
     kills_fact,
     peak_text,
 )
-from profiler.record.hardware import (
-    GpuTotals,
-    gpu_idle_texts,
-    gpu_totals,
-    neuron_totals,
-    short_processor_name,
-)
+from profiler.record.gpu_sentences import gpu_idle_texts
+from profiler.record.hardware import GpuTotals, gpu_totals, neuron_totals, short_processor_name
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.mention_limits import is_near_limit

@@ -164,10 +164,10 @@ def accelerator_collectors(
 
 def _gpu_owners(*, is_local: bool) -> "GpuOwners":
     # See the module's docstring.
-    from profiler.collectors.nvidia.gpu_owners import ContainerProcesses, Descendants
+    from profiler.collectors.nvidia.gpu_owners import ContainerProcesses, of_this_process
 
     if is_local:
-        return Descendants()
+        return of_this_process()
     from profiler.collectors.processes.discovery import is_group_of, pids_of
 
     visible: dict[str, bool] = {}
@@ -188,15 +188,7 @@ def _gpu_limits(*, is_local: bool) -> "Callable[[str], GpuLimits]":
         return lambda _: parse_limits(os.environ)
     from profiler.collectors.processes.discovery import environment_of
 
-    known: dict[str, GpuLimits] = {}
-
-    def limits_of(batch: str) -> "GpuLimits":
-        found = parse_limits(environment_of(batch, MPS_VARIABLES))
-        if found.is_mps or batch not in known:
-            known[batch] = found
-        return known[batch]
-
-    return limits_of
+    return lambda batch: parse_limits(environment_of(batch, MPS_VARIABLES))
 
 
 def _gpu_scope(

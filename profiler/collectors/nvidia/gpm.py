@@ -3,7 +3,6 @@ they moved over PCIe and NVLink.
 """
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 
 from profiler.collectors.impossible_readings import possible_amount, possible_percent
 from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, call_nvml
+from profiler.collectors.nvidia.slow_calls import SlowCall
 from profiler.collectors.nvidia.visible_gpus import GpuSample
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -31,9 +31,6 @@ _METRICS = {**_PERCENTS, **_RATES}
 _MOST_MIB_PER_SECOND = 100_000_000
 # The values of two samples that are less apart are invalid.
 _MIN_SPAN_NS = 100 * NS_PER_MS
-_SLOW_NS = NS_PER_MS
-_TIMED_READINGS = 5
-_PAUSES = 2000
 REFUSED = (
     "The driver does not allow this container to read the GPUs' performance counters (GPM), so "
     "the values from them (smActivePercent to dramActivePercent, PCIe and NVLink) end there: run "
@@ -56,12 +53,9 @@ class Gpm:
         self._samples: tuple[Any, ...] = ()
         self._taken_ns: int | None = None
         self._request: Any = None  # of the metrics between two samples
-        # GPM's percentages are shares of clock cycles: over a span in which the clock rises from 345
-        # to 1980 MHz, they count the busy part six times as much. So spans are short, except where
-        # a reading usually takes more than 1 ms: then it takes 0.05 % of the time. (0.2 ms on an
-        # H100; the first ones, and those that wait for another program's call, up to 4 ms.)
-        self._took_ns: deque[int] = deque(maxlen=_TIMED_READINGS)
-        self._due_ns = 0
+        # Percentages are shares of clock cycles: over a span in which the clock rises from 345 to
+        # 1980 MHz, they count the busy part six times as much. So spans are short.
+        self._call = SlowCall()
         self._is_available = True
         self.is_refused = False
 
@@ -96,7 +90,7 @@ class Gpm:
         span_ns = None
         if self._taken_ns is not None:
             span_ns = now_ns - self._taken_ns
-        is_due = is_complete or now_ns >= self._due_ns
+        is_due = is_complete or self._call.is_due(now_ns)
         if span_ns is not None and (span_ns < _MIN_SPAN_NS or not is_due):
             return {}
         last, following = self._samples
@@ -107,10 +101,7 @@ class Gpm:
             values = {"is_gpm_begun": True}
             if span_ns is not None:
                 values = self._metrics(last, following, span_ns)
-        self._took_ns.append(self._clock.monotonic_ns() - now_ns)
-        usual_ns = sorted(self._took_ns)[len(self._took_ns) // 2]
-        if usual_ns > _SLOW_NS and len(self._took_ns) == _TIMED_READINGS:
-            self._due_ns = now_ns + _PAUSES * usual_ns
+        self._call.add(now_ns, self._clock.monotonic_ns())
         return values
 
     def _open(self) -> Failure | None:

@@ -2,37 +2,33 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from profiler.aggregation.out_of_gpu_memory import gpu_memory_evidence
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import COMMAND
 from profiler.collectors.nvidia.gpu_owners import GpuOwners
-from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, RunGpu, gpu_idle
+from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.collectors.nvidia.quick_readings import QuickReadings
+from profiler.collectors.nvidia.run_gpu import RunGpu
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
-from profiler.core.clock import Clock, CpuBudget
+from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
+from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.hardware import WHOLE_INSTANCE
-from profiler.record.record_model import GpuMemoryEvidence, Record
-from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE
-from profiler.record.units import mebibytes
+from profiler.record.record_model import Record
 
 _HANG_NS = 5 * NS_PER_SECOND
 # Reading a GPU's energy takes 3 to 6 ms (H100, H200; driver 580): every 60 s for each GPU that is
 # 0.01 % of a core. A complete reading has it, too: at checkpoints and at the end.
 COUNTER_PERIOD_NS = 60 * NS_PER_SECOND
-# The processes and their memory are read ten times a second as long as that costs less than this
-# share of a core, after 50 ms of CPU time at the start, and with every reading in any case.
-_QUICK_NS = 100 * NS_PER_MS
-_QUICK_SHARE = 0.0004
-_QUICK_ADVANCE_NS = 150 * NS_PER_MS
-_MAX_DEBT_NS = 125 * NS_PER_SECOND  # 50 ms of CPU time
 _REQUIREMENTS = (
     "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility "
     "in its environment."
@@ -41,6 +37,12 @@ _MATCHES_NONE = (
     "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's "
     "NVIDIA_VISIBLE_DEVICES, with nvidia-smi -L."
 )
+_UNMATCHED = (
+    "The driver's list of processes cannot be matched with the batch's processes: pidMode task "
+    "shows whose use it is."
+)
+# One every 10 s.
+_MAX_LOOKS_FOR_LIMITS = 6
 _NO_ANSWER = (
     "The GPU driver does not answer; the GPUs' last numbers, and energy since the last reading, "
     "are missing."
@@ -48,9 +50,11 @@ _NO_ANSWER = (
 
 
 class GpuCollector:
-    """Reads the GPUs at every tick.
+    """Reads the GPUs at every tick, and their processes between two ticks.
 
-    ``is_required``: warn if none is found. ``hour_usd`` is the price of the task.
+    ``is_required``: warn if none is found. ``hour_usd`` is the price of the task. ``owners`` knows
+    whose a process is, ``limits_of`` what MPS lets a batch use. ``is_local``: for ``run``.
+    ``cpu_ns`` is the CPU time of the thread.
     """
 
     child_pid = None
@@ -72,7 +76,9 @@ class GpuCollector:
     ) -> None:
         self._is_local = is_local
         self._limits_of = limits_of
-        self._quick = _QuickReadings(
+        self._limits: dict[str, GpuLimits] = {}
+        self._looks_for_limits: Counter[str] = Counter()
+        self.quick = QuickReadings(
             self._read_quickly, clock, cpu_ns, lambda: self._usage.is_memory_changing
         )
         self.name = source.name
@@ -98,7 +104,7 @@ class GpuCollector:
             waiter=Waiter(),
             clock=clock,
             interval_ns=interval_ns,
-            extra=self._quick,
+            extra=self.quick,
         )
 
     @property
@@ -117,10 +123,19 @@ class GpuCollector:
         self._reader.start()  # its thread also opens the driver
 
     def begin(self) -> None:
-        """The command of ``run`` has started."""
+        """Begin the command of ``run``."""
         if self._is_local:
             with self._lock:
+                self._find_limits(COMMAND)
                 self._usage.begin_run(COMMAND, self._clock.monotonic_ns())
+
+    def _find_limits(self, batch: str) -> None:
+        """Look for the limits of MPS, as long as the batch's processes may come."""
+        known = self._limits.get(batch, GpuLimits())
+        if known.is_mps or self._looks_for_limits[batch] >= _MAX_LOOKS_FOR_LIMITS:
+            return
+        self._looks_for_limits[batch] += 1
+        self._limits[batch] = self._limits_of(batch)
 
     @property
     def startup_error(self) -> str | None:
@@ -129,6 +144,7 @@ class GpuCollector:
     def on_batch_started(self, container: ContainerMetadata) -> None:
         with self._lock:
             self._scope.discover(container)
+            self._find_limits(container.followed_id)
             self._begin_run(container.followed_id, container.started_ns)
 
     def _begin_run(self, batch: str, started_wall_ns: int | None) -> None:
@@ -182,9 +198,13 @@ class GpuCollector:
             if batch != COMMAND and started_wall_ns is not None:
                 self._begin_run(batch, started_wall_ns)
             selection = self._scope.selection_for(batch, self._usage.facts())
-            limits = self._limits_of(batch)
-            found = self._usage.gpus(selection.selectors, batch, duration_ms, finished_ns, limits)
+            found = self._usage.gpus(
+                selection.selectors, batch, duration_ms, finished_ns, self._limits.get(batch)
+            )
         matches_none = self.has_data and bool(selection.selectors) and not found
+        warnings = [*self._warnings(matches_none=matches_none), *stopped]
+        if any(run_gpu.has_unmatched for run_gpu in found):
+            warnings.append(_UNMATCHED)
         if not selection.is_assigned:
             # Visible GPUs are the run's if one of its processes was on them.
             found = tuple(run_gpu for run_gpu in found if run_gpu.is_own is not False)
@@ -195,11 +215,9 @@ class GpuCollector:
             values["gpus"] = gpus
             values["gpu_scope"] = None if is_known else WHOLE_INSTANCE
             values["gpu_idle"] = gpu_idle(gpus, duration_ms, self._hour_usd)
-            values |= _out_of_memory(record, found)
+            values |= _memory_verdict(record, found)
         return RecordPart(
-            values=values,
-            source=self.name if self.has_data else None,
-            warnings=(*self._warnings(matches_none=matches_none), *stopped),
+            values=values, source=self.name if self.has_data else None, warnings=tuple(warnings)
         )
 
     def latest(self) -> LiveGpus | None:
@@ -218,24 +236,27 @@ class GpuCollector:
             selection = self._scope.selection_for(batch, self._usage.facts())
             return self._usage.idle_ns(batch, selection.selectors, start_ns, end_ns)
 
-    def known_until_ns(self) -> int:
-        """Until when the work of the GPUs is known (monotonic)."""
+    def known_until_ns(self) -> int | None:
+        """Until when the work of the GPUs is known (monotonic); None before the first reading."""
         with self._lock:
-            return self._usage.known_until_ns()
+            return self._usage.known_until_ns() if self._usage.readings else None
 
-    def work_span(self, batch: str, finished_ns: int | None) -> tuple[int, int] | None:
+    def work_span(self, batch: str) -> tuple[int, int] | None:
         """From when to when the batch's GPUs worked for it (monotonic); None if they did not."""
         with self._lock:
             selection = self._scope.selection_for(batch, self._usage.facts())
-            found = self._usage.gpus(selection.selectors, batch, None, finished_ns)
-        first = [gpu.first_ns for gpu in found if gpu.first_ns is not None]
-        last = [gpu.last_ns for gpu in found if gpu.last_ns is not None]
-        return (min(first), max(last)) if first else None
+            found = self._usage.gpus(selection.selectors, batch)
+        limits = [run_gpu.limits for run_gpu in found if run_gpu.limits is not None]
+        if not limits:
+            return None
+        return min(each.first_ns for each in limits), max(each.last_ns for each in limits)
 
     def forget(self, batch: str) -> None:
         with self._lock:
             self._scope.forget(batch)
             self._usage.forget(batch)
+            self._limits.pop(batch, None)
+            del self._looks_for_limits[batch]
 
     def take_readings(self, batch: str, into: DeviceReadings) -> None:
         with self._lock:
@@ -266,7 +287,7 @@ class GpuCollector:
     def tick(self, *, is_complete: bool = False) -> bool:
         """Take one reading; False if none can succeed.
 
-        A complete one has the slow counters, else every 10 s a GPU.
+        A complete one has the slow counters, else every 60 s.
         """
         if self._source.permanently_unavailable:
             return False
@@ -293,7 +314,8 @@ class GpuCollector:
         """Read the processes between two ticks."""
         if not self.has_data:
             return
-        with_memory = not self._usage.sees_processes
+        with self._lock:
+            with_memory = not self._usage.sees_processes
         now_ns = self._clock.monotonic_ns()
         self._busy_since_ns = now_ns
         try:
@@ -302,14 +324,6 @@ class GpuCollector:
             self._busy_since_ns = None
         with self._lock:
             self._usage.add_quick(samples, now_ns)
-
-    def next_reading_ns(self, next_tick_ns: int) -> int:
-        """For tests: when the next reading is due, at the latest at a tick."""
-        return min(self._quick.next_ns(self._clock.monotonic_ns()), next_tick_ns)
-
-    def read_extra(self) -> None:
-        """For tests: a reading between two ticks."""
-        self._quick.read()
 
     def _on_failure(self, failure: Unavailable) -> None:
         """Log the failure if a GPU was readable before or, once, if a GPU is required; else only
@@ -336,60 +350,13 @@ class GpuCollector:
         self._problem = problem
 
 
-class _QuickReadings:
-    """When the processes are read between two ticks: ten times a second, within a budget.
-
-    While their memory changes, the budget may be overdrawn.
-    """
-
-    def __init__(
-        self,
-        read: Callable[[], None],
-        clock: Clock,
-        cpu_ns: Callable[[], int],
-        is_changing: Callable[[], bool],
-    ) -> None:
-        self._is_changing = is_changing
-        self._read = read
-        self._clock = clock
-        self._cpu_ns = cpu_ns
-        self._budget = CpuBudget(_QUICK_SHARE, _QUICK_ADVANCE_NS)
-        self._before_ns: int | None = None
-
-    def next_ns(self, now_ns: int) -> int:
-        self._before_ns = self._cpu_ns()
-        next_ns = now_ns + _QUICK_NS
-        due_ns = self._budget.next_ns(next_ns)
-        if self._is_changing() and due_ns - now_ns < _MAX_DEBT_NS:
-            return next_ns
-        return due_ns
-
-    def read(self) -> None:
-        """Read, and count the CPU time since the end of the reading before, with the wait."""
-        now_ns = self._clock.monotonic_ns()
-        before_ns = self._before_ns
-        self._read()
-        if before_ns is not None:
-            self._budget.add_cost(self._cpu_ns() - before_ns, now_ns)
-
-
-def _out_of_memory(record: Record, gpus: tuple[RunGpu, ...]) -> dict[str, Any]:
-    """The verdict on the GPU's memory, for a run that failed without an error of the driver."""
-    if record.status != "failure" or record.exit_code in (SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE):
+def _memory_verdict(record: Record, found: tuple[RunGpu, ...]) -> dict[str, Any]:
+    """The verdict on the GPUs' memory, unless the driver reported an error."""
+    if any(run_gpu.gpu.xids for run_gpu in found):
         return {}
-    if any(run_gpu.gpu.xids for run_gpu in gpus):
+    evidence = gpu_memory_evidence(
+        record, {run_gpu.gpu.uuid: run_gpu.at_limit for run_gpu in found}
+    )
+    if evidence is None:
         return {}
-    for run_gpu in gpus:
-        evidence = run_gpu.at_limit
-        if evidence is not None:
-            return {
-                "likely_out_of_gpu_memory": True,
-                "gpu_memory_evidence": GpuMemoryEvidence(
-                    kind="memory-at-limit",
-                    uuid=run_gpu.gpu.uuid,
-                    own_mb=mebibytes(evidence.own_bytes),
-                    used_mb=mebibytes(evidence.used_bytes),
-                    limit_mb=mebibytes(evidence.limit_bytes),
-                ),
-            }
-    return {}
+    return {"likely_out_of_gpu_memory": True, "gpu_memory_evidence": evidence}

@@ -7,30 +7,25 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.out_of_gpu_memory import MemoryEvidenceOfGpu
-from profiler.aggregation.statistics import DeviceReadings, RecentByBatch, TimeWeightedStatistics
+from profiler.aggregation.statistics import DeviceReadings, RecentByBatch, UseWindow
 from profiler.collectors.impossible_readings import impossible_warning
 from profiler.collectors.nvidia.gpu_owners import GpuOwners, NoOwners
-from profiler.collectors.nvidia.gpu_period import (
-    GPM_SERIES,
-    GpuPeriod,
-    GpuRun,
-    TimedSample,
-    gpm_values,
-)
-from profiler.collectors.nvidia.gpu_use import GpuTimeline, ProcessesReading, RunUse
+from profiler.collectors.nvidia.gpu_period import GpuPeriod, GpuRun, TimedSample, gpm_values
+from profiler.collectors.nvidia.gpu_timeline import GpuTimeline
+from profiler.collectors.nvidia.run_gpu import GpuInRun, RunGpu
+from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu
 from profiler.collectors.nvidia.visible_gpus import (
+    CHANGED_BYTES,
     DriverReading,
     GpuFacts,
     GpuLimits,
+    GpuProcess,
     GpuSample,
-    UseWindow,
     match_uuids,
 )
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
-from profiler.record.units import MIB, mebibytes
 
 _PERCENT = 100
 _SECONDS_PER_HOUR = 3600
@@ -38,10 +33,6 @@ _SECONDS_PER_HOUR = 3600
 _MAX_GPM_AGE_NS = 30 * NS_PER_SECOND
 # A run's start and end are noticed up to 10 s late: so long, its samples wait.
 _NOTICE_NS = 15 * NS_PER_SECOND
-# Memory that changes by more between two readings is read ten times a second.
-_CHANGED_BYTES = 64 * MIB
-_COVERED_SHARE = 0.95
-_WATCHED_SHARE = 0.9
 
 
 class LatestGpu(Struct, frozen=True, kw_only=True):
@@ -67,20 +58,6 @@ class LiveGpus(Struct, frozen=True, kw_only=True):
     readings: int
     gpus: tuple[LatestGpu, ...]
     is_known: bool = False
-
-
-class RunGpu(Struct, frozen=True, kw_only=True):
-    """A GPU in a run: its entry in the record, and what the record does not say of it.
-
-    ``is_own``: a process of the run was on it; None if that cannot be seen. ``first_ns`` and
-    ``last_ns`` limit its work (monotonic).
-    """
-
-    gpu: Gpu
-    is_own: bool | None = None
-    first_ns: int | None = None
-    last_ns: int | None = None
-    at_limit: MemoryEvidenceOfGpu | None = None
 
 
 class GpuUsage:
@@ -113,9 +90,10 @@ class GpuUsage:
         for sample in reading.samples:
             self._impossible += len(sample.impossible)
             if sample.facts.uuid not in self._gpus:
-                gpu = self._gpus[sample.facts.uuid] = _GpuAggregate(sample.facts)
+                added = _GpuAggregate(sample.facts)
+                self._gpus[sample.facts.uuid] = added
                 for run, started_ns in self._runs.items():
-                    self._begin(gpu, run, started_ns)
+                    self._begin(added, run, started_ns)
             self._gpus[sample.facts.uuid].add(sample, self._step_ns, now_ns)
         self._add_processes(reading.samples, now_ns)
         for xid in reading.xids:
@@ -139,30 +117,24 @@ class GpuUsage:
         self._add_processes(samples, now_ns)
 
     def _add_processes(self, samples: Sequence[GpuSample], now_ns: int) -> None:
-        pids: set[int] = set()
-        for sample in samples:
-            pids.update(process.pid for process in sample.processes or ())
+        listed = [process for sample in samples for process in sample.processes or ()]
         for sample in samples:
             gpu = self._gpus.get(sample.facts.uuid)
-            if gpu is None or (sample.processes is None and sample.memory_used_bytes is None):
-                continue
-            processes = None
-            if sample.processes is not None:
-                processes = tuple(
-                    (
-                        self._owners.identify(process.pid),
-                        process.memory_bytes,
-                        process.is_only_graphics,
-                    )
-                    for process in sample.processes
-                )
-            gpu.add_processes(processes, sample.memory_used_bytes, now_ns, self._interval_ns)
-        self._owners.keep(pids)
-        listed_bytes = sum(
-            process.memory_bytes or 0 for sample in samples for process in sample.processes or ()
+            if gpu is not None:
+                processes = None
+                if sample.processes is not None:
+                    processes = tuple(map(self._identified, sample.processes))
+                gpu.add_processes(processes, sample.memory_used_bytes, now_ns, self._interval_ns)
+        if any(sample.processes is not None for sample in samples):
+            self._owners.keep({process.pid for process in listed})
+            listed_bytes = sum(process.memory_bytes or 0 for process in listed)
+            self.is_memory_changing = abs(listed_bytes - self._listed_bytes) >= CHANGED_BYTES
+            self._listed_bytes = listed_bytes
+
+    def _identified(self, process: GpuProcess) -> ProcessOnGpu:
+        return ProcessOnGpu(
+            self._owners.identify(process.pid), process.memory_bytes, process.is_only_graphics
         )
-        self.is_memory_changing = abs(listed_bytes - self._listed_bytes) >= _CHANGED_BYTES
-        self._listed_bytes = listed_bytes
 
     @property
     def sees_processes(self) -> bool:
@@ -218,14 +190,14 @@ class GpuUsage:
         run: str = "",
         duration_ms: float | None = None,
         finished_ns: int | None = None,
-        limits: GpuLimits | None = None,
+        mps: GpuLimits | None = None,
     ) -> tuple[RunGpu, ...]:
         """The GPUs by index; None selects all.
 
         ``finished_ns`` (monotonic) is the end of the run. One that was not begun has all readings.
         """
         return tuple(
-            gpu.record(run, duration_ms, finished_ns, limits or GpuLimits())
+            gpu.in_run(run, duration_ms, finished_ns, mps or GpuLimits())
             for gpu in self._selected(selectors)
         )
 
@@ -282,7 +254,8 @@ class _GpuAggregate:
         self.facts = facts
         self.last = GpuSample(facts=facts)
         self._read_ns = 0
-        self._processes_ns: int | None = None
+        self._looked_ns: int | None = None
+        self._listed_ns: int | None = None
         self._gpm_read_ns = 0
         self._last_gpm: Mapping[str, Any] = {}
         self.recent_percent = RecentByBatch()
@@ -326,18 +299,26 @@ class _GpuAggregate:
 
     def add_processes(
         self,
-        processes: tuple[tuple[object, int | None, bool], ...] | None,
+        processes: tuple[ProcessOnGpu, ...] | None,
         used_bytes: int | None,
         now_ns: int,
         interval_ns: int,
     ) -> None:
-        since_ns = now_ns - interval_ns
-        if self._processes_ns is not None:
-            since_ns = max(self._processes_ns, now_ns - 2 * interval_ns)
-        self._processes_ns = now_ns
-        self.timeline.add_processes(
-            ProcessesReading(
-                start_ns=since_ns, end_ns=now_ns, processes=processes, used_bytes=used_bytes
+        """Add the list of processes, or the memory, for the time since the one before."""
+        if processes is None and used_bytes is None:
+            return
+        before_ns = self._looked_ns if processes is None else self._listed_ns
+        if before_ns is None:
+            before_ns = now_ns - interval_ns
+        self._looked_ns = now_ns
+        if processes is not None:
+            self._listed_ns = now_ns
+        self.timeline.add_reading(
+            GpuReading(
+                start_ns=max(before_ns, now_ns - _NOTICE_NS),
+                end_ns=now_ns,
+                processes=processes,
+                used_bytes=used_bytes,
             )
         )
 
@@ -363,17 +344,13 @@ class _GpuAggregate:
         self.recent_percent.begin(run, [sample.utilization_percent for sample in in_run])
         self.recent_memory_bytes.begin(run, [sample.memory_used_bytes for sample in in_run])
 
-    def take_windows(self, batch: str, since_ns: int) -> list[tuple[int, int, float]] | None:
+    def take_windows(self, batch: str, since_ns: int) -> list[UseWindow] | None:
         """The work since the batch's last call; None if it is not known without gaps."""
         if self.timeline.source != "driver-samples":
             return None
         since_ns = self._taken_ns.get(batch, since_ns)
         self._taken_ns[batch] = max(self.timeline.known_until_ns, since_ns)
-        return [
-            (window.start_ns, window.end_ns, window.percent)
-            for window in self.timeline.recent_windows()
-            if window.end_ns > since_ns
-        ]
+        return self.timeline.windows_since(since_ns)
 
     def forget(self, batch: str) -> None:
         self._taken_ns.pop(batch, None)
@@ -382,91 +359,22 @@ class _GpuAggregate:
         self.recent_percent.forget(batch)
         self.recent_memory_bytes.forget(batch)
 
-    def record(
-        self, run: str, duration_ms: float | None, finished_ns: int | None, limits: GpuLimits
+    def in_run(
+        self, run: str, duration_ms: float | None, finished_ns: int | None, mps: GpuLimits
     ) -> RunGpu:
         period = self._whole
         if run in self._runs:
             period = self._runs[run].until(finished_ns, self._recent)
-        use = self.timeline.until(run, finished_ns)
-        size_bytes = self._memory_size_bytes
-        gpu = Gpu(
-            uuid=self.facts.uuid,
-            index=self.facts.index,
-            name=self.facts.name,
-            memory_size_mb=mebibytes(size_bytes),
-            memory_limit_mb=mebibytes(limits.memory_bytes(self.facts.index)),
-            compute_limit_percent=limits.compute_percent,
-            **period.record_values(),
-        )
-        if use is None:
-            return RunGpu(gpu=gpu)
-        return self._with_use(gpu, use, period, duration_ms, finished_ns, limits)
-
-    def _with_use(
-        self,
-        gpu: Gpu,
-        use: RunUse,
-        period: GpuPeriod,
-        duration_ms: float | None,
-        finished_ns: int | None,
-        limits: GpuLimits,
-    ) -> RunGpu:
-        until_ns = finished_ns
-        if until_ns is None:
-            until_ns = max(use.windows_until_ns, use.started_ns)
-        duration_ns = max(until_ns - use.started_ns, 1)
-        if duration_ms is not None:
-            duration_ns = round(duration_ms * NS_PER_MS)
-        is_shared = use.is_shared or limits.is_mps
-        # No process of the run was there only if somebody looked.
-        is_watched = use.listed_ns >= _WATCHED_SHARE * duration_ns
-        sees = use.sees_processes and (use.has_own or is_watched)
-        memory: TimeWeightedStatistics | None = use.device_memory
-        if sees and use.lacks_memory:
-            memory = None if is_shared else use.device_memory
-        elif sees and (use.has_own or is_shared):
-            memory = use.own_memory
-        values: dict[str, Any] = {"memory_used_mb": None}
-        is_read = 2 * use.memory_covered_ns >= duration_ns or (sees and use.has_own)
-        if is_read and memory is not None:
-            values["memory_used_mb"] = memory.distribution(per=MIB)
-        totals = use.device if is_shared else use.totals
-        values["utilization_percent"] = totals.utilization.distribution()
-        values["utilization_source"] = self.timeline.source
-        if totals.covered_ns:
-            work = totals.work(until_ns)
-            idle_ns = max(totals.covered_ns - totals.used_ns, 0.0)
-            if totals.covered_ns >= _COVERED_SHARE * duration_ns:
-                # The last windows could not be read: as the rest.
-                idle_ns *= duration_ns / totals.covered_ns
-            values["idle_seconds"] = _seconds(min(idle_ns, duration_ns))
-            values["idle_percent"] = round(min(_PERCENT * idle_ns / duration_ns, _PERCENT), 3)
-            if work is not None:
-                values["first_used_seconds"] = _seconds(work.first_ns - use.started_ns)
-                values["last_used_seconds"] = _seconds(work.last_ns - use.started_ns)
-                values["idle_before_seconds"] = _seconds(work.before_ns)
-                values["idle_between_seconds"] = _seconds(work.between_ns)
-                values["idle_after_seconds"] = _seconds(work.after_ns)
-        else:
-            work = None
-        if 2 * period.gpm_covered_ns < duration_ns:
-            values |= dict.fromkeys(GPM_SERIES)  # of the rest nothing is known
-        values["shared"] = True if is_shared else (False if sees else None)
-        if is_shared:
-            # The device's work is not the run's.
-            for name in tuple(values):
-                if name.startswith(("idle_", "first_", "last_")):
-                    values[name] = None
-            work = None
-        limit_bytes = limits.memory_bytes(self.facts.index) or self._memory_size_bytes
-        return RunGpu(
-            gpu=replace(gpu, **values),
-            is_own=use.has_own if sees else None,
-            first_ns=None if work is None else work.first_ns,
-            last_ns=None if work is None else work.last_ns,
-            at_limit=use.growth.at_limit(limit_bytes),
-        )
+        return GpuInRun(
+            facts=self.facts,
+            period=period,
+            use=self.timeline.until(run, finished_ns),
+            source=self.timeline.source,
+            memory_size_bytes=self._memory_size_bytes,
+            mps=mps,
+            duration_ms=duration_ms,
+            finished_ns=finished_ns,
+        ).entry()
 
     def latest(self) -> LatestGpu:
         sample = self.last
@@ -482,10 +390,6 @@ class _GpuAggregate:
             idle_seconds=idle_seconds,
             totals=self._whole.totals(),
         )
-
-
-def _seconds(value_ns: float) -> float:
-    return round(value_ns / NS_PER_SECOND, 3)
 
 
 def gpu_idle(

@@ -2,7 +2,6 @@
 events (Xid) of all GPUs.
 """
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,23 +11,15 @@ from profiler.collectors.impossible_readings import possible_percent
 from profiler.collectors.nvidia.driver_samples import DriverSamples
 from profiler.collectors.nvidia.gpm import REFUSED, Gpm
 from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, call_nvml
-from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuFacts, GpuProcess, GpuSample, Xid
+from profiler.collectors.nvidia.process_lists import ProcessLists
+from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuFacts, GpuSample, Xid
 from profiler.core.clock import Clock
-from profiler.core.timestamps import NS_PER_MS
 from profiler.core.timestamps import NS_PER_SECOND
 
 # More events in one second are one fault repeated.
 _MAX_EVENTS_PER_READ = 64
 
-# A call that usually takes longer, by the last calls, is repeated after so many times that long.
-_SLOW_NS = NS_PER_MS
-_LIST_CALLS = 5
-_PAUSES = 2000
 _DEVICE_WIDE = (ErrorAction.DEVICE_LOST, ErrorAction.REINITIALIZE)
-# The driver's lists of processes. The second and third are read with the counters, and always once
-# they had an entry.
-_COMPUTE = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2")
-_OTHER_LISTS = ("nvmlDeviceGetMPSComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
 # The driver's counters: NVML's function, and the names of its arguments.
 _COUNTERS = {
     ENERGY: ("nvmlDeviceGetTotalEnergyConsumption",),
@@ -100,10 +91,7 @@ class Device:
         self.facts = facts
         self.gpm = Gpm(nvml, handle, clock)
         self._driver_samples = DriverSamples(nvml, handle, clock)
-        self._clock = clock
-        self._list_took_ns: deque[int] = deque(maxlen=_LIST_CALLS)
-        self._list_due_ns = 0
-        self._used_lists: set[str] = set()
+        self._lists = ProcessLists(self._field, clock)
         self.silent_reads = 0
         self._is_permission_denied = False
 
@@ -117,63 +105,32 @@ class Device:
         if self.gpm.is_refused:
             yield REFUSED
 
-    def read_processes(self, *, all_lists: bool = False) -> tuple[GpuProcess, ...] | None:
-        """The processes with a context; None if the driver does not list them.
-
-        A process may be in several lists, and in a container several times in one. Where the call
-        is slow (4.5 ms with a 4090 and driver 610), it is rare: others wait for the driver's lock.
-        """
-        began_ns = self._clock.monotonic_ns()
-        if not all_lists and began_ns < self._list_due_ns:
-            return None
-        listed = self._field(_COMPUTE[0])
-        self._list_took_ns.append(self._clock.monotonic_ns() - began_ns)
-        # One that had to wait for another program's call is none.
-        usual_ns = sorted(self._list_took_ns)[len(self._list_took_ns) // 2]
-        if usual_ns > _SLOW_NS and len(self._list_took_ns) == _LIST_CALLS:
-            self._list_due_ns = began_ns + _PAUSES * usual_ns
-        if listed is None and _COMPUTE[0] in self._unsupported:  # a driver before 510
-            listed = self._field(_COMPUTE[1])
-        if listed is None:
-            return None
-        processes = list(listed)
-        graphics: list[Any] = []
-        for function in _OTHER_LISTS:
-            if all_lists or function in self._used_lists:
-                more = self._field(function) or ()
-                if more:
-                    self._used_lists.add(function)
-                if function == _OTHER_LISTS[-1]:
-                    graphics += more
-                else:
-                    processes += more
-        computing = {process.pid for process in processes}
-        memory: dict[int, int] = {}
-        for process in (*processes, *graphics):
-            memory[process.pid] = max(memory.get(process.pid, 0), process.usedGpuMemory or 0)
-        return tuple(
-            GpuProcess(pid, size or None, pid not in computing) for pid, size in memory.items()
-        )
-
     def read_quickly(self, *, with_memory: bool) -> GpuSample:
         """Between two readings: the processes, with their memory, or that of the device."""
-        sample = GpuSample(facts=self.facts)
         if with_memory:
-            memory = self._field("nvmlDeviceGetMemoryInfo", version=self._nvml.nvmlMemory_v2)
-            if memory is not None:
-                sample = replace(sample, memory_used_bytes=int(memory.used))
+            sample = self._with_memory(GpuSample(facts=self.facts))
         else:
-            sample = replace(sample, processes=self.read_processes())
+            sample = GpuSample(facts=self.facts, processes=self._lists.read())
         self._failure = None
         return sample
+
+    def _with_memory(self, sample: GpuSample) -> GpuSample:
+        # Version 2 of the call leaves out the memory that the driver reserves.
+        memory = self._field("nvmlDeviceGetMemoryInfo", version=self._nvml.nvmlMemory_v2)
+        if memory is None:
+            return sample
+        if not (0 <= memory.used <= memory.total and memory.total):
+            return replace(sample, impossible=(*sample.impossible, "memory_used_bytes"))
+        return replace(
+            sample, memory_used_bytes=int(memory.used), memory_size_bytes=int(memory.total)
+        )
 
     def read(self, *, counters: bool) -> GpuSample | Failure:
         """Read the fast fields and, with ``counters`` or when they are due, the slow ones;
         returns a failure if errors leave no field.
         """
         nvml = self._nvml
-        # Version 2 of the call leaves out the memory that the driver reserves.
-        memory = self._field("nvmlDeviceGetMemoryInfo", version=nvml.nvmlMemory_v2)
+        sample = self._with_memory(GpuSample(facts=self.facts))
         utilization = self._field("nvmlDeviceGetUtilizationRates")
         power_milliwatts = self._field("nvmlDeviceGetPowerUsage")
         readings: dict[str, float | None] = {
@@ -191,27 +148,21 @@ class Device:
                 values[name] = _possible(name, value)
                 if values[name] is None:
                     impossible.append(name)
-        if memory is not None and not (0 <= memory.used <= memory.total and memory.total):
-            impossible.append("memory_used_bytes")
-            memory = None
         counted = self._read_counters(impossible) if counters else {}
-        sample = GpuSample(
-            facts=self.facts,
-            memory_used_bytes=None if memory is None else int(memory.used),
-            memory_size_bytes=None if memory is None else int(memory.total),
+        sample = replace(
+            sample,
             # Newer drivers call these event reasons, and still have the function under its old
             # name.
             throttle_reasons=self._field("nvmlDeviceGetCurrentClocksThrottleReasons"),
             counters=counted,
-            impossible=tuple(impossible),
+            impossible=(*sample.impossible, *impossible),
             **values,
         )
-        processes = self.read_processes(all_lists=counters)
+        processes = self._lists.read(memory_bytes=sample.memory_used_bytes, is_complete=counters)
         failure = self._failure
         self._failure = None
         is_silent = failure is not None and sample == GpuSample(facts=self.facts)
-        windows = self._driver_samples.read(is_complete=counters)
-        sample = replace(sample, processes=processes, windows=windows)
+        sample = self._with_windows(replace(sample, processes=processes), is_complete=counters)
         if is_silent:
             self.silent_reads += 1
         else:
@@ -219,6 +170,12 @@ class Device:
         if failure is not None and (is_silent or failure.action in _DEVICE_WIDE):
             return failure
         return self.gpm.added_to(sample, is_complete=counters)
+
+    def _with_windows(self, sample: GpuSample, *, is_complete: bool) -> GpuSample:
+        before = self._driver_samples.impossible
+        windows = self._driver_samples.read(is_complete=is_complete)
+        names = ("samples",) * (self._driver_samples.impossible - before)
+        return replace(sample, windows=windows, impossible=(*sample.impossible, *names))
 
     def _read_counters(self, impossible: list[str]) -> Mapping[str, int]:
         """The counters; adds the names of impossible ones to ``impossible``."""

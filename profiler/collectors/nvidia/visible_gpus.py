@@ -4,10 +4,14 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
+from profiler.aggregation.statistics import UseWindow
 from profiler.core.text import names_in
 from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.record.units import MIB
 
 ENERGY = "energy_millijoules"
+# A process that comes or goes changes a GPU's memory by more: a context takes 250 to 650 MiB.
+CHANGED_BYTES = 64 * MIB
 
 
 class GpuFacts(Struct, frozen=True, kw_only=True):
@@ -29,14 +33,6 @@ class GpuProcess(Struct, frozen=True, gc=False):
     pid: int
     memory_bytes: int | None = None
     is_only_graphics: bool = False  # as a display server
-
-
-class UseWindow(Struct, frozen=True, gc=False):
-    """The share of a time (monotonic) in which the GPU worked: a kernel ran, or a copy."""
-
-    start_ns: int
-    end_ns: int
-    percent: float
 
 
 class GpuSample(Struct, frozen=True, kw_only=True):
@@ -97,6 +93,7 @@ MPS_VARIABLES = (
     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
 )
+_PERCENT = 100
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -110,7 +107,7 @@ def parse_limits(environment: Mapping[str, str]) -> GpuLimits:
             memory[device.strip()] = int(size[:-1]) * _SIZES[size[-1]]
     percent = environment.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "").strip()
     compute = None
-    if percent.replace(".", "", 1).isdecimal() and 0 < float(percent) <= 100:
+    if percent.replace(".", "", 1).isdecimal() and 0 < float(percent) <= _PERCENT:
         compute = float(percent)
     is_mps = bool(memory) or compute is not None or "CUDA_MPS_PIPE_DIRECTORY" in environment
     return GpuLimits(memory=memory, compute_percent=compute, is_mps=is_mps)

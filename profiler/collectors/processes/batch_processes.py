@@ -10,6 +10,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.idle_places import IdleGpus
 from profiler.aggregation.out_of_memory import OomKillTracker
 from profiler.aggregation.process_table import ProcessTotals, ShowArguments
 from profiler.aggregation.process_tree_usage import (
@@ -21,7 +22,7 @@ from profiler.aggregation.process_tree_usage import (
 from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter
-from profiler.aggregation.time_breakdown import IdleGpus, TimeAccount
+from profiler.aggregation.time_breakdown import TimeAccount
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND

@@ -11,6 +11,7 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from profiler.aggregation.idle_places import IdleGpus
 from profiler.aggregation.memory_evidence import MemoryEvidence, group_evidence, observed
 from profiler.aggregation.process_table import ShowArguments
 from profiler.aggregation.process_tree_usage import GroupPeak
@@ -22,7 +23,6 @@ from profiler.aggregation.run_evidence import (
     RunEvidence,
 )
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.aggregation.time_breakdown import IdleGpus
 from profiler.aggregation.task_record import RecordPart, build_interval, usage_metrics
 from profiler.collectors.processes.batch_processes import MAX_PENDING, BatchProcesses
 from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot

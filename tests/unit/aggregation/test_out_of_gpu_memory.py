@@ -6,7 +6,7 @@ import pytest
 
 from profiler.aggregation.out_of_gpu_memory import MemoryGrowth
 from profiler.core.timestamps import NS_PER_SECOND
-from tests.tape_nvml import Tape
+from tests.nvml_tape import Tape
 
 LIMIT = 81_559 << 20
 GB = 1 << 30
@@ -37,11 +37,9 @@ def ramp(*points: tuple[float, float]) -> Callable[[float], float]:
         for point in points:
             if point[0] >= at:
                 width = point[0] - before[0]
-                return (
-                    point[1]
-                    if width <= 0
-                    else before[1] + (point[1] - before[1]) * (at - before[0]) / width
-                )
+                if width <= 0:
+                    return point[1]
+                return before[1] + (point[1] - before[1]) * (at - before[0]) / width
             before = point
         return points[-1][1]
 
@@ -129,11 +127,23 @@ def test_what_other_programs_hold_counts() -> None:
     assert found.used_bytes > 0.97 * LIMIT
 
 
-@pytest.mark.parametrize(("hertz", "is_seen"), [(20, True), (10, True), (5, True), (1, False)])
-def test_the_real_one(hertz: int, is_seen: bool) -> None:
+@pytest.mark.parametrize("hertz", [20, 10, 5])
+def test_pytorchs_growth_on_a_real_gpu_is_seen(hertz: int) -> None:
     tape = Tape("oom")
+    assert held(tape, hertz).at_limit(tape.total_bytes) is not None
+
+
+def test_readings_once_a_second_do_not_tell_growth_from_a_pool() -> None:
+    tape = Tape("oom")
+    assert held(tape, 1).at_limit(tape.total_bytes) is None
+
+
+def held(tape: Tape, hertz: int) -> MemoryGrowth:
+    """The memory of a tape's program, read so many times a second."""
     memory = MemoryGrowth()
-    for row in tape.rows[:: 20 // hertz]:
-        if row["procs"]:
-            memory.add(round(row["t"] * 1e9), row["procs"][0][1], row["used"])
-    assert (memory.at_limit(tape.total_bytes) is not None) is is_seen
+    for index in range(round(tape.ended * hertz)):
+        row = tape.at(index / hertz)
+        if row.processes:
+            at_ns = round(index / hertz * NS_PER_SECOND)
+            memory.add(at_ns, row.processes[0][1], row.used_bytes)
+    return memory

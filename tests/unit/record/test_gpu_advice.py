@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.hardware import (
+from profiler.record.gpu_sentences import (
     gpu_advice,
     gpu_idle_sentence,
     sharing_sentence,

@@ -7,7 +7,7 @@ from what the program printed, and from the tape's 20 readings of the memory a s
 import pytest
 
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope, parse_limits
-from profiler.record.hardware import gpu_advice, gpu_idle_sentence, idle_advice
+from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, never_used_advice
 from profiler.record.record_model import Record, Report
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
@@ -86,8 +86,7 @@ def test_the_memory_peak_is_nearly_reached_and_never_passed(name: str, opening: 
 def test_the_first_and_last_work_limit_the_start_up(name: str) -> None:
     played = PlayedTape(name)
     gpu = gpu_of(played.play())
-    spans = [span for span in played.tape.spans if span[3][1] > 2]
-    first, last = spans[0][0] - played.tape.started, spans[-1][1] - played.tape.started
+    first, last = played.tape.kernel_limits
     assert present(gpu.first_used_seconds) == pytest.approx(first, abs=0.45)
     assert present(gpu.last_used_seconds) == pytest.approx(last, abs=0.45)
     parts = (gpu.idle_before_seconds, gpu.idle_between_seconds, gpu.idle_after_seconds)
@@ -135,7 +134,7 @@ def test_a_gpu_that_was_assigned_is_the_runs_even_if_only_others_use_it() -> Non
     assert gpu.shared
     assert present(gpu.memory_used_mb).max == 0
     assert gpu.idle_seconds is None
-    assert idle_advice(record.gpus) is None
+    assert never_used_advice(record) is None
     assert list(gpu_advice(record)) == []
 
 
@@ -143,9 +142,7 @@ def test_beside_another_program_the_memory_is_the_runs_own() -> None:
     played = PlayedTape("beside")
     gpu = gpu_of(played.play())
     assert gpu.shared
-    assert present(present(gpu.memory_used_mb).max) == pytest.approx(
-        played.tape.own_peak_mb, abs=1
-    )
+    assert present(present(gpu.memory_used_mb).max) == pytest.approx(played.tape.own_peak_mb, abs=1)
     assert present(present(gpu.utilization_percent).avg) > 98  # of both
     assert gpu.idle_seconds is None
 
@@ -232,7 +229,7 @@ def test_an_error_of_the_driver_is_the_reason_of_a_failure() -> None:
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_no_used_gpu_was_never_used(name: str, opening: float) -> None:
     record = PlayedTape(name, opening=opening).play()
-    assert idle_advice(record.gpus) is None
+    assert never_used_advice(record) is None
 
 
 # MPS
