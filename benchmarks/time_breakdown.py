@@ -9,11 +9,10 @@ says.
 
 import argparse
 
-from tests.timed_programs import PROGRAMS, MissingError, Observation, Program, observe
+from tests.timed_programs import PROGRAMS, Program
+from tests.timed_runs import MissingError, Observation, observe, points_of
 
 _SHOWN_PERCENT = 2.0
-# The monitor sees some seconds before the program, at one sample a second.
-_MONITOR_POINTS = 5.0
 
 
 def _row(seen: Observation) -> str:
@@ -37,8 +36,7 @@ def _measure(name: str, program: Program, *, by_monitor: bool) -> bool | None:
     except AssertionError as error:
         print(f"| {name} | ! | {' '.join(str(error).split())[:300]} |", flush=True)
         return None
-    points = max(program.points, _MONITOR_POINTS) if by_monitor else program.points
-    is_right = not seen.wrong(points)
+    is_right = not seen.wrong(points_of(program, by_monitor=by_monitor))
     named = [row.target for row in seen.breakdown.waiting_for if row.kind == "network"]
     print(
         f"| {name} | {'right' if is_right else '**wrong**'} | {_row(seen)} | {' '.join(named)} |",

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -32,7 +33,7 @@ from profiler.readers.cgroup.group_pressure import open_group_pressure
 from profiler.readers.cgroup.hierarchy import machine_oom_kills
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
-from profiler.readers.linux.sockets import ask_peer_inode
+from profiler.readers.linux.sockets import ask_peer_inode, ask_stream
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.settings import SettingsReader
 
@@ -143,7 +144,10 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
         exit_waiter=ProcessExitWaiter(),
         open_threads=(
             lambda: ThreadReader(
-                time.thread_time_ns, peer_inode=ask_peer_inode, open_pressure=open_group_pressure
+                time.thread_time_ns,
+                peer_inode=ask_peer_inode,
+                ask_stream=ask_stream,
+                open_pressure=open_group_pressure,
             )
         )
         if reads_threads
@@ -167,11 +171,17 @@ def measure_ticks(docker_id: str, ticks: int) -> TickCosts:
     costs: dict[bool, list[float]] = {True: [], False: []}
     for number in range(_WARM_UP_TICKS + ticks):
         for reads_threads in (True, False) if number % 2 else (False, True):
-            cost_ms = cpu_ms(collectors[reads_threads].tick)
+            cost_ms = cpu_ms(partial(_read_once, collectors[reads_threads]))
             if number >= _WARM_UP_TICKS:
                 costs[reads_threads].append(cost_ms)
         time.sleep(_WARM_UP_PAUSE_SECONDS if number < _WARM_UP_TICKS else 1)
     return TickCosts(costs[True], costs[False])
+
+
+def _read_once(collector: ProcessCollector) -> None:
+    """One reading of the processes, and one look at the threads."""
+    collector.tick()
+    collector.look()
 
 
 def measure_in_process(docker_id: str, ticks: int, prefix: Sequence[str]) -> TickCosts:

@@ -1,9 +1,8 @@
 """The true parts of a run's time, of the phases that its threads have timed themselves.
 
-In a phase a thread is on a CPU, waits for one, or waits for what the phase names, each for a share
-of it. At a moment of several phases their shares are independent of each other, but for the time on
-a CPU and the wait for one, whose bounds are known: the work of threads that run at the same time
-may lie upon each other or not. What nothing runs in belongs to the phases of that moment alike.
+In a phase a thread waits for what the phase names, and then, to see its end, for a CPU. Where the
+work of several threads lies upon each other, the time on a CPU has bounds: they may have run at the
+same time or one after the other. What nothing runs in belongs to the phases of that moment alike.
 """
 
 import itertools
@@ -37,6 +36,16 @@ class Phase(Struct, frozen=True):
         used_ns = self.on_cpu_ns + self.waited_ns
         return used_ns / max(self.ended_ns - self.began_ns, used_ns, 1)
 
+    def stretches(self) -> "Iterator[Phase]":
+        """The wait of a phase of a known kind, then the time on a CPU or waiting for one."""
+        used_ns = self.on_cpu_ns + self.waited_ns
+        blocked_until_ns = self.ended_ns - used_ns
+        if self.kind not in PARTS or blocked_until_ns <= self.began_ns:
+            yield self
+        else:
+            yield Phase(self.kind, self.began_ns, blocked_until_ns, 0, 0)
+            yield Phase(self.kind, blocked_until_ns, self.ended_ns, self.on_cpu_ns, self.waited_ns)
+
 
 class Part(Struct, frozen=True):
     """The bounds of a part, in percent of the run's time."""
@@ -63,7 +72,9 @@ def true_parts(phases: Sequence[Phase], seconds: float, cpus: int) -> dict[str, 
     least = dict.fromkeys(PARTS, 0.0)
     most = dict.fromkeys(PARTS, 0.0)
     known_ns = 0.0
-    for length_ns, together in _moments(phases):
+    for length_ns, together in _moments(
+        [stretch for each in phases for stretch in each.stretches()]
+    ):
         known_ns += length_ns
         busy = 1 - math.prod(1 - each.runnable for each in together)
         running = [each.running for each in together]

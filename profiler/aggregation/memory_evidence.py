@@ -63,7 +63,8 @@ def choose_peak(evidence: Iterable[MemoryEvidence]) -> MemoryPeak:
     The first exact evidence that nothing contradicts makes it the kernel's:
 
     1. the mark of the statistics after the container's end: by nothing;
-    2. the group's mark: by nothing, as processes never overrule a group's own counters;
+    2. the group's mark: by notably more memory of the kernel that it may have caused and version 1
+       does not count; by no process;
     3. the mark of the only process: by a group's mark above it, and by notably more shared memory
        that it may have made and not mapped, or memory of the kernel that it may have caused.
 
@@ -96,14 +97,19 @@ def _may_be_above(mark: MemoryEvidence, items: Sequence[MemoryEvidence]) -> bool
     of_group = [item.size_bytes for item in items if item.source == "group mark"]
     if max(of_group, default=0) > mark.size_bytes:
         return True
-    unseen = ("shared memory", "kernel memory")
-    with_unseen = [item.size_bytes for item in items if item.source in unseen]
-    return lacks_memory(mark.size_bytes, max(with_unseen, default=0))
+    with_shared = [item.size_bytes for item in items if item.source == "shared memory"]
+    lacks_shared = lacks_memory(mark.size_bytes, max(with_shared, default=0))
+    return lacks_shared or _may_lack_kernel_memory(mark, items)
+
+
+def _may_lack_kernel_memory(mark: MemoryEvidence, items: Sequence[MemoryEvidence]) -> bool:
+    with_kernel = [item.size_bytes for item in items if item.source == "kernel memory"]
+    return lacks_memory(mark.size_bytes, max(with_kernel, default=0))
 
 
 _IsContradicted = Callable[[MemoryEvidence, Sequence[MemoryEvidence]], bool]
 _EXACT_SOURCES: tuple[tuple[EvidenceSource, _IsContradicted], ...] = (
     ("statistics", _never),
-    ("group mark", _never),
+    ("group mark", _may_lack_kernel_memory),
     ("process mark", _may_be_above),
 )

@@ -4,13 +4,16 @@ from collections import Counter
 from collections.abc import Mapping
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from profiler.aggregation.critical_thread import HIDDEN
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.readers.linux.waited_target import Wait
+from profiler.readers.linux.waits import Wait
 
 _MIN_SPAN_NS = 10 * NS_PER_SECOND
 _MAX_SPANS = 64
 _MAX_WAITS = 8
+_UNNAMED = ("other", HIDDEN.kind)
 
 
 class _Span(Struct):
@@ -48,6 +51,9 @@ class RecentWaits(Struct):
             spans[first].add(spans[first + 1].end_ns, spans[first + 1].waits)
             del spans[first + 1]
 
+    def copy(self) -> "RecentWaits":
+        return RecentWaits([replace(span, waits=span.waits.copy()) for span in self._spans])
+
     def longest(self, since_ns: int) -> Wait | None:
         """The kind of the longest wait since then, with the target of most of this time, if any;
         None if unknown.
@@ -63,7 +69,7 @@ class RecentWaits(Struct):
         for wait, time_ns in waits.items():
             kinds[wait.kind] += time_ns
         ((kind, time_ns),) = kinds.most_common(1) or (("other", 0),)
-        if kind == "other" or not time_ns:
+        if kind in _UNNAMED or not time_ns:
             return None
         return next(
             (wait for wait in waits if wait.kind == kind and 2 * waits[wait] > time_ns), Wait(kind)

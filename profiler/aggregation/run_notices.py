@@ -17,7 +17,7 @@ from profiler.record.record_model import RaisedNotice
 from profiler.record.units import MIB, VCPU_DIGITS, format_duration, format_memory, format_minutes
 
 if TYPE_CHECKING:
-    from profiler.readers.linux.waited_target import Wait
+    from profiler.readers.linux.waits import Wait
     from profiler.record.family import HighestPeak
     from profiler.record.notice_model import Notice, NoticeKind
 

@@ -1,137 +1,388 @@
-"""Divides the wall time of a run by its readings: the steps that are still open, and the waits for
-a CPU, which may have begun before the step in which they end.
+"""Divides the wall time of a run by looks at its threads, in four questions: could anything run,
+did anything run (:mod:`busy_time`), whose wait held the run back, and what did it wait for
+(:mod:`critical_thread`).
 
-:mod:`profiler.aggregation.time_parts` divides each step. Idle time of the GPUs has the same share
-of each part of a step.
+A look is settled once every thread in it has run again, and the time on its CPUs is known, else
+after a minute: what a thread runs next says what its wait held back. Idle time of the GPUs has the
+same share of each part of a stretch between two looks.
 """
 
 from collections import deque
+<<<<<<< HEAD
 from collections.abc import Sequence
 from itertools import islice
 
 from profiler.aggregation.idle_places import IdleGpus, IdleSteps
+=======
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from itertools import islice
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from profiler.aggregation.busy_time import BlockedTime, Stretch
+from profiler.aggregation.critical_thread import Division, ThreadWait
+>>>>>>> main
 from profiler.aggregation.plausible_waits import plausible_waits
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.run_evidence import Activity
-from profiler.aggregation.time_parts import ShownWait, TimeParts, TimeStep, shown_wait
+from profiler.aggregation.thread_waits import Change, ThreadWaits
+from profiler.aggregation.time_parts import TimeParts
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.cpu_pressure import CpuPressure
+from profiler.readers.linux.look import Look
 from profiler.readers.linux.thread_counters import ThreadGrowth
-from profiler.readers.linux.thread_times import ThreadSample
+from profiler.readers.linux.waits import STOPPED, Wait
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.mention_limits import is_cpu_wait_partial
 from profiler.record.record_model import Record
-from profiler.record.units import format_percent
+from profiler.record.units import format_duration, format_percent
 
-# A sample covers up to this many intervals before it, and this time in any case. The rest is a gap:
+# A look covers up to this many intervals before it, and this time in any case. The rest is a gap:
 # a pause that limits the profiler's cost, or a late reading.
 _COVERED_INTERVALS = 1.5
 _MIN_COVERED_NS = NS_PER_SECOND // 4
-# Steps whose division may still change: by a wait for a CPU that ends later, or by a later sample
-# that is nearer.
-_MAX_OPEN_STEPS = 64
-# Where threads that were not read had a larger share of a CPU in a step, they may also have waited
-# for one for long.
-_MAX_UNREAD_SHARE = 0.05
+# A look is settled after this time, also if a thread has not run again since, or with so many looks
+# or waits that are not settled.
+_MAX_OPEN_NS = 60 * NS_PER_SECOND
+_MAX_OPEN_LOOKS = 512
+_MAX_OPEN_WAITS = 10_000
 # The most threads whose last wait for a CPU is remembered: a thread may begin the next one in the
-# same step.
+# same stretch.
 _MAX_REMEMBERED = 512
+<<<<<<< HEAD
 # The most values of readings that wait to be added.
 _MAX_BUFFERED = 2000
 # With a GPU, whose idle time is kept for a minute, readings wait for this long at most.
 _MAX_BUFFERED_NS = 20 * NS_PER_SECOND
+=======
+# So many threads that were asked stand for those that also ran, and were not.
+_MIN_ASKED = 16
+# So many looks' parts of blocked time wait for the next look: the counters and the looks count the
+# same time, but not at the same moments.
+_MAX_PARTS_LEFT = 2
+# The most values of looks that wait to be added.
+_MAX_WAITING = 500
+# CPU time of ended processes is counted in ticks of 10 ms: so much may be counted later.
+_MAX_EARLY_NS = 50 * NS_PER_MS
+IdleBetween = Callable[[int, int], int]
+>>>>>>> main
 
 
 def wait_warnings(record: Record) -> tuple[str, ...]:
-    """A sentence if waits for a CPU are missing."""
-    if record.sampling is None or not is_cpu_wait_partial(record):
-        return ()
-    missing = format_percent(100 - (record.sampling.cpu_wait_covered_percent or 0))
-    return (
-        (
+    """A sentence if waits for a CPU are missing, and one if the run was stopped."""
+    warnings: list[str] = []
+    if record.sampling is not None and is_cpu_wait_partial(record):
+        missing = format_percent(100 - (record.sampling.cpu_wait_covered_percent or 0))
+        warnings.append(
             f"The time waiting for a CPU is a lower bound: threads ended before {missing} of the "
             "CPU time was read."
-        ),
-    )
+        )
+    rows = () if record.time_breakdown is None else record.time_breakdown.waiting_for
+    for row in rows:
+        if (row.kind, row.target) == (STOPPED.wait.kind, STOPPED.wait.target):
+            stopped = format_duration(row.percent / 100 * (record.metrics.duration_ms or 0))
+            warnings.append(
+                f"The run was stopped for {stopped} (Ctrl-Z, SIGSTOP or a frozen group): this time "
+                "is not the program's."
+            )
+    return tuple(warnings)
+
+
+class _OpenLook(Struct, eq=False):
+    """A look that is not settled, and the stretch before it. It stands for ``part_ns``.
+
+    ``number`` is that of the look, ``shares`` its division as of the last question, None if more
+    is known since.
+    """
+
+    stretch: Stretch
+    covered_ns: int
+    part_ns: int
+    change: Change
+    children: Mapping[int, Collection[int]]
+    number: int
+    is_stopped: bool = False
+    shares: Mapping[Wait, float] | None = None
+
+
+class _Sums(Struct):
+    """What is settled: of the whole time, and of that in which all GPUs were idle.
+
+    ``left`` is the blocked time that no look has taken so far, ``idle_left`` the same of the time
+    in which the GPUs were idle. ``last`` is the division of the last look that found only blocked
+    threads, or of any look as long as there is no such one.
+    """
+
+    parts: TimeParts = field(default_factory=TimeParts)
+    idle_parts: TimeParts = field(default_factory=TimeParts)
+    recent: RecentWaits = field(default_factory=RecentWaits)
+    left: BlockedTime = BlockedTime()
+    idle_left: BlockedTime = BlockedTime()
+    last: Mapping[Wait, float] = {}
+    has_quiet: bool = False
+
+    def copy(self) -> "_Sums":
+        return replace(
+            self,
+            parts=self.parts.copy(),
+            idle_parts=self.idle_parts.copy(),
+            recent=self.recent.copy(),
+        )
+
+    def add_stretch(self, look: _OpenLook, shares: Mapping[Wait, float], idle_part: float) -> None:
+        """Add the stretch before a look; of a gap, what no look covers is of unknown kind, unless
+        both of its ends show the same.
+        """
+        stretch = look.stretch
+        known = 1.0
+        if look.covered_ns < stretch.length_ns and shares.keys() != self.last.keys():
+            known = look.covered_ns / stretch.length_ns
+        self.parts.covered_ns += look.covered_ns
+        self.left += self.parts.busy.add(stretch).part(known)
+        if idle_part:
+            self.idle_parts.covered_ns += idle_part * look.covered_ns
+            self.idle_left += self.idle_parts.busy.add(stretch, idle_part).part(known)
+
+    def take(self, look: _OpenLook, shares: Mapping[Wait, float]) -> None:
+        """Give a look its part of the blocked time: all looks have the same, however near to each
+        other they lie, as long as no more is left than two such parts.
+        """
+        left_ns = self.left.total_ns(self.parts.busy.open_share)
+        wanted_ns = max(look.part_ns, left_ns - _MAX_PARTS_LEFT * look.part_ns)
+        share = min(wanted_ns / left_ns, 1.0) if left_ns else 1.0
+        self.parts.divide(self.left.part(share), shares)
+        self.idle_parts.divide(self.idle_left.part(share), shares)
+        waits = {wait: round(part * share * left_ns) for wait, part in shares.items()}
+        self.recent.add(look.stretch.start_ns, look.stretch.end_ns, waits)
+        self.left = self.left.part(1 - share)
+        self.idle_left = self.idle_left.part(1 - share)
+        self.last = shares
+        self.has_quiet = True
+
+    def end(self) -> None:
+        """Give what is left to the last look."""
+        self.parts.divide(self.left, self.last)
+        self.idle_parts.divide(self.idle_left, self.last)
 
 
 class TimeAccount:
-    """Divides the time of one run step by step, in constant memory; without ``started_ns``, from
-    the first reading on.
+    """Divides the time of one run look by look, in constant memory; without ``started_ns``, from
+    the first look on.
 
+<<<<<<< HEAD
     ``idle`` is the idle time of its GPUs, on the clock of ``started_ns``.
+=======
+    ``idle_ns`` returns for how long all GPUs were idle between two moments, on the clock of
+    ``started_ns``. After a defect (``failure``), nothing more is added, and nothing is said.
+>>>>>>> main
     """
 
     def __init__(
         self, started_ns: int | None, interval_ns: int, idle: IdleGpus | None = None
     ) -> None:
+        self.failure: Exception | None = None
+        self._waiting: list[Callable[[], None]] = []
+        self._waiting_values = 0
         self._until_ns = started_ns
         self._idle = IdleSteps(started_ns, idle)
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
-        self._cpu_ns = 0
         self._wait_ns = 0  # of the threads that were read
         self._run_ns = 0
-        self._pressure: CpuPressure | None = None  # as of the last sample
+        self._pressure: CpuPressure | None = None  # as of the last look
         self._has_waits = False
         self._sees_calls = False
         self._is_sampled = False
-        self._readings: list[tuple[int, int, ThreadSample]] = []
-        self._buffered = 0
-        self._steps: deque[TimeStep] = deque()
+        self._total_ns = 0  # until when the CPU time of ended processes is known
+        self._ended_cpu_ns: int | None = None
+        self._early_ns = 0
+        self._threads = ThreadWaits()
+        self._able: set[ThreadWait] = set()
+        self._open: deque[_OpenLook] = deque()
+        self._open_waits = 0
+        # The waits at the first open look, and those of them that are not known yet.
+        self._head: dict[ThreadWait, None] = {}
+        self._unknown: set[ThreadWait] = set()
+        self._has_begun_head = False
         self._last_waits: dict[int, tuple[int, int]] = {}
+<<<<<<< HEAD
         self._for_series: deque[tuple[int, int, int, bool]] = deque(maxlen=2 * _MAX_OPEN_STEPS)
         self._parts = TimeParts()
         self.recent_waits = RecentWaits()  # as of the last :meth:`flush`
         self._last_shown: ShownWait | None = None
+=======
+        self._for_series: deque[tuple[int, int, int, bool]] = deque(maxlen=_MAX_OPEN_LOOKS)
+        self._sums = _Sums()
+>>>>>>> main
 
-    def add(
-        self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None = None
+    # What is read
+
+    def add_look(
+        self,
+        read_ns: int,
+        look: Look,
+        series: RunSeries | None = None,
+        part_ns: int | None = None,
     ) -> None:
-        """Add a reading at the end of a step: the CPU time so far, and the threads.
-
-        The series gets their waits.
+        """Add a look, which stands for ``part_ns``, or for the time since the last one. The series
+        gets the waits for a CPU.
         """
+<<<<<<< HEAD
         self._readings.append((read_ns, cpu_ns, sample))
         self._buffered += 1 + len(sample.growth or ()) + len(sample.waits)
         is_late = read_ns - self._readings[0][0] > _MAX_BUFFERED_NS
         if self._buffered > _MAX_BUFFERED or (is_late and self._idle.are_watched):
             self.flush(series)
+=======
+        self._waiting.append(partial(self._add_look, read_ns, look, series, part_ns))
+        self._waiting_values += 1 + len(look.growth or ()) + len(look.seen)
+        if self._waiting_values > _MAX_WAITING:
+            self._add_waiting()
+>>>>>>> main
 
-    def finish(
-        self, read_ns: int, cpu_ns: int, last: ThreadSample, series: RunSeries | None = None
-    ) -> None:
-        """Add the end of the run.
-
-        If no thread was readable any more, it waited for a CPU as in the step before.
-        """
-        self.flush(series)
-        before = None
-        if self._steps:
-            before = self._steps[-1]
-        step = self._add_step(read_ns, cpu_ns, last, series)
-        if step is None:
+    def _add_waiting(self) -> None:
+        """Add what waits: many looks at once cost a third of one after the other."""
+        waiting = self._waiting
+        self._waiting = []
+        self._waiting_values = 0
+        if self.failure is not None:
             return
-        step.has_unread = False  # no sample is left that could show more
-        if before is not None and not last.growth:
-            wait_ns = min(before.wait_ns, before.idle_ns)
-            step.longest_ns = step.idle_ns * wait_ns // max(before.idle_ns, 1)
+        try:
+            for add in waiting:
+                add()
+        except Exception as error:  # noqa: BLE001  a defect here must not cost the run
+            self.failure = error
+
+    def _add_look(
+        self, read_ns: int, look: Look, series: RunSeries | None, part_ns: int | None
+    ) -> None:
+        self._is_sampled = True
+        self._sees_calls = self._sees_calls or look.sees_calls
+        self._has_waits = self._has_waits or look.growth is not None
+        for grown in look.growth or ():
+            self._wait_ns += grown.wait_ns
+            self._run_ns += grown.run_ns
+        start_ns = self._until_ns
+        if start_ns is None or read_ns <= start_ns:
+            start_ns = read_ns
+        self._until_ns = read_ns
+        change = self._threads.add(look)
+        self._note(change)
+        stretch = self._new_stretch(start_ns, read_ns, look)
+        if self._continues_last(stretch, look, change):
+            last = self._open[-1]
+            last.covered_ns += stretch.length_ns
+            last.part_ns += part_ns or stretch.length_ns
+            last.stretch.end_ns = read_ns
+            last.number = self._threads.number
+        else:
+            self._append(stretch, change, part_ns)
+        self._open_waits += len(change.begun)
+        self._add_growth(stretch, look.growth or ())
+        self._pass_waits_to(series)
+        self._settle(read_ns)
+
+    def end_threads(self) -> None:
+        """All threads have ended: others follow, as after the restart of a container."""
+        self._add_waiting()
+        change = self._threads.end_all()
+        self._note(change)
+        if self._until_ns is not None:
+            self._append(Stretch(self._until_ns, self._until_ns), change)
+
+    def _note(self, change: Change) -> None:
+        self._able.difference_update(change.over)
+        self._able.update([wait for wait in change.begun if wait.blocked is None])
+        self._unknown.difference_update(change.known)
+        since = change.since
+        if since is None:
+            return
+        for look in reversed(self._open):
+            if look.number < since:
+                break
+            look.shares = None
+
+    def add_stopped(self, start_ns: int, end_ns: int) -> None:
+        """Add a time in which the whole run was stopped, and this process with it."""
+        self._add_waiting()
+        if self._until_ns is None or end_ns <= self._until_ns:
+            return
+        start_ns = max(start_ns, self._until_ns)
+        if start_ns > self._until_ns:
+            self._append(Stretch(self._until_ns, start_ns), Change())
+        self._until_ns = end_ns
+        look = self._append(Stretch(start_ns, end_ns), Change())
+        look.covered_ns = look.stretch.length_ns
+        look.is_stopped = True
+
+    def _append(self, stretch: Stretch, change: Change, part_ns: int | None = None) -> _OpenLook:
+        look = _OpenLook(
+            stretch,
+            min(stretch.length_ns, self._max_covered_ns),
+            part_ns or stretch.length_ns,
+            change,
+            self._threads.children,
+            self._threads.number,
+        )
+        self._open.append(look)
+        return look
+
+    def add_total(self, read_ns: int, ended_cpu_ns: int, read_ended_ns: int) -> None:
+        """Add the CPU time of all processes that have ended so far, and what was read of those that
+        have ended since the last call.
+
+        The difference ran in processes that nobody read.
+        """
+        self._waiting.append(partial(self._add_total, read_ns, ended_cpu_ns, read_ended_ns))
+
+    def _add_total(self, read_ns: int, ended_cpu_ns: int, read_ended_ns: int) -> None:
+        if self._ended_cpu_ns is None:
+            self._ended_cpu_ns = 0
+        grown_ns = ended_cpu_ns - self._ended_cpu_ns
+        self._ended_cpu_ns = max(ended_cpu_ns, self._ended_cpu_ns)
+        unread_ns = self._early_ns + grown_ns - read_ended_ns
+        self._early_ns = max(unread_ns, -_MAX_EARLY_NS)
+        if unread_ns > 0 and self._spread_unread(unread_ns):
+            self._early_ns = 0
+        self._total_ns = read_ns
+
+    # What is asked
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence after a defect."""
+        if self.failure is None:
+            return ()
+        name = type(self.failure).__name__
+        return (
+            f"The time is not divided because of an error in the profiler ({name}): report it.",
+        )
 
     def activity(self, duration_ms: float | None, cpu_ns: int) -> Activity:
-        """What the processes did, as of the last :meth:`flush`; ``cpu_ns`` is their CPU time."""
+        """What the processes did so far; ``cpu_ns`` is their CPU time."""
         duration_ns = None
         if duration_ms is not None:
             duration_ns = round(duration_ms * NS_PER_MS)
+<<<<<<< HEAD
         before, between = self._idle.divisions(self._open_steps())
         return Activity(
             breakdown=self.breakdown(duration_ns),
             while_idle=self._settled(between),
             before_work=self._settled(before),
+=======
+        sums = self._so_far()
+        return Activity(
+            breakdown=self._breakdown(sums.parts, duration_ns),
+            while_idle=self._breakdown(sums.idle_parts),
+>>>>>>> main
             cpu_wait_ns=self._wait_ns if self._has_waits else None,
             read_cpu_ns=self._run_ns,
             cpu_ns=cpu_ns,
         )
 
+<<<<<<< HEAD
     def breakdown(self, duration_ns: int | None = None) -> TimeBreakdown | None:
         """The division of the whole time, as of the last :meth:`flush`."""
         if not self._is_sampled:
@@ -157,16 +408,78 @@ class TimeAccount:
             return None
         parts.settle()
         if not parts.length_ns:
+=======
+    def breakdown(
+        self, duration_ns: int | None = None, *, is_idle: bool = False
+    ) -> TimeBreakdown | None:
+        """The division of the whole time so far, or of that in which all GPUs were idle."""
+        sums = self._so_far()
+        return self._breakdown(sums.idle_parts if is_idle else sums.parts, duration_ns)
+
+    def longest_wait(self, since_ns: int) -> Wait | None:
+        """What the run waited for longest since then; None if unknown."""
+        return self._so_far().recent.longest(since_ns)
+
+    def _breakdown(self, parts: TimeParts, duration_ns: int | None = None) -> TimeBreakdown | None:
+        if not self._is_sampled or self.failure is not None:
+>>>>>>> main
             return None
         return parts.breakdown(
             sees_calls=self._sees_calls, has_waits=self._has_waits, duration_ns=duration_ns
         )
 
+<<<<<<< HEAD
     def flush(self, series: RunSeries | None) -> None:
         """Add the readings that wait, also to the series.
+=======
+    def _so_far(self) -> _Sums:
+        """The sums with the open looks, by what is known now."""
+        self._add_waiting()
+        sums = self._sums.copy()
+        if self.failure is not None:
+            return sums
+        head = dict(self._head)
+        has_begun = self._has_begun_head
+        for look in self._open:
+            if not has_begun:
+                _apply(look.change, head)
+            has_begun = False
+            self._sum_up(look, head, sums)
+        sums.end()
+        return sums
 
-        Many at once cost a third of one after the other.
+    # Stretches
+>>>>>>> main
+
+    def _new_stretch(self, start_ns: int, end_ns: int, look: Look) -> Stretch:
+        stretch = Stretch(start_ns, end_ns, look.cpus, unread_ns=look.unread_run_ns)
+        if look.pressure is not None:
+            limits = look.pressure.limits_since(self._pressure)
+            stretch.least_ns = limits.least_ns
+            stretch.most_ns = limits.most_ns
+            stretch.throttled_ns = limits.throttled_ns
+            self._pressure = look.pressure
+        if self._able or _is_unsure(look):
+            stretch.able_ns = stretch.length_ns
+        return stretch
+
+    def _continues_last(self, stretch: Stretch, look: Look, change: Change) -> bool:
+        """Whether nothing has happened since the last look, so that both are kept as one."""
+        if not self._open or stretch.able_ns or look.growth or change.begun or change.over:
+            return False
+        last = self._open[-1]
+        if last.is_stopped or stretch.unread_ns or stretch.length_ns > self._max_covered_ns:
+            return False
+        if look.is_behind and not look.sees_calls:
+            return True  # threads that have their turn later
+        is_still = not (last.stretch.ran_ns or last.stretch.wait_ns or last.change.begun)
+        return is_still and not last.change.over
+
+    def _add_growth(self, stretch: Stretch, growth: Sequence[ThreadGrowth]) -> None:
+        """Add what the threads ran and waited for a CPU: a wait that is longer than its stretch
+        began in those before.
         """
+<<<<<<< HEAD
         for read_ns, cpu_ns, sample in self._readings:
             self._add_step(read_ns, cpu_ns, sample, series)
         self._readings.clear()
@@ -234,67 +547,155 @@ class TimeAccount:
         The excess of a wait belongs to the steps before.
         """
         sum_ns = 0
+=======
+        length_ns = stretch.length_ns
+>>>>>>> main
         late: list[tuple[ThreadGrowth, int]] = []
-        for grown in plausible_waits(growth, step.length_ns):
+        sum_ns = 0
+        for grown in plausible_waits(growth, length_ns):
             if grown.steps > 1:
-                self._spread_wait(grown)
+                self._spread(grown)
                 continue
-            within_ns = min(grown.wait_ns, max(step.length_ns - grown.run_ns, 0))
+            run_ns = min(grown.run_ns, length_ns)
+            within_ns = min(grown.wait_ns, max(length_ns - run_ns, 0))
+            stretch.add(run_ns, within_ns)
             sum_ns += within_ns
-            if grown.is_new:
-                step.brief_ns = max(step.brief_ns, within_ns)
-            else:
-                step.longest_ns = max(step.longest_ns, within_ns)
             if grown.wait_ns > within_ns:
                 late.append((grown, grown.wait_ns - within_ns))
-        self._for_series.append((step.start_ns, step.end_ns, sum_ns, False))
+        self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, False))
         self._add_late(late)
         if len(self._last_waits) > _MAX_REMEMBERED:
             self._last_waits.clear()
         for grown in growth:
             if grown.wait_ns:
-                self._last_waits[grown.thread] = (step.end_ns, grown.wait_ns)
+                used_ns = grown.run_ns + grown.wait_ns
+                self._last_waits[grown.thread] = (stretch.end_ns, used_ns)
+
+    def _add_late(self, late: list[tuple[ThreadGrowth, int]]) -> None:
+        """Add waits to the stretches before the one in which they ended: they fill the last part of
+        these stretches, whose looks saw the thread able to run.
+        """
+        before = islice(reversed(self._open), 1, None)
+        while late and (look := next(before, None)) is not None:
+            stretch = look.stretch
+            left: list[tuple[ThreadGrowth, int]] = []
+            sum_ns = 0
+            for grown, late_ns in late:
+                part_ns = min(late_ns, stretch.length_ns)
+                ended_ns, used_ns = self._last_waits.get(grown.thread, (0, 0))
+                if ended_ns != stretch.end_ns:
+                    used_ns = 0
+                stretch.wait_ns += part_ns
+                longest_ns = min(part_ns + used_ns, stretch.length_ns)
+                stretch.longest_ns = max(stretch.longest_ns, longest_ns)
+                stretch.able_ns = max(stretch.able_ns, part_ns)
+                look.shares = None
+                sum_ns += part_ns
+                if late_ns > part_ns:
+                    left.append((grown, late_ns - part_ns))
+            self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, True))
+            late = left
+
+    def _spread(self, grown: ThreadGrowth) -> None:
+        """Add what a thread ran and waited that was not read at each look."""
+        until_ns = self._open[-1].stretch.end_ns
+        stretches = [
+            look.stretch
+            for look in self._open
+            if look.stretch.end_ns > until_ns - grown.span_ns and look.stretch.length_ns
+        ]
+        length_ns = max(sum(stretch.length_ns for stretch in stretches), grown.span_ns, 1)
+        for stretch in stretches:
+            part = min(stretch.length_ns / length_ns, 1.0)
+            wait_ns = round(part * grown.wait_ns)
+            stretch.add(round(part * grown.run_ns), wait_ns)
+            self._for_series.append((stretch.start_ns, stretch.end_ns, wait_ns, True))
+
+    def _spread_unread(self, unread_ns: int) -> bool:
+        """Spread what ran in ended processes over the time since the last total; returns False if
+        there was no look since.
+        """
+        stretches = [look.stretch for look in self._open if look.stretch.end_ns > self._total_ns]
+        length_ns = sum(stretch.length_ns for stretch in stretches)
+        for stretch in stretches:
+            stretch.unread_ns += unread_ns * stretch.length_ns // max(length_ns, 1)
+        return length_ns > 0
+
+    def flush(self, series: RunSeries | None) -> None:
+        """Pass the waits for a CPU on to the series."""
+        self._add_waiting()
+        self._pass_waits_to(series)
 
     def _pass_waits_to(self, series: RunSeries | None) -> None:
         while series is not None and self._for_series:  # there is none before the second sample
             start_ns, end_ns, wait_ns, is_late = self._for_series.popleft()
             series.spread(series.cpu_wait, start_ns, end_ns, wait_ns, is_late=is_late)
 
-    def _add_late(self, late: list[tuple[ThreadGrowth, int]]) -> None:
-        """Add waits to the steps before the one in which they ended: they fill the last part of
-        these steps.
-        """
-        before = islice(reversed(self._steps), 1, None)
-        while late and (earlier := next(before, None)) is not None:
-            sum_ns = 0
-            left = []
-            for grown, late_ns in late:
-                part_ns = min(late_ns, earlier.length_ns)
-                sum_ns += part_ns
-                ended_ns, before_ns = self._last_waits.get(grown.thread, (0, 0))
-                if ended_ns != earlier.end_ns:
-                    before_ns = 0
-                earlier.longest_ns = max(
-                    earlier.longest_ns, min(part_ns + before_ns, earlier.length_ns)
-                )
-                if late_ns > part_ns:
-                    left.append((grown, late_ns - part_ns))
-            self._for_series.append((earlier.start_ns, earlier.end_ns, sum_ns, True))
-            late = left
+    # Settling
 
-    def _spread_wait(self, grown: ThreadGrowth) -> None:
-        """Add the wait of a thread that was not read in each step."""
-        steps = tuple(self._steps)[-grown.steps :]
-        length_ns = sum(step.length_ns for step in steps)
-        for step in steps:
-            part_ns = grown.wait_ns * step.length_ns // length_ns
-            step.longest_ns = max(step.longest_ns, part_ns)
-            self._for_series.append((step.start_ns, step.end_ns, part_ns, True))
+    def _settle(self, now_ns: int) -> None:
+        """Sum up the looks that nothing can change any more."""
+        while self._open:
+            look = self._open[0]
+            if not self._has_begun_head:
+                _apply(look.change, self._head)
+                self._unknown.difference_update(look.change.over)
+                self._unknown.update([wait for wait in look.change.begun if not wait.is_known])
+                self._has_begun_head = True
+            end_ns = look.stretch.end_ns
+            is_known = not self._unknown and end_ns <= self._total_ns
+            is_old = now_ns - end_ns >= _MAX_OPEN_NS
+            is_too_much = len(self._open) > _MAX_OPEN_LOOKS or self._open_waits > _MAX_OPEN_WAITS
+            if look is self._open[-1] or not (is_known or is_old or is_too_much):
+                return
+            self._open.popleft()
+            self._open_waits -= len(look.change.begun)
+            self._has_begun_head = False
+            look.shares = None
+            self._sum_up(look, self._head, self._sums)
 
-    def _following(self, index: int) -> ShownWait | None:
-        """The first sample after a step that shows a blocked thread."""
-        for position in range(index + 1, len(self._steps)):
-            shown = self._steps[position].shown
-            if shown is not None:
-                return shown
-        return None
+    def _idle_part(self, stretch: Stretch) -> float:
+        """The share of a stretch in which all GPUs were idle."""
+        if self._idle_ns is None or not stretch.length_ns:
+            return 0.0
+        idle_ns = self._idle_ns(stretch.start_ns, stretch.end_ns)
+        return min(idle_ns / stretch.length_ns, 1.0)
+
+    def _sum_up(self, look: _OpenLook, waits: Collection[ThreadWait], sums: _Sums) -> None:
+        is_able = look.stretch.is_mostly_able and bool(look.stretch.length_ns)
+        if look.shares is None and not (is_able and sums.has_quiet):
+            look.shares = _shares(look, waits)
+        shares = look.shares or {}
+        if look.stretch.length_ns:
+            sums.add_stretch(look, shares, self._idle_part(look.stretch))
+        if shares and not is_able:
+            sums.take(look, shares)
+        elif shares and not sums.has_quiet:
+            sums.last = shares
+
+
+def _is_unsure(look: Look) -> bool:
+    """Whether too few of the threads that ran were asked what they do now."""
+    if len(look.seen) >= _MIN_ASKED:
+        return False
+    asked = {seen.thread for seen in look.seen}
+    asked.update(look.ended)
+    run_ns = unasked_ns = 0
+    for grown in look.growth or ():
+        run_ns += grown.run_ns
+        unasked_ns += 0 if grown.thread in asked else grown.run_ns
+    return 2 * unasked_ns > run_ns
+
+
+def _apply(change: Change, waits: dict[ThreadWait, None]) -> None:
+    """Let the waits be those at the look."""
+    for wait in change.over:
+        waits.pop(wait, None)
+    waits.update(dict.fromkeys(change.begun))
+
+
+def _shares(look: _OpenLook, waits: Collection[ThreadWait]) -> Mapping[Wait, float]:
+    """The division of a look; empty if no thread was blocked."""
+    if look.is_stopped:
+        return {STOPPED.wait: 1.0}
+    return Division(waits, look.children).shares()

@@ -12,7 +12,7 @@ from profiler.core.ecs_terms import family_of
 from profiler.record.line_trust import InstanceMonitorGroup
 from profiler.runs.past_runs.log_places import log_options_of
 
-_PERMISSIONS = "ecs:ListClusters, ListServices, DescribeServices and DescribeTaskDefinition"
+MONITOR_PERMISSIONS = "ecs:ListClusters, ListServices, DescribeServices and DescribeTaskDefinition"
 
 
 def find_monitor_groups(
@@ -22,17 +22,17 @@ def find_monitor_groups(
     problem.
     """
     found: list[InstanceMonitorGroup] = []
-    with noted_errors(on_problem, "Instance monitors cannot be found", _PERMISSIONS):
+    with noted_errors(on_problem, "Instance monitors cannot be found", MONITOR_PERMISSIONS):
         ecs = open_client("ecs")
         for cluster in TaskDefinitions(ecs).clusters():
-            found += _of_cluster(ecs, cluster, account_id)
+            found += monitor_groups_of(ecs, cluster, account_id)
     return found
 
 
-def _of_cluster(
+def monitor_groups_of(
     ecs: AwsClient, cluster: str, account_id: str | None
 ) -> Iterator[InstanceMonitorGroup]:
-    """Raises boto3's errors."""
+    """The log groups of a cluster's instance monitors. Raises boto3's errors."""
     for service in read_services(ecs, cluster, schedulingStrategy="DAEMON"):
         if service["status"] != "ACTIVE":
             continue

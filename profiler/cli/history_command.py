@@ -32,6 +32,7 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.fact_list import peak_text
 from profiler.record.family_identity import family_key, place_columns
+from profiler.record.mapped_files import mixed_note
 from profiler.record.record_model import Distribution
 from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.lost_runs import LOST
@@ -98,17 +99,24 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
     if as_json:
         write_record_lines(map(_json_line, chosen))
     else:
-        retries = set()
-        for run in chosen:
-            if run.event is not None and run.event.retry_of:
-                retries.add(run.report.record.task_id)
-        write_lines(table_lines(chosen, terminal_columns(), retries))
+        _write_table(chosen)
     note = unconfirmed_note(chosen)
     if note is not None:
         warn(note)
     if has_more:
         shown = "run is" if last == 1 else f"{last} runs are"
         warn(f"Only the newest {shown} shown: --last N shows more.")
+
+
+def _write_table(runs: Sequence[PastRun]) -> None:
+    retries = set()
+    for run in runs:
+        if run.event is not None and run.event.retry_of:
+            retries.add(run.report.record.task_id)
+    write_lines(table_lines(runs, terminal_columns(), retries))
+    note = mixed_note([run.report.record for run in runs])
+    if note is not None:
+        warn(note)
 
 
 def _json_line(run: PastRun) -> bytes:

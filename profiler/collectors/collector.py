@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from profiler.collectors.neuron.neuron_collector import LiveNeuron
     from profiler.collectors.nvidia.gpu_usage import LiveGpus
     from profiler.readers.ecs.task_metadata import ContainerMetadata
-    from profiler.readers.linux.waited_target import Wait
+    from profiler.readers.linux.waits import Wait
 
 # The only batch of ``run``.
 COMMAND = ""

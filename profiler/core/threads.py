@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from profiler.core.clock import Clock, Ticker
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 
 _T = TypeVar("_T")
 _LOOK_SECONDS = 0.05
@@ -230,7 +230,8 @@ class PeriodicReader(StoppableThread):
 
     A reading is complete (``is_complete=True``), and skips nothing expensive, if it was requested
     by :meth:`final_reading` or follows an event of the waiter. The thread ends when ``read``
-    returns False.
+    returns False. ``between`` does what is due between two readings, and returns when it is due
+    again (monotonic).
     """
 
     def __init__(
@@ -242,10 +243,17 @@ class PeriodicReader(StoppableThread):
         waiter: Waiter,
         clock: Clock,
         interval_ns: int,
+<<<<<<< HEAD
         extra: "ExtraReadings | None" = None,
     ) -> None:
         super().__init__(name, self._read_on_grid, waiter.wake, clock)
         self._extra = extra
+=======
+        between: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        super().__init__(name, self._read_on_grid, waiter.wake, clock)
+        self._between = between
+>>>>>>> main
         self._read = read
         self._close = close
         self._waiter = waiter
@@ -305,7 +313,24 @@ class PeriodicReader(StoppableThread):
                 now_ns = self._clock.monotonic_ns()
                 if now_ns >= next_tick_ns:
                     next_tick_ns = now_ns + round(ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
+<<<<<<< HEAD
                 until_ns = next_tick_ns
                 if self._extra is not None:
                     until_ns = min(self._extra.next_ns(now_ns), next_tick_ns)
                 is_after_event = self._waiter.wait(max(until_ns - now_ns, 0) / NS_PER_SECOND)
+=======
+                is_after_event = self._wait_until(next_tick_ns)
+
+    def _wait_until(self, tick_ns: int) -> bool:
+        """Wait for the next reading; returns True if it follows an event."""
+        while True:
+            due_ns = self._between()
+            until_ns = tick_ns if due_ns is None else min(due_ns, tick_ns)
+            now_ns = self._clock.monotonic_ns()
+            if self._waiter.wait((until_ns - now_ns) / NS_PER_SECOND):
+                return True
+            is_over = until_ns == tick_ns or self.is_stopping or self._is_final_requested
+            # A wait that was shorter was ended by somebody who wants a reading.
+            if is_over or self._clock.monotonic_ns() < until_ns - NS_PER_MS:
+                return False
+>>>>>>> main

@@ -24,6 +24,7 @@ from profiler.record.family import (
     FamilyRun,
     HighestPeak,
     NeedAtSize,
+    ObservedNeeds,
     UsualDuration,
 )
 from profiler.record.hardware import processor_difference
@@ -90,6 +91,16 @@ _RUN_FIELDS = (
 )
 _NEWEST: Json = [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}]
 _SUCCESS: Json = {"term": {"task.status": "success"}}
+# Successes whose peak has no mapped files: those of other records may be counted in it.
+_APART_SUCCESS: Json = {
+    "bool": {
+        "filter": [
+            _SUCCESS,
+            {"exists": {"field": _PEAK}},
+            {"exists": {"field": RUN_NUMBERS["mapped_files_mb"]}},
+        ]
+    }
+}
 # A report alone can name any family.
 _CONFIRMED: Json = {"term": {"task.confirmed": True}}
 
@@ -167,8 +178,10 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         in 35 days.
         """
         size = "task_memory_mb" if ended.task.is_on_fargate else "memory_size_mb"
+        peak: Json = {"peak": {"max": {"field": _PEAK}}}
         needs: Mapping[str, Json] = {
-            "successes": {"filter": _SUCCESS, "aggs": {"peak": {"max": {"field": _PEAK}}}},
+            "successes": {"filter": _SUCCESS, "aggs": peak},
+            "apart": {"filter": _APART_SUCCESS, "aggs": peak},
             "killed": {"filter": RAN_OUT_OF_MEMORY},
         }
         others: Json = {"bool": {"must_not": [{"term": {"task.id": ended.task.id}}]}}
@@ -181,11 +194,13 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         for _, bucket in self._families(
             [ended.family], ended.task.arn, needs, *conditions, days=_NEED_DAYS
         ):
-            need = NeedAtSize(
+            observed = ObservedNeeds(
                 peak_mb=number(field_at(bucket, "successes.peak.value")),
+                apart_peak_mb=number(field_at(bucket, "apart.peak.value")),
+                apart_runs=round(number(field_at(bucket, "apart.doc_count")) or 0),
                 was_killed=bool(number(field_at(bucket, "killed.doc_count"))),
             )
-            family.add_need(ended.container or "", size_mb, need)
+            family.add_need(ended.container or "", size_mb, observed)
         return family.memory_need(ended.container or "", size_mb)
 
     def durations(self, families: Collection[str], place: str) -> FamilyDurations:

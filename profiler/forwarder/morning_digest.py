@@ -32,6 +32,7 @@ _MAX_UNUSUAL = 2
 _MAX_GROWING = 2
 _FULL_NIGHTS = 30
 _MIN_USD_PER_MONTH = 1.0
+_ASK = "What a resize would save:"
 # Families whose resize is planned, and named in its command.
 MAX_SIZED = 5
 _WHOLE_PERCENT = 100.0
@@ -262,10 +263,10 @@ def _other_sizes(
             text += f", and the last runs of {unasked} more recommend a cheaper size"
         text += ":"
     elif problem is not None:
-        last_runs = _last_runs(len(cheaper))
-        text = f"{last_runs}. What a resize would save is not known here: {problem.rstrip('.')}:"
+        why = problem.rstrip(".")
+        text = f"{_last_runs(len(cheaper))}; by how much is unknown here ({why}). {_ASK}"
     elif unasked:
-        text = f"{_last_runs(unasked)}. What a resize would save:"
+        text = f"{_last_runs(unasked)}. {_ASK}"
     else:
         return
     command = command_line("taskdef", "resize", *named, source=place.source, region=place.region)

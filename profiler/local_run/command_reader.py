@@ -21,9 +21,11 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.local_run.prepared_run import PreparedRun, StartedRun
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
+from profiler.readers.cgroup.hierarchy import MEMORY
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.huge_pages import HugePages
+from profiler.readers.linux.kernel_memory import KernelGrowth, tcp_queue_bytes
 from profiler.readers.linux.memory_shares import MemoryShares
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
 from profiler.readers.memory_usage import MemoryReading
@@ -153,19 +155,23 @@ class CommandReader:
         self._memory = TreeMemory()
         self._blocks = TreeBlocks()
         self.group_memory = GroupMemory(self._cgroup)
+        self._shared_memory = prepared.shared_memory
         self._unmapped = None
+        # Version 2 counts all kernel memory of a group.
         self._kernel_growth = None
+        if prepared.cgroups.has_v1_controller(MEMORY):
+            self._kernel_growth = KernelGrowth(tcp_queue_bytes)
         self._page_table_bytes: dict[int, int] = {}
         self.page_table_peak_bytes = 0
         self.kernel_bound_bytes = 0
         if prepared.shared_memory is not None:
             # Not with a group.
             from profiler.local_run.unmapped_memory import UnmappedMemory
-            from profiler.readers.linux.kernel_memory import KernelGrowth
+            from profiler.readers.linux.kernel_memory import unassigned_kernel_bytes
             from profiler.readers.linux.memory_files import MemoryFiles, memory_mounts
             from profiler.readers.linux.sysv_segments import SysvSegments
 
-            self._kernel_growth = KernelGrowth()
+            self._kernel_growth = KernelGrowth(unassigned_kernel_bytes)
             segments = SysvSegments(started.started_wall_ns)
             files = MemoryFiles(started.started_wall_ns, memory_mounts)
             self._unmapped = UnmappedMemory(
@@ -242,6 +248,20 @@ class CommandReader:
         """
         return max(self._bound_bytes, self._unsure_bound_bytes)
 
+    def _unsure_bytes(self) -> int:
+        """What the processes may hold beyond their shares: of shared memory no more than there
+        is.
+        """
+        unsure_bytes = self._shares.unsure_bytes
+        open_bytes = self._shares.open_shmem_bytes
+        if not open_bytes or self._shared_memory is None:
+            return unsure_bytes
+        there_bytes = self._shared_memory.now_bytes()
+        if there_bytes is None:
+            return unsure_bytes
+        most_bytes = max(there_bytes - self._shares.shmem_bytes, 0)
+        return unsure_bytes - max(open_bytes - most_bytes, 0)
+
     def _add_bound(self, bound_bytes: int) -> None:
         """Add what the processes may hold.
 
@@ -274,9 +294,11 @@ class CommandReader:
         group = self.group_memory.read(processes, tree_bytes, self._shares.shmem_bytes)
         memory_bytes = tree_bytes
         mapped_file_bytes = None
-        if group is None:
+        if group is not None:
+            self._add_kernel_bound(group.used_bytes)
+        else:
             mapped_file_bytes = self._shares.file_bytes
-            self._add_bound((tree_bytes or 0) + self._shares.unsure_bytes)
+            self._add_bound((tree_bytes or 0) + self._unsure_bytes())
             memory_bytes = self._with_uncounted(tree_bytes, processes)
         self._quick_memory.follow(processes)
         cpu_ns = self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns)
@@ -341,12 +363,16 @@ class CommandReader:
             shmem_bytes = self._shares.shmem_bytes
             memory_bytes += self._unmapped.read(tree_bytes, shmem_bytes, tables.keys())
         self._uncounted_peak_bytes = max_known(self._uncounted_peak_bytes, memory_bytes)
+        self._add_kernel_bound(memory_bytes)
+        return memory_bytes
+
+    def _add_kernel_bound(self, memory_bytes: int) -> None:
+        """Add the kernel memory beyond ``memory_bytes`` that the command may have caused."""
         growth_bytes = 0
         if self._kernel_growth is not None:
             growth_bytes = self._kernel_growth.growth_bytes()
         if growth_bytes:
             self.kernel_bound_bytes = max(self.kernel_bound_bytes, memory_bytes + growth_bytes)
-        return memory_bytes
 
     def _cpu_ns_between(self, *, is_same_tree: bool) -> int | None:
         """The CPU time now: of the group, else of the processes if they are the same ones as at

@@ -20,6 +20,7 @@ from profiler.readers.linux import proc
 _SI_KERNEL = 0x80  # siginfo.h
 _RUSAGE_BLOCK_BYTES = 512
 _EXIT_BY_SIGNAL = 128
+_MIN_STOP_NS = NS_PER_SECOND // 10  # shorter: the kernel has discarded the signal
 
 
 class ReapedUsage(Struct, frozen=True, kw_only=True):
@@ -73,7 +74,8 @@ def become_subreaper() -> None:
 class Supervisor:
     """Supervises one command until it ends.
 
-    ``before_stop`` is called before this process stops with the command.
+    ``before_stop`` is called before this process stops with the command. ``stops`` are the times
+    in which both were stopped (monotonic).
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Supervisor:
         self._forwarded: set[int] = set()
         self._orphans = 0
         self.reaped = ReapedUsage()
+        self.stops: list[tuple[int, int]] = []
 
     def wait_until_exit(self, deadline_ns: int) -> bool:
         """Wait until the deadline (monotonic) or the command's end; returns True if the command
@@ -234,8 +237,12 @@ class Supervisor:
         self._before_stop()
         # The kernel discards this signal if no shell could continue this process (an orphaned
         # process group).
+        stopped_ns = self._clock.monotonic_ns()
         os.kill(self._own_pid, signal.SIGTSTP)
         stop_if_pending()
+        continued_ns = self._clock.monotonic_ns()
+        if continued_ns - stopped_ns >= _MIN_STOP_NS:
+            self.stops.append((stopped_ns, continued_ns))
 
     def _send(self, number: int) -> None:
         with suppress(PermissionError):  # the command belongs to another user now, as with sudo

@@ -17,7 +17,7 @@ from profiler.record.record_model import RaisedNotice, Record
 
 if TYPE_CHECKING:
     from profiler.aggregation.run_notices import NoticeFinding, RunNotices
-    from profiler.readers.linux.waited_target import Wait
+    from profiler.readers.linux.waits import Wait
     from profiler.record.family import HighestPeak
     from profiler.record.notice_model import NoticeLine
 

@@ -49,8 +49,8 @@ _CHILDREN_ARE_LOST = (
     "sample before their end."
 )
 _MEMORY_IS_UNSURE = (
-    "The memory peak may have been {} or more: how many pages the processes share could not be "
-    "read often enough."
+    "The memory peak may have been {} or more: how many pages the processes share or map again "
+    "could not be read often enough."
 )
 _SHARED_MEMORY_IS_UNSURE = (
     "The memory peak may have been {}, and the average is a lower bound: files in memory (tmpfs, "
@@ -341,7 +341,7 @@ def _details_evidence(details: Details, run: Record, cpu_ns: int) -> RunEvidence
     if run.status != "unknown":
         warnings = details.processes.warnings(cpu_ns)
     activity = details.time.activity(run.metrics.duration_ms, cpu_ns)
-    return RunEvidence(activity=activity, warnings=warnings)
+    return RunEvidence(activity=activity, warnings=(*warnings, *details.time.warnings))
 
 
 def _with_survivors(record: Record, survivors: Sequence[ProcessReading]) -> Record:

@@ -1,7 +1,7 @@
 """Samples one run: what a reading adds, and what is kept of it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.collectors.collector import COMMAND, Collectors
+from profiler.core.look_times import LookTimes
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.command_reader import (
     MIN_CPU_STEP_NS,
@@ -23,14 +24,22 @@ from profiler.local_run.run_plan import RunPlan
 from profiler.local_run.sampling_pace import FINEST_NS, SamplingPace
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.process_tree import ProcessReading
 
 if TYPE_CHECKING:
     from profiler.aggregation.process_table import ProcessTotals
     from profiler.aggregation.time_breakdown import TimeAccount
-    from profiler.readers.linux.thread_times import ThreadReader, ThreadSample
+    from profiler.readers.linux.look import Look
+    from profiler.readers.linux.thread_times import ThreadReader
 
 
 _MAX_PENDING = 64
+# The share of a core that looks at the threads may take beyond one a step, and that of all
+# readings up to which there are such.
+_MAX_LOOKS_SHARE = 0.003
+_MAX_SHARE_WITH_LOOKS = 0.006
+_ADVANCE_NS = 40 * NS_PER_MS
+_PLACES = 9973  # the first look is at one of so many places in its part of the step
 
 
 class SampleBuffer:
@@ -132,6 +141,7 @@ class Details(Struct):
     processes: "ProcessTotals"
     threads: "ThreadReader"
     time: "TimeAccount"
+    looks: LookTimes
 
 
 class RunSampler:
@@ -159,11 +169,55 @@ class RunSampler:
         self.pace = SamplingPace(started.started_ns, self._interval_ns, time.thread_time_ns())
         self.details: Details | None = None
         self.has_tick = False
-        self._last_threads: ThreadSample | None = None
+        self._last_look: Look | None = None
+        self._reading_ns: int | None = None  # when the next reading is due by the pace
+        self._began_cpu_ns = time.thread_time_ns()
 
     def next_ns(self) -> int:
-        """When the next reading is due (monotonic)."""
-        return self.pace.next_ns(self._clock.monotonic_ns(), time.thread_time_ns())
+        """When the next reading or look is due (monotonic)."""
+        if self._reading_ns is None:
+            self._reading_ns = self.pace.next_ns(self._clock.monotonic_ns(), time.thread_time_ns())
+        if self.details is None or not self.details.threads.sees_calls:
+            return self._reading_ns
+        return min(self._reading_ns, self.details.looks.due_ns)
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether a reading is due; the next one is then asked for."""
+        if self._reading_ns is not None and now_ns < self._reading_ns:
+            return False
+        self._reading_ns = None
+        return True
+
+    def look(self, now_ns: int, stops: list[tuple[int, int]]) -> None:
+        """Look at the threads if that is due; ``stops`` are the times in which this process and
+        the command were stopped, and are taken.
+        """
+        details = self.details
+        if details is None:
+            return
+        while stops:
+            stopped_ns, continued_ns = stops.pop(0)
+            details.time.add_stopped(
+                self.started.wall_ns(stopped_ns), self.started.wall_ns(continued_ns)
+            )
+        if now_ns < details.looks.due_ns or not details.threads.sees_calls:
+            return
+        if not self.command.processes:
+            return
+        began_ns = time.thread_time_ns()
+        look = self._take_look(details, now_ns)
+        if look is not None:
+            details.time.add_look(
+                self.started.wall_ns(now_ns),
+                look,
+                self.samples.usage.series,
+                details.looks.part_ns,
+            )
+        used_ns = time.thread_time_ns()
+        share = (used_ns - self._began_cpu_ns - _ADVANCE_NS) / max(
+            now_ns - self.started.started_ns, 1
+        )
+        details.looks.done(now_ns, used_ns - began_ns, is_enough=share > _MAX_SHARE_WITH_LOOKS)
 
     @contextmanager
     def left_out(self) -> Iterator[None]:
@@ -186,6 +240,7 @@ class RunSampler:
         if self.details is None:
             with self.left_out():
                 self.details = self._new_details()
+            self._began_cpu_ns = time.thread_time_ns()
         details = self.details
         now_ns = self._clock.monotonic_ns()  # the imports take some milliseconds
         read_ns = self.started.wall_ns(now_ns)
@@ -199,10 +254,31 @@ class RunSampler:
         details.processes.add(processes, read_ns if processes else None, cpu_ns=command.cpu_ns)
         if isinstance(sample, Unavailable):
             return None
-        threads = details.threads.read(processes, now_ns)
-        if threads is not None:
-            details.time.add(read_ns, command.cpu_ns, threads, self.samples.usage.series)
+        details.threads.follow(processes)
+        if not details.threads.sees_calls:  # only what is read with the processes
+            look = self._take_look(details, now_ns, is_fresh=True)
+            if look is not None:
+                details.time.add_look(read_ns, look, self.samples.usage.series)
+        self._add_total(read_ns, processes)
         return sample
+
+    def _take_look(self, details: Details, now_ns: int, *, is_fresh: bool = False) -> "Look | None":
+        """None also after a defect, which must not end the run."""
+        if details.time.failure is not None:
+            return None
+        try:
+            return details.threads.look(now_ns, is_fresh=is_fresh)
+        except Exception as error:  # noqa: BLE001  the record names it
+            details.time.failure = error
+            return None
+
+    def _add_total(self, read_ns: int, processes: Sequence[ProcessReading]) -> None:
+        """Add the CPU time of the processes that have ended."""
+        details = self.details
+        if details is not None:
+            living_ns = sum([process.own_cpu_ns for process in processes])
+            ended_ns = self.command.cpu_ns - living_ns
+            details.time.add_total(read_ns, ended_ns, details.threads.take_read_ended_ns())
 
     def add_devices(self, now_ns: int) -> None:
         self.samples.add_devices(self.plan.collectors, now_ns)
@@ -214,17 +290,18 @@ class RunSampler:
         details = self.details
         if details is None or not self.command.max_processes:
             return
-        self._last_threads = details.threads.read_last(finished_ns)
+        self._last_look = details.threads.read_last(finished_ns)
         ended = self.command.sample_ended(reaped.cpu_ns)
         details.processes.add(ended, self.started.wall_ns(finished_ns), cpu_ns=self.command.cpu_ns)
 
     def finish(self, finished_ns: int, reaped: ReapedUsage) -> None:
         """Add the counters of the ended command."""
         final = self.command.final_sample(self.started.wall_ns(finished_ns), reaped.cpu_ns)
-        if self.details is not None and self._last_threads is not None:
-            self.details.time.finish(
-                final.read_ns, self.command.cpu_ns, self._last_threads, self.samples.usage.series
-            )
+        if self.details is not None and self._last_look is not None:
+            series = self.samples.usage.series
+            self.details.time.add_look(final.read_ns, self._last_look, series)
+            self.details.threads.follow(())
+            self._add_total(final.read_ns, ())
         self.samples.finish(final, finished_ns)
 
     @property
@@ -244,10 +321,11 @@ class RunSampler:
         from profiler.aggregation.time_breakdown import TimeAccount
         from profiler.readers.cgroup.group_pressure import open_group_pressure
         from profiler.readers.cgroup.process_groups import is_frozen
-        from profiler.readers.linux.sockets import ask_peer_inode
+        from profiler.readers.linux.sockets import ask_peer_inode, ask_stream
         from profiler.readers.linux.thread_times import ThreadReader
 
         started_ns = self.started.started_wall_ns
+        now_ns = self._clock.monotonic_ns()
         interval_ns = self._interval_ns
         plan = self.plan
         offset_ns = self.started.wall_ns(0)
@@ -260,10 +338,12 @@ class RunSampler:
             threads=ThreadReader(
                 time.thread_time_ns,
                 peer_inode=ask_peer_inode,
+                ask_stream=ask_stream,
                 open_pressure=open_group_pressure,
                 is_frozen=is_frozen,
             ),
             time=TimeAccount(
                 started_ns, interval_ns, plan.collectors.idle_gpus(COMMAND, offset_ns)
             ),
+            looks=LookTimes(now_ns, interval_ns, _MAX_LOOKS_SHARE, now_ns % _PLACES / _PLACES),
         )

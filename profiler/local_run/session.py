@@ -98,7 +98,10 @@ class _Session:
         return self._end()
 
     def _read(self, now_ns: int) -> None:
-        """Take the reading that is due, and pass it on."""
+        """Take the look and the reading that are due, and pass the reading on."""
+        self._sampler.look(now_ns, self._supervisor.stops)
+        if not self._sampler.is_due(now_ns):
+            return
         reading = self._sampler.pace.begin(now_ns)
         if reading == "quick":
             self._sampler.read_quickly(now_ns)
@@ -125,7 +128,7 @@ class _Session:
                 sample,
                 self._sizes.memory_bytes,
                 self._reports.record_so_far,
-                details.time.recent_waits.longest,
+                details.time.longest_wait,
                 self._around.on_notice,
             )
 

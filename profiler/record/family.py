@@ -17,7 +17,7 @@ from profiler.core.kept_items import Kept
 from profiler.core.optional_math import known_values, max_known, median, min_known
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, parse_ns
 from profiler.record.fact_list import NumberRow, comparable, number_value
-from profiler.record.mapped_files import mapped_files_mb, of_one_meaning
+from profiler.record.mapped_files import are_enough_apart, mapped_files_mb, of_one_meaning
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.record_model import Record, Report
 from profiler.record.run_outcome import Outcome
@@ -152,6 +152,35 @@ class NeedAtSize(Struct, frozen=True, kw_only=True):
     was_killed: bool = False
 
 
+class ObservedNeeds(Struct, frozen=True, kw_only=True):
+    """What runs at one size show of their need: the highest peak of all successes, and that of
+    those which say mapped files apart.
+    """
+
+    peak_mb: float | None = None
+    apart_peak_mb: float | None = None
+    apart_runs: int = 0
+    was_killed: bool = False
+
+    def with_others(self, other: "ObservedNeeds") -> "ObservedNeeds":
+        """With those of other runs."""
+        return ObservedNeeds(
+            peak_mb=max_known(self.peak_mb, other.peak_mb),
+            apart_peak_mb=max_known(self.apart_peak_mb, other.apart_peak_mb),
+            apart_runs=self.apart_runs + other.apart_runs,
+            was_killed=self.was_killed or other.was_killed,
+        )
+
+    @property
+    def need(self) -> NeedAtSize:
+        """The need by the peaks that count: see :mod:`profiler.record.mapped_files`."""
+        counts_apart = are_enough_apart(self.apart_runs)
+        return NeedAtSize(
+            peak_mb=self.apart_peak_mb if counts_apart else self.peak_mb,
+            was_killed=self.was_killed,
+        )
+
+
 class Month(Struct, frozen=True, kw_only=True):
     """The number of a family's tasks in a month, and its basis."""
 
@@ -186,7 +215,7 @@ class Family:
         # By container and ECS cluster.
         self.newest: dict[tuple[str, str | None], Kept[FamilyRun]] = {}
         # By container and the task's memory.
-        self.needs: dict[tuple[str, float], NeedAtSize] = {}
+        self.needs: dict[tuple[str, float], ObservedNeeds] = {}
 
     def add(self, run: FamilyRun) -> None:
         """Add a run, in any order."""
@@ -199,9 +228,7 @@ class Family:
         self._extend(run.ended_ns, run.ended_ns)
         self.add_newest(run)
         if run.task_memory_mb is not None:
-            peak_mb = run.peak_mb if run.is_success else None
-            need = NeedAtSize(peak_mb=peak_mb, was_killed=run.outcome == "oom")
-            self.add_need(run.container, run.task_memory_mb, need)
+            self.add_need(run.container, run.task_memory_mb, _observed_need(run))
 
     def add_newest(self, run: FamilyRun) -> None:
         """Add one of the newest runs, which :meth:`add_counts` counts."""
@@ -215,13 +242,10 @@ class Family:
             self.counted_tasks += tasks
             self._extend(first_ns, last_ns)
 
-    def add_need(self, container: str, task_memory_mb: float, need: NeedAtSize) -> None:
+    def add_need(self, container: str, task_memory_mb: float, needs: ObservedNeeds) -> None:
         """Add what runs of a container needed in tasks of one size."""
-        known = self.needs.get((container, task_memory_mb), NeedAtSize())
-        self.needs[container, task_memory_mb] = NeedAtSize(
-            peak_mb=max_known(known.peak_mb, need.peak_mb),
-            was_killed=known.was_killed or need.was_killed,
-        )
+        known = self.needs.get((container, task_memory_mb), ObservedNeeds())
+        self.needs[container, task_memory_mb] = known.with_others(needs)
 
     def merge(self, other: "Family") -> None:
         """Add the runs of another family object, which has other runs."""
@@ -233,8 +257,8 @@ class Family:
         self.counted_tasks += other.counted_tasks
         for key, successes in other.newest.items():
             self.newest.setdefault(key, Kept(LAST_SUCCESSES)).merge(successes)
-        for (container, memory_mb), need in other.needs.items():
-            self.add_need(container, memory_mb, need)
+        for (container, memory_mb), needs in other.needs.items():
+            self.add_need(container, memory_mb, needs)
 
     @property
     def tasks(self) -> int:
@@ -308,11 +332,18 @@ class Family:
 
     def memory_need(self, container: str, task_memory_mb: float) -> NeedAtSize:
         """What the runs of a container needed in tasks of this size."""
-        return self.needs.get((container, task_memory_mb), NeedAtSize())
+        return self.needs.get((container, task_memory_mb), ObservedNeeds()).need
 
     def _extend(self, first_ns: int, last_ns: int) -> None:
         self.first_ns = min_known(self.first_ns, first_ns)
         self.last_ns = max_known(self.last_ns, last_ns)
+
+
+def _observed_need(run: FamilyRun) -> ObservedNeeds:
+    peak_mb = run.peak_mb if run.is_success else None
+    if peak_mb is None or run.counts_files:
+        return ObservedNeeds(peak_mb=peak_mb, was_killed=run.outcome == "oom")
+    return ObservedNeeds(peak_mb=peak_mb, apart_peak_mb=peak_mb, apart_runs=1)
 
 
 def run_of_report(report: Report, outcome: Outcome | None = None) -> FamilyRun:

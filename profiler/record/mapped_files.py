@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from profiler.core.optional_math import sum_known
 from profiler.record.record_model import AverageAndMaximum, Metrics, Record
 from profiler.record.task_needs import memory_of, size_of
-from profiler.record.units import format_memory
+from profiler.record.units import format_count, format_memory
 from profiler.record.unusual import MIN_RUNS
 
 # Less than this, or than this share of the memory used, is the code of any program.
@@ -39,6 +39,18 @@ def are_comparable(metrics: Metrics, other: Metrics) -> bool:
     return counts_files(metrics) == counts_files(other)
 
 
+def mixed_note(records: Sequence[Record]) -> str | None:
+    """A sentence if the memory of some runs may include mapped files, unlike that of others."""
+    measured = [one for one in records if one.metrics.max_memory_used_mb is not None]
+    older = sum(counts_files(one.metrics) for one in measured)
+    if not 0 < older < len(measured):
+        return None
+    return (
+        f"The memory of {format_count(older, 'run')} may include pages of mapped files, as older "
+        "versions and Container Insights count them."
+    )
+
+
 def of_one_meaning(runs: Sequence[_Run], do_count: Callable[[_Run], bool]) -> Sequence[_Run]:
     """The runs whose memory counts: those that say mapped files apart, if there are five; until
     then all.
@@ -46,7 +58,12 @@ def of_one_meaning(runs: Sequence[_Run], do_count: Callable[[_Run], bool]) -> Se
     ``do_count``: whether a run counts mapped files as used.
     """
     apart = [run for run in runs if not do_count(run)]
-    return apart if len(apart) >= MIN_RUNS else runs
+    return apart if are_enough_apart(len(apart)) else runs
+
+
+def are_enough_apart(runs: int) -> bool:
+    """Whether so many runs that say mapped files apart count alone."""
+    return runs >= MIN_RUNS
 
 
 def memory_with_files_mb(record: Record) -> float | None:

@@ -19,6 +19,7 @@ import errno
 import functools
 import json
 import os
+import resource
 import subprocess
 import sys
 import tarfile
@@ -270,9 +271,24 @@ def shared_memory_beside_a_file() -> Results:
         return profile(*_python(_SHARES_AND_READS, str(file)))
 
 
-@scenario
-def many_files() -> Results:
-    """30,000 files whose inodes and directory entries are not in memory before."""
+_HOLDS_FILES = (
+    "import os, resource, sys, time\nlimit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+    "resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))\n"
+    "for below in os.scandir(sys.argv[1]):\n"
+    "    for file in os.scandir(below): os.open(file.path, os.O_RDONLY)\n"
+    "time.sleep(15)\n"  # readings are rare after a start that cost so much
+)
+_HUGE_MIB = 60
+_TAKES_HUGE_PAGES = (
+    "import mmap, time\nflags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000\n"
+    f"pages = mmap.mmap(-1, {_HUGE_MIB} << 20, flags=flags)\n"
+    "for place in range(0, len(pages), 2 << 20): pages[place] = 1\ntime.sleep(2.5)\n"
+)
+
+
+@contextlib.contextmanager
+def _folder_of_files() -> Iterator[str]:
+    """30,000 files whose inodes and directory entries are not in memory."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         for number in range(30):
             below = Path(folder, str(number))
@@ -281,7 +297,58 @@ def many_files() -> Results:
                 (below / str(name)).touch()
         os.sync()
         Path("/proc/sys/vm/drop_caches").write_text("3")
-        return profile(*_python(_LOOKS_AT_FILES, folder))
+        yield folder
+
+
+@scenario
+def many_files() -> Results:
+    """The command looks at them while another process holds as many descriptors."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    descriptors = []
+    with _folder_of_files() as folder:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+        try:
+            descriptors += [os.open(os.devnull, os.O_RDONLY) for _ in range(30_000)]
+            return profile(*_python(_LOOKS_AT_FILES, folder))
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@scenario
+def open_files() -> Results:
+    with _folder_of_files() as folder:
+        return profile(*_python(_HOLDS_FILES, folder))
+
+
+@scenario
+def huge_pages() -> Results:
+    number = Path("/proc/sys/vm/nr_hugepages")
+    number.write_text(str(_HUGE_MIB // 2))
+    try:
+        return profile(*_python(_TAKES_HUGE_PAGES))
+    finally:
+        number.write_text("0")
+
+
+# Above `memory.high`, the kernel makes a program wait for up to two seconds a time.
+_WAITS_FOR_MEMORY = """
+import time
+from pathlib import Path
+own = Path("/sys/fs/cgroup" + open("/proc/self/cgroup").read().strip().removeprefix("0::"))
+assert own.name.startswith("task-profiler-"), own
+(own / "memory.high").write_text(str(60 << 20))
+blocks, began = [], time.monotonic()
+while time.monotonic() < began + 40:
+    blocks.append(b"x" * (1 << 20))
+print(time.monotonic() - began - time.process_time(), flush=True)
+"""
+
+
+@scenario
+def wait_for_memory() -> Results:
+    return profile(*_python(_WAITS_FOR_MEMORY))
 
 
 @contextlib.contextmanager

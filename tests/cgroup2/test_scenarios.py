@@ -51,6 +51,17 @@ def test_children_that_nobody_waits_for_are_counted_without_a_sample(results: Re
     assert present(_record(results).metrics.cpu_seconds) >= 8 * 0.4
 
 
+@pytest.mark.scenario("wait_for_memory")
+def test_a_wait_for_memory_under_a_limit_is_no_disk(results: Results) -> None:
+    record = record_of(results, exit_code=0)
+    made = present(record.time_breakdown)
+    waited_percent = 100_000 * float(results["output"]) / present(record.metrics.duration_ms)
+    said_percent = sum(row.percent for row in made.waiting_for if row.target == "memory")
+    assert waited_percent > 50
+    assert abs(said_percent - waited_percent) <= 10 + 100 - present(made.covered_percent)
+    assert (made.disk_percent or 0) <= 3
+
+
 @pytest.mark.scenario("memory_limit")
 def test_a_memory_limit_is_where_the_command_looks_for_it(results: Results) -> None:
     record = _record(results)
@@ -143,6 +154,22 @@ def test_inodes_and_directory_entries_that_can_be_dropped_are_not_needed(results
     assert metrics.memory_peak_source == "sampled"
     cache_mb = present(present(metrics.memory_cache_mb).max)
     assert 0 < cache_mb < usage_mb
+
+
+@pytest.mark.scenario("open_files")
+def test_what_open_files_may_keep_is_a_warning_and_no_value(results: Results) -> None:
+    """30,000 files have 6 MB that is not reclaimable, and five times that which counts as it is."""
+    record = record_of(results, exit_code=0)
+    assert max_used_mb(record) < 30
+    assert any("open files may have kept" in text for text in present(record.monitor).warnings)
+    assert record.recommendation is None
+
+
+@pytest.mark.scenario("huge_pages")
+def test_no_control_group_counts_huge_pages(results: Results) -> None:
+    record = _record(results)
+    assert present(record.metrics.memory_huge_pages_mb).max == 60
+    assert max_used_mb(record) < 25
 
 
 @pytest.mark.scenario("no_operation")

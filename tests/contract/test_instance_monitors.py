@@ -14,6 +14,7 @@ from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.record.record_model import Container, encode
 from tests.aws_proxy import AwsProxy, ProxiedAccount
+from tests.run_sources import checkpoint_at
 from tests.runs import report
 from tests.sidecars import ACCOUNT, IMAGE, awslogs, run_instance_monitor
 from tests.task_events import task
@@ -225,6 +226,23 @@ def test_readers_of_log_groups_read_the_instance_monitors_group(account: Account
     assert "unconfirmed" not in listed.stderr
     (advice,) = map(json.loads, account.command("recommend", *words).stdout.splitlines())
     assert (advice["family"], advice["runs"]) == ("splunked", 30)
+
+
+def test_watch_reads_the_instance_monitors_group(account: Account) -> None:
+    account.aws.create_log_group(MONITORS)
+    account.aws.create_log_stream(MONITORS, INSTANCE_STREAM)
+    now_ns = time.time_ns()
+    running = checkpoint_at(now_ns, task_id="ef" * 16, family="splunked", cluster="jobs")
+    account.aws.client("logs").put_log_events(
+        logGroupName=MONITORS,
+        logStreamName=INSTANCE_STREAM,
+        logEvents=[{"timestamp": now_ns // NS_PER_MS, "message": encode(running).decode()}],
+    )
+    words = ("watch", "--json", "--from", f"logs:{MONITORS}")
+    assert account.command(*words).stdout == ""
+    run_instance_monitor(account.ecs)
+    (line,) = account.command(*words).stdout.splitlines()
+    assert json.loads(line)["family"] == "splunked"
 
 
 @pytest.mark.parametrize(

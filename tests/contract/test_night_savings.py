@@ -47,7 +47,7 @@ CALLS = {
 }
 NOT_OF_THE_PLAN = {"WriteOwnLog", "TellOnce", "ReadSlackSecret", "DecryptSchedulesAndQueues"}
 LOST = {"_shards": {"total": 3, "successful": 2}}
-NOT_KNOWN = "What a resize would save is not known here: "
+NOT_KNOWN = "; by how much is unknown here ("
 
 
 class PlayedSearch(FakeHttpServer):
@@ -222,7 +222,7 @@ def test_a_part_of_the_runs_is_no_amount(morning: Morning, part: dict[str, Any])
     morning.add("nightly")
     morning.search.part = part
     (line,) = morning.send()
-    assert f"The last runs of 1 family recommend a cheaper size. {NOT_KNOWN}" in line
+    assert f"The last runs of 1 family recommend a cheaper size{NOT_KNOWN}" in line
     assert "so runs are missing" in line
     assert "$" not in line
 

@@ -53,11 +53,11 @@ def _program(lines: str) -> tuple[str, ...]:
 _OPEN = "file = open(sys.argv[1], 'r+b')\n"
 _MAPPED = {
     "like numpy.memmap and LMDB": (
-        f"{_OPEN}pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\ntouch(pages, 3)"
+        f"{_OPEN}pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\ntouch(pages, 2)"
     ),
     "like a library": (
         f"{_OPEN}pages = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, "
-        "prot=mmap.PROT_READ | mmap.PROT_EXEC)\ntouch(pages, 3)"
+        "prot=mmap.PROT_READ | mmap.PROT_EXEC)\ntouch(pages, 2)"
     ),
     "changed": f"{_OPEN}pages = mmap.mmap(file.fileno(), 0)\nfill(pages)\ntouch(pages)",
 }
@@ -174,10 +174,14 @@ def test_a_database_that_sqlite_maps_is_not_used(file: Path, tmp_path: Path) -> 
     assert _mapped_mb(metrics) > 0.9 * _HELD_MIB
 
 
-@pytest.mark.parametrize("limit_mib", [64, 128, 256, 512])
-@pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), 9)"], ids=["ends", "is killed"])
+_KILLED = "wait_for_readings(10)\nos.kill(os.getpid(), 9)"
+
+
+@pytest.mark.parametrize(
+    ("limit_mib", "end"), [(64, ""), (128, ""), (256, ""), (512, ""), (64, _KILLED), (256, _KILLED)]
+)
 def test_a_program_needs_no_more_in_a_small_group(limit_mib: int, end: str, file: Path) -> None:
-    words = _program(f"{_MAPPED['like numpy.memmap and LMDB']}\nwait_for_readings(10)\n{end}")
+    words = _program(f"{_MAPPED['like numpy.memmap and LMDB']}\n{end}")
     command = (*RUN, "--json", "--interval", "0.1", "--", *words, str(file))
     with limited_group(limit_mib) as group:
         done = subprocess.run(

@@ -201,6 +201,39 @@ def test_the_kernels_memory_in_pipes_is_needed() -> None:
         assert any("kernel memory" in text for text in present(record.monitor).warnings)
 
 
+_TCP = """
+import socket, time
+server = socket.create_server(("127.0.0.1", 0))
+ends = []
+queued = 0
+while queued < 120 << 20:
+    writer = socket.create_connection(server.getsockname())
+    ends += [writer, server.accept()[0]]
+    writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+    writer.setblocking(False)
+    refusals = 0
+    while refusals < 3:
+        try:
+            queued += writer.send(bytes(65536))
+            refusals = 0
+        except BlockingIOError:
+            refusals += 1
+            time.sleep(0.001)
+time.sleep(1)
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/sys/fs/cgroup/memory").is_dir(), reason="version 2 counts the queues of TCP"
+)
+def test_queues_of_tcp_which_version_1_does_not_count_are_a_warning_and_no_value() -> None:
+    record, _ = _run(*python(_TCP))
+    assert present(record.metrics.max_memory_used_mb) < 60
+    assert record.metrics.memory_peak_source == "sampled"
+    assert any("kernel memory grew" in text for text in present(record.monitor).warnings)
+    assert record.recommendation is None
+
+
 @pytest.mark.usefixtures("disk_folder")
 def test_a_file_that_is_deleted_before_it_reached_a_disk_was_not_written() -> None:
     own = f"{_DELETES}write('own')\nos.unlink('own'){_PRINTS_IO}"

@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 
 from profiler.readers.linux.memory_files import memory_mounts
-from profiler.record.record_model import Record, decode
+from profiler.record.record_model import Recommendation, Record, decode
 from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS
 from tests.values import present
 
@@ -182,7 +182,8 @@ def test_a_segment_counts_once_while_it_exists(
     assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
     median_mib = present(present(record.metrics.memory_used_mb).p50)
     assert _SIZE_MIB <= median_mib < _SIZE_MIB + _SLACK_MIB
-    advice = present(record.recommendation)
+    # None if another program's kernel memory grows meanwhile.
+    advice = record.recommendation or Recommendation()
     assert not any("short spike" in reason for reason in advice.reasons)
 
 

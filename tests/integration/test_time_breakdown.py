@@ -156,8 +156,11 @@ from profiler.readers.linux.thread_times import ThreadReader
 os.setgid(65534)
 os.setuid(65534)
 reading = ProcessReading(pid=int(sys.argv[1]), started_ticks=1, own_cpu_ns=1, children_cpu_ns=0, state="S")
-sample = ThreadReader(time.thread_time_ns).read([reading], 1)
-print(len(sample.growth), [wait.kind for wait in sample.waits], sample.has_refused, sample.sees_calls)
+reader = ThreadReader(time.thread_time_ns)
+reader.follow([reading])
+look = reader.look(1, is_fresh=True)
+blocked = [seen.blocked for seen in look.seen]
+print(len(look.growth), [each.wait.kind for each in blocked], blocked[0].is_hidden, look.sees_calls)
 """
 
 

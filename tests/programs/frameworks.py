@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.programs.phases import FOLDER, compute, sleep, write_down
+from tests.programs.phases import FOLDER, compute, forget, sleep, write_down
 
 
 def work(seconds: float, compute_seconds: float, sleep_seconds: float) -> None:
@@ -69,8 +69,12 @@ def _celery(*times: float, pool: str) -> None:
     from celery import Celery, signals  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     application = Celery("job", broker=f"redis://{sys.argv[5]}/0")
-    task = application.task(name="work")(work)
     worker = os.getpid()
+
+    @application.task(name="work")  # type: ignore[untyped-decorator,unused-ignore]
+    def task(*times: float) -> None:
+        forget()
+        work(*times)
 
     def end(**_: object) -> None:
         os.kill(worker, signal.SIGTERM)

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Sequence
 
 from tests.programs.phases import compute, forget, phase, sleep, started, write_down
+from tests.simulation.known_programs import read_disk, read_disk_by_ring
 
 _WORK_SECONDS = 0.002  # of a thread of a pool, after each of its waits
 _BLOCK = bytes(range(256)) * 64
@@ -130,6 +131,23 @@ def periods(seconds: float, port: str, period: str, share: str) -> None:
         sleep(max(began + (number + 1) * float(period) - time.monotonic(), 0))
 
 
+def long_poll(seconds: float, port: str) -> None:
+    """Ask whether there is work. After two seconds there is none."""
+    end, connection = time.monotonic() + seconds, _connect(port)
+    while time.monotonic() < end:
+        _ask(connection, 2)
+
+
+def read(seconds: float, _: str) -> None:
+    with phase("disk"):
+        read_disk(seconds)
+
+
+def read_by_ring(seconds: float, _: str) -> None:
+    with phase("disk"):
+        read_disk_by_ring(seconds)
+
+
 def rows(seconds: float, port: str) -> None:
     """A row of a stream comes every two seconds, and is a little work."""
     end, connection = time.monotonic() + seconds, _connect(port)
@@ -180,7 +198,18 @@ PROGRAMS: dict[str, Callable[..., None]] = {
     function.__name__.removeprefix("_"): function
     for function in (
         *(pool_of_network_and_sleep, pool_of_network_and_disk, compute_together),
-        *(fetch_and_compress, periods, rows, _ask_again, accept_nobody, serve_nobody, spin),
+        *(
+            fetch_and_compress,
+            periods,
+            long_poll,
+            read,
+            read_by_ring,
+            rows,
+            _ask_again,
+            accept_nobody,
+            serve_nobody,
+            spin,
+        ),
     )
 }
 

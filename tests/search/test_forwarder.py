@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,10 +17,16 @@ import pytest
 import requests
 
 import handler
+from profiler.core.timestamps import format_datetime
 from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.invocation import DeliveryError, InvocationTime, SearchClusterError
+from profiler.forwarder.invocation import (
+    DeliveryError,
+    InvocationTime,
+    PartialAnswerError,
+    SearchClusterError,
+)
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.notice_model import encode_notice
 from tests.http_server import FakeHttpServer
@@ -266,6 +272,33 @@ def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_
         ("nightly", "jobs"): (19.05 * 60_000, 20),
         ("nightly", "other"): (7 * 60_000, 8),
     }
+
+
+@TWO_SERVERS
+def test_a_closed_index_is_a_part_of_a_familys_past_and_of_the_places_of_runs(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    now = datetime.now(UTC)
+    finished = format_datetime(now - timedelta(minutes=5))
+    place = {"accountId": "123456789012", "region": "eu-west-1"}
+    forward(event(report("closed", finishedAt=finished, **place)), Context())
+    (index,) = call(search_server, "GET", "task-reports-*")
+    cluster = handler._cluster(handler._settings())
+    family = FamilyMemory(cluster=cluster, prefix="task", timeout_seconds=60, now=now)
+    arn = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
+    searched = f"{index}*,task-reports-2020.01*"
+    for closed, is_whole in ((index, False), ("task-reports-2020.01", True)):
+        if closed != index:
+            call(search_server, "POST", f"{index}/_open?wait_for_active_shards=1")
+            call(search_server, "PUT", closed)
+        call(search_server, "POST", f"{closed}/_close")
+        _, completeness = cluster.indices_of_runs(searched, ["closed/batch"], 60)
+        assert completeness.sentences == (f"{closed} is closed",)
+        if is_whole:
+            assert family.durations({"nightly"}, arn) == {}
+        else:
+            with pytest.raises(PartialAnswerError, match=f"{closed} is closed"):
+                family.durations({"nightly"}, arn)
 
 
 CUT, UNANSWERED = "after half of the request", "after the write and before the answer"

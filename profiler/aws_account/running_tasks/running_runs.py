@@ -4,7 +4,8 @@ A run goes on if its newest line is a recent checkpoint or notice, and no report
 status precedes.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +16,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.bounded_json_line import is_too_long
-from profiler.record.line_trust import AccountTrust, StreamTrust, claim_of
+from profiler.record.line_trust import AccountTrust, LineVerdict, StreamTrust, claim_of
 from profiler.record.notice_model import NoticeEvidence, NoticeLine, decode_notice
 from profiler.record.record_model import (
     CHECKPOINT,
@@ -35,7 +36,7 @@ _RUNNING = "running"
 
 RunKey = tuple[str, str]
 # Takes a line, what its log stream vouches for, and CloudWatch's timestamp in milliseconds.
-AddLine = Callable[[str, StreamTrust, int], None]
+AddLine = Callable[[str, StreamTrust, int], LineVerdict | None]
 # Lines arrive seconds after they were written, and their times come from other clocks. A repeated
 # line does no harm.
 _OVERLAP_MS = 120_000
@@ -93,26 +94,28 @@ class RunningRuns(Struct):
     _shown: dict[RunKey, RunningRun] = {}
     _confirmed: set[RunKey] = set()  # CloudWatch Logs vouches for the task
 
-    def add(self, message: str, trust: StreamTrust, timestamp_ms: int) -> None:
-        """Take a line of a log stream, with CloudWatch's timestamp.
+    def add(self, message: str, trust: StreamTrust, timestamp_ms: int) -> LineVerdict | None:
+        """Take a line of a log stream, with CloudWatch's timestamp. Returns whether it counts;
+        None: it is no line of ours.
 
         Other lines, and those of other tasks than the stream's, are ignored. Lines may come
         repeatedly and in any order.
         """
         text = message.strip()
         if not text.startswith("{") or not any(f'"{name}"' in text for name in LINE_TYPES):
-            return
+            return None
         if is_too_long(text):
-            return
+            return None
         try:
             line = _decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return
+            return None
         if line is None:
-            return
+            return None
         verdict = trust.judge(claim_of(line), timestamp_ms)
         if verdict.counts:
             self._add_line(line, is_confirmed=verdict.is_confirmed)
+        return verdict
 
     def _add_line(self, line: Report | NoticeLine, *, is_confirmed: bool) -> None:
         """Keep the report if it counts more than the known one, and the notice.
@@ -282,8 +285,7 @@ class FollowedLogs(Struct):
                 ):
                     for event in page["events"]:
                         newest_ms = max(newest_ms, event["timestamp"])
-                        trust = self.trust.of_stream(group, event["logStreamName"])
-                        add(event["message"], trust, event["timestamp"])
+                        self._add(group, event, add)
             except TaskProfilerError as error:
                 problems.append(str(error))
                 continue
@@ -292,3 +294,14 @@ class FollowedLogs(Struct):
                 now_ms, max(newest_ms, self._read_until_ms.get(group, 0)) or now_ms
             )
         return tuple(problems)
+
+    def _add(self, group: str, event: Mapping[str, Any], add: AddLine) -> None:
+        """Add a line; once more if its stream may be an instance monitor's, of which nobody knew
+        before.
+        """
+        place = group, event["logStreamName"]
+        trust = self.trust.of_stream(*place)
+        verdict = add(event["message"], trust, event["timestamp"])
+        if verdict is not None and self.trust.needs_monitors(trust, group, verdict):
+            self.trust = self.trust.with_monitors(group)
+            add(event["message"], self.trust.of_stream(*place), event["timestamp"])

@@ -2,7 +2,7 @@
 refreshed.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC
 from operator import itemgetter
 from typing import Any
@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
+from profiler.aws_account.monitor_groups import MONITOR_PERMISSIONS, monitor_groups_of
 from profiler.aws_account.running_tasks.running_runs import (
     FollowedLogs,
     RunKey,
@@ -22,6 +23,7 @@ from profiler.aws_account.running_tasks.running_runs import (
 from profiler.aws_account.started_tasks import read_tasks
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import (
+    EC2,
     SERVICE_GROUP,
     arn_account,
     arn_region,
@@ -55,12 +57,14 @@ _STOPPED = "STOPPED"
 
 class _Definition(Struct, frozen=True, kw_only=True):
     """The facts of a task definition: its containers, and where the monitor and the batch write
-    lines.
+    lines. ``unmonitored``: the groups of one without a monitor, of which an instance monitor may
+    write; None: there is one.
     """
 
     monitor: str | None = None
     candidates: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    unmonitored: tuple[str, ...] | None = None
 
     @property
     def batch(self) -> str:
@@ -78,6 +82,8 @@ class RunningTasks(Struct):
     with_services: bool
     _definitions: dict[str, _Definition] = {}
     _running: set[str] = set()
+    # Of the cluster's instance monitors, and why they could not be found; None: nobody needed them.
+    _monitors: tuple[Sequence[str], Sequence[str]] | None = None
     groups: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -99,8 +105,12 @@ class RunningTasks(Struct):
         self._running = {task["taskArn"] for task in tasks if task.get("lastStatus") != _STOPPED}
         problems: list[str] = []
         definitions = [self._definition(task["taskDefinitionArn"], problems) for task in tasks]
-        self.problems = tuple(dict.fromkeys(problems))
         groups: set[str] = set()
+        for task, definition in zip(tasks, definitions, strict=True):
+            if task.get("launchType") == EC2 and definition.unmonitored is not None:
+                monitors = self._monitor_groups(problems)
+                groups.update(monitors, definition.unmonitored if monitors else ())
+        self.problems = tuple(dict.fromkeys(problems))
         for definition in definitions:
             groups.update(definition.groups)
         self.groups = tuple(sorted(groups))
@@ -109,6 +119,20 @@ class RunningTasks(Struct):
             _report(task, definition, time)
             for task, definition in zip(tasks, definitions, strict=True)
         )
+
+    def _monitor_groups(self, problems: list[str]) -> Sequence[str]:
+        """The log groups of the cluster's instance monitors, which are looked for once."""
+        if self._monitors is None:
+            found: list[str] = []
+            refused: list[str] = []
+            what = "It is unknown whether an instance monitor writes about these tasks"
+            with noted_errors(refused.append, what, MONITOR_PERMISSIONS):
+                for monitor in monitor_groups_of(self.open_client("ecs"), self.cluster, None):
+                    found.append(monitor.log_group)
+            self._monitors = found, refused
+        groups, refusals = self._monitors
+        problems += refusals
+        return groups
 
     def _definition(self, arn: str, problems: list[str]) -> _Definition:
         """The definition's data; empty if it cannot be read now: the task is then shown with
@@ -130,7 +154,8 @@ def _read_definition(definition: Mapping[str, object]) -> _Definition:
     candidates = roles_of(containers, requested=requested_batch(containers)).candidates
     known = _Definition(monitor=None if monitor is None else monitor.name, candidates=candidates)
     if monitor is None and not any(container.wraps_batch for container in containers):
-        return known
+        logged = filter(None, (log_target(container).group for container in containers))
+        return replace(known, unmonitored=tuple(dict.fromkeys(logged)))
     # Each of several batches has its report in its own stream.
     writers = containers
     if monitor is not None and known.batch:

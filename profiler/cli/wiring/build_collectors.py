@@ -65,7 +65,7 @@ def batch_processes(
         from profiler.readers.cgroup.process_groups import is_frozen
         from profiler.readers.linux.followed_process import ProcessExitWaiter
         from profiler.readers.linux.host import memory_of_others
-        from profiler.readers.linux.sockets import ask_peer_inode
+        from profiler.readers.linux.sockets import ask_peer_inode, ask_stream
         from profiler.readers.linux.thread_times import ThreadReader
 
         processes = MachineProcesses(clock.monotonic_ns)
@@ -81,6 +81,7 @@ def batch_processes(
             open_threads=lambda: ThreadReader(
                 time.thread_time_ns,
                 peer_inode=ask_peer_inode,
+                ask_stream=ask_stream,
                 open_pressure=open_group_pressure,
                 is_frozen=is_frozen,
             ),

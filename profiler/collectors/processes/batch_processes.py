@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
@@ -28,8 +29,8 @@ from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.look import Look
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.thread_times import ThreadSample
 from profiler.record.record_model import AverageAndMaximum
 from profiler.record.units import MIB
 
@@ -180,6 +181,15 @@ class SourceComparison:
             self._outside_bytes = min(max(used_bytes + outside_bytes, low), high) - used_bytes
 
 
+class ThreadReadings(Struct, frozen=True, kw_only=True):
+    """What was read of the threads together with the processes: a look, if one was taken, and the
+    CPU time that was read of processes which have ended since the last reading.
+    """
+
+    look: Look | None = None
+    read_ended_ns: int = 0
+
+
 class BatchProcesses:
     """Aggregates the readings of one batch over all its incarnations: the control groups of its
     Docker ids.
@@ -241,7 +251,7 @@ class BatchProcesses:
         group: GroupReading | None,
         host_kills: int | None,
         read_ns: int,
-        threads: ThreadSample | None = None,
+        threads: ThreadReadings | None = None,
         *,
         machine_bytes: int | None = None,
     ) -> None:
@@ -249,7 +259,7 @@ class BatchProcesses:
 
         ``group``: its control group's counters; without them, memory is the processes' sum, or lies
         between it and ``machine_bytes``. ``host_kills``: the machine's kills for lack of memory so
-        far. ``threads``: None if their waits were not read.
+        far. ``threads``: None if they are not read.
         """
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
@@ -281,12 +291,25 @@ class BatchProcesses:
             else:
                 machine_bytes = None
             self._add_sample(used_bytes, read_ns, machine_bytes)
-        if threads is not None and (is_alive or self._is_alive):
-            if is_alive:
-                self.time.add(read_ns, self.cpu_ns, threads, self.usage.series)
-            else:
-                self.time.finish(read_ns, self.cpu_ns, threads, self.usage.series)
-            self._is_alive = is_alive
+        if threads is not None:
+            self._add_threads(threads, processes, read_ns, is_alive=is_alive)
+
+    def _add_threads(
+        self,
+        threads: ThreadReadings,
+        processes: Sequence[ProcessReading],
+        read_ns: int,
+        *,
+        is_alive: bool,
+    ) -> None:
+        """Add the look that was taken with the processes, if any, and what ran unread since the
+        last one.
+        """
+        if threads.look is not None and (is_alive or self._is_alive):
+            self.time.add_look(read_ns, threads.look, self.usage.series)
+        self._is_alive = is_alive
+        ended_ns = self.cpu_ns - sum([process.own_cpu_ns for process in processes])
+        self.time.add_total(read_ns, ended_ns, threads.read_ended_ns)
 
     def add_group(self, group: GroupReading, read_ns: int | None = None) -> None:
         """Add a reading of the control group alone; without a time it adds no sample."""
@@ -345,6 +368,7 @@ class BatchProcesses:
     def begin_incarnation(self) -> None:
         """The following readings are of another control group than those before."""
         self.end_readings()
+        self.time.end_threads()
         self.comparison.lacking_bytes = 0
         if self._has_begun:
             self._has_missed_end = self._has_missed_end or not self._is_end_observed

@@ -2,6 +2,7 @@
 they were read.
 """
 
+import time
 from collections.abc import Collection
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from profiler.collectors.processes.machine_processes import MachineProcesses
 from profiler.readers.linux.followed_process import CpuClock, TrackedProcess
 from profiler.readers.linux.process_tree import ProcessReading, own_cpu_ns
+from profiler.readers.linux.shmem_parts import ShmemParts
 
 # Each tracked process keeps two files open; the usual limit is 1024 open files.
 _MAX_OPEN_PROCESSES = 100
@@ -47,6 +49,7 @@ class ContainerProcesses:
         self._tracked: dict[int, TrackedProcess] = {}
         self._first_pid: int | None = None
         self._processes: tuple[ProcessReading, ...] = ()
+        self._shmem_parts = ShmemParts(machine.folder, machine.monotonic_ns, time.thread_time_ns)
         machine.follow(docker_id)
 
     def read(self) -> ProcessSnapshot:
@@ -120,8 +123,8 @@ class ContainerProcesses:
         return ended, never_alive
 
     def _divide_memory(self) -> None:
-        """Give each process a share of the anonymous memory, so that no page counts twice: only its
-        user may read shared pages, and the RSS counts each mapping of a page.
+        """Give each process a share of the anonymous and of the shared memory, so that no page
+        counts twice: the RSS counts each mapping of a page.
 
         Only forks that have not executed a program share anonymous memory: their share is what they
         allocated themselves. All hold at least as much as the one with most.
@@ -142,6 +145,9 @@ class ContainerProcesses:
                 largest_bytes = anonymous_bytes
         if living:
             shares[largest_pid] += max(largest_bytes - sum(shares.values()), 0)
+        for (pid, _), part_bytes in self._shmem_parts.read(living.values()).items():
+            if pid in shares:
+                shares[pid] += part_bytes
         for pid, process in self._tracked.items():
             share_bytes = shares.get(pid)
             if process.reading is not None and process.reading.share_bytes != share_bytes:

@@ -39,7 +39,7 @@ class MachineProcesses:
 
     def __init__(self, monotonic_ns: Callable[[], int], proc_folder: str = "/proc") -> None:
         self.folder = proc_folder
-        self._monotonic_ns = monotonic_ns
+        self.monotonic_ns = monotonic_ns
         self._followed: dict[str, _Followed] = {}
         self._is_current = False
         self._known_pids: set[int] = set()
@@ -84,7 +84,7 @@ class MachineProcesses:
         """Look for new processes, unless no id was assigned."""
         last_pid = proc.read_last_pid(self.folder)
         before = self._last_pid
-        now_ns = self._monotonic_ns()
+        now_ns = self.monotonic_ns()
         is_full_scan = now_ns >= self._next_full_scan_ns
         if last_pid is not None and last_pid == before and not is_full_scan:
             return

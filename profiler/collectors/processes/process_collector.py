@@ -24,10 +24,15 @@ from profiler.aggregation.run_evidence import (
 )
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart, build_interval, usage_metrics
-from profiler.collectors.processes.batch_processes import MAX_PENDING, BatchProcesses
+from profiler.collectors.processes.batch_processes import (
+    MAX_PENDING,
+    BatchProcesses,
+    ThreadReadings,
+)
 from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
 from profiler.core.clock import Clock, CpuBudget
 from profiler.core.ecs_terms import FARGATE
+from profiler.core.look_times import LookTimes
 from profiler.core.optional_math import min_known
 from profiler.core.threads import PeriodicReader, failure_warnings
 from profiler.core.timestamps import NS_PER_SECOND
@@ -36,7 +41,7 @@ from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader
-from profiler.readers.linux.waited_target import Wait
+from profiler.readers.linux.waits import Wait
 from profiler.record.record_model import Number, Record, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
@@ -46,6 +51,9 @@ from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 _MAX_CGROUP_ATTEMPTS = 5
 # Samples that come at most ten seconds late find the readings that were taken at their time.
 _MIN_PENDING_NS = 20 * NS_PER_SECOND
+# The share of a core that looks at the threads of a batch may take beyond one in each interval.
+_MAX_LOOKS_SHARE = 0.001
+_PLACES = 9973  # the first look is at one of so many places in its part of the interval
 
 SeriesWithCommands = Callable[[Series | None], Series | None]
 IdleOfBatch = Callable[[str, int], IdleGpus | None]
@@ -93,7 +101,11 @@ def _run_evidence(
         processes=readings if is_current else None,
         activity=batch.time.activity(record.metrics.duration_ms, batch.cpu_ns),
         rows=rows,
-        warnings=(*batch.comparison.warnings(), *batch.totals.warnings(batch.cpu_ns)),
+        warnings=(
+            *batch.comparison.warnings(),
+            *batch.totals.warnings(batch.cpu_ns),
+            *batch.time.warnings,
+        ),
     )
 
 
@@ -161,6 +173,7 @@ class _TrackedContainer(Struct):
     docker_id: str = ""
     source: ContainerProcesses | None = None
     threads: ThreadReader | None = None
+    looks: LookTimes | None = None
     group: ContainerCgroup | None = None
     is_group_gone: bool = False
     attempts_left: int = 0
@@ -264,7 +277,9 @@ class ProcessCollector:
             waiter=machine.exit_waiter,
             clock=clock,
             interval_ns=interval_ns,
+            between=self.look,
         )
+        self._interval_ns = interval_ns
 
     @property
     def has_data(self) -> bool:
@@ -333,7 +348,7 @@ class ProcessCollector:
         """What the batch waited for longest since then (wall clock); None if unknown."""
         with self._lock:
             tracked = self._tracked.get(batch)
-            return None if tracked is None else tracked.batch.time.recent_waits.longest(since_ns)
+            return None if tracked is None else tracked.batch.time.longest_wait(since_ns)
 
     def _close(self) -> None:
         for tracked in self._tracked.values():
@@ -368,6 +383,54 @@ class ProcessCollector:
                 events.append(tracked.group.events_descriptor)
         self._machine.exit_waiter.watch(main_pids, events)
         return True
+
+    def look(self) -> int | None:
+        """Look at the threads of the batches for which that is due; returns when the next look is
+        due, None without any.
+        """
+        due_ns: int | None = None
+        for tracked in self._tracked.values():
+            looks = tracked.looks
+            if looks is None or tracked.threads is None or not tracked.threads.sees_calls:
+                continue
+            if looks.due_ns <= self._clock.monotonic_ns():
+                self._look(tracked, tracked.threads, looks)
+            due_ns = min(due_ns or looks.due_ns, looks.due_ns)
+        return due_ns
+
+    def _look(self, tracked: _TrackedContainer, threads: ThreadReader, looks: LookTimes) -> None:
+        now_ns = self._clock.monotonic_ns()
+        began_ns = self._machine.own_cpu_ns()
+        look = threads.look(now_ns)
+        if look is not None and look.processes:
+            with self._lock:
+                batch = tracked.batch
+                read_ns = now_ns + self._wall_offset_ns
+                batch.time.add_look(read_ns, look, batch.usage.series, looks.part_ns)
+        looks.done(now_ns, self._machine.own_cpu_ns() - began_ns)
+
+    def _follow_threads(
+        self,
+        tracked: _TrackedContainer,
+        threads: ThreadReader,
+        snapshot: ProcessSnapshot,
+        now_ns: int,
+        *,
+        is_complete: bool,
+    ) -> ThreadReadings:
+        """Let the reader of threads follow the processes.
+
+        It looks at the same time if it has to be complete, or sees only what is read with the
+        processes.
+        """
+        threads.follow(snapshot.processes)
+        if tracked.looks is None:
+            place = now_ns % _PLACES / _PLACES
+            tracked.looks = LookTimes(now_ns, self._interval_ns, _MAX_LOOKS_SHARE, place)
+        look = None
+        if is_complete or not threads.sees_calls:
+            look = threads.look(now_ns, is_fresh=True, is_required=is_complete)
+        return ThreadReadings(look=look, read_ended_ns=threads.take_read_ended_ns())
 
     def _drop_forgotten(self) -> None:
         for batch_id in self._tracked.keys() - self._containers.keys():
@@ -407,7 +470,9 @@ class ProcessCollector:
         threads_cpu_ns = 0
         if tracked.threads is not None:
             began_ns = self._machine.own_cpu_ns()
-            threads = tracked.threads.read(snapshot.processes, now_ns, is_required=is_complete)
+            threads = self._follow_threads(
+                tracked, tracked.threads, snapshot, now_ns, is_complete=is_complete
+            )
             threads_cpu_ns = self._machine.own_cpu_ns() - began_ns
         # A kill is counted before its process has ended: after an end, the count is read again.
         may_have_unseen_end = group is None and snapshot.missed_pids > 0

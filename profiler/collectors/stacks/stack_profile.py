@@ -26,6 +26,7 @@ from profiler.record.stacks_line import StackStep
 
 MAX_MOMENTS = 5
 _WINDOW_NS = 30 * NS_PER_SECOND
+_MIN_MOMENT_NS = 2 * NS_PER_SECOND
 _HIGH_MEMORY = 0.8
 # Closer samples add nothing: the window would only become longer.
 _MIN_STEP_NS = NS_PER_SECOND * 9 // 10
@@ -62,6 +63,11 @@ class _Moment:
         self.samples = 0
         self._stacks: Counter[tuple[Frame, ...]] = Counter()
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether it has samples, and is not too short."""
+        return self.samples > 0 and self.to_ns - self.from_ns >= _MIN_MOMENT_NS
+
     def add(self, stacks: Collection[tuple[Frame, ...]]) -> None:
         self.add_counts(1, Counter(stacks))
 
@@ -95,13 +101,15 @@ class StackMoments:
     """Finds the moments of one batch in the samples of its usage, and collects their stacks.
 
     Memory rises, nothing runs, or all vCPUs are in use. A moment lasts as long as its condition.
-    Fast samples are taken for its first 60 s, and again every 10 minutes.
+    Fast samples are taken for its first 60 s, and again every 10 minutes. A moment of a few seconds
+    in which nothing runs has the samples that were taken anyway.
     """
 
     def __init__(self) -> None:
         self._window: deque[ContainerSample] = deque()
         self._idle_since_ns: int | None = None
         self._present: dict[MomentKind, _Moment] = {}
+        self._short: _Moment | None = None  # nothing has run so far, for less than 30 s
         self._sampled_until_ns: dict[MomentKind, int] = {}
         self._past: list[_Moment] = []
 
@@ -113,8 +121,11 @@ class StackMoments:
             vcpu = vcpu_between(last, sample)
             if vcpu is None or vcpu > idle_vcpu(sizes.vcpu):
                 self._idle_since_ns = None
+                self._keep(self._short)
+                self._short = None
             else:
                 self._idle_since_ns = self._idle_since_ns or last.read_ns
+                self._follow_short(self._idle_since_ns, sample.read_ns)
         self._window.append(sample)
         while len(self._window) > 1 and sample.read_ns - self._window[1].read_ns >= _WINDOW_NS:
             self._window.popleft()
@@ -128,13 +139,15 @@ class StackMoments:
         """Count the most informative ones of the stacks that were read at one time, at least
         one.
         """
-        if self._present:
+        if self._present or self._short is not None:
             by_rank: defaultdict[int, set[tuple[Frame, ...]]] = defaultdict(set)
             for stack in stacks:
                 by_rank[stack.rank].add(shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES))
             chosen = by_rank[min(by_rank)]
             for moment in self._present.values():
                 moment.add(chosen)
+            if self._short is not None:
+                self._short.add(chosen)
 
     def add_recording(self, stacks: Sequence[ThreadStack], samples: int, from_ns: int) -> None:
         """Count what ran in a recording, for the moments that had begun before it."""
@@ -148,8 +161,21 @@ class StackMoments:
 
     def record(self) -> tuple[StackMoment, ...]:
         sampled = [moment for moment in (*self._past, *self._present.values()) if moment.samples]
+        if self._short is not None and self._short.is_shown:
+            sampled.append(self._short)
         most = sorted(sampled, key=lambda moment: -moment.samples)[:MAX_MOMENTS]
         return tuple(moment.record() for moment in sorted(most, key=lambda moment: moment.from_ns))
+
+    def _follow_short(self, from_ns: int, read_ns: int) -> None:
+        if "idle" in self._present:
+            return
+        if self._short is None:
+            self._short = _Moment("idle", from_ns)
+        self._short.to_ns = read_ns
+
+    def _keep(self, moment: _Moment | None) -> None:
+        if moment is not None and moment.is_shown:
+            self._past = sorted((*self._past, moment), key=lambda each: -each.samples)[:20]
 
     def _conditions(
         self, sample: ContainerSample, sizes: ResourceLimits
@@ -177,11 +203,14 @@ class StackMoments:
     def _follow(self, kind: MomentKind, from_ns: int | None, read_ns: int, now_ns: int) -> None:
         moment = self._present.get(kind)
         if from_ns is None:
-            if moment is not None and self._present.pop(kind).samples:
-                self._past = sorted((*self._past, moment), key=lambda each: -each.samples)[:20]
+            self._keep(self._present.pop(kind, None))
             return
         if moment is None:
-            moment = self._present[kind] = _Moment(kind, from_ns)
+            moment = _Moment(kind, from_ns)
+            if kind == "idle" and self._short is not None:
+                moment = self._short
+                self._short = None
+            self._present[kind] = moment
         moment.to_ns = read_ns
         until_ns = self._sampled_until_ns.get(kind)
         if until_ns is None or now_ns >= until_ns + 600 * NS_PER_SECOND:

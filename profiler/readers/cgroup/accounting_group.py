@@ -4,7 +4,7 @@ it.
 
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from errno import EAGAIN
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -29,7 +29,7 @@ _SWAP_FILES = ("memory.swap.peak", "memory.swap.current")
 _SWAP_LINE = b"total_swap "
 
 # How often the removal is tried while processes cannot be moved, and in any case (2 s).
-_MOST_UNMOVED = 40
+_MOST_REFUSED = 40
 _MOST_REMOVE_TRIES = 400
 _REMOVE_PAUSE_SECONDS = 0.005
 
@@ -122,26 +122,25 @@ class AccountingCgroup(GroupCounters):
         """
         os.close(self._entrance_descriptor)
         self.close()
-        unmoved = 0
+        refused = 0
         for _ in range(_MOST_REMOVE_TRIES):
-            listed = member_pids(self.folder)
-            # The kernel moves no process that is ending, and says nothing.
-            self._move_up(listed)
-            if try_remove(self.folder, filesystem) or unmoved == _MOST_UNMOVED:
+            is_accepted = self._move_up()
+            if try_remove(self.folder, filesystem) or refused == _MOST_REFUSED:
                 break
-            # A process that is ending soon is not listed any more, but keeps the group busy until
-            # its memory is freed: 60 ms for a GB on an idle machine.
-            unmoved += bool(listed)
+            # A process that is ending accepts the move and stays: it keeps the group busy until
+            # its memory is freed, 60 ms for a GB on an idle machine, and is listed for a part of
+            # that time.
+            refused += not is_accepted
             sleep(_REMOVE_PAUSE_SECONDS)
         os.close(self._lock_descriptor)
 
-    def _move_up(self, listed: Iterable[bytes]) -> None:
-        """Move the listed processes to the group above."""
+    def _move_up(self) -> bool:
+        """Move the listed processes to the group above; False if the kernel refuses it for one."""
         above = f"{os.path.dirname(self.folder)}/{PROCS_FILE}"
-        for pid in listed:
-            # A 0 means a process of another pid namespace. Writing it would move this process.
-            if pid != CALLING_PROCESS:
-                try_write(above, pid)
+        listed = member_pids(self.folder)
+        # A 0 means a process of another pid namespace. Writing it would move this process.
+        moved = [pid != CALLING_PROCESS and try_write(above, pid) for pid in listed]
+        return all(moved)
 
 
 def member_pids(folder: str) -> tuple[bytes, ...]:

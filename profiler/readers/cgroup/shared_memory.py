@@ -44,13 +44,13 @@ class SharedMemory:
         )
         if self._folder is not None:
             self._descriptor = open_or_none(f"{self._folder}/{MEMORY_STAT}")
-        if self._shared_bytes() is None:
+        if self.now_bytes() is None:
             self.close()
             self._folder = None
             self._parse = partial(proc.bytes_after, name=b"Shmem:")
             self._descriptor = open_or_none(f"{proc_folder}/meminfo")
         # What other programs free would hide what the command makes after it.
-        self._least_bytes = self._shared_bytes()
+        self._least_bytes = self.now_bytes()
         self._others_at_start: dict[int, int | None] | None = None
         self._has_active_others = False
 
@@ -58,7 +58,7 @@ class SharedMemory:
         """The most that the command can have made and kept, unless others free as much meanwhile;
         None if unknown.
         """
-        now_bytes = self._shared_bytes()
+        now_bytes = self.now_bytes()
         if now_bytes is None or self._least_bytes is None:
             return None
         self._least_bytes = min(self._least_bytes, now_bytes)
@@ -92,7 +92,8 @@ class SharedMemory:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _shared_bytes(self) -> int | None:
+    def now_bytes(self) -> int | None:
+        """All shared memory of the group or the machine; None if unknown."""
         if self._descriptor is None:
             return None
         return self._parse(proc.reread(self._descriptor))

@@ -12,10 +12,15 @@ from profiler.readers.linux import proc
 
 
 class CpuWaitLimits(Struct, frozen=True, kw_only=True):
-    """For how long at least one thread of the batch can have waited for a CPU in a step."""
+    """For how long at least one thread of the batch can have waited for a CPU in a step.
+
+    ``throttled_ns``: how long its group was stopped because its quota was used up, summed over the
+    CPUs.
+    """
 
     least_ns: int = 0
     most_ns: int | None = None
+    throttled_ns: int = 0
 
 
 class CpuPressure(Struct, frozen=True, kw_only=True, gc=False):
@@ -57,10 +62,12 @@ class CpuPressure(Struct, frozen=True, kw_only=True, gc=False):
             waited_ns = None
         least_ns = throttled_ns // self.cpus
         if waited_ns is None:
-            return CpuWaitLimits(least_ns=least_ns)
+            return CpuWaitLimits(least_ns=least_ns, throttled_ns=throttled_ns)
         if self.is_of_group:
             least_ns = max(least_ns, waited_ns)
-        return CpuWaitLimits(least_ns=least_ns, most_ns=waited_ns + throttled_ns)
+        return CpuWaitLimits(
+            least_ns=least_ns, most_ns=waited_ns + throttled_ns, throttled_ns=throttled_ns
+        )
 
 
 class PressureFiles:

@@ -97,6 +97,7 @@ class TrackedProcess:
                 shmem_bytes=self._status.shmem_bytes,
                 share_bytes=None if self.reading is None else self.reading.share_bytes,
                 peak_bytes=self._status.peak_bytes,
+                parent_pid=stat.parent_pid,
                 huge_page_bytes=self._status.huge_page_bytes,
             )
         elif self.reading is not None:

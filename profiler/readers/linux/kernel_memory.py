@@ -20,6 +20,7 @@ from profiler.readers.memory_usage import is_notable
 _OPEN_FILES = "/proc/sys/fs/file-nr"
 # In the list of each processor's free pages.
 _PROCESSORS_FREE_PAGES = re.compile(rb"^\s+count:\s+(\d+)$", re.MULTILINE)
+_TCP_PAGES = re.compile(rb"^TCP: .* mem (\d+)$", re.MULTILINE)
 # What of the machine's memory is not the kernel's own: free, of files, of processes and tmpfs.
 _NOT_KERNEL = (b"MemFree:", b"Buffers:", b"Cached:", b"SwapCached:", b"AnonPages:")
 
@@ -91,23 +92,33 @@ def parse_pinned_bytes(file_nr: bytes) -> int | None:
     return int(word) * _PINNED_BYTES_PER_FILE if word.isdigit() else None
 
 
+def unassigned_kernel_bytes() -> int | None:
+    """The machine's kernel memory that no process counts: socket queues, pipes, drivers."""
+    memory = read_kernel_memory()
+    return None if memory is None else memory.fixed_bytes - memory.page_table_bytes
+
+
+def tcp_queue_bytes() -> int | None:
+    """What all TCP sockets of the machine hold, which version 1 of the groups does not count."""
+    pages = _TCP_PAGES.search(proc.read("/proc/net/sockstat") or b"")
+    return None if pages is None else int(pages[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 class KernelGrowth:
-    """How much more kernel memory there is than when this object was made, without page tables,
-    which the processes count: socket queues, pipes, drivers. Which program made it, the kernel does
-    not tell.
+    """How much more kernel memory there is than when this object was made. Which program made it,
+    the kernel does not tell.
     """
 
-    def __init__(self, read: Callable[[], KernelMemory | None] = read_kernel_memory) -> None:
-        self._read = read
-        self._start = read()
+    def __init__(self, read_bytes: Callable[[], int | None]) -> None:
+        self._read_bytes = read_bytes
+        self._start_bytes = read_bytes()
 
     def growth_bytes(self) -> int:
         """0 unless it is more than other programs usually cause meanwhile."""
-        now = None if self._start is None else self._read()
-        if self._start is None or now is None:
+        now_bytes = None if self._start_bytes is None else self._read_bytes()
+        if self._start_bytes is None or now_bytes is None:
             return 0
-        page_tables_bytes = now.page_table_bytes - self._start.page_table_bytes
-        growth_bytes = now.fixed_bytes - self._start.fixed_bytes - page_tables_bytes
+        growth_bytes = now_bytes - self._start_bytes
         return growth_bytes if growth_bytes >= MIN_GROWTH_BYTES else 0
 
 

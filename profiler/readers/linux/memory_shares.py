@@ -46,9 +46,10 @@ class MemoryShares:
     """The shares of the processes of one tree: anonymous and shared memory, of which no page counts
     twice. Pages of files do not count: the kernel can drop them.
 
-    Their sum is a lower bound, which ``unsure_bytes`` may complete; it contains ``shmem_bytes`` of
-    shared memory and tmpfs. ``file_bytes`` is what the processes map of files, each page once where
-    that was read; of what was not, the most that one process maps.
+    Their sum is a lower bound, which ``unsure_bytes`` may complete, ``open_shmem_bytes`` of them
+    shared memory and tmpfs; it contains ``shmem_bytes`` of these. ``file_bytes`` is what the
+    processes map of files, each page once where that was read; of what was not, the most that one
+    process maps.
 
     ``is_exact``: they complete it by at most 5 %. ``has_lost``: a process has ended since the
     reading before.
@@ -79,6 +80,7 @@ class MemoryShares:
         self._divided: dict[int, tuple[ProcessReading, ProcessReading]] = {}
         self.unsure_bytes = 0
         self.shmem_bytes = 0
+        self.open_shmem_bytes = 0
         self.file_bytes = 0
         self.is_exact = False
         self.has_lost = False
@@ -126,12 +128,11 @@ class MemoryShares:
         have taken over.
         """
         self._follow(living)
-        page_bytes = self._page_bytes
         shares = dict[_Identity, int]()
-        inheritance = self._inheritance
         unsure_bytes = self._ended_bytes
         own_sum_bytes = 0
         shmem_sum_bytes = 0
+        open_shmem_bytes = 0
         most_bytes = 0
         largest_bytes = 0
         largest = next(iter(living), None)
@@ -146,19 +147,19 @@ class MemoryShares:
                 growth_bytes = 0
             own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
             shares[identity] = own_bytes + base.own_shmem_bytes
-            inherited_bytes = max(base.inherited_bytes, inheritance.get(process.pid, 0))
-            if inherited_bytes:
-                copied_bytes = inherited_bytes
-                if process.faults:  # gVisor counts none
-                    new_bytes = (process.faults - base.faults) * page_bytes
-                    copied_bytes = max(new_bytes - max(growth_bytes, 0), 0)
+            inherited_bytes = max(base.inherited_bytes, self._inheritance.get(process.pid, 0))
+            if inherited_bytes and process.faults:
+                new_bytes = (process.faults - base.faults) * self._page_bytes
+                copied_bytes = max(new_bytes - max(growth_bytes, 0), 0)
                 unsure_bytes += min(copied_bytes, inherited_bytes)
+            else:  # gVisor counts no faults
+                unsure_bytes += inherited_bytes
             own_sum_bytes += own_bytes
             most_bytes += anonymous_bytes
             file_bytes = rss_bytes - anonymous_bytes
             if process.shmem_bytes != 0:
                 shmem_bytes = _shmem(process)
-                unsure_bytes += _open_shmem(shmem_bytes, base)
+                open_shmem_bytes += _open_shmem(shmem_bytes, base)
                 shmem_sum_bytes += base.own_shmem_bytes
                 most_bytes += shmem_bytes
                 file_bytes -= shmem_bytes
@@ -171,7 +172,9 @@ class MemoryShares:
         if largest is not None:
             shares[largest] += lacking_bytes
         most_bytes -= sum(shares.values())
-        self.unsure_bytes = max(min(unsure_bytes - lacking_bytes, most_bytes), 0)
+        unsure_bytes += open_shmem_bytes - lacking_bytes
+        self.unsure_bytes = max(min(unsure_bytes, most_bytes), 0)
+        self.open_shmem_bytes = min(open_shmem_bytes, self.unsure_bytes)
         self.shmem_bytes = shmem_sum_bytes
         self.file_bytes = max(known_file_bytes + unread_file_bytes, 0)
         return shares

@@ -29,6 +29,7 @@ _ADVANCE_NS = 20 * NS_PER_MS
 _FIRST_READ_BYTES = 512
 _LARGEST_READ_BYTES = 1 << 16
 # Positions in a line of these tables.
+_LOCAL = 1
 _REMOTE = 2
 _INODE = 9
 _UNIX_FLAGS = 3
@@ -49,6 +50,19 @@ _REQUEST = struct.Struct("=BBHIIIII")
 _ANSWER = struct.Struct("=BBBBIII")
 _ATTRIBUTE = struct.Struct("=HH")
 _MAX_ANSWER_BYTES = 4096
+# The same about TCP connections, from linux/inet_diag.h and linux/tcp.h: a family and a socket's
+# addresses follow the request, and a socket's inode and attributes the answer.
+_INET_REQUEST = struct.Struct("=BBBxI")
+_SOCKET_ID = struct.Struct("!HH16s16s")
+_ANY_INTERFACE = b"\0\0\0\0" + b"\xff" * 8
+_STREAM_PROTOCOL = 6
+_ASK_INFO = 2
+_ATTRIBUTE_INFO = 2
+_INET_INODE = 68
+_INET_ANSWER_BYTES = 72
+_LAST_SENT = 44
+_LAST_RECEIVED = 52
+_RECEIVED_BYTES = slice(128, 136)
 
 
 class Socket(Struct, frozen=True):
@@ -56,12 +70,14 @@ class Socket(Struct, frozen=True):
 
     ``peer`` is its peer's address and port, or the path of a Unix socket; None if it has no peer.
     ``pair_inode`` is the inode of the other end if ``socketpair`` made both: they connect processes
-    of one program, as a pipe does.
+    of one program, as a pipe does. ``stream`` are the addresses of a TCP connection, in the form
+    that sock_diag(7) expects.
     """
 
     peer: str | None = None
     is_unix: bool = False
     pair_inode: int | None = None
+    stream: bytes = b""
 
 
 class Sockets:
@@ -180,15 +196,63 @@ def parse_peer_inode(message: bytes) -> int | None:
     place = _HEADER.size + _ANSWER.size
     if len(message) < place or _HEADER.unpack_from(message)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
+    for kind, content in _attributes(message, place):
+        if kind == _ATTRIBUTE_PEER:
+            return int.from_bytes(content, sys.byteorder) or None
+    return None
+
+
+class StreamState(Struct, frozen=True, gc=False):
+    """What the kernel knows of a TCP connection: the bytes that came, and whether something was
+    sent later than the last that came.
+    """
+
+    received_bytes: int
+    owes: bool
+
+
+def ask_stream(inode: int, stream: bytes) -> StreamState | None:
+    """Ask the kernel for the state of one TCP connection, by its addresses; None if it does not
+    know it, as one of another network namespace.
+    """
+    import socket  # as in ask_peer_inode
+
+    request = _INET_REQUEST.pack(stream[0], _STREAM_PROTOCOL, _ASK_INFO, _ANY) + stream[1:]
+    length = _HEADER.size + len(request)
+    header = _HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as connection:
+            connection.send(header + request)
+            return parse_stream(connection.recv(_MAX_ANSWER_BYTES, socket.MSG_DONTWAIT), inode)
+    except OSError:
+        return None
+
+
+def parse_stream(message: bytes, inode: int) -> StreamState | None:
+    """Parse the answer of ``sock_diag`` about a TCP connection; None if it is another socket's."""
+    place = _HEADER.size + _INET_ANSWER_BYTES
+    if len(message) < place or _HEADER.unpack_from(message)[1] != _SOCK_DIAG_BY_FAMILY:
+        return None
+    (found_inode,) = struct.unpack_from("=I", message, _HEADER.size + _INET_INODE)
+    if found_inode != inode:
+        return None
+    for kind, content in _attributes(message, place):
+        if kind == _ATTRIBUTE_INFO and len(content) >= _RECEIVED_BYTES.stop:
+            (sent_ms,) = struct.unpack_from("=I", content, _LAST_SENT)
+            (came_ms,) = struct.unpack_from("=I", content, _LAST_RECEIVED)
+            received_bytes = int.from_bytes(content[_RECEIVED_BYTES], sys.byteorder)
+            return StreamState(received_bytes, owes=sent_ms < came_ms)
+    return None
+
+
+def _attributes(message: bytes, place: int) -> Iterator[tuple[int, bytes]]:
+    """The attributes of an answer from a place on."""
     while place + _ATTRIBUTE.size <= len(message):
         length, kind = _ATTRIBUTE.unpack_from(message, place)
         if length < _ATTRIBUTE.size:
-            return None
-        if kind == _ATTRIBUTE_PEER:
-            content = message[place + _ATTRIBUTE.size : place + length]
-            return int.from_bytes(content, sys.byteorder) or None
+            return
+        yield kind, message[place + _ATTRIBUTE.size : place + length]
         place += -(-length // 4) * 4
-    return None
 
 
 def _search(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tuple[int, Socket]]:
@@ -196,34 +260,46 @@ def _search(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tuple[in
 
     It is read only up to the last one.
     """
-    parse = parse_unix if is_unix else parse_inet
+    is_stream = path.endswith(_STREAMS)
     position = _UNIX_INODE if is_unix else _INODE
     for lines in _pieces(path):
         for inode in tuple(missing):
             line = _line_of(lines, inode, position)
             if line is not None:
                 missing.discard(inode)
-                yield inode, parse(line)
+                yield inode, parse_unix(line) if is_unix else parse_inet(line, is_stream=is_stream)
         if not missing:
             break
 
 
-def parse_inet(line: bytes) -> Socket:
+def parse_inet(line: bytes, *, is_stream: bool = False) -> Socket:
     """Parse a line of ``/proc/net/tcp``, ``tcp6``, ``udp`` or ``udp6``."""
     # Not for a run whose threads never wait for a connection.
     from socket import AF_INET, AF_INET6, inet_ntop
 
-    address, _, port_text = line.split()[_REMOTE].partition(b":")
-    port = int(port_text, 16)
-    # The kernel prints each word of an address as a number of the machine's byte order.
-    numbers = [int(address[start : start + 8], 16) for start in range(0, len(address), 8)]
-    packed = b"".join(number.to_bytes(4, sys.byteorder) for number in numbers)
+    words = line.split()
+    packed, port = _parse_address(words[_REMOTE])
     if not port:
         return Socket()
+    stream = b""
+    if is_stream:
+        own, own_port = _parse_address(words[_LOCAL])
+        family = AF_INET if len(packed) == _V4_BYTES else AF_INET6
+        ends = _SOCKET_ID.pack(own_port, port, own, packed)
+        stream = bytes((family,)) + ends + _ANY_INTERFACE
     packed = packed.removeprefix(bytes(10) + b"\xff\xff")  # of an IPv4 address in an IPv6 one
     if len(packed) == _V4_BYTES:
-        return Socket(f"{inet_ntop(AF_INET, packed)}:{port}")
-    return Socket(f"[{inet_ntop(AF_INET6, packed)}]:{port}")
+        return Socket(f"{inet_ntop(AF_INET, packed)}:{port}", stream=stream)
+    return Socket(f"[{inet_ntop(AF_INET6, packed)}]:{port}", stream=stream)
+
+
+def _parse_address(text: bytes) -> tuple[bytes, int]:
+    """An address and a port: the kernel prints each word of an address as a number of the
+    machine's byte order.
+    """
+    address, _, port = text.partition(b":")
+    numbers = [int(address[start : start + 8], 16) for start in range(0, len(address), 8)]
+    return b"".join(number.to_bytes(4, sys.byteorder) for number in numbers), int(port, 16)
 
 
 def parse_unix(line: bytes) -> Socket:

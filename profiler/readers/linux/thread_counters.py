@@ -12,7 +12,7 @@ from msgspec import Struct
 from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
-from profiler.readers.linux.waited_target import Wait
+from profiler.readers.linux.waits import Blocked
 
 # The files of all threads together, up to a quarter of those that may be open, usually 1024.
 _MAX_OPEN_FILES = 256
@@ -26,7 +26,8 @@ _WORDS = 3  # time on a CPU, time waiting for one, time slices
 
 
 class ThreadGrowth(Struct, frozen=True, gc=False):
-    """By how much a thread's time on a CPU, and waiting for one, grew in ``steps`` readings.
+    """By how much a thread's time on a CPU, and waiting for one, grew in ``steps`` readings, over
+    ``span_ns``.
 
     ``could_run``: it was not blocked when it was asked last, so that it may have waited for long.
     """
@@ -37,6 +38,8 @@ class ThreadGrowth(Struct, frozen=True, gc=False):
     thread: int = 0
     is_new: bool = False
     could_run: bool = False
+    process: int = 0
+    span_ns: int = 0
 
 
 class ThreadState(Struct, frozen=True, gc=False):
@@ -78,9 +81,9 @@ class ThreadFiles:
 class Thread(Struct, eq=False):
     """One thread.
 
-    ``is_stale``: it was on a CPU since ``wait`` was determined; ``is_postponed``: its peer was not.
-    ``is_runtime``: it belongs to the language's runtime, None if not asked. ``sleeps_unsignalled``:
-    it blocked all signals when it was last seen in an interruptible sleep.
+    ``is_stale``: it was on a CPU since ``blocked`` was determined; ``is_postponed``: its peer was
+    not.
+    ``sleeps_unsignalled``: it blocked all signals when it was last seen in an interruptible sleep.
     """
 
     thread_id: int
@@ -94,13 +97,12 @@ class Thread(Struct, eq=False):
     state: ThreadState = ThreadState("")
     run_ns: int = 0
     wait_ns: int = 0
-    wait: Wait | None = None
+    blocked: Blocked | None = None
     is_stale: bool = True
     is_postponed: bool = False
-    is_runtime: bool | None = None
     sleeps_unsignalled: bool = False
 
-    def read(self, since: ReadingTime, now: ReadingTime) -> ThreadGrowth | None:
+    def read(self, since: ReadingTime, now: ReadingTime, process: int) -> ThreadGrowth | None:
         """Read the counters; None if they are the same as before.
 
         Raises ProcessLookupError after the thread's end.
@@ -129,13 +131,22 @@ class Thread(Struct, eq=False):
         waited_ns = max(wait_ns - self.wait_ns, 0)
         could_run = False
         if not self.is_stale:
-            could_run = self.wait is None
+            could_run = self.blocked is None
             length_ns = now.at_ns - since.at_ns
             if not could_run and waited_ns > max(length_ns, _MAX_UNSEEN_WAIT_NS):
                 waited_ns = 0
         ran_ns = max(run_ns - self.run_ns, 0)
         steps = now.number - since.number
-        growth = ThreadGrowth(ran_ns, waited_ns, steps, self.thread_id, is_new, could_run)
+        growth = ThreadGrowth(
+            ran_ns,
+            waited_ns,
+            steps,
+            self.thread_id,
+            is_new,
+            could_run,
+            process,
+            now.at_ns - since.at_ns,
+        )
         self.text = text
         self.run_ns = run_ns
         self.wait_ns = wait_ns

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import zip_longest
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
@@ -20,7 +19,9 @@ from profiler.readers.linux.cpu_pressure import (
     PressureFiles,
     open_machine_pressure,
 )
+from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.linux.process_tree import own_cpu_ns as process_cpu_ns
 from profiler.readers.linux.thread_counters import (
     ReadingTime,
     Thread,
@@ -30,16 +31,21 @@ from profiler.readers.linux.thread_counters import (
     open_thread,
 )
 from profiler.readers.linux.waited_target import (
-    TIMER,
+    AskStream,
     SystemCall,
-    Wait,
     WaitResolver,
     calls_of,
     parse_system_call,
 )
+from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked, Wait
 
 # The most threads whose system call is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
+# The most threads whose state is read at once: of those that have not run since the last look, the
+# ones that ran last are the likeliest to be able to run again.
+_MAX_STATES = 32
+# The children of each thread are listed if there are no more threads.
+_MAX_PARENTS = 8
 # Without system calls there is little to see: of processes that have several threads, each thread
 # has its turn after a tenth of all readings so far, and at least every twentieth time, if there are
 # not too many. As a reading costs much more than one more thread, so many are read together.
@@ -57,52 +63,30 @@ _DISK_STATE = "D"
 _SLEEP_STATE = "S"
 _STOPPED_STATES = ("T", "t")
 _ENDED_STATES = ("Z", "X", "x", "")
-_DISK = Wait("disk")
-_OTHER = Wait("other")
-_ENDED = Wait("ended")
-_LOCK = Wait("lock")
-_FOR_THREADS = (TIMER, _LOCK)
-# Threads of the Java virtual machine that look at something now and then: the program does not
-# sleep for their sake. The kernel keeps 15 characters of a name.
-_RUNTIME_THREADS = frozenset(
-    (
-        *("VM Periodic Tas", "VM Thread", "Monitor Deflati", "Common-Cleaner", "Service Thread"),
-        *("C1 CompilerThre", "C2 CompilerThre", "Sweeper thread", "Reference Handl", "Finalizer"),
-        *("G1 Service", "G1 Main Marker", "Notification Th", "Signal Dispatch", "Attach Listener"),
-    )
-)
-
-
-class ThreadSample(Struct, frozen=True, kw_only=True):
-    """The threads since the last reading.
-
-    ``growth`` has those that ran or waited for a CPU since then; None if the kernel does not count
-    this. ``waits`` are the present waits of the blocked threads whose system call was read, with
-    their number. ``has_refused``: the system calls of a process are not readable. ``sees_calls``:
-    any was readable so far. ``is_partial``: readable threads are missing, because there are too
-    many. ``has_running``: one of them was on a CPU, or waited for one. ``shows_work``: the same of
-    all threads, also where only their state is readable. ``is_behind``: the counters of threads are
-    left for the next readings. ``pressure``: for how long any threads have waited for a CPU so far.
-    """
-
-    growth: Sequence[ThreadGrowth] | None = ()
-    waits: Mapping[Wait, int] = {}
-    has_refused: bool = False
-    sees_calls: bool = False
-    is_partial: bool = False
-    has_running: bool = False
-    shows_work: bool = False
-    is_behind: bool = False
-    pressure: CpuPressure | None = None
+_DISK = Blocked(wait=Wait("disk"))
+_ENDED = Blocked(wait=Wait("ended"))
+_HIDDEN_DISK = Blocked(wait=Wait("disk"), is_hidden=True)
+_HIDDEN = Blocked(wait=Wait("other"), is_hidden=True)
+_OTHER = Blocked(wait=Wait("other"))
+# The kernel functions in which threads wait for memory under their group's limit.
+_FOR_MEMORY = (b"mem_cgroup", b"memcg")
+# A thread that ran and waited for a CPU for this share of the time was never blocked for long.
+_MOSTLY = 0.98
+# CPU time of a process that no thread has: a clock that was read earlier than the threads differs
+# by less.
+_MIN_UNREAD_NS = 20 * NS_PER_MS
+CpuClock = Callable[[int, None], int | None]
 
 
 class _Process(Struct, eq=False):
     """One process with its threads, by their ids.
 
     All threads were known last at ``still_at``; ``left`` are those to be read until all are known
-    again. ``seen`` are the threads whose ``waits`` count. ``has_run``: it was on a CPU since the
-    first of its threads was read. ``is_refused``: its system calls are not readable.
-    ``was_sleeping``: its only thread was, when its state was noted last.
+    again. ``seen`` are the threads that may be asked. ``has_run``: it was on a CPU since the first
+    of its threads was read. ``is_refused``: its system calls are not readable. ``was_sleeping``:
+    its only thread was, when its state was noted last. ``clock_ns`` is its CPU time at the last
+    look, ``read_ns`` what was read of it by threads, ``unread_ns`` of threads that ended before.
+    ``thread_count`` is that of the last look.
     """
 
     reading: ProcessReading
@@ -110,11 +94,14 @@ class _Process(Struct, eq=False):
     still_at: ReadingTime
     threads: dict[int, Thread] = {}
     left: list[Thread] = []
+    thread_count: int = 1
     seen: Collection[Thread] = ()
-    waits: Mapping[Wait, int] = {}
     has_run: bool = False
     is_refused: bool = False
     was_sleeping: bool = False
+    clock_ns: int | None = None
+    read_ns: int = 0
+    unread_ns: int = 0
 
     @property
     def has_known_state(self) -> bool:
@@ -159,132 +146,52 @@ class ThreadReader:
         machine: str | None = None,
         *,
         peer_inode: Callable[[int], int | None] = lambda _: None,
+        ask_stream: AskStream = lambda _inode, _stream: None,
         open_pressure: Callable[[int], PressureFiles] | None = None,
         is_frozen: Callable[[int], bool] = lambda _: False,
+        cpu_clock: CpuClock = process_cpu_ns,
     ) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
         self._calls = calls_of(os.uname().machine if machine is None else machine)
-        self._resolver = WaitResolver(self._calls, proc_folder, own_cpu_ns, peer_inode)
+        self._resolver = WaitResolver(
+            self._calls,
+            proc_folder,
+            own_cpu_ns,
+            peer_inode=peer_inode,
+            ask_stream=ask_stream,
+            batch_pids=lambda: self._processes,
+        )
         self._budget_ns = float(_ADVANCE_NS)
         self._processes: dict[int, _Process] = {}
-        self._followed: Collection[ProcessReading] = ()  # as of the last reading
+        self._followed: Collection[ProcessReading] = ()  # as of the last call of follow
+        self._shown: Mapping[int, ProcessSeen] = {}
+        self._is_shown = False  # as they are now
         self._changed: dict[int, _Process] = {}
         self._stale: dict[int, _Process] = {}
-        self._turn_number = 0  # of the last reading in which threads had their turn
+        self._turn_number = 0  # of the last look in which threads had their turn
         self._turns_left = 0
-        # The last sample if the system calls of a process are not readable.
-        self._last_refused: ThreadSample | None = None
-        # Of all processes: the sum of their waits, and those of which a thread was not blocked when
-        # it was asked, or whose system calls are not readable.
-        self._waits: dict[Wait, int] = {}  # a Counter takes several times as long
-        self._running: set[int] = set()
-        self._refused: set[int] = set()
         self._files = ThreadFiles()
         self._open_pressure = open_pressure
         self._is_frozen = is_frozen
+        self._cpu_clock = cpu_clock
         self._pressure_files: PressureFiles | None = None
+        self._cpus = 0
         self._last: ReadingTime | None = None
-        self._growth: list[ThreadGrowth] = []  # of the present reading
+        # Of the present look.
+        self._growth: list[ThreadGrowth] = []
+        self._seen: list[ThreadSeen] = []
+        self._ended: list[int] = []
+        self._ended_between: list[int] = []  # since the last look
+        self._recent: dict[Thread, int] = {}  # with their processes, in the order of their last run
+        self._unread_run_ns = 0
+        self._read_ended_ns = 0
         self._is_counting = False
-        self._sees_calls = False
+        self.sees_calls = False
 
-    def read(
-        self, processes: Collection[ProcessReading], now_ns: int, *, is_required: bool = False
-    ) -> ThreadSample | None:
-        """Read the threads of these processes; None if that would cost too much now, unless it
-        ``is_required``.
-        """
-        last = self._last or ReadingTime(0, now_ns)
-        length_ns = now_ns - last.at_ns
-        budget_ns = min(self._budget_ns + length_ns * _MAX_CPU_SHARE, _ADVANCE_NS)
-        if budget_ns < 0 and not is_required:
-            return None
-        now = ReadingTime(last.number + 1, now_ns)
-        self._follow(processes, last)
-        due = self._due(now, is_required=is_required)
-        if not due and self._changed and not self._stale and self._last_refused is not None:
-            self._last = now
-            self._budget_ns = budget_ns
-            self._last_refused = self._without_growth(self._last_refused)
-            return self._last_refused
-        began_ns = self._own_cpu_ns() - self._resolver.sockets.lookup_ns
-
-        def spent_ns() -> int:
-            """The cost of this reading, without the search for peers, which has its own limit."""
-            return self._own_cpu_ns() - self._resolver.sockets.lookup_ns - began_ns
-
-        reads = _Budget(spent_ns, math.inf if is_required else budget_ns / 2)
-        growth = self._growth = []
-        self._read_due(due, reads, now, is_required=is_required)
-        is_busy = self._last is not None and 0 < length_ns <= _busy_ns(growth)
-        if self._stale and not is_busy:
-            self._ask_stale(_Budget(spent_ns, budget_ns), now_ns)
-        self._last = now
-        sample = self._sample(is_busy=is_busy)
-        self._last_refused = sample if sample.has_refused else None
-        self._budget_ns = budget_ns - spent_ns()
-        return sample
-
-    def read_last(self, now_ns: int) -> ThreadSample:
-        """Read the counters of all threads that were seen, for the last time: a zombie's
-        counters are readable.
-        """
-        last = self._last or ReadingTime(0, now_ns)
-        self._growth = []
-        for pid, process in self._processes.items():
-            if pid not in self._changed:
-                process.still_at = last
-            for thread in tuple(process.threads.values()):
-                self._read_thread(process, thread, ReadingTime(last.number + 1, now_ns))
-        return replace(self._sample(is_busy=False), waits={})
-
-    def close(self) -> None:
-        for process in self._processes.values():
-            self._forget(process)
-        self._processes = {}
-        if self._pressure_files is not None:
-            self._pressure_files.close()
-            self._pressure_files = None
-
-    def _sample(self, *, is_busy: bool) -> ThreadSample:
-        """What is known now; no thread was blocked if the CPU ``is_busy``."""
-        has_left = False
-        if self._sees_calls:
-            left = self._changed.keys() | self._stale.keys()
-            has_left = bool(left - self._refused)
-        return ThreadSample(
-            growth=self._growth if self._is_counting else None,
-            waits={} if is_busy else dict(self._waits),
-            has_refused=bool(self._refused),
-            sees_calls=self._sees_calls,
-            is_partial=has_left,
-            has_running=self._sees_calls and bool(self._running - self._refused),
-            shows_work=is_busy or bool(self._running),
-            is_behind=bool(self._changed),
-            pressure=self._pressure(),
-        )
-
-    def _without_growth(self, sample: ThreadSample) -> ThreadSample:
-        """The sample of a reading in which no thread has its turn."""
-        if sample.is_behind and not sample.growth and sample.pressure is None:
-            return sample
-        growth = () if self._is_counting else None
-        return replace(sample, growth=growth, is_behind=True, pressure=None)
-
-    def _pressure(self) -> CpuPressure | None:
-        """The counters of the group of the first process that was read, else the machine's."""
-        if self._pressure_files is None:
-            if not self._processes:
-                return None
-            if self._open_pressure is None:
-                self._pressure_files = PressureFiles(open_machine_pressure(self._folder))
-            else:
-                self._pressure_files = self._open_pressure(next(iter(self._processes)))
-        return self._pressure_files.read()
-
-    def _follow(self, processes: Collection[ProcessReading], last: ReadingTime) -> None:
-        """Note the processes whose threads may have run since the last reading."""
+    def follow(self, processes: Collection[ProcessReading]) -> None:
+        """Follow these processes, as of a reading of all of them."""
+        last = self._last or ReadingTime(0, 0)
         known = self._processes
         followed = self._followed
         self._followed = processes
@@ -297,24 +204,187 @@ class ThreadReader:
             if process is None or process.started_ticks != reading.started_ticks:
                 if process is not None:
                     self._forget(process)
-                self._last_refused = None
                 process = _Process(reading, reading.started_ticks, last)
+                process.thread_count = reading.threads
+                process.clock_ns = reading.own_cpu_ns
                 known[reading.pid] = self._changed[reading.pid] = process
+                self._is_shown = False
             elif process.reading is not reading:
                 self._note_change(process, reading, last)
         if len(known) > len(processes):
-            self._last_refused = None
+            self._is_shown = False
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
+
+    def take_read_ended_ns(self) -> int:
+        """What was read of the processes that have ended since the last call."""
+        read_ns = self._read_ended_ns
+        self._read_ended_ns = 0
+        return read_ns
+
+    def look(
+        self, now_ns: int, *, is_fresh: bool = False, is_required: bool = False
+    ) -> Look | None:
+        """Look at the threads of the followed processes; None if that would cost too much now,
+        unless it ``is_required``.
+
+        ``is_fresh``: :meth:`follow` has just had their readings.
+        """
+        last = self._last or ReadingTime(0, now_ns)
+        length_ns = now_ns - last.at_ns
+        budget_ns = min(self._budget_ns + length_ns * _MAX_CPU_SHARE, _ADVANCE_NS)
+        if budget_ns < 0 and not is_required:
+            return None
+        now = ReadingTime(last.number + 1, now_ns)
+        due: list[_Process] | None = None
+        if is_fresh and not (self.sees_calls or is_required):
+            due = self._due(now, is_required=False)
+            if not (due or self._stale or self._ended_between) and self._changed:
+                self._last = now
+                self._budget_ns = budget_ns
+                return self._nothing()
+        began_ns = self._own_cpu_ns() - self._resolver.sockets.lookup_ns
+
+        def spent_ns() -> int:
+            """The cost of this look, without the search for peers, which has its own limit."""
+            return self._own_cpu_ns() - self._resolver.sockets.lookup_ns - began_ns
+
+        if not is_fresh:
+            self._read_clocks(last)
+        if due is None:
+            due = self._due(now, is_required=is_required)
+        reads = _Budget(spent_ns, math.inf if is_required else budget_ns / 2)
+        self._begin()
+        self._read_due(due, reads, now, is_required=is_required)
+        is_busy = self._last is not None and 0 < _MOSTLY * length_ns <= _busy_ns(self._growth)
+        if self._stale and not is_busy:
+            self._ask_stale(_Budget(spent_ns, budget_ns), now)
+        if self.sees_calls and not is_busy:
+            self._look_for_able(_Budget(spent_ns, budget_ns))
+        self._last = now
+        look = self._present_look()
+        self._budget_ns = budget_ns - spent_ns()
+        return look
+
+    def _nothing(self) -> Look:
+        """A look in which no thread has its turn."""
+        growth = () if self._is_counting else None
+        return Look(growth=growth, is_behind=True, cpus=self._cpus or 1)
+
+    def _begin(self) -> None:
+        self._growth = []
+        self._seen = []
+        self._ended = self._ended_between
+        self._ended_between = []
+        self._unread_run_ns = 0
+
+    def _read_clocks(self, last: ReadingTime) -> None:
+        """Note the processes that have run since the last look, by their CPU clocks."""
+        for pid, process in self._processes.items():
+            clock_ns = self._cpu_clock(pid, None)
+            if clock_ns == process.clock_ns and clock_ns is not None:
+                continue
+            process.clock_ns = clock_ns
+            process.thread_count = self._count_threads(pid, process.thread_count)
+            process.has_run = True
+            if pid not in self._changed:
+                self._changed[pid] = process
+                process.still_at = last
+
+    def _count_threads(self, pid: int, count: int) -> int:
+        """The present number of a process's threads: it has a folder for each; as before if it
+        has ended.
+        """
+        try:
+            return os.stat(f"{self._folder}/{pid}/task").st_nlink - 2  # noqa: PTH116  faster
+        except OSError:
+            return count
+
+    def _show_processes(self) -> Mapping[int, ProcessSeen]:
+        """All processes; none without system calls, which say who waits for whom."""
+        if self._is_shown or not self.sees_calls:
+            return self._shown
+        self._is_shown = True
+        self._shown = {
+            pid: ProcessSeen(process.reading.parent_pid, process.reading.children_cpu_ns)
+            for pid, process in self._processes.items()
+        }
+        return self._shown
+
+    def read_last(self, now_ns: int) -> Look:
+        """Read the counters of all threads that were seen, for the last time: a zombie's
+        counters are readable.
+        """
+        last = self._last or ReadingTime(0, now_ns)
+        self._begin()
+        for pid, process in self._processes.items():
+            if pid not in self._changed:
+                process.still_at = last
+            for thread in tuple(process.threads.values()):
+                self._read_thread(process, thread, ReadingTime(last.number + 1, now_ns))
+        return self._present_look()
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            self._forget(process)
+        self._processes = {}
+        if self._pressure_files is not None:
+            self._pressure_files.close()
+            self._pressure_files = None
+
+    def _present_look(self) -> Look:
+        """What this look has found."""
+        return Look(
+            growth=self._growth if self._is_counting else None,
+            seen=self._seen,
+            ended=self._ended,
+            unread_run_ns=self._unread_run_ns,
+            processes=self._show_processes(),
+            sees_calls=self.sees_calls,
+            is_behind=bool(self._changed),
+            pressure=self._pressure(),
+            cpus=self._usable_cpus(),
+        )
+
+    def _usable_cpus(self) -> int:
+        """On how many CPUs the first process may run."""
+        if not self._cpus and self._processes:
+            try:
+                self._cpus = len(os.sched_getaffinity(next(iter(self._processes))))
+            except OSError:
+                self._cpus = os.cpu_count() or 1
+        return self._cpus or os.cpu_count() or 1
+
+    def _pressure(self) -> CpuPressure | None:
+        """The counters of the group of the first process that was read, else the machine's."""
+        if self._pressure_files is None:
+            if not self._processes:
+                return None
+            if self._open_pressure is None:
+                self._pressure_files = PressureFiles(open_machine_pressure(self._folder))
+            else:
+                self._pressure_files = self._open_pressure(next(iter(self._processes)))
+        return self._pressure_files.read()
 
     def _note_change(self, process: _Process, reading: ProcessReading, last: ReadingTime) -> None:
         before = process.reading
         process.reading = reading
+        process.thread_count = reading.threads
+        if (before.parent_pid, before.children_cpu_ns) != (
+            reading.parent_pid,
+            reading.children_cpu_ns,
+        ):
+            self._is_shown = False
+        was_stopped = before.state in _STOPPED_STATES
+        if was_stopped != (reading.state in _STOPPED_STATES):
+            for thread in process.threads.values():
+                thread.is_stale = True
         process.has_run = process.has_run or (
-            reading.own_cpu_ns != before.own_cpu_ns
+            reading.own_cpu_ns != process.clock_ns
             or reading.state != before.state
             or reading.threads != before.threads
         )
+        process.clock_ns = reading.own_cpu_ns
         if process.has_run and reading.pid not in self._changed:
             self._changed[reading.pid] = process
             process.still_at = last
@@ -355,9 +425,7 @@ class ThreadReader:
         """Read the counters of these processes' threads, as far as the budget allows."""
         for process in due:
             if not process.is_refused:
-                self._set_waits(process, {})
                 process.seen = ()
-                self._running.discard(process.reading.pid)
             if budget.is_spent:
                 continue
             if process.has_known_state and self._read_only_thread(process, now):
@@ -383,7 +451,9 @@ class ThreadReader:
             and reading.blocks_signals == thread.sleeps_unsignalled
         )
         thread.is_stale = not is_sleeping_again
-        if not is_sleeping_again:
+        if is_sleeping_again:
+            self._seen.append(ThreadSeen(thread.thread_id, reading.pid, thread.blocked))
+        else:
             self._stale[reading.pid] = process
         return True
 
@@ -410,27 +480,42 @@ class ThreadReader:
         if is_known:
             process.still_at = now
             del self._changed[pid]
+            self._note_unread(process)
         process.seen = process.threads.values() if is_known or process.is_refused else read
         self._stale[pid] = process
         return len(read)
 
+    def _note_unread(self, process: _Process) -> None:
+        """Note the CPU time of threads that ended unread."""
+        if process.clock_ns is None or process.thread_count == 1:
+            return
+        unread_ns = process.clock_ns - process.read_ns - process.unread_ns
+        if unread_ns >= _MIN_UNREAD_NS:
+            process.unread_ns += unread_ns
+            self._unread_run_ns += unread_ns
+
     def _read_thread(self, process: _Process, thread: Thread, now: ReadingTime) -> bool:
         """Read a thread's counters; returns False after its end."""
         try:
-            grown = thread.read(process.still_at, now)
+            grown = thread.read(process.still_at, now, process.reading.pid)
         except (ProcessLookupError, ValueError):
             process.threads.pop(thread.thread_id).close()
+            self._recent.pop(thread, None)
+            self._ended.append(thread.thread_id)
             return False
         if grown is not None:
+            process.read_ns += grown.run_ns
             self._is_counting = self._is_counting or grown.run_ns > 0
             self._growth.append(grown)
+            self._recent.pop(thread, None)
+            self._recent[thread] = process.reading.pid
         return True
 
     def _find_threads(self, process: _Process, now: ReadingTime) -> list[Thread]:
         """The new threads of a process, if the number of the known ones is not the process's."""
         known = process.threads
         reading = process.reading
-        if len(known) == reading.threads:
+        if len(known) == process.thread_count:
             # A state may have changed without a run: a signal has stopped the process.
             if len(known) == 1:
                 next(iter(known.values())).is_stale = True
@@ -438,7 +523,7 @@ class ThreadReader:
         folder = f"{self._folder}/{reading.pid}/task"
         appeared = []
         thread_ids = [reading.pid]
-        if reading.threads > 1:
+        if process.thread_count > 1:
             thread_ids = proc.all_pids(folder)
         for thread_id in thread_ids:
             if thread_id not in known:
@@ -456,95 +541,136 @@ class ThreadReader:
         pid = process.reading.pid
         self._stale.pop(pid, None)
         self._changed.pop(pid, None)
-        self._running.discard(pid)
-        self._refused.discard(pid)
-        self._set_waits(process, {})
+        self._read_ended_ns += process.read_ns + process.unread_ns
         for thread in process.threads.values():
             thread.close()
+            self._recent.pop(thread, None)
+            self._ended_between.append(thread.thread_id)
 
-    def _set_waits(self, process: _Process, waits: Mapping[Wait, int]) -> None:
-        total = self._waits
-        for wait, count in process.waits.items():
-            total[wait] -= count
-            if not total[wait]:
-                del total[wait]
-        for wait, count in waits.items():
-            total[wait] = total.get(wait, 0) + count
-        process.waits = waits
-
-    def _ask_stale(self, budget: _Budget, now_ns: int) -> None:
+    def _ask_stale(self, budget: _Budget, now: ReadingTime) -> None:
         """Ask the threads that have run what they wait for now, as many as the budget allows."""
         left = _MAX_ASKED
         for process in tuple(self._stale.values()):
             if process.has_known_state:
-                self._note_state(process, now_ns)
+                self._note_state(process, now.at_ns)
                 del self._stale[process.reading.pid]
             else:
-                left -= self._ask_threads(process, left, budget, now_ns)
+                left -= self._ask_threads(process, left, budget, now)
 
-    def _ask_threads(self, process: _Process, most: int, budget: _Budget, now_ns: int) -> int:
+    def _ask_threads(self, process: _Process, most: int, budget: _Budget, now: ReadingTime) -> int:
         """Ask the threads of a process, at most so many; returns how many were asked."""
-        waits: dict[Wait, int] = {}
         asked = 0
-        is_open = is_running = False
+        is_open = False
+        parents: list[Thread] = []
         for thread in process.seen:
-            if thread.is_stale or thread.is_postponed:
-                if asked < most and budget.allows():
-                    thread.wait = self._ask(process, thread, now_ns)
-                    thread.is_stale = False
-                    asked += not process.is_refused  # reading a state costs little
-                is_open = is_open or thread.is_stale or thread.is_postponed
-            wait = thread.wait
-            if thread.is_stale or wait is _ENDED:
+            if not (thread.is_stale or thread.is_postponed):
                 continue
-            if wait is None:
-                is_running = True
-            else:
-                waits[wait] = waits.get(wait, 0) + 1
-        if any(wait.kind == "child" for wait in waits):
-            # The other threads may wait for this one, or wake now and then to look.
-            waits = {wait: count for wait, count in waits.items() if wait not in _FOR_THREADS}
-        self._set_waits(process, waits)
-        self._note_running(process, is_running=is_running)
+            if asked < most and budget.allows():
+                self._ask_thread(process, thread, now.at_ns)
+                asked += not process.is_refused  # reading a state costs little
+                if thread.blocked is not None and thread.blocked.may_wait_for_children:
+                    parents.append(thread)
+            is_open = is_open or thread.is_stale or thread.is_postponed
         process.was_sleeping = False
         if not is_open:
             del self._stale[process.reading.pid]
+        for parent in parents:
+            asked += self._look_at_children(process, parent, most - asked, budget, now)
         return asked
 
-    def _note_running(self, process: _Process, *, is_running: bool) -> None:
-        if is_running:
-            self._running.add(process.reading.pid)
+    def _ask_thread(self, process: _Process, thread: Thread, now_ns: int) -> None:
+        """Ask a thread what it does now, and whether something came in its wait before."""
+        came: tuple[bool | None, ...] = ()
+        before = thread.blocked
+        if before is not None and before.connections and thread.is_stale:
+            came = self._resolver.came(before)
+        blocked = self._ask(process, thread, now_ns)
+        thread.is_stale = False
+        thread.blocked = blocked
+        if blocked is _ENDED:
+            self._ended.append(thread.thread_id)
         else:
-            self._running.discard(process.reading.pid)
+            self._seen.append(ThreadSeen(thread.thread_id, process.reading.pid, blocked, came))
+
+    def _look_at_children(
+        self, process: _Process, parent: Thread, most: int, budget: _Budget, now: ReadingTime
+    ) -> int:
+        """Look at the children of a thread that began since the processes were read; returns how
+        many were asked.
+        """
+        asked = 0
+        for pid in self._children(process, parent):
+            if pid in self._processes or asked >= most or not budget.allows():
+                continue
+            stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
+            if stat is None or stat.state in _ENDED_STATES:
+                continue
+            reading = ProcessReading(
+                pid=pid,
+                started_ticks=stat.started_ticks,
+                own_cpu_ns=0,
+                children_cpu_ns=0,
+                threads=stat.threads,
+                state=stat.state,
+                parent_pid=process.reading.pid,
+            )
+            before = self._last or ReadingTime(0, now.at_ns)
+            child = _Process(reading, stat.started_ticks, before)
+            child.is_refused = process.is_refused
+            child.thread_count = stat.threads
+            self._processes[pid] = self._changed[pid] = child
+            self._is_shown = False
+            self._continue(child, budget, now, None)
+            asked += 1 + self._ask_threads(child, most - asked, budget, now)
+        return asked
+
+    def _children(self, process: _Process, parent: Thread) -> Collection[int]:
+        """The children of a thread, and of the others of its process if these are few."""
+        threads: Collection[Thread] = (parent,)
+        if len(process.threads) <= _MAX_PARENTS:
+            threads = process.threads.values()
+        pids: list[int] = []
+        for thread in threads:
+            pids += proc.parse_pids(proc.read(f"{thread.path}/children") or b"")
+        return pids
+
+    def _look_for_able(self, budget: _Budget) -> None:
+        """Look for a thread that can run, though it has not run since it was blocked, unless one is
+        known.
+        """
+        if any(seen.blocked is None for seen in self._seen):
+            return
+        left = _MAX_STATES
+        for thread in reversed(self._recent):
+            if left == 0 or not budget.allows():
+                return
+            if thread.is_stale or thread.blocked is None or thread.blocked.is_hidden:
+                continue
+            left -= 1
+            if thread.read_state().letter == "R":
+                thread.blocked = None
+                self._seen.append(ThreadSeen(thread.thread_id, self._recent[thread], None))
+                return
 
     def _note_state(self, process: _Process, now_ns: int) -> None:
         """Note what the only thread waits for, by the state that was read with the process."""
         (thread,) = process.threads.values()
-        thread.is_stale = False
-        wait = self._ask(process, thread, now_ns)
-        thread.wait = wait
-        waits: dict[Wait, int] = {}
-        if wait is not None and wait is not _ENDED:
-            waits[wait] = 1
-        if waits != process.waits:
-            self._set_waits(process, waits)
-        self._note_running(process, is_running=wait is None)
+        self._ask_thread(process, thread, now_ns)
         process.was_sleeping = process.reading.state == _SLEEP_STATE
 
-    def _ask(self, process: _Process, thread: Thread, now_ns: int) -> Wait | None:
+    def _ask(self, process: _Process, thread: Thread, now_ns: int) -> Blocked | None:
         """None if the thread is not blocked."""
         thread.is_postponed = False
         reading = process.reading
         if reading.state in _STOPPED_STATES:
-            return _OTHER
+            return STOPPED
         if process.is_refused or not self._calls:
             process.is_refused = True
-            self._refused.add(reading.pid)
             if reading.threads > 1:
                 state = thread.read_state()
             else:
                 state = ThreadState(reading.state, reading.blocks_signals)
-            return self._wait_in_state(reading.pid, thread, state)
+            return self._wait_in_state(reading.pid, thread, state, is_hidden=True)
         try:
             call = parse_system_call(_read_once(f"{thread.path}/syscall"))
         except PermissionError:
@@ -552,27 +678,30 @@ class ThreadReader:
             return self._ask(process, thread, now_ns)
         except OSError:
             return _ENDED
-        self._sees_calls = True
+        self.sees_calls = True
         if call is None:
             return None
         return self._wait_in_call(reading.pid, thread, call, now_ns)
 
-    def _wait_in_call(self, pid: int, thread: Thread, call: SystemCall, now_ns: int) -> Wait | None:
-        wait = self._resolver.resolve(pid, call, now_ns)
+    def _wait_in_call(
+        self, pid: int, thread: Thread, call: SystemCall, now_ns: int
+    ) -> Blocked | None:
+        blocked: Blocked | None = self._resolver.resolve(pid, call, now_ns)
         thread.is_postponed = self._resolver.sockets.has_postponed
-        has_path = wait.kind == _DISK.kind and wait.target is not None
+        if blocked is None:
+            return None
+        has_path = blocked.wait.kind == "disk" and blocked.wait.target is not None
         if has_path and thread.read_state().letter == _SLEEP_STATE:
-            wait = self._resolver.asleep(pid, call, wait)
-        if wait.kind == _OTHER.kind:
-            return self._wait_in_state(pid, thread, thread.read_state())
-        if wait is TIMER:
-            if thread.is_runtime is None:
-                name = proc.read_beginning(f"{thread.path}/comm", _MAX_FILE_BYTES)
-                thread.is_runtime = name.decode(errors="replace").rstrip() in _RUNTIME_THREADS
-            return _LOCK if thread.is_runtime else TIMER
-        return wait
+            blocked = self._resolver.asleep(pid, call, blocked)
+        if blocked.wait.kind == "other" and blocked.helpers == "nobody":
+            blocked = self._wait_in_state(pid, thread, thread.read_state(), is_hidden=False)
+        if blocked is not None and blocked.wait.kind == "disk" and _waits_for_memory(thread):
+            return MEMORY
+        return blocked
 
-    def _wait_in_state(self, pid: int, thread: Thread, state: ThreadState) -> Wait | None:
+    def _wait_in_state(
+        self, pid: int, thread: Thread, state: ThreadState, *, is_hidden: bool
+    ) -> Blocked | None:
         """What a state shows without the system call; None for a thread that can run.
 
         A parent in vfork sleeps uninterruptibly, too, until its child executes a program. The C
@@ -582,22 +711,26 @@ class ThreadReader:
             return _ENDED
         if state.letter == "R":
             return None
+        is_at_disk = state.letter == _DISK_STATE
+        if state.letter in _STOPPED_STATES or (is_at_disk and self._is_frozen(pid)):
+            return STOPPED
         if state.letter == _SLEEP_STATE:
             thread.sleeps_unsignalled = state.blocks_signals
-        if state.letter != _DISK_STATE or self._is_frozen(pid):
-            return _OTHER
         is_in_vfork = state.blocks_signals and not thread.sleeps_unsignalled
-        return _OTHER if is_in_vfork else _DISK
+        if is_at_disk and not is_in_vfork:
+            return _HIDDEN_DISK if is_hidden else _DISK
+        return _HIDDEN if is_hidden else _OTHER
+
+
+def _waits_for_memory(thread: Thread) -> bool:
+    """Whether a thread waits for memory under its group's limit."""
+    place = proc.read_beginning(f"{thread.path}/wchan", _MAX_FILE_BYTES)
+    return any(name in place for name in _FOR_MEMORY)
 
 
 def _busy_ns(growth: Sequence[ThreadGrowth]) -> float:
-    """For how long certainly no thread was blocked, in each of the steps."""
-    run_ns = 0.0
-    longest_wait_ns = 0.0
-    for grown in growth:
-        run_ns += grown.run_ns / grown.steps
-        longest_wait_ns = max(longest_wait_ns, grown.wait_ns / grown.steps)
-    return run_ns + longest_wait_ns
+    """For how long certainly a thread could run, in each of the steps."""
+    return max([(grown.run_ns + grown.wait_ns) / grown.steps for grown in growth], default=0.0)
 
 
 def _read_once(path: str) -> bytes:

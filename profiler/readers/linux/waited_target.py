@@ -8,16 +8,19 @@ up.
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.optional_math import known
 from profiler.core.text import without_surrogates
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.named_pipes import kind_of_sleep
-from profiler.readers.linux.sockets import Socket, Sockets
+from profiler.readers.linux.sockets import Socket, Sockets, StreamState
+from profiler.readers.linux.waits import Blocked, Connection, Wait
 
 if TYPE_CHECKING:
     from profiler.readers.linux.io_uring import Rings
@@ -101,6 +104,7 @@ _MAX_OWN_PAIRS = 256
 _WATCHED_BY_EPOLL = re.compile(rb"^tfd:\s*(\d+)", re.MULTILINE)
 _SOCKET = "socket:["
 _PIPE = "pipe:["
+_EVENT = "anon_inode:[eventfd]"
 _ANONYMOUS_KINDS = {"anon_inode:[timerfd]": "sleep", "anon_inode:[pidfd]": "child"}
 
 
@@ -156,20 +160,32 @@ def parse_system_call(text: bytes) -> SystemCall | None:
     return SystemCall(number, values[:_ARGUMENTS])
 
 
-class Wait(Struct, frozen=True):
-    """The kind of a wait, and the peer or path if it has one."""
-
-    kind: str
-    target: str | None = None
-
-
-_OTHER = Wait("other")
-_LOCK = Wait("lock")
-# A wait for a futex for a limited time, as of Java's Thread.sleep, Python's Event.wait and a
-# condition variable. It is no kind of the record, but a weak sleep.
-TIMER = Wait("timer")
-_WATCHED_KINDS = ("network", "sleep", "child")
+_OTHER = Blocked(wait=Wait("other"))
+# A wait for a futex for a limited time is a sleep, as of Java's Thread.sleep, Python's Event.wait
+# and a condition variable.
+_SLEEP = Blocked(wait=Wait("sleep"))
+# What another process holds, such as the lock of a file.
+_LOCK = Blocked(wait=Wait("lock"))
+_LOCK_OF_THREAD = Blocked(wait=Wait("lock"), helpers="threads")
+_CHILD = Blocked(wait=Wait("child"), helpers="children")
+# A loop that watches nothing but its own wake-up, which another of its threads sends.
+_OWN_WAKE_UP = Blocked(wait=Wait("other"), helpers="threads")
+_FOR_COMERS = Blocked(wait=Wait("network"), may_be_idle=True)
+_BY_ACTION = {
+    "disk": Blocked(wait=Wait("disk")),
+    "sleep": _SLEEP,
+    "lock": _LOCK,
+    "child": _CHILD,
+    "accept": _FOR_COMERS,
+}
 _REQUESTED_KINDS = ("disk", "network", "pipe", "sleep", "child")
+# Calls that send wait for the peer to read: what comes meanwhile says nothing of them.
+_RECEIVES = ("read", "recv", "pread")
+# A loop with more connections, or beside more processes, is not asked for each.
+_MAX_CONNECTIONS = 16
+_MAX_PIPE_PROCESSES = 64
+_LINKS_LAST_NS = 5 * NS_PER_SECOND
+AskStream = Callable[[int, bytes], StreamState | None]
 
 
 class WaitResolver:
@@ -180,69 +196,94 @@ class WaitResolver:
         calls: Mapping[int, tuple[str, Action]],
         proc_folder: str,
         own_cpu_ns: Callable[[], int],
+        *,
         peer_inode: Callable[[int], int | None] = lambda _: None,
+        ask_stream: AskStream = lambda _inode, _stream: None,
+        batch_pids: Callable[[], Collection[int]] = lambda: (),
     ) -> None:
         self._calls = calls
         self._folder = proc_folder
+        self._ask_stream = ask_stream
+        self._batch_pids = batch_pids
+        self._links_of: dict[int, tuple[frozenset[str], int]] = {}  # until when they are known
         self.sockets = Sockets(proc_folder, own_cpu_ns, peer_inode)
         self._own_pairs: dict[tuple[int, str], bool] = {}
         self._rings: Rings | None = None
 
-    def resolve(self, pid: int, call: SystemCall, now_ns: int) -> Wait:
+    def resolve(self, pid: int, call: SystemCall, now_ns: int) -> Blocked:
         """The wait of a thread of the process in this call; ``other`` if it is unknown."""
         self.sockets.has_postponed = False
         name, action = self._calls.get(call.number, ("", None))
-        wait = _OTHER
+        blocked = _BY_ACTION.get(action or "", _OTHER)
         match action:
-            case "disk" | "sleep" | "lock" | "child":
-                wait = Wait(action)
-            case "accept":
-                wait = Wait("network")
             case "record lock":  # fcntl with F_SETLKW or F_OFD_SETLKW
-                wait = _LOCK if call.int_argument(1) in (7, 38) else _OTHER
+                blocked = _LOCK if call.int_argument(1) in (7, 38) else _OTHER
+            case "child":
+                blocked = _wait_for_child(name, call)
             case "futex":
-                wait = self._wait_for_futex(pid, name, call)
+                blocked = self._wait_for_futex(pid, name, call)
             case "ring":
                 links = self._requested(pid, call.int_argument(0))
-                wait = self._wait_for_one(pid, links, now_ns)
+                blocked = self._wait_for_one(pid, links, now_ns)
             case "file" | "socket":
-                wait = self._wait_for_one(pid, [self._link(pid, call.int_argument(0))], now_ns)
+                links = [self._link(pid, call.int_argument(0))]
+                blocked = self._wait_for_one(pid, links, now_ns)
+                if blocked.may_be_idle and not name.startswith(_RECEIVES):
+                    blocked = replace(blocked, may_be_idle=False)
             case "poll" | "select" | "epoll":
                 descriptors, has_timeout = self._watched(pid, name, call)
                 if descriptors is not None:
                     descriptors = tuple(dict.fromkeys(descriptors))
-                    wait = self._wait_for_any(pid, descriptors, now_ns, has_timeout=has_timeout)
-        return wait
+                    blocked = self._wait_for_any(pid, descriptors, now_ns, has_timeout=has_timeout)
+        return blocked
 
-    def asleep(self, pid: int, call: SystemCall, wait: Wait) -> Wait:
-        """What a thread in an interruptible sleep waits for, if its ``wait`` in this call is for a
+    def asleep(self, pid: int, call: SystemCall, blocked: Blocked) -> Blocked:
+        """What a thread in an interruptible sleep waits for, if its wait in this call is for a
         path.
         """
         _, action = self._calls.get(call.number, ("", None))
         if action != "file":  # the requests of an io_uring
-            return wait
+            return blocked
         kind = kind_of_sleep(pid, call.int_argument(0), self._folder)
-        return wait if kind == wait.kind else Wait(kind)
+        if kind == blocked.wait.kind:
+            return blocked
+        if kind != "pipe":
+            return Blocked(wait=Wait(kind))
+        return self._wait_for_pipe(pid, (self._link(pid, call.int_argument(0)),), 0)
 
-    def _wait_for_futex(self, pid: int, name: str, call: SystemCall) -> Wait:
-        """A lock, or a :data:`TIMER`: a wait for a limited time, in which nobody need hold a lock.
+    def came(self, blocked: Blocked) -> tuple[bool | None, ...]:
+        """On which connections of a wait something has come since it was resolved; None if that is
+        not known.
+        """
+        came: list[bool | None] = []
+        for connection in blocked.connections:
+            state = None
+            if connection.inode:
+                state = self._ask_stream(connection.inode, connection.stream)
+            came.append(
+                None if state is None else state.received_bytes != connection.received_bytes
+            )
+        return tuple(came)
+
+    def _wait_for_futex(self, pid: int, name: str, call: SystemCall) -> Blocked:
+        """A lock, or a sleep: a wait for a limited time, in which nobody need hold a lock.
 
         Such a wait is a lock's if the futex is a POSIX mutex, which names the thread that holds it.
         """
         address, operation, value = call.arguments[:3]
         if name != "futex":
             is_timed = bool(call.arguments[_FUTEX_TIMEOUTS[name]])
-            return TIMER if is_timed else _LOCK
+            return _SLEEP if is_timed else _LOCK_OF_THREAD
         is_wait = operation & _FUTEX_COMMAND in (_FUTEX_WAIT, _FUTEX_WAIT_BITSET)
         if not (is_wait and call.arguments[_FUTEX_TIMEOUTS[name]]):
-            return _LOCK
+            return _LOCK_OF_THREAD
         if value & _MAX_UINT == _MUTEX_WITH_WAITERS:
             mutex = self._read_memory(pid, address, _MUTEX_OWNER.stop) or b""
             owner = int.from_bytes(mutex[_MUTEX_OWNER], sys.byteorder)
             thread = f"{self._folder}/{pid}/task/{owner}"
             if owner and os.path.exists(thread):  # noqa: PTH110  faster
-                return _LOCK
-        return TIMER
+                return _LOCK_OF_THREAD
+        return _SLEEP
 
     def _link(self, pid: int, descriptor: int) -> str:
         """What the descriptor is open for, such as ``socket:[4711]``; empty if not readable."""
@@ -251,21 +292,76 @@ class WaitResolver:
         except OSError:
             return ""
 
-    def _wait_for(self, pid: int, link: str, now_ns: int) -> Wait:
+    def _wait_for(self, pid: int, link: str, now_ns: int) -> Blocked:
         """The wait for one descriptor, by its link."""
         if link.startswith(_SOCKET):
-            (socket,) = self.sockets.find(pid, [int(link[len(_SOCKET) : -1])], now_ns)
+            inode = int(link[len(_SOCKET) : -1])
+            (socket,) = self.sockets.find(pid, [inode], now_ns)
             if socket.pair_inode is not None:
-                return Wait("pipe")
-            return Wait("network", socket.peer)
+                return self._wait_for_pipe(pid, (f"{_SOCKET}{socket.pair_inode}]",), now_ns)
+            return self._wait_for_sockets({inode: socket})
         if link.startswith(_PIPE):
-            return Wait("pipe")
+            return self._wait_for_pipe(pid, (link,), now_ns)
         if link.startswith("/") and not link.startswith("/dev/"):  # a terminal is not a disk
             path = without_surrogates(link.removesuffix(" (deleted)"))
             if len(path) > _MAX_PATH_CHARS:
                 path = f"{path[: _MAX_PATH_CHARS - 1]}…"
-            return Wait("disk", path)
-        return Wait(_ANONYMOUS_KINDS.get(link, "other"))
+            return Blocked(wait=Wait("disk", path))
+        return _BY_ACTION.get(_ANONYMOUS_KINDS.get(link, ""), _OTHER)
+
+    def _wait_for_sockets(
+        self, sockets: Mapping[int, Socket], *, has_timeout: bool = False
+    ) -> Blocked:
+        """The wait for something to come on these sockets, by inode."""
+        connected = {inode: socket for inode, socket in sockets.items() if socket.peer is not None}
+        target = f"{len(connected)} connections"
+        if len(connected) == 1:
+            (socket,) = connected.values()
+            target = socket.peer or ""
+        may_be_idle = len(connected) <= _MAX_CONNECTIONS and not self.sockets.has_postponed
+        connections: list[Connection] = []
+        for inode, socket in connected.items():
+            state = None
+            if may_be_idle and socket.stream:
+                state = self._ask_stream(inode, socket.stream)
+            may_be_idle = may_be_idle and state is not None
+            connections.append(
+                Connection(
+                    socket.peer or "",
+                    state.received_bytes if state is not None else 0,
+                    owes=state is not None and state.owes,
+                    inode=inode if state is not None else 0,
+                    stream=socket.stream,
+                )
+            )
+        return Blocked(
+            wait=Wait("network", target if connected else None),
+            may_be_idle=may_be_idle and all(each.received_bytes for each in connections),
+            has_timeout=has_timeout,
+            connections=tuple(connections) if len(connected) <= _MAX_CONNECTIONS else (),
+        )
+
+    def _wait_for_pipe(self, pid: int, links: Collection[str], now_ns: int) -> Blocked:
+        """The wait for the other ends of pipes, which other processes of the batch have."""
+        pids: set[int] = set()
+        others = self._batch_pids()
+        if len(others) <= _MAX_PIPE_PROCESSES:
+            for other in others:
+                if other != pid and not self._open_links(other, now_ns).isdisjoint(links):
+                    pids.add(other)
+        return Blocked(wait=Wait("pipe"), helpers="pipe", helper_pids=frozenset(pids))
+
+    def _open_links(self, pid: int, now_ns: int) -> frozenset[str]:
+        """What a process has open; kept for a few seconds."""
+        known = self._links_of.get(pid)
+        if known is not None and now_ns < known[1]:
+            return known[0]
+        if len(self._links_of) > _MAX_PIPE_PROCESSES:
+            self._links_of.clear()
+        numbers = proc.all_pids(f"{self._folder}/{pid}/fd")[:_MAX_DESCRIPTORS]
+        links = frozenset([self._link(pid, number) for number in numbers])
+        self._links_of[pid] = (links, now_ns + _LINKS_LAST_NS)
+        return links
 
     def _requested(self, pid: int, ring: int) -> Sequence[str]:
         """The links of what a ring's requests are for."""
@@ -275,15 +371,15 @@ class WaitResolver:
             self._rings = Rings(self._folder, self._link)
         return self._rings.links(pid, ring)
 
-    def _wait_for_one(self, pid: int, links: Sequence[str], now_ns: int) -> Wait:
+    def _wait_for_one(self, pid: int, links: Sequence[str], now_ns: int) -> Blocked:
         """The wait for any of these: for files first."""
-        waits: dict[str, list[Wait]] = {}
+        waits: dict[str, list[Blocked]] = {}
         for link in dict.fromkeys(links):
-            wait = self._wait_for(pid, link, now_ns)
-            waits.setdefault(wait.kind, []).append(wait)
+            blocked = self._wait_for(pid, link, now_ns)
+            waits.setdefault(blocked.wait.kind, []).append(blocked)
         for kind in _REQUESTED_KINDS:
             if kind in waits:
-                return waits[kind][0] if len(waits[kind]) == 1 else Wait(kind)
+                return waits[kind][0] if len(waits[kind]) == 1 else Blocked(wait=Wait(kind))
         return _OTHER
 
     def _watched(self, pid: int, name: str, call: SystemCall) -> tuple[Sequence[int] | None, bool]:
@@ -332,39 +428,36 @@ class WaitResolver:
 
     def _wait_for_any(
         self, pid: int, descriptors: Sequence[int], now_ns: int, *, has_timeout: bool
-    ) -> Wait:
-        """The wait for one of several descriptors: connections first, then a timeout, then the
-        others.
+    ) -> Blocked:
+        """The wait for one of several descriptors: connections first, then pipes, sockets on which
+        somebody may come, a timeout, and the others.
         """
         links = [self._link(pid, number) for number in descriptors[:_MAX_DESCRIPTORS]]
-        inodes = {link: int(link[len(_SOCKET) : -1]) for link in links if link.startswith(_SOCKET)}
-        sockets = self.sockets.find(pid, inodes.values(), now_ns)
-        others: list[Socket] = []
-        has_pipe = False
-        for link, socket in zip(inodes, sockets, strict=True):
-            if socket.is_unix and self._is_own_pair(pid, link, socket.pair_inode):
+        inodes = {int(link[len(_SOCKET) : -1]): link for link in links if link.startswith(_SOCKET)}
+        sockets = dict(zip(inodes, self.sockets.find(pid, inodes, now_ns), strict=True))
+        others: dict[int, Socket] = {}
+        pipes = [
+            link for link in links if link.startswith(_PIPE) and not self._is_own_pair(pid, link)
+        ]
+        for inode, socket in sockets.items():
+            if socket.is_unix and self._is_own_pair(pid, inodes[inode], socket.pair_inode):
                 continue
             if socket.pair_inode is None:
-                others.append(socket)
+                others[inode] = socket
             else:
-                has_pipe = True
-        connections = [socket for socket in others if socket.peer is not None]
+                pipes.append(f"{_SOCKET}{socket.pair_inode}]")
         if self.sockets.has_postponed:
-            return Wait("network")
-        if len(connections) == 1:
-            return Wait("network", connections[0].peer)
-        if connections:
-            return Wait("network", f"{len(connections)} connections")
-        if has_pipe or self._has_pipe(pid, links):
-            return Wait("pipe")
-        if has_timeout or not descriptors:
-            return Wait("sleep")
-        return _wait_for_watched(links, has_socket=bool(others))
-
-    def _has_pipe(self, pid: int, links: Sequence[str]) -> bool:
-        """Whether one of them is a pipe to another process."""
-        pipes = [link for link in links if link.startswith(_PIPE)]
-        return any(not self._is_own_pair(pid, link) for link in pipes)
+            return Blocked(wait=Wait("network"))
+        watched = _wait_for_watched(links)
+        if pipes:
+            watched = self._wait_for_pipe(pid, pipes, now_ns)
+        if others:
+            blocked = self._wait_for_sockets(others, has_timeout=has_timeout)
+            has_other = watched.wait.kind != _OTHER.wait.kind
+            return replace(blocked, otherwise=watched) if has_other else blocked
+        if not pipes and (has_timeout or not descriptors):
+            return _SLEEP
+        return watched
 
     def _is_own_pair(self, pid: int, link: str, pair_inode: int | None = None) -> bool:
         """Whether the process has both ends of a pipe (one inode) or a socket pair: its own
@@ -389,15 +482,24 @@ class WaitResolver:
         return is_own
 
 
-def _wait_for_watched(links: Sequence[str], *, has_socket: bool) -> Wait:
-    """The wait for descriptors without a limit: sockets without a peer first."""
+def _wait_for_child(name: str, call: SystemCall) -> Blocked:
+    """The wait for any child, or for one by its id."""
+    pid = -1
+    if name == "wait4":
+        pid = call.int_argument(0)
+    elif name == "waitid" and call.int_argument(0) == os.P_PID:
+        pid = call.int_argument(1)
+    return replace(_CHILD, helper_pids=frozenset((pid,))) if pid > 0 else _CHILD
+
+
+def _wait_for_watched(links: Sequence[str]) -> Blocked:
+    """The wait for descriptors without a limit that are neither sockets nor others' pipes."""
     kinds = {_ANONYMOUS_KINDS.get(link) for link in links}
-    if has_socket:
-        kinds.add("network")
-    for kind in _WATCHED_KINDS:
+    for kind in ("sleep", "child"):
         if kind in kinds:
-            return Wait(kind)
-    return _OTHER
+            return _BY_ACTION[kind]
+    is_own = all(link.startswith((_SOCKET, _PIPE, _EVENT)) for link in links)
+    return _OWN_WAKE_UP if is_own else _OTHER
 
 
 def poll_descriptors(memory: bytes) -> list[int]:

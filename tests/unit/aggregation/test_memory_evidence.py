@@ -63,6 +63,18 @@ _PROCESS = observed("process mark", 60 * _MIB, "exact")
             "kernel",
             id="a group counts shared memory",
         ),
+        pytest.param(
+            (*_PROCESS, *observed("kernel memory", 160 * _MIB, "unsure")),
+            60,
+            "sampled",
+            id="kernel memory that the only process may have caused",
+        ),
+        pytest.param(
+            (*_GROUP, *observed("kernel memory", 200 * _MIB, "unsure")),
+            100,
+            "sampled",
+            id="kernel memory that version 1 does not count",
+        ),
     ],
 )
 def test_the_first_exact_evidence_that_nothing_contradicts_is_the_peak(

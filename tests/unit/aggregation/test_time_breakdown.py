@@ -1,8 +1,6 @@
-"""The division of a run's wall time into parts."""
+"""The division of a run's wall time: the four questions, as the design asks them."""
 
-from collections import Counter
-from collections.abc import Sequence
-from random import Random
+import random
 from typing import Any
 
 import pytest
@@ -10,108 +8,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.recent_waits import RecentWaits
-from profiler.aggregation.record_draft import with_activity
 from profiler.aggregation.time_breakdown import TimeAccount, wait_warnings
-from profiler.aggregation.time_series import RunSeries
+from profiler.core.look_times import LookTimes
 from profiler.readers.linux.cpu_pressure import CpuPressure
+from profiler.readers.linux.look import Look, ThreadSeen
 from profiler.readers.linux.thread_counters import ThreadGrowth
-from profiler.readers.linux.thread_times import ThreadSample
-from profiler.readers.linux.waited_target import TIMER, Wait
+from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked, Wait
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Container, Metrics, Record, Sampling
 from tests.fakes import START_NS, seconds
+from tests.looked_run import (
+    CHILD,
+    DISK,
+    FILE_LOCK,
+    HIDDEN,
+    IDLE,
+    LISTENS,
+    LOCK,
+    NETWORK,
+    SLEEP,
+    Did,
+    LookedRun,
+    all_parts,
+)
 from tests.values import present
-
-NETWORK = Wait("network", "10.0.3.9:5432")
-KINDS = ("disk", "network", "sleep", "pipe", "lock", "child", "other")
-PARTS = ("on_cpu", "waiting_for_cpu", *KINDS)
-
-
-class Run:
-    """A run whose steps are given one after the other."""
-
-    def __init__(self, *, is_new: bool = True, interval: float = 1, points: int = 0) -> None:
-        self.account = TimeAccount(START_NS if is_new else None, seconds(interval))
-        self.series = RunSeries(START_NS, seconds(interval), points) if points else None
-        self.at = 0.0
-        self.cpu = 0.0
-
-    def step(
-        self, *waits: Wait, run: float = 0, wait: Any = (), length: float = 1, **sample: Any
-    ) -> "Run":
-        """A step in which one thread ran and waited for a CPU, or several waited: ``wait``."""
-        known = {"growth": growth(run, wait), "sees_calls": True, **sample}
-        added = ThreadSample(waits=Counter(waits), **known)
-        self.at, self.cpu = self.at + length, self.cpu + run
-        self.account.add(START_NS + seconds(self.at), seconds(self.cpu), added, self.series)
-        return self
-
-    def end(self, *, run: float = 0, wait: Any = (), length: float = 1) -> "Run":
-        self.at, self.cpu = self.at + length, self.cpu + run
-        last = ThreadSample(growth=growth(run, wait) if wait else (), sees_calls=True)
-        self.account.finish(START_NS + seconds(self.at), seconds(self.cpu), last, self.series)
-        return self
-
-    def record(self, duration: float | None = None, sampling: Sampling | None = None) -> Record:
-        metrics = Metrics(duration_ms=None if duration is None else 1000 * duration)
-        record = Record(
-            task_id="t", container=Container(name="c"), metrics=metrics, sampling=sampling
-        )
-        self.account.flush(self.series)
-        activity = self.account.activity(metrics.duration_ms, seconds(self.cpu))
-        return with_activity(record, activity)
-
-    def waiting_threads(self) -> tuple[float | None, ...] | None:
-        self.account.flush(self.series)
-        return present(present(self.series).values()).cpu_wait
-
-    @property
-    def breakdown(self) -> TimeBreakdown:
-        return present(self.record().time_breakdown)
-
-    @property
-    def parts(self) -> dict[str, float]:
-        """The parts that are not 0."""
-        return {name: percent for name, percent in all_parts(self.breakdown).items() if percent}
-
-
-def growth(run: float, wait: float | Sequence[float]) -> list[ThreadGrowth]:
-    waits = [wait] if isinstance(wait, (int, float)) else list(wait)
-    return [
-        ThreadGrowth(0 if index else seconds(run), seconds(one), thread=index)
-        for index, one in enumerate(waits or [0])
-    ]
-
-
-def idle_run(*spans: tuple[float, float]) -> Run:
-    """A run during which all GPUs are idle in these spans, in seconds since its start."""
-    run = Run()
-
-    def idle_ns(start_ns: int, end_ns: int) -> int:
-        return sum(
-            max(min(end_ns - START_NS, seconds(last)) - max(start_ns - START_NS, seconds(first)), 0)
-            for first, last in spans
-        )
-
-    run.account = TimeAccount(START_NS, seconds(1), idle_ns)
-    return run
-
-
-def idle_parts(run: Run) -> dict[str, float]:
-    run.account.flush(None)
-    return {
-        name: percent
-        for name, percent in all_parts(present(run.account.breakdown(is_idle=True))).items()
-        if percent
-    }
-
-
-def all_parts(made: TimeBreakdown) -> dict[str, float | None]:
-    return {name: getattr(made, f"{name}_percent") for name in PARTS}
 
 
 def test_a_step_is_divided_into_cpu_wait_and_what_it_was_blocked_by() -> None:
-    run = Run().step(NETWORK, run=0.25, wait=0.25)
+    run = LookedRun().look(Did(1, NETWORK, run=0.25, wait=0.25))
     assert run.parts == {"on_cpu": 25.0, "waiting_for_cpu": 25.0, "network": 50.0}
     assert run.breakdown.waiting_for == (
         WaitTarget(kind="network", target="10.0.3.9:5432", percent=50.0),
@@ -119,216 +43,218 @@ def test_a_step_is_divided_into_cpu_wait_and_what_it_was_blocked_by() -> None:
     assert run.breakdown.covered_percent == 100.0
 
 
-def test_the_time_in_which_the_gpus_were_idle_is_divided_on_its_own() -> None:
-    disk = Wait("disk", "/data/train.tar")
-    run = idle_run((1, 3.5)).step(NETWORK).step(disk).step(disk, run=0.5).step(NETWORK, wait=1)
-    assert idle_parts(run) == {"on_cpu": 20.0, "waiting_for_cpu": 20.0, "disk": 60.0}
-    idle = present(run.account.breakdown(is_idle=True))
-    assert idle.waiting_for == (WaitTarget(kind="disk", target="/data/train.tar", percent=60.0),)
-    assert idle.covered_percent == 100
-    assert run.parts == {"on_cpu": 12.5, "waiting_for_cpu": 25.0, "disk": 37.5, "network": 25.0}
-    never_idle = Run().step(NETWORK)
-    never_idle.account.flush(None)
-    assert never_idle.account.breakdown(is_idle=True) is None
+class TestCouldAnythingRun:
+    """Question 1."""
+
+    def test_threads_that_wait_together_wait_once(self) -> None:
+        run = LookedRun().look(Did(1, SLEEP, wait=0.6), Did(2, SLEEP, wait=0.6))
+        assert run.parts == {"waiting_for_cpu": 60.0, "sleep": 40.0}
+
+    @pytest.mark.parametrize(("able", "busy"), [(0, 50.0), (10, 50.0), (16, 80.0), (20, 100.0)])
+    def test_where_the_bounds_lie_apart_the_share_of_looks_decides(
+        self, able: int, busy: float
+    ) -> None:
+        """Two threads that run for half of each step: together, or one after the other."""
+        run = LookedRun()
+        for number in range(20):
+            does = None if number < able else SLEEP
+            run.look(Did(1, does, run=0.5), Did(2, SLEEP, run=0.5))
+        assert run.parts["on_cpu"] == pytest.approx(busy, abs=0.1)
+
+    def test_a_throttled_group_is_busy_whichever_of_its_threads_it_hit(self) -> None:
+        run = LookedRun(cpus=1)
+        for number in range(1, 11):
+            pressure = CpuPressure(cpu_stat=b"throttled_time %d\n" % (number * seconds(0.5)))
+            run.look(Did(1, CHILD, run=0.01), pressure=pressure, unread=0.49)
+        assert run.parts["waiting_for_cpu"] == pytest.approx(45, abs=5)
+        assert run.parts.get("child", 0) < 6
+
+    def test_what_no_thread_shows_ran_in_processes_that_nobody_read(self) -> None:
+        run = LookedRun(cpus=1).look(Did(1, SLEEP, run=0.2), unread=0.4)
+        assert run.parts == {"on_cpu": 60.0, "sleep": 40.0}
 
 
-@given(
-    st.lists(
-        st.tuples(st.floats(0, 1), st.sampled_from([None, *KINDS]), st.floats(0.1, 3)),
-        min_size=1,
-        max_size=80,
-    )
-)
-def test_if_the_gpus_are_always_idle_both_divisions_are_the_same(
-    steps: list[tuple[float, str | None, float]],
-) -> None:
-    run = idle_run((0, 1000))
-    for busy, kind, length in steps:
-        run.step(*([] if kind is None else [Wait(kind)]), run=busy * length, length=length)
-    whole = run.breakdown
-    assert run.account.breakdown(is_idle=True) == whole
+class TestDidAnythingRun:
+    """Question 2."""
+
+    def test_on_one_cpu_it_is_the_sum(self) -> None:
+        run = LookedRun(cpus=1).look(Did(1, SLEEP, run=0.3, wait=0.3), Did(2, SLEEP, run=0.3))
+        assert run.parts == {"on_cpu": 60.0, "sleep": 40.0}
+
+    def test_a_wait_while_another_thread_runs_is_no_wait(self) -> None:
+        """Two threads compress on one CPU: each waits while the other one runs."""
+        run = LookedRun(cpus=1)
+        for _ in range(10):
+            run.look(Did(1, NETWORK, run=0.15, wait=0.15), Did(2, NETWORK, run=0.15, wait=0.15))
+        assert run.parts == {"on_cpu": 30.0, "network": 70.0}
+
+    def test_never_more_than_the_time_in_which_anything_could_run(self) -> None:
+        run = LookedRun().look(Did(1, SLEEP, run=0.25), Did(2, SLEEP, run=0.25))
+        assert run.parts == {"on_cpu": 25.0, "sleep": 75.0}
+
+    def test_a_wait_that_ends_belongs_to_the_steps_in_which_the_thread_waited(self) -> None:
+        run = LookedRun().look(Did(1, NETWORK)).look().look().look(Did(1, NETWORK, 0.5, 2.5))
+        assert run.parts == {"on_cpu": 12.5, "waiting_for_cpu": 62.5, "network": 25.0}
+
+    def test_a_wait_that_the_kernel_invents_for_one_of_many_threads_does_not_count(self) -> None:
+        herd = [Did(number, SLEEP, 0.0001, 0.02) for number in range(2, 300)]
+        run = LookedRun().look(Did(1, SLEEP, 0.0001, 0.9), *herd)
+        assert run.parts["on_cpu"] + run.parts.get("waiting_for_cpu", 0) < 4
 
 
-def test_several_threads_fill_a_step_once() -> None:
-    assert Run().step(NETWORK, run=3, wait=[2, 2]).parts == {"on_cpu": 100.0}
-    assert Run().step(NETWORK, run=0.4, wait=[0.6, 0.6, 0.6]).parts == {
-        "on_cpu": 40.0,
-        "waiting_for_cpu": 60.0,
-    }
-    made = Run().step(Wait("sleep"), run=0.01, wait=[0.02] * 2400)
-    assert made.parts == {"on_cpu": 1.0, "waiting_for_cpu": 2.0, "sleep": 97.0}
-    metrics = Run().step(NETWORK, run=0.5, wait=[0.25, 0.25, 1]).record().metrics
-    assert metrics.cpu_wait_seconds == 1.5
-    assert metrics.cpu_wait_percent == 75.0
+class TestWhoseWaitHeldTheRunBack:
+    """Question 3."""
+
+    def in_turns(self, other: Blocked, work: Blocked = SLEEP, **parents: Any) -> LookedRun:
+        """A thread that computes and waits, beside another one that never runs again."""
+        run = LookedRun(**parents).look(Did(1, work, 0.3), Did(2, other, 0.0001))
+        for _ in range(20):
+            run.look(Did(1, work, 0.3))
+        return run
+
+    @pytest.mark.parametrize("other", [NETWORK, DISK, LISTENS, IDLE])
+    def test_who_never_runs_decides_nothing(self, other: Blocked) -> None:
+        parts = self.in_turns(other).parts
+        assert parts["sleep"] == pytest.approx(70, abs=0.2)
+
+    def test_a_heartbeat_weighs_what_it_runs(self) -> None:
+        run = LookedRun()
+        for _ in range(30):
+            run.look(Did(1, NETWORK, 0.2), Did(2, SLEEP, 0.0001))
+        assert run.parts["network"] == pytest.approx(80, abs=0.2)
+
+    def test_equal_threads_share_the_time(self) -> None:
+        run = LookedRun()
+        for _ in range(10):
+            threads = [Did(number, NETWORK, 0.01) for number in range(14)]
+            run.look(*threads, Did(20, DISK, 0.01), Did(21, DISK, 0.01))
+        made = run.breakdown
+        assert (made.network_percent or 0) / (made.disk_percent or 1) == pytest.approx(7, abs=0.1)
+
+    def test_what_a_thread_runs_next_counts_if_it_is_more(self) -> None:
+        run = LookedRun().look(Did(1, NETWORK, 0.001), Did(2, SLEEP, 0.001))
+        run.look(Did(2, SLEEP, 0.001)).look(Did(1, NETWORK, 0.9), Did(2, SLEEP, 0.001))
+        run.look(Did(1, NETWORK, 0.9), Did(2, SLEEP, 0.001))
+        assert run.parts.get("sleep", 0) < 0.2
+
+    def test_a_look_that_finds_a_thread_able_to_run_says_nothing(self) -> None:
+        run = LookedRun().look(Did(1, SLEEP, 0.2), Did(2, NETWORK, 0.2))
+        for _ in range(10):
+            run.look(Did(1, None, 0.2)).look(Did(1, SLEEP, 0.2), Did(2, SLEEP, 0.2))
+        assert run.parts.get("network", 0) <= 6
+
+    def test_a_run_without_any_other_look_takes_any(self) -> None:
+        run = LookedRun()
+        for _ in range(5):
+            run.look(Did(1, None, 0.1), Did(2, NETWORK, 0.1))
+        assert set(run.parts) <= {"on_cpu", "network", "waiting_for_cpu"}
 
 
-def test_a_wait_that_the_kernel_invents_for_one_of_many_threads_does_not_count() -> None:
-    herd = [ThreadGrowth(seconds(0.0001), seconds(0.02), thread=number) for number in range(1, 300)]
+class TestWhatDidItWaitFor:
+    """Question 4."""
 
-    for run_seconds, wait_seconds, percent in ((0.0001, 0.9, 2.0), (0.1, 0.8, 80.0)):
-        run, one = Run(), ThreadGrowth(seconds(run_seconds), seconds(wait_seconds))
-        assert (
-            run.step(NETWORK, run=0.1, growth=[*herd, one]).breakdown.waiting_for_cpu_percent
-            == percent
-        )
-    assert Run().step(NETWORK, run=0.0001, wait=[0.9, 0.02]).parts["waiting_for_cpu"] == 90.0
+    def test_a_server_to_which_nobody_comes_waits_for_the_network(self) -> None:
+        run = LookedRun({1: 0, 2: 1}).look(Did(1, CHILD, 0.01), Did(2, LISTENS, 0.1, process=2))
+        for _ in range(5):
+            run.look()
+        assert run.parts["network"] > 90
 
+    def test_rows_that_come_are_what_the_program_waits_for(self) -> None:
+        run = LookedRun().look(Did(1, IDLE, 0.01), Did(2, SLEEP, 0.0001))
+        for _ in range(10):
+            run.look(Did(1, IDLE, 0.01, came=(True,)))
+        assert run.parts["network"] > 95
+        assert run.targets["10.0.3.9:5432"] > 95
 
-def test_a_thread_that_began_in_the_step_may_have_waited_after_the_others() -> None:
-    waits = ((0.3, False), (0.1, True), (0.2, True))
-    grown = [ThreadGrowth(0, seconds(wait), thread=1, is_new=is_new) for wait, is_new in waits]
-    assert Run().step(NETWORK, growth=grown).parts == {"waiting_for_cpu": 50.0, "network": 50.0}
+    def test_a_connection_that_is_kept_is_not(self) -> None:
+        run = LookedRun().look(Did(1, SLEEP, 0.01), Did(2, IDLE, 0.3))
+        for _ in range(10):
+            run.look(Did(1, SLEEP, 0.01))
+        assert run.parts["sleep"] > 80
 
+    def test_waits_of_unknown_kind_are_other(self) -> None:
+        run = LookedRun().look(Did(1, HIDDEN, 0.5), sees_calls=False)
+        known = {name for name, value in all_parts(run.breakdown).items() if value is not None}
+        assert known == {"on_cpu", "waiting_for_cpu", "disk", "other"}
+        assert run.breakdown.waiting_for == ()
+        run = LookedRun()
+        for _ in range(10):
+            run.look(Did(1, NETWORK, 0.1))
+        assert run.look(Did(1, HIDDEN, 0.01), length=0.1).breakdown.network_percent is not None
+        assert run.look(Did(1, HIDDEN, 0.1)).breakdown.network_percent is None
 
-@pytest.mark.parametrize("position", range(len(KINDS)))
-def test_the_first_kind_of_all_threads_counts(position: int) -> None:
-    kinds = KINDS[position:]
-    assert Run().step(*(Wait(kind) for kind in reversed(kinds))).parts == {kinds[0]: 100.0}
+    def test_a_run_that_is_stopped_is_stopped_and_a_sentence_says_so(self) -> None:
+        run = LookedRun().look(Did(1, SLEEP, 0.01))
+        run.look(Did(1, STOPPED, 0.001)).look().look().look(Did(1, SLEEP, 0.001))
+        assert run.targets == {"stopped": pytest.approx(60, abs=1)}
+        assert run.breakdown.covered_percent == 100
+        record = run.record(duration=5)
+        assert wait_warnings(record)[0].startswith("The run was stopped for 3.0 s (Ctrl-Z")
 
+    def test_a_stop_of_this_process_too_is_covered_time(self) -> None:
+        run = LookedRun().look(Did(1, SLEEP, 0.01))
+        run.account.add_stopped(START_NS + seconds(2), START_NS + seconds(8))
+        run.at = 8
+        run.look(Did(1, SLEEP, 0.01))
+        run.look(Did(1, SLEEP, 0.01))
+        assert run.targets["stopped"] == pytest.approx(60, abs=0.5)
+        assert run.breakdown.covered_percent == 100
+        assert run.parts["sleep"] > 38
 
-def test_threads_that_wait_for_several_peers_share_the_time() -> None:
-    made = (
-        Run()
-        .step(NETWORK, NETWORK, Wait("network", "b:1"), Wait("network"), Wait("lock"))
-        .breakdown
-    )
-    assert made.network_percent == 100.0
-    assert [(row.target, row.percent) for row in made.waiting_for] == [
-        ("10.0.3.9:5432", 50.0),
-        ("b:1", 25.0),
-    ]
-
-
-def test_a_step_without_a_blocked_thread_takes_the_nearest_kind() -> None:
-    run = Run().step(Wait("sleep")).step(run=0.5).step(run=0.5).step(run=0.5).step(Wait("lock"))
-    assert run.parts == {"on_cpu": 30.0, "sleep": 40.0, "lock": 30.0}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_threads_that_wait_for_other_threads_show_nothing_if_not_all_were_asked(kind: str) -> None:
-    is_weak, sleeping = kind in ("lock", "child", "other"), [Wait("sleep")] * 2400
-    run = (
-        Run()
-        .step(*sleeping)
-        .step(Wait(kind), is_partial=True)
-        .step(*sleeping[:-1])
-        .step(Wait("pipe"))
-    )
-    assert run.parts == Counter({"sleep": 50.0, "pipe": 25.0}) + Counter(
-        {"sleep" if is_weak else kind: 25.0}
-    )
-    run = Run().step(Wait("lock"))
-    run.step(Wait(kind), is_partial=True).step(Wait(kind), is_partial=True).step(Wait("pipe"))
-    assert run.parts == Counter({"lock": 25.0, "pipe": 25.0}) + Counter(
-        {"other" if is_weak else kind: 50.0}
-    )
-    assert run.breakdown.covered_percent == 100.0
-    assert Run().step(Wait(kind), is_partial=True).parts == {"other" if is_weak else kind: 100.0}
+    def test_a_wait_for_memory_is_no_disk(self) -> None:
+        run = LookedRun().look(Did(1, MEMORY, 0.1)).look()
+        assert run.parts == {"on_cpu": 5.0, "other": 95.0}
+        assert run.targets == {"memory": 95.0}
 
 
-def worker_beside(
-    bystander: Wait, on_cpu: tuple[float, float], waiting: tuple[float, float]
-) -> tuple[Run, float]:
-    """A minute in which a thread computes and waits for the network in turn, and the share of
-    the latter in percent.
-    """
-    run, randomness = Run(), Random(1)
-    now = computed = reported = 0.0
-    while now < 60:
-        for is_waiting, limits in ((False, on_cpu), (True, waiting)):
-            ends = now + randomness.uniform(*limits)
-            for at in range(int(now) + 1, int(ends) + 1):
-                used = computed + (0 if is_waiting else at - now)
-                run.step(
-                    bystander,
-                    *([NETWORK] if is_waiting else []),
-                    run=used - reported,
-                    has_running=not is_waiting,
-                )
-                reported = used
-            computed += 0 if is_waiting else ends - now
-            now = ends
-    return run, 100 * (1 - reported / run.at)
-
-
-@pytest.mark.parametrize("kind", ["sleep", "pipe", "child", "lock"])
-@pytest.mark.parametrize(
-    "turns", [((0.01, 0.03), (0.01, 0.03)), ((0.03, 0.03), (0.01, 0.01)), ((0.3, 3), (0.1, 2))]
-)
-def test_who_stands_by_does_not_take_the_wait_of_the_thread_that_works(
-    kind: str, turns: tuple[tuple[float, float], tuple[float, float]]
-) -> None:
-    run, network_percent = worker_beside(Wait(kind), *turns)
-    assert run.parts == {
-        "on_cpu": pytest.approx(100 - network_percent, abs=0.1),
-        "network": pytest.approx(network_percent, abs=0.1),
-    }
-
-
-def test_a_thread_on_a_cpu_hides_no_disk_and_no_network() -> None:
-    run = Run().step(Wait("sleep")).step(NETWORK, Wait("sleep"), run=0.5, has_running=True)
-    assert run.parts == {"on_cpu": 25.0, "network": 25.0, "sleep": 50.0}
-    run = (
-        Run()
-        .step(NETWORK)
-        .step(Wait("sleep"), run=0.5, has_running=True)
-        .step(Wait("sleep"))
-        .step(Wait("sleep"))
-    )
-    assert run.parts == {"on_cpu": 12.5, "network": 37.5, "sleep": 50.0}
-
-
-def test_before_the_first_kind_the_next_one_counts_however_late_it_is() -> None:
-    run = Run()
-    for times, waits, kind in (
-        (200, [], "other"),
-        (1, [Wait("pipe")], "pipe"),
-        (200, [Wait("pipe")], "pipe"),
-    ):
-        for _ in range(times):
-            run.step(*waits, run=0.5)
-        assert run.parts == {"on_cpu": 50.0, kind: 50.0}
-
-
-def test_a_wait_that_ends_belongs_to_the_steps_in_which_the_thread_waited() -> None:
-    run = Run().step(NETWORK).step().step().step(run=0.5, wait=2.5)
-    assert run.parts == {"on_cpu": 12.5, "waiting_for_cpu": 62.5, "network": 25.0}
-    # The part that it cannot have spent in its last step is earlier.
-    run = Run().step(NETWORK).step(run=0.9, wait=0.6)
-    assert run.parts == {"on_cpu": 45.0, "waiting_for_cpu": 30.0, "network": 25.0}
-
-    # The next wait of the thread adds to its last one in the same step.
-    run = Run().step(NETWORK, wait=[0.3, 0.4]).step(NETWORK, run=0.1, wait=1.2)
-    assert run.parts == {"on_cpu": 5.0, "waiting_for_cpu": 75.0, "network": 20.0}
-    run = Run().step(NETWORK, wait=[0.3, 0.4]).step(NETWORK, wait=[0, 1.2])
-    assert run.parts == {"waiting_for_cpu": 80.0, "network": 20.0}
-
-
-def test_a_wait_from_before_the_first_reading_does_not_count_in_the_division() -> None:
-    run = Run(is_new=False).step(wait=100).step(NETWORK, wait=0.5)
-    assert run.parts == {"waiting_for_cpu": 50.0, "network": 50.0}
-    assert run.record().metrics.cpu_wait_seconds == 100.5
-
-
-def test_without_privileges_only_the_disk_is_told() -> None:
-    run = Run()
-    for waits in ([Wait("disk"), Wait("other")], [Wait("other")]):
-        run.step(*waits, run=0.5, has_refused=True, sees_calls=False)
-    known = {name: value for name, value in all_parts(run.breakdown).items() if value is not None}
-    assert known == {"on_cpu": 50.0, "waiting_for_cpu": 0.0, "disk": 25.0, "other": 25.0}
-    assert run.breakdown.waiting_for == ()
-
-
-def test_a_process_that_cannot_be_asked_for_long_hides_the_kinds() -> None:
-    run = Run()
+def test_a_look_is_settled_when_all_have_run_again_or_after_a_minute() -> None:
+    run = LookedRun()
     for _ in range(10):
-        run.step(NETWORK)
-    assert (
-        run.step(Wait("other"), has_refused=True, length=0.1).breakdown.network_percent is not None
-    )
-    made = run.step(Wait("other"), has_refused=True).breakdown
-    assert made.network_percent is None
-    assert made.other_percent == 100.0
+        run.look(Did(1, SLEEP, 0.1))
+    assert len(run.account._open) <= 2
+    run.look(Did(1, SLEEP, 0.1), Did(2, LISTENS, 0.0001))
+    for _ in range(200):
+        run.look(Did(1, SLEEP, 0.1))
+    assert 58 <= len(run.account._open) <= 62
+    assert run.parts["sleep"] == pytest.approx(90, abs=0.2)
+
+
+def test_equal_looks_in_a_row_are_kept_as_one() -> None:
+    run = LookedRun().look(Did(1, SLEEP, 0.1), Did(2, LISTENS))
+    for _ in range(50):
+        run.look()
+    assert len(run.account._open) <= 3
+    assert run.parts["sleep"] > 99
+
+
+def test_memory_is_flat() -> None:
+    run = LookedRun()
+    chance = random.Random(1)
+    for number in range(3000):
+        threads = [Did(chance.randrange(1000), SLEEP, 0.001) for _ in range(30)]
+        run.look(*{each.thread: each for each in threads}.values(), Did(5000 + number, SLEEP, 0.01))
+        run.look(ended=[5000 + number])
+    account = run.account
+    assert len(account._open) <= 512
+    assert account._open_waits <= 10_100
+    assert len(account._threads._threads) <= 1001
+    assert len(account._head) <= 1001
+
+
+def test_the_time_in_which_the_gpus_were_idle_is_divided_on_its_own() -> None:
+    def idle_ns(start_ns: int, end_ns: int) -> int:
+        first, last = START_NS + seconds(1), START_NS + seconds(3.5)
+        return max(min(end_ns, last) - max(start_ns, first), 0)
+
+    run = LookedRun()
+    run.account = TimeAccount(START_NS, seconds(1), idle_ns)
+    run.look(Did(1, NETWORK, 0.0001)).look(Did(1, DISK, 0.0001))
+    run.look(Did(1, DISK, 0.5)).look(Did(1, NETWORK, 0.0001, 0.999))
+    idle = present(run.account.breakdown(is_idle=True))
+    assert (idle.on_cpu_percent, idle.waiting_for_cpu_percent) == (20.0, 20.0)
+    assert idle.disk_percent == 60.0
+    never = LookedRun().look(Did(1, NETWORK))
+    assert never.account.breakdown(is_idle=True) is None
 
 
 @pytest.mark.parametrize(
@@ -345,7 +271,8 @@ def test_a_process_that_cannot_be_asked_for_long_hides_the_kinds() -> None:
 def test_waits_of_threads_that_ended_before_they_were_read_make_a_lower_bound(
     used: float, read: float, waited: float, covered: float | None, warned: str | None
 ) -> None:
-    run = Run().step(run=used, growth=[ThreadGrowth(seconds(read), seconds(waited))])
+    run = LookedRun().look(growth=[ThreadGrowth(seconds(read), seconds(waited))])
+    run.cpu = used
     record = run.record(sampling=Sampling())
     assert present(record.sampling).cpu_wait_covered_percent == covered
     start = "The time waiting for a CPU is a lower bound: threads ended before"
@@ -355,69 +282,50 @@ def test_waits_of_threads_that_ended_before_they_were_read_make_a_lower_bound(
 
 
 def test_a_kernel_without_counters() -> None:
-    run = Run().step(NETWORK, run=0.25, growth=None)
+    run = LookedRun(cpus=1).look(Did(1, NETWORK), growth=None, unread=0.25)
     assert run.breakdown.waiting_for_cpu_percent is None
     assert run.breakdown.network_percent == 75.0
     assert run.record().metrics == Metrics()
-    assert Run().record().time_breakdown is None  # without a sample
-    assert Run(is_new=False).step(NETWORK).record().time_breakdown is None
+    assert LookedRun().record().time_breakdown is None  # without a look
+    assert LookedRun(is_new=False).look(Did(1, NETWORK)).record().time_breakdown is None
 
 
-def test_a_gap_is_covered_by_the_sample_at_its_end_for_1_5_intervals() -> None:
-    """A gap between readings is covered by the sample at its end for an interval and a half."""
-    run = Run().step(NETWORK).step(NETWORK).step(Wait("lock"), run=2, length=8)
-    assert run.parts == {"on_cpu": 20.0, "network": 20.0, "lock": 11.3, "other": 48.7}
-    assert run.breakdown.covered_percent == 35.0
+def test_a_gap_is_covered_for_1_5_intervals_and_what_is_not_is_unknown() -> None:
+    run = LookedRun().look(Did(1, NETWORK, 0.0001)).look(Did(1, FILE_LOCK, 0.0001), length=9)
+    assert run.breakdown.covered_percent == 25.0
+    assert run.parts["other"] == pytest.approx(75, abs=0.1)
+    run = LookedRun().look(Did(1, NETWORK, 0.0001)).look(Did(1, NETWORK, 0.0001), length=9)
+    assert run.breakdown.covered_percent == 25.0  # both ends show the same
+    assert run.parts["network"] > 99
+    made = present(LookedRun().look(Did(1, NETWORK)).record(duration=4).time_breakdown)
+    assert made.covered_percent == 25.0  # after the last
 
 
-def test_a_gap_between_equal_waits_belongs_to_them_but_is_not_covered() -> None:
-    run = Run().step(NETWORK).step(NETWORK).step(NETWORK, run=2, length=8)
-    assert run.parts == {"on_cpu": 20.0, "network": 80.0}
-    assert run.breakdown.covered_percent == 35.0
-    assert (
-        present(Run().step(NETWORK).record(duration=4).time_breakdown).covered_percent == 25.0
-    )  # after the last
-    run = Run().step(NETWORK).step(Wait("lock"), wait=[0.4] * 300, length=9)
-    assert run.parts == {"waiting_for_cpu": 4.0, "network": 10.0, "lock": 14.3, "other": 71.7}
-    assert Run().step(NETWORK).step(Wait("network", "b:1"), length=9).parts == {
-        "network": 25.0,
-        "other": 75.0,
-    }
+def test_the_threads_of_a_restarted_container_wait_no_more() -> None:
+    run = LookedRun().look(Did(1, NETWORK, 0.3))
+    run.account.end_threads()
+    for _ in range(10):
+        run.look(Did(2, SLEEP, 0.0001))
+    assert run.parts["sleep"] > 90
 
 
 class TestTheLongestWait:
-    def since(self, run: Run, at: float) -> Wait | None:
-        run.account.flush(None)
-        return run.account.recent_waits.longest(START_NS + seconds(at))
-
     def test_a_socket_that_was_closed_before_a_lock_hung_is_not_named(self) -> None:
-        run = Run()
-        for at in range(3000):
-            run.step(NETWORK if at < 2000 else Wait("lock"))
-        assert [self.since(run, at) for at in (0, 1000, 2000, 3000)] == [
-            NETWORK,
-            NETWORK,
-            Wait("lock"),
-            None,
-        ]
+        run = LookedRun()
+        for at in range(300):
+            run.look(Did(1, NETWORK if at < 200 else FILE_LOCK, 0.001))
+        waits = [run.account.longest_wait(START_NS + seconds(at)) for at in (0, 100, 200, 300)]
+        assert waits == [NETWORK.wait, NETWORK.wait, Wait("lock"), None]
 
-    def test_a_larger_kind_is_named_before_a_target(self) -> None:
-        run = Run()
-        for at in range(100):
-            run.step(NETWORK if at % 100 < 46 else Wait("lock"))
-        assert self.since(run, 0) == Wait("lock")
-
-    def test_a_target_is_named_for_most_of_the_time_of_its_kind(self) -> None:
-        run = Run().step(NETWORK, NETWORK, Wait("network", "b:1"), Wait("network"))
-        assert self.since(run, 0) == Wait("network")
-        assert self.since(run.step(NETWORK), 0) == NETWORK
+    def test_it_is_that_of_the_thread_that_held_the_run_back(self) -> None:
+        run = LookedRun().look(Did(1, LOCK, 1.0), Did(2, IDLE, 0.001))
+        for _ in range(40):
+            run.look()
+        assert run.account.longest_wait(START_NS + seconds(2)) == Wait("lock")
 
     def test_what_is_not_known_is_not_named(self) -> None:
-        assert self.since(Run(), 0) is None
-        assert (
-            self.since(Run().step(Wait("disk")).step(Wait("other")).step(Wait("other")), 0) is None
-        )
-        assert self.since(Run().step(NETWORK, run=3).step(Wait("lock"), run=0.9), 0) == Wait("lock")
+        assert LookedRun().account.longest_wait(0) is None
+        assert LookedRun().look(Did(1, HIDDEN, 0.1)).account.longest_wait(0) is None
 
     @given(
         st.lists(
@@ -437,78 +345,63 @@ class TestTheLongestWait:
         ]
 
 
-def test_the_end_has_the_counters_of_a_zombie() -> None:
-    """The end has the counters of a zombie or the share of the step before."""
-    read = Run().step(NETWORK).end(run=0.5, wait=0.5).parts
-    assert read == {"on_cpu": 25.0, "waiting_for_cpu": 25.0, "network": 50.0}
-    assert Run().step(run=0.2, wait=0.8).end(run=0.2).parts == {
-        "on_cpu": 20.0,
-        "waiting_for_cpu": 80.0,
-    }
-    assert Run().step(NETWORK, run=0.2).end().parts == {"on_cpu": 10.0, "network": 90.0}
-
-
 def test_at_most_eight_targets_and_one_row_for_the_rest() -> None:
-    run = Run()
+    run = LookedRun()
     for number in range(300):
-        run.step(Wait("disk", f"/data/{number}" if number % 3 else "/data/large"))
+        target = f"/data/{number}" if number % 3 else "/data/large"
+        run.look(Did(1, Blocked(wait=Wait("disk", target)), 0.0001))
     rows = run.breakdown.waiting_for
-    assert rows[0] == WaitTarget(kind="disk", target="/data/large", percent=33.3)
+    assert rows[0].target == "/data/large"
+    assert rows[0].percent == pytest.approx(33.3, abs=1)
     assert len(rows) == 9
-    assert rows[-1].kind == "other"
-    assert rows[-1].target == "other"
-    assert sum(row.percent for row in rows) == pytest.approx(100, abs=0.5)
-    assert len(run.account._parts.targets_ns) <= 65
+    assert (rows[-1].kind, rows[-1].target) == ("other", "other")
+    assert sum(row.percent for row in rows) == pytest.approx(100, abs=1)
 
 
 def test_the_series_has_the_mean_number_of_waiting_threads() -> None:
-    run = Run(points=10).step(wait=[0.5, 1]).step().step(run=0.5, wait=1)
-    assert run.waiting_threads() == (1.5, 0.5, 0.5)
-    later, series = Run().step(wait=0.5).step(wait=0.25), RunSeries(START_NS, seconds(1), 10)
-    later.account.flush(series)
-    later.account.flush(series)
-    assert present(series.values()).cpu_wait == (
-        0.5,
-        0.25,
-    )  # the series may begin later than the run
+    run = LookedRun(points=10).look(Did(1, SLEEP, wait=0.5), Did(2, SLEEP, wait=1)).look()
+    run.look(Did(1, SLEEP, 0.5, 1))
+    run.account.flush(run.series)
+    assert present(present(run.series).values()).cpu_wait == (1.5, 0.5, 0.5)
 
 
-def test_the_wait_of_a_thread_that_was_not_read_in_each_step_is_spread() -> None:
-    run = Run(points=10).step(NETWORK, run=0.5).step(NETWORK, run=0.5).step(NETWORK, run=0.5)
-    run.step(NETWORK, run=0.5, growth=[ThreadGrowth(seconds(1.5), seconds(1.5), 3)])
-    assert run.parts == {"on_cpu": 50.0, "waiting_for_cpu": 37.5, "network": 12.5}
-    assert run.waiting_threads() == (0.0, 0.5, 0.5, 0.5)
+def test_a_defect_costs_the_division_and_one_sentence() -> None:
+    run = LookedRun().look(Did(1, SLEEP, 0.1))
+    broken = ThreadGrowth(1, seconds(1), steps=0, thread=1)
+    run.look(growth=[broken, ThreadGrowth(1, 1, steps=0)]).look(Did(1, SLEEP, 0.1))
+    assert run.record().time_breakdown is None
+    assert "error in the profiler (ZeroDivisionError)" in run.account.warnings[0]
+    assert LookedRun().look(Did(1, SLEEP, 0.1)).account.warnings == ()
 
 
-STEPS = st.tuples(
-    st.lists(
-        st.builds(Wait, st.sampled_from(KINDS), st.sampled_from((None, "a", "b"))), max_size=3
-    ),
-    st.floats(0, 3),
-    st.lists(st.floats(0, 5), max_size=3),
+def test_a_stop_is_not_mentioned_without_one() -> None:
+    record = Record(task_id="t", container=Container(name="c"), metrics=Metrics(duration_ms=1.0))
+    assert wait_warnings(record) == ()
+
+
+BLOCKED = st.sampled_from([NETWORK, DISK, SLEEP, LOCK, CHILD, LISTENS, IDLE, HIDDEN, None])
+DOES = st.builds(
+    Did,
+    thread=st.integers(1, 4),
+    blocked=BLOCKED,
+    run=st.floats(0, 3),
+    wait=st.floats(0, 5),
+    process=st.just(1),
+)
+LOOKS = st.tuples(
+    st.lists(DOES, max_size=4, unique_by=lambda did: did.thread),
     st.floats(0.001, 4),
-    *[st.booleans()] * 3,
+    st.floats(0, 2),
+    st.integers(1, 4),
 )
 
 
-@given(
-    steps=st.lists(STEPS, min_size=1, max_size=100),
-    sees_calls=st.booleans(),
-    asks_between=st.booleans(),
-)
-def test_any_run_is_divided_completely(
-    *, steps: list[Any], sees_calls: bool, asks_between: bool
-) -> None:
-    run, again = Run(points=5), Run(points=5)
-    for waits, used, waited, length, refused, partial, running in steps:
-        sample = {
-            "has_refused": refused,
-            "sees_calls": sees_calls,
-            "is_partial": partial,
-            "has_running": running,
-        }
+@given(looks=st.lists(LOOKS, min_size=1, max_size=60), asks_between=st.booleans())
+def test_any_run_is_divided_completely(*, looks: list[Any], asks_between: bool) -> None:
+    run, again = LookedRun(points=5), LookedRun(points=5)
+    for did, length, unread, ended in looks:
         for each in (run, again):
-            each.step(*waits, run=used, wait=waited, length=length, **sample)
+            each.look(*did, length=length, unread=unread, ended=[ended])
         if asks_between:
             again.record()
     made = run.breakdown
@@ -518,79 +411,32 @@ def test_any_run_is_divided_completely(
     assert 0 <= (made.covered_percent or 0) <= 100
     assert len(made.waiting_for) <= 9
     assert sum(row.percent for row in made.waiting_for) <= 100.5
-    if not sees_calls:
-        assert made.network_percent is None
     assert again.breakdown == made
-    total = sum(seconds(wait) for step in steps for wait in step[2])
-    assert run.record().metrics.cpu_wait_seconds == pytest.approx(total / 1e9, abs=1e-5)
+    total = sum(did.wait for look in looks for did in look[0])
+    assert run.record().metrics.cpu_wait_seconds == pytest.approx(total, abs=1e-5)
 
 
-CHILD, TIMED = Wait("child"), TIMER
+@given(place=st.floats(0, 1, exclude_max=True), period=st.sampled_from([1, 0.5, 0.2, 0.37, 1.2]))
+def test_looks_that_are_spread_meet_no_period_in_one_phase(place: float, period: float) -> None:
+    """A thread waits for the network for 60 % of each period, and sleeps for the rest."""
+    made = periodic_run(place, period, share=0.6)
+    assert made.network_percent == pytest.approx(60, abs=4)
 
 
-def short_programs(steps: int, working: int, *, pressure: float | None, run: float = 0.4) -> Run:
-    """Each second, programs that nobody reads run; in the first steps, the samples show one."""
-    shown = Run()
-    for number in range(steps + 1):
-        waits_us = round(number * (pressure or 0) * 1e6)
-        shows_work = number <= working
-        shown.step(
-            *(() if shows_work else (CHILD,)),
-            run=run if number else 0,
-            growth=[],
-            shows_work=shows_work,
-            pressure=None
-            if pressure is None
-            else CpuPressure(pressure=b"some avg10=0.00 total=%d\n" % waits_us),
-        )
-    return shown
-
-
-def test_samples_that_all_show_work_leave_no_time_for_a_wait_for_the_child() -> None:
-    parts = short_programs(100, 100, pressure=1).parts
-    assert "child" not in parts
-    assert 50 < parts["waiting_for_cpu"] < 60
-    assert parts["waiting_for_cpu"] + parts["other"] == pytest.approx(100 - parts["on_cpu"])
-
-
-def test_few_samples_leave_more_time_unknown_than_many() -> None:
-    few, many = (short_programs(count, count, pressure=1) for count in (5, 500))
-    assert few.parts["other"] > 5 * many.parts["other"]
-    # The first of six steps has no CPU time at all and is covered, though its kind is unknown.
-    covered = 100 - (few.parts["other"] - 100 / 6)
-    assert few.breakdown.covered_percent == pytest.approx(covered, abs=0.1)
-
-
-def test_short_programs_of_an_idle_machine_wait_for_no_cpu() -> None:
-    parts = short_programs(100, 40, pressure=0).parts
-    assert "waiting_for_cpu" not in parts
-    assert parts["child"] > 57
-
-
-def test_without_pressure_the_samples_alone_limit_the_parts() -> None:
-    parts = short_programs(100, 70, pressure=None).parts
-    assert 15 < parts["waiting_for_cpu"] < 30
-    assert 20 < parts["child"] < 30
-
-
-@given(st.integers(1, 40), st.integers(0, 40), st.none() | st.floats(0, 2), st.floats(0.06, 3))
-def test_parts_of_steps_that_nobody_read_add_up(
-    steps: int, working: int, pressure: float | None, run: float
-) -> None:
-    shown = short_programs(steps, working, pressure=pressure, run=run)
-    percents = [percent or 0 for percent in all_parts(shown.breakdown).values()]
-    assert sum(percents) == pytest.approx(100, abs=0.1)
-    assert min(percents) >= 0
-
-
-@pytest.mark.parametrize(
-    ("waits", "kind"),
-    [
-        ((TIMED, Wait("lock")), "sleep"),
-        ((TIMED, Wait("pipe")), "pipe"),
-        ((TIMED, NETWORK), "network"),
-        ((TIMED, Wait("sleep")), "sleep"),
-    ],
-)
-def test_a_wait_with_a_timeout_is_a_weak_sleep(waits: tuple[Wait, ...], kind: str) -> None:
-    assert Run().step(*waits).parts == {kind: 100}
+def periodic_run(place: float, period: float, share: float) -> TimeBreakdown:
+    looks = LookTimes(0, seconds(1), 0.003, place)
+    account = TimeAccount(0, seconds(1))
+    turns = 0
+    while looks.due_ns < seconds(60):
+        at_ns = looks.due_ns
+        phase = at_ns / seconds(period)
+        is_asleep = phase % 1 > share
+        before, turns = turns, 2 * int(phase) + is_asleep + 1
+        run_ns = (turns - before) * seconds(0.0001)
+        growth = [ThreadGrowth(run_ns, 0, thread=1, process=1)] if run_ns else []
+        seen = [ThreadSeen(1, 1, SLEEP if is_asleep else NETWORK)] if run_ns else []
+        look = Look(growth=growth, seen=seen, sees_calls=True)
+        account.add_look(at_ns, look, part_ns=looks.part_ns)
+        account.add_total(at_ns, 0, 0)
+        looks.done(at_ns, seconds(0.0002))
+    return present(account.breakdown())

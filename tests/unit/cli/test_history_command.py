@@ -8,7 +8,7 @@ from profiler.cli.history_command import table_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import columns_of
 from profiler.core.timestamps import local_zone
-from profiler.record.record_model import Report
+from profiler.record.record_model import AverageAndMaximum, Report
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.command_line import run_here
 from tests.runs import history_of, lines, report
@@ -30,6 +30,17 @@ def test_account_and_region_have_columns_only_where_there_are_several() -> None:
         "Region",
         *rest,
     ]
+
+
+@pytest.mark.usefixtures("here")
+def test_runs_that_count_mapped_files_have_a_note_beside_others(cli: Cli) -> None:
+    apart = {"memory_mapped_file_mb": AverageAndMaximum(avg=1, max=2)}
+    Path("runs.jsonl").write_bytes(lines([report(), report(1, metrics=apart)]))
+    listed = cli("history", "--from", "runs.jsonl")
+    assert "The memory of 1 run may include pages of mapped files" in listed.err
+    assert cli("history", "--json", "--from", "runs.jsonl").err == ""
+    Path("runs.jsonl").write_bytes(lines([report(), report(1)]))
+    assert cli("history", "--from", "runs.jsonl").err == ""
 
 
 def test_a_retry_is_marked() -> None:

@@ -29,6 +29,7 @@ from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.family import Family, UsualDuration, family_of_reports
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (
+    AverageAndMaximum,
     Container,
     Metrics,
     Processor,
@@ -439,6 +440,9 @@ def random_reports(chance: random.Random, count: int) -> list[Report]:
                 "duration_ms": chance.choice([None, chance.randrange(1, 10**7)]),
                 "cpu_seconds": round(chance.uniform(0, 100), 2),
                 "block_read_bytes": chance.randrange(10**9),
+                "memory_mapped_file_mb": chance.choice(
+                    [None, AverageAndMaximum(avg=0, max=0), AverageAndMaximum(avg=1, max=200)]
+                ),
             },
             container=Container(name=chance.choice(["batch", "batch", "log"])),
             cluster=chance.choice(["jobs", "test"]),

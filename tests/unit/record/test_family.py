@@ -197,6 +197,20 @@ def test_needs_are_those_at_one_size() -> None:
     assert family.outcomes == {"success": 4, "oom": 1}
 
 
+@pytest.mark.parametrize(("apart", "peak_mb"), [(0, 400), (4, 400), (5, 50), (6, 60)])
+def test_an_older_peak_is_no_need_once_five_successes_say_mapped_files_apart(
+    apart: int, peak_mb: float
+) -> None:
+    older = replace(RUN, task_id="older", peak_mb=400.0, task_memory_mb=2048)
+    killed = replace(older, task_id="killed", outcome="oom", peak_mb=2000.0, mapped_files_mb=1.0)
+    newer = runs(apart, task_memory_mb=2048, mapped_files_mb=300.0)
+    need = NeedAtSize(peak_mb=peak_mb, was_killed=True)
+    assert family_of([older, killed, *newer]).memory_need("batch", 2048) == need
+    first, second = family_of(newer[:3]), family_of([older, killed, *newer[3:]])
+    assert merged(first, second).memory_need("batch", 2048) == need
+    assert merged(second, first).memory_need("batch", 2048) == need
+
+
 def test_a_run_is_slow_from_half_more_than_nearly_all_on() -> None:
     usual = UsualDuration(median_ms=10, p95_ms=20, runs=8)
     assert usual.is_exceeded_by(21)

@@ -12,6 +12,7 @@ from profiler.record.mapped_files import (
     counts_files,
     files_text,
     memory_with_files_mb,
+    mixed_note,
     of_one_meaning,
 )
 from profiler.record.memory_news import judged_notice, memory_now, news_text, notice_of_checkpoint
@@ -90,6 +91,16 @@ def test_used_and_files_of_one_moment_are_at_most_the_usage_and_the_size(
     assert memory_with_files_mb(replace(record, metrics=metrics, task_size=None)) == most_mb
     assert memory_with_files_mb(older(0).record) is None
     assert memory_with_files_mb(newer(0, None).record) is None
+
+
+def test_a_list_of_runs_of_both_meanings_has_a_note() -> None:
+    assert mixed_note(records(OLDER)) is None
+    assert mixed_note(records(NEWER)) is None
+    assert mixed_note(records([*NEWER, older(0, None)])) is None
+    assert mixed_note(records([*OLDER, *NEWER])) == (
+        "The memory of 10 runs may include pages of mapped files, as older versions and Container "
+        "Insights count them."
+    )
 
 
 def test_of_a_mixed_window_only_runs_of_one_meaning_count_once_there_are_five() -> None:

@@ -29,6 +29,7 @@ const CSV_COLUMNS = [
   ["memorySizeMB", (run) => run.size],
   ["maxMemoryUsedMB", (run) => run.peak],
   ["memoryPeakSource", (run) => run.peakBy],
+  ["memoryCountsMappedFiles", (run) => run.countsFiles],
   ["costUsd", (run) => run.usd],
   ["blockReadBytes", (run) => run.read],
   ["blockWriteBytes", (run) => run.written],

@@ -14,7 +14,7 @@ from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, Watch
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine, encode_notice
-from profiler.record.record_model import Distribution, Interval
+from profiler.record.record_model import AverageAndMaximum, Distribution, Interval
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import ListedRuns, checkpoint_at, ended, text
@@ -191,6 +191,20 @@ def test_a_forecast_below_what_the_family_reached_is_not_shown() -> None:
     assert shown_notices(watched) == {"nightly": []}
 
 
+def test_an_older_monitors_forecast_stays_beside_peaks_without_mapped_files() -> None:
+    logs = FakeLogs()
+    apart = {"memory_mapped_file_mb": AverageAndMaximum(avg=500, max=900)}
+    past = [report(n, peak_mb=300, metrics=apart) for n in range(5)]
+    watched = watched_tasks(
+        logs, FakeClock(), past=lambda: ListedRuns(PastRun(report=one) for one in past)
+    )
+    for line in (memory_line(8, 1830), forecast_line("nightly", 1830)):
+        logs.put(START_NS, line)
+    watched.refresh()
+    watched.read_usual()
+    assert shown_notices(watched) == {"nightly": ["By the slope."]}
+
+
 def test_a_clock_that_is_ahead_misses_nothing() -> None:
     logs, clock, aws_ns = FakeLogs(), FakeClock(), START_NS
     clock.advance(300)
@@ -224,6 +238,14 @@ DEFINITIONS = {
     "plain": [BATCH],
     "wrapped": [container("batch", "/ecs/wrapped", command=["task-profiler", "run", "--", "etl"])],
     "foreign": [BATCH, {**MONITOR, "image": "other/agent:1"}],
+    "splunked": [{**BATCH, "logConfiguration": {"logDriver": "splunk"}}],
+    "instance-monitor": [
+        {
+            **MONITOR,
+            "command": ["monitor"],
+            "environment": [{"name": "TASK_PROFILER_SCOPE", "value": "instance"}],
+        }
+    ],
 }
 
 
@@ -233,6 +255,12 @@ class FakeEcs:
     def __init__(self, *families: str) -> None:
         self.tasks = {f"{PREFIX}task/jobs/id-{family}": self.task(family) for family in families}
         self.described, self.refused = list[str](), 0
+        self.asked_for_services, self.refuses_services = 0, False
+        self.daemon = "instance-monitor"
+
+    def describe_services(self, **_: Any) -> Any:
+        name = f"{PREFIX}task-definition/{self.daemon}:1"
+        return {"services": [{"status": "ACTIVE", "taskDefinition": name}]}
 
     def task(self, family: str, **more: Any) -> dict[str, Any]:
         return {
@@ -256,6 +284,12 @@ class FakeEcs:
         )
 
     def get_paginator(self, name: str) -> Any:
+        if name == "list_services":
+            self.asked_for_services += 1
+            if self.refuses_services:
+                details = {"Error": {"Code": "AccessDeniedException", "Message": "no"}}
+                raise ClientError(details, "ListServices")
+            return SimpleNamespace(paginate=lambda **_: [{"serviceArns": ["monitor"]}])
         assert name == "list_tasks"
         running = [arn for arn, task in self.tasks.items() if task["lastStatus"] != "STOPPED"]
         return SimpleNamespace(paginate=lambda **_: [{"taskArns": [arn]} for arn in running])
@@ -316,6 +350,48 @@ def test_the_log_groups_are_those_into_which_the_profiler_writes(
     tasks = tasks_of(FakeEcs(family))
     assert len(tasks.read(START_NS)) == 1
     assert tasks.groups == groups
+
+
+@pytest.mark.parametrize(
+    ("launch_type", "families", "groups"),
+    [
+        ("EC2", ("plain",), ("/ecs/jobs", "/ecs/monitors")),
+        ("EC2", ("splunked",), ("/ecs/monitors",)),
+        ("EC2", ("wrapped", "plain"), ("/ecs/jobs", "/ecs/monitors", "/ecs/wrapped")),
+        ("EC2", ("wrapped",), ("/ecs/wrapped",)),
+        ("FARGATE", ("plain",), ()),
+    ],
+)
+def test_the_groups_of_an_instance_monitor_are_read_for_tasks_on_ec2_without_a_monitor(
+    launch_type: str, families: tuple[str, ...], groups: tuple[str, ...]
+) -> None:
+    ecs = FakeEcs(*families)
+    for listed in ecs.tasks.values():
+        listed["launchType"] = launch_type
+    tasks = tasks_of(ecs)
+    for _ in range(2):
+        tasks.read(START_NS)
+        assert tasks.groups == groups
+    assert ecs.asked_for_services == ("/ecs/monitors" in groups), "once"
+    ecs.daemon = "plain"
+    without = tasks_of(ecs)
+    without.read(START_NS)
+    assert set(without.groups) == {"/ecs/wrapped"} & set(groups)
+
+
+def test_without_the_right_to_find_an_instance_monitor_it_is_said() -> None:
+    ecs = FakeEcs("plain")
+    (listed,) = ecs.tasks.values()
+    listed["launchType"] = "EC2"
+    ecs.refuses_services = True
+    tasks = tasks_of(ecs)
+    for _ in range(2):
+        tasks.read(START_NS)
+        assert tasks.groups == ()
+        (problem,) = tasks.problems
+        assert "It is unknown whether an instance monitor writes about these tasks" in problem
+        assert "ListServices" in problem
+    assert ecs.asked_for_services == 1
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from profiler.collectors.processes.batch_processes import SourceComparison
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.timestamps import format_ms
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.look import Look, ThreadSeen
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_counters import ThreadGrowth
-from profiler.readers.linux.thread_times import ThreadSample
-from profiler.readers.linux.waited_target import Wait
+from profiler.readers.linux.waits import Blocked, Wait
 from profiler.record.record_model import Series
 from tests.fakes import START_NS, sample, seconds
 from tests.process_world import CollectedBatch, base, process
@@ -151,24 +151,31 @@ class FakeThreads:
     """
 
     def __init__(self) -> None:
+        self.sees_calls = False  # it is looked at with each reading of the processes
         self.was_required = False
         self.is_closed = False
         self.cost_ns = self.used_ns = self.readings = 0
         self._read_ns = 0
+        self._processes: Sequence[ProcessReading] = ()
 
-    def read(
-        self, processes: Sequence[ProcessReading], now_ns: int, *, is_required: bool = False
-    ) -> ThreadSample:
+    def follow(self, processes: Sequence[ProcessReading]) -> None:
+        self._processes = processes
+
+    def take_read_ended_ns(self) -> int:
+        """All that was read, once the processes have ended."""
+        return 0 if self._processes else self._read_ns // 4
+
+    def look(self, now_ns: int, *, is_fresh: bool = False, is_required: bool = False) -> Look:
+        assert is_fresh
         self.was_required = is_required
         self.used_ns += self.cost_ns
         self.readings += 1
         quarter_ns, self._read_ns = (now_ns - self._read_ns) // 4, now_ns
-        if not processes:
-            return ThreadSample(sees_calls=True)
+        if not self._processes:
+            return Look(sees_calls=True)
         growth = (ThreadGrowth(quarter_ns, quarter_ns),)
-        return ThreadSample(
-            growth=growth, waits={Wait("network", "10.0.3.9:5432"): 1}, sees_calls=True
-        )
+        seen = (ThreadSeen(0, 7, Blocked(wait=Wait("network", "10.0.3.9:5432"))),)
+        return Look(growth=growth, seen=seen, sees_calls=True)
 
     def close(self) -> None:
         self.is_closed = True
@@ -238,9 +245,8 @@ def test_the_time_after_the_end_does_not_count() -> None:
     fakes.collector.tick(is_complete=True)
     assert threads.was_required
     made = present(fakes.run(60).record().time_breakdown)
-    # Nothing is known of the last second: it is divided like the one before, but without time on a
-    # CPU.
-    assert made.network_percent == 50.5
+    # Nothing is known of the last second: it is divided like the look before.
+    assert made.network_percent == 51.6
     assert made.covered_percent == 100.0
     fakes.collector._close()
     assert threads.is_closed

@@ -69,8 +69,9 @@ class FakeProc:
         arguments: tuple[str, ...] = (),
         ending: bool = False,
         forked: bool = False,
+        divided: bool = True,
     ) -> None:
-        """Sizes are in MiB."""
+        """Sizes are in MiB. Not ``divided``: as in gVisor."""
         folder = self.folder / str(pid)
         folder.mkdir(exist_ok=True)
         (folder / "cgroup").write_text(cgroup.format(id=docker_id))
@@ -101,7 +102,10 @@ class FakeProc:
         fields += [0, started, 3133440, rss * 256, 18446744073709551615, *[0] * 27]
         (folder / "stat").write_text(f"{pid} ({name}) " + " ".join(map(str, fields)) + "\n")
         status = f"Name:\t{name}\nState:\t{state}\nPid:\t{pid}\n"
-        if state != "Z":
+        (folder / "statm").write_text(f"9000 {rss * 256} 0 0 0 0 0\n")
+        if state != "Z" and not divided:
+            status += f"VmRSS:\t{rss * 1024} kB\n"
+        elif state != "Z":
             anonymous = rss if anonymous is None else anonymous
             status += (
                 f"VmHWM:\t{(mark or rss) * 1024} kB\nVmRSS:\t{rss * 1024} "
@@ -203,6 +207,15 @@ def test_anonymous_memory_counts_and_of_forks_what_they_allocated(
     for ended in (7, 8, 10):
         machine.gone(ended)
     assert shares(source) == [330]
+
+
+def test_where_no_part_of_the_memory_is_known_nothing_counts_twice_and_nothing_vanishes(
+    machine: FakeProc,
+) -> None:
+    machine.process(7, rss=73, divided=False)
+    machine.process(8, rss=53, parent=7, divided=False, arguments=("load.py",))
+    machine.process(9, rss=75, parent=7, divided=False)  # a fork has its parent's words
+    assert shares(machine.source()) == [73, 53, 2]
 
 
 class Simulated(Struct):

@@ -214,6 +214,25 @@ def test_half_a_minute_of_no_or_full_cpu_use_is_a_moment() -> None:
     assert moment.from_at == time_at(10)
 
 
+def test_an_idle_moment_of_a_few_seconds_has_the_samples_that_were_taken_anyway() -> None:
+    def in_seconds(idle: int) -> tuple[StackMoment, ...]:
+        moments = StackMoments()
+        cpu = 0.0
+        for at in range(20):
+            is_idle = 5 <= at < 5 + idle
+            moments.add_usage(sample(START_NS + seconds(at), cpu, 100), _SIZES, seconds(at))
+            assert not moments.is_sampling(seconds(at))
+            cpu += 0 if is_idle else 0.5
+            moments.add_stacks((stack("<module>", "wait" if is_idle else "work"),))
+        return moments.record()
+
+    (moment,) = in_seconds(4)
+    assert moment.kind == "idle"
+    assert moment.stack[-1] == "wait (job.py:1)"
+    assert (moment.from_at, moment.to_at) == (time_at(5), time_at(9))
+    assert in_seconds(1) == ()
+
+
 def test_memory_that_is_high_and_rises_is_a_moment() -> None:
     """Memory that is high and rises is a moment and a usual run has none."""
     run = Run().go_on(200, memory=lambda at: min(at * 5, 950))

@@ -25,7 +25,9 @@ def test_a_throttled_group_waited_at_least_the_mean_of_its_cpus() -> None:
     """A throttled group waited at least the mean and at most the sum of its CPUs."""
     before = counters(waited_us=5, throttled_us=100)
     limits = counters(waited_us=7, throttled_us=500).limits_since(before)
-    assert limits == CpuWaitLimits(least_ns=100 * NS_PER_US, most_ns=402 * NS_PER_US)
+    assert limits == CpuWaitLimits(
+        least_ns=100 * NS_PER_US, most_ns=402 * NS_PER_US, throttled_ns=400 * NS_PER_US
+    )
 
 
 def test_what_the_machines_threads_waited_is_certain_of_no_group() -> None:

@@ -16,7 +16,8 @@ import pytest
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadReader
-from profiler.readers.linux.waited_target import SystemCall, Wait, WaitResolver, calls_of
+from profiler.readers.linux.waited_target import SystemCall, WaitResolver, calls_of
+from profiler.readers.linux.waits import Wait
 from tests import fakes
 from tests.values import present
 
@@ -65,7 +66,7 @@ class FakeRing:
             "   0: /data/first.bin\n    1: /data/second.bin\nUserBufs:\t1\n    1: "
             "0x7f8000000000/4096\nPollList:\n  op=22, task_works=0\n"
         )
-        return self.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0)
+        return self.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0).wait
 
 
 _CASES: tuple[tuple[Sequence[tuple[int, int]], int, Wait], ...] = (
@@ -102,9 +103,11 @@ def test_a_ring_that_is_not_readable_shows_nothing(tmp_path: Path) -> None:
     assert ring.waits([(5, 0)], has_memory=False) == Wait("other")
     (ring.folder / "maps").unlink()
     other = WaitResolver(calls_of("x86_64"), str(ring.folder.parent), lambda: 0)
-    assert other.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0) == Wait("other")
+    assert other.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0).wait == Wait("other")
     (ring.folder / "fdinfo" / str(RING)).write_text("pos:\t0\nSqThread:\t-1\n")  # of an old kernel
-    assert ring.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0) == Wait("other")
+    assert ring.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0).wait == Wait(
+        "other"
+    )
 
 
 # Reads its standard input by a ring: the raw system calls io_uring_setup and io_uring_enter, with
@@ -135,9 +138,11 @@ def wait_of_ring(pid: int) -> Wait | None:
         assert time.monotonic() < until
     stat = present(proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b""))
     reading: ProcessReading = fakes.process(pid, state=stat.state, own_cpu_ns=1)
-    sample = present(reader.read([reading], time.monotonic_ns()))
+    reader.follow([reading])
+    look = present(reader.look(time.monotonic_ns(), is_fresh=True))
     reader.close()
-    return next(iter(sample.waits), None)
+    blocked = [seen.blocked for seen in look.seen if seen.blocked is not None]
+    return blocked[0].wait if blocked else None
 
 
 @pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="has no table of calls")

@@ -1,5 +1,6 @@
 """What of a group's kernel memory is certainly reclaimable, by what the machine has."""
 
+import os
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -7,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.readers.linux import proc
 from profiler.readers.linux.kernel_memory import (
     KernelGrowth,
     KernelMemory,
     KernelMemoryEstimate,
     parse_kernel_memory,
     parse_pinned_bytes,
+    tcp_queue_bytes,
+    unassigned_kernel_bytes,
 )
 from tests.values import present
 
@@ -151,20 +155,37 @@ def test_the_number_of_open_files_is_the_first_of_three() -> None:
     assert parse_pinned_bytes(b"") is None
 
 
-def test_growth_without_page_tables_is_that_of_sockets_and_the_like() -> None:
-    grown = replace(_machine(50, 760), page_table_bytes=350 * _MIB)
-    readings = iter([_machine(50, 60), grown])
-    assert KernelGrowth(lambda: next(readings)).growth_bytes() == 350 * _MIB
+@pytest.mark.parametrize(
+    ("start_mib", "now_mib", "growth_mib"),
+    [(60, 410, 350), (60, 123, 0), (60, 40, 0), (60, None, 0), (None, 410, 0)],
+)
+def test_growth_that_other_programs_usually_cause_is_nothing(
+    start_mib: int | None, now_mib: int | None, growth_mib: int
+) -> None:
+    readings = iter([None if mib is None else mib * _MIB for mib in (start_mib, now_mib)])
+    assert KernelGrowth(lambda: next(readings)).growth_bytes() == growth_mib * _MIB
 
 
-@pytest.mark.parametrize("now", [None, _machine(400, 123)])
-def test_growth_that_other_programs_usually_cause_is_nothing(now: KernelMemory | None) -> None:
-    readings = iter([_machine(50, 60), now])
-    assert KernelGrowth(lambda: next(readings)).growth_bytes() == 0
+def test_page_tables_are_no_unassigned_kernel_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "/proc/meminfo": _MEMINFO + b"PageTables: 2048 kB\n",
+        "/proc/zoneinfo": _ZONEINFO,
+        "/proc/sys/fs/file-nr": b"1\t0\t2\n",
+    }
+    monkeypatch.setattr(proc, "read", files.get)
+    machine = present(parse_kernel_memory(_MEMINFO, _ZONEINFO, os.sysconf("SC_PAGE_SIZE")))
+    assert unassigned_kernel_bytes() == machine.fixed_bytes - 2 * _MIB
+    files.clear()
+    assert unassigned_kernel_bytes() is None
 
 
-def test_an_unknown_start_has_no_growth() -> None:
-    assert KernelGrowth(lambda: None).growth_bytes() == 0
+def test_the_queues_of_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b"sockets: used 21\nTCP: inuse 6 orphan 0 tw 12 alloc 6 mem 300\nUDP: inuse 0 mem 9\n"
+    files = {"/proc/net/sockstat": text}
+    monkeypatch.setattr(proc, "read", files.get)
+    assert tcp_queue_bytes() == 300 * os.sysconf("SC_PAGE_SIZE")
+    files.clear()
+    assert tcp_queue_bytes() is None
 
 
 def test_the_pool_of_huge_pages_is_no_kernel_memory() -> None:

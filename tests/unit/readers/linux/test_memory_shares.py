@@ -107,6 +107,7 @@ def test_pages_that_may_have_been_copied_are_read_as_often_as_the_budget_allows(
         "the copies go on, and no second reading could be paid"
     )
     assert tree.shares.unsure_bytes == 300 * _MIB
+    assert tree.shares.open_shmem_bytes == 0
     assert tree.divide(done) == [75, 300, 225]
     assert tree.shares.is_exact
 
@@ -131,7 +132,7 @@ def test_pages_of_files_do_not_count(tree: _Tree) -> None:
 def test_memory_that_a_process_maps_three_times_counts_once(tree: _Tree) -> None:
     heap = _process(1, 36, 900)
     assert tree.divide([heap]) == [36]
-    assert tree.shares.unsure_bytes == 900 * _MIB
+    assert tree.shares.unsure_bytes == tree.shares.open_shmem_bytes == 900 * _MIB
     tree.now_ns += 10_000
     tree.pss = {1: (36, 36, 36)}
     tree.shmem = {1: (900, 300)}

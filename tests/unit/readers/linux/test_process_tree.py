@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.core.clock import CpuBudget
 from profiler.readers.linux import proc, process_tree
@@ -179,6 +180,22 @@ def _is_about(size_bytes: int | None, mebibytes: float, tolerance: float = 3) ->
 
 def _shares() -> MemoryShares:
     return MemoryShares(CpuBudget(1, 3), os.sysconf("SC_PAGE_SIZE"), lambda: 0, lambda: 0)
+
+
+def test_what_was_unmapped_since_the_last_reading_does_not_count() -> None:
+    quick = QuickMemory(os.getpid(), ())
+    with _process() as tell:
+        tell("30")
+        (process,) = ProcessTree(os.getpid(), (), lambda: 0).read()
+        before_bytes = present(quick.read())
+        mapped_bytes = present(process.rss_bytes) + 100 * _MIB
+        with_segment = replace(
+            process,
+            rss_bytes=mapped_bytes,
+            share_bytes=present(process.anonymous_bytes) + 100 * _MIB,
+        )
+        quick.follow([with_segment])
+        assert _is_about(quick.read(), before_bytes / _MIB)
 
 
 def test_growth_and_new_processes_are_seen() -> None:

@@ -10,18 +10,34 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from profiler.readers.linux.look import Look
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.thread_times import ThreadReader, ThreadSample
-from profiler.readers.linux.waited_target import TIMER, Wait
+from profiler.readers.linux.thread_times import ThreadReader
+from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked, Wait
 from tests import fakes
 from tests.fakes import seconds
 from tests.open_files import open_files
+from tests.values import present
 
 SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 LOCKED = "202 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 ALL_SIGNALS = 0x7FFBFEFF  # as the kernel shows them: without SIGKILL and SIGSTOP
 READING = "0 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 IN_A_PAGE_FAULT = "-1 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
+
+
+class Shown:
+    """A look, and what all threads do by the looks so far; None is a thread that can run."""
+
+    def __init__(self, look: Look, present: dict[int, Blocked | None]) -> None:
+        self.look = look
+        self.growth = look.growth
+        self.pressure = look.pressure
+        self.sees_calls = look.sees_calls
+        self.is_behind = look.is_behind
+        self.blocked = [blocked for blocked in present.values() if blocked is not None]
+        self.waits = Counter(blocked.wait for blocked in self.blocked)
+        self.shows_work = None in present.values()
 
 
 class FakeMachine:
@@ -32,6 +48,7 @@ class FakeMachine:
         self.cost_ns = 0
         self.reader = ThreadReader(self._own_cpu_ns, str(folder), machine)
         self._cpu_ns = 0
+        self._present: dict[int, Blocked | None] = {}
 
     def _own_cpu_ns(self) -> int:
         self._cpu_ns += self.cost_ns
@@ -56,12 +73,22 @@ class FakeMachine:
         if call is not None:
             write_in_place(folder / "syscall", call)
 
-    def read(
-        self, *processes: ProcessReading, at: float = 1, is_required: bool = False
-    ) -> ThreadSample:
-        sample = self.reader.read(processes, seconds(at), is_required=is_required)
-        assert sample is not None
-        return sample
+    def read(self, *processes: ProcessReading, at: float = 1, is_required: bool = False) -> Shown:
+        self.reader.follow(processes)
+        look = self.reader.look(seconds(at), is_fresh=True, is_required=is_required)
+        return self._shown(present(look))
+
+    def look(self, at: float) -> Shown:
+        """A look between two readings of the processes."""
+        return self._shown(present(self.reader.look(seconds(at))))
+
+    def _shown(self, look: Look) -> Shown:
+        for grown in look.growth or ():
+            self._present.pop(grown.thread, None)
+        for thread in look.ended:
+            self._present.pop(thread, None)
+        self._present.update({seen.thread: seen.blocked for seen in look.seen})
+        return Shown(look, self._present)
 
 
 def write_in_place(file: Path, text: str) -> None:
@@ -73,7 +100,7 @@ def write_in_place(file: Path, text: str) -> None:
         opened.truncate()
 
 
-def growth_of(sample: ThreadSample) -> list[tuple[int, int]]:
+def growth_of(sample: Shown | Look) -> list[tuple[int, int]]:
     """The times on a CPU and waiting for one."""
     return [(grown.run_ns, grown.wait_ns) for grown in sample.growth or ()]
 
@@ -137,29 +164,6 @@ def test_only_processes_and_threads_that_ran_are_read_and_asked_again(machine: F
     )
 
 
-def test_only_the_programs_own_threads_sleep_in_a_futex(machine: FakeMachine) -> None:
-    timed = "202 0x8 0x89 0x0 0x1000 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
-    machine.thread(7, call=LOCKED)
-    machine.thread(7, 8, call=timed)
-    (machine.folder / "7" / "task" / "8" / "comm").write_text("VM Periodic Tas\n")
-    assert machine.read(process(threads=2)).waits == {Wait("lock"): 2}
-    machine.thread(7, 9, run=0.1, call=timed)
-    (machine.folder / "7" / "task" / "9" / "comm").write_text("java\n")
-    waits = machine.read(process(cpu=1.1, threads=3), at=2).waits
-    assert waits == {Wait("lock"): 2, TIMER: 1}
-
-
-def test_beside_a_thread_that_waits_for_a_child_locks_and_timers_show_nothing(
-    machine: FakeMachine,
-) -> None:
-    waits_for_child = "61 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
-    machine.thread(7, call=LOCKED)
-    machine.thread(7, 8, call=waits_for_child)
-    machine.thread(9, call=LOCKED)
-    waits = machine.read(process(threads=2), process(9)).waits
-    assert waits == {Wait("child"): 1, Wait("lock"): 1}  # the lock of the other process
-
-
 def test_a_sample_says_whether_a_thread_could_run_also_without_system_calls(
     tmp_path: Path,
 ) -> None:
@@ -202,16 +206,15 @@ def test_a_thread_on_a_cpu_and_a_zombie_wait_for_nothing(machine: FakeMachine) -
     sample = machine.read(process(state="R", threads=2))
     assert sample.waits == {Wait("lock"): 1}
     assert sample.sees_calls is True
-    assert sample.is_partial is False
-    assert sample.has_running is True
+    assert sample.shows_work is True
     machine.thread(7, run=2)
-    assert not machine.read(process(cpu=2, threads=2), at=3).has_running
+    assert not machine.read(process(cpu=2, threads=2), at=3).shows_work
     for pid in (18, 9):
         machine.thread(pid, call=IN_A_PAGE_FAULT, state="Z")
     machine.thread(9, 10, call=LOCKED)  # the other threads of a process may go on
     sample = machine.read(process(18, state="Z"), process(9, state="Z", threads=2), at=9)
     assert sample.waits == {Wait("lock"): 1}
-    assert sample.has_running is False
+    assert sample.shows_work is False
 
 
 def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) -> None:
@@ -219,7 +222,7 @@ def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) ->
     machine.thread(8, run=1, call=LOCKED)  # it only waits
     machine.read(process(), process(8))
     machine.thread(7, run=2)
-    assert machine.read(process(cpu=2), process(8), at=2).waits == Counter([])
+    assert machine.read(process(cpu=2), process(8), at=2).waits == Counter([Wait("lock")])
     assert machine.read(process(cpu=2), process(8), at=2.5).waits == Counter(
         [Wait("sleep"), Wait("lock")]
     )
@@ -237,7 +240,7 @@ def test_without_the_system_call_the_state_shows_the_disk(
     machine.thread(8, 9, state=state)
     sample = machine.read(process(state=state), process(8, threads=2, state="S"))
     assert sample.waits == Counter(expected * 3)
-    assert sample.has_refused is True
+    assert all(blocked.is_hidden for blocked in sample.blocked)
     assert sample.sees_calls is False
 
 
@@ -276,7 +279,7 @@ def test_a_thread_that_always_blocks_all_signals_waits_for_the_disk(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_process_of_one_thread_shows_its_last_state(states: list[str], tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path, machine="riscv64")
-    shown = {"S": Wait("other"), "T": Wait("other"), "D": Wait("disk")}
+    shown = {"S": Wait("other"), "T": STOPPED.wait, "D": Wait("disk")}
     for number, state in enumerate(states, start=1):
         machine.thread(7, run=0.1 * number)
         machine.thread(8, state="D")
@@ -321,15 +324,21 @@ def test_a_frozen_process_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     machine.thread(7, state="D")
     machine.thread(8, state="D")
     sample = machine.read(process(state="D"), process(8, state="D"))
-    assert sample.waits == {Wait("other"): 1, Wait("disk"): 1}
+    assert sample.waits == {STOPPED.wait: 1, Wait("disk"): 1}
 
 
-def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_for_something_else(
+def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_is_stopped(
     machine: FakeMachine,
 ) -> None:
     machine.thread(7, state="D", call=IN_A_PAGE_FAULT)
     assert machine.read(process(state="D")).waits == Counter([Wait("disk")])
-    assert machine.read(process(state="T"), at=2).waits == Counter([Wait("other")])
+    assert machine.read(process(state="T"), at=2).waits == Counter([STOPPED.wait])
+
+
+def test_a_wait_for_memory_under_the_groups_limit_is_no_disk(machine: FakeMachine) -> None:
+    machine.thread(7, state="D", call=IN_A_PAGE_FAULT)
+    (machine.folder / "7" / "task" / "7" / "wchan").write_text("mem_cgroup_oom_synchronize")
+    assert machine.read(process(state="D")).blocked == [MEMORY]
 
 
 @pytest.mark.parametrize(("state", "kind"), [("S", "pipe"), ("D", "disk")])
@@ -361,9 +370,8 @@ def test_a_refused_system_call(machine: FakeMachine, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "open", refuse)
     sample = machine.read(process(state="D"), process(8))
     assert sample.waits == {Wait("disk"): 1, Wait("sleep"): 1}
-    assert sample.has_refused is True
+    assert [blocked.is_hidden for blocked in sample.blocked] == [True, False]
     assert sample.sees_calls is True
-    assert not machine.read(process(8), at=2).has_refused
 
 
 def test_a_kernel_that_does_not_count(machine: FakeMachine) -> None:
@@ -388,7 +396,7 @@ def test_a_blocked_thread_did_not_wait_for_a_cpu(machine: FakeMachine) -> None:
     machine.thread(7, run=1.3, wait=9)
     last = machine.reader.read_last(seconds(6.1))
     assert growth_of(last) == [(seconds(0.1), 0)]
-    assert last.waits == {}
+    assert last.seen == []
     machine.thread(8, call="running\n")  # one that was not blocked may have waited for long
     for at in (7, 8):
         machine.read(process(8, state="R"), at=at)
@@ -403,8 +411,7 @@ def test_many_threads_are_asked_in_turn(machine: FakeMachine) -> None:
         machine.thread(7, tid)
     reading = process(threads=100)
     samples = [machine.read(reading, at=at) for at in (1, 2, 3)]
-    waiting = [(sum(sample.waits.values()), sample.is_partial) for sample in samples]
-    assert waiting == [(64, True), (100, False), (100, False)]
+    assert [sum(sample.waits.values()) for sample in samples] == [64, 100, 100]
 
 
 def test_every_thread_has_its_turn_however_many_there_are(tmp_path: Path) -> None:
@@ -491,15 +498,14 @@ def test_a_sample_has_only_what_was_read_of_the_threads_that_may_have_run(
     for tid in range(7, 87):
         machine.thread(7, tid, run=1.001)
     samples = [machine.read(process(cpu=at, threads=80), at=at) for at in range(2, 30)]
-    assert all(sample.waits.keys() == {Wait("sleep")} for sample in samples)
-    assert any(sample.is_partial for sample in samples)
+    assert samples[-1].waits.keys() == {Wait("sleep")}
 
 
 def test_expensive_readings_pause_but_a_required_one_is_made(machine: FakeMachine) -> None:
     machine.thread(7)
     machine.cost_ns = seconds(0.03)
     assert machine.read(process()).waits
-    assert machine.reader.read((process(),), seconds(2)) is None
+    assert machine.reader.look(seconds(2)) is None
     assert machine.read(process(), at=2, is_required=True).waits
     assert machine.read(process(), at=100).waits
 

@@ -5,6 +5,7 @@ sockets.
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
@@ -16,19 +17,22 @@ from hypothesis import strategies as st
 
 from profiler.readers.linux.sockets import (
     Socket,
+    StreamState,
     ask_peer_inode,
+    ask_stream,
     parse_inet,
     parse_peer_inode,
+    parse_stream,
 )
 from profiler.readers.linux.waited_target import (
     SystemCall,
-    Wait,
     WaitResolver,
     calls_of,
     parse_system_call,
     poll_descriptors,
     select_descriptors,
 )
+from profiler.readers.linux.waits import Blocked, Wait
 from tests.fakes import seconds
 from tests.values import present
 
@@ -113,14 +117,20 @@ class FakeProcess:
             (UNIX_HEAD if name == "unix" else INET_HEAD) + "".join(lines)
         )
 
-    def waits(self, name: str, *arguments: int, now: float = 0) -> Wait:
+    def blocked(self, name: str, *arguments: int, now: float = 0) -> Blocked:
         call = SystemCall(NUMBERS[name], (*arguments, 0, 0, 0, 0, 0, 0)[:6])
         return self.resolver.resolve(PID, call, seconds(now))
 
-    def polls(self, descriptors: Iterable[int], timeout: int) -> Wait:
+    def waits(self, name: str, *arguments: int, now: float = 0) -> Wait:
+        return self.blocked(name, *arguments, now=now).wait
+
+    def blocked_in_poll(self, descriptors: Iterable[int], timeout: int) -> Blocked:
         memory = b"".join(struct.pack("=ihh", number, 1, 0) for number in descriptors)
         (self.folder / "mem").write_bytes(bytes(64) + memory)
-        return self.waits("poll", 64, len(memory) // 8, timeout)
+        return self.blocked("poll", 64, len(memory) // 8, timeout)
+
+    def polls(self, descriptors: Iterable[int], timeout: int) -> Wait:
+        return self.blocked_in_poll(descriptors, timeout).wait
 
 
 @pytest.fixture
@@ -133,10 +143,10 @@ def process(tmp_path: Path) -> FakeProcess:
     [
         ("clock_nanosleep", (), "sleep"),
         ("futex", (), "lock"),
-        ("futex", (8, 0x89, 0, 4096), "timer"),  # FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG
-        ("futex", (8, 0x180, 0, 4096), "timer"),
+        ("futex", (8, 0x89, 0, 4096), "sleep"),  # FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG
+        ("futex", (8, 0x180, 0, 4096), "sleep"),
         ("futex", (8, 0x86, 0, 4096), "lock"),  # FUTEX_LOCK_PI: a thread holds it
-        ("futex_wait", (8, 0, 0, 0, 4096), "timer"),
+        ("futex_wait", (8, 0, 0, 0, 4096), "sleep"),
         ("futex_waitv", (8, 1, 0, 0), "lock"),
         ("semtimedop", (8, 1, 1, 4096), "lock"),
         ("flock", (3,), "lock"),
@@ -157,7 +167,7 @@ def test_calls_that_say_all(
 ) -> None:
     assert process.waits(name, *arguments) == Wait(kind)
     for in_no_table in (SystemCall(427, (3, 0, 1, 0, 0, 0)), SystemCall(-1)):
-        assert process.resolver.resolve(PID, in_no_table, 0) == Wait("other")
+        assert process.resolver.resolve(PID, in_no_table, 0).wait == Wait("other")
 
 
 def test_a_read_waits_for_its_descriptor(process: FakeProcess) -> None:
@@ -213,18 +223,18 @@ def test_a_unix_socket_needs_no_search_among_the_connections(process: FakeProces
 def test_a_mutex_that_a_thread_holds_is_a_lock(process: FakeProcess) -> None:
     (process.folder / "mem").write_bytes(bytes(64) + struct.pack("=III", 2, 1, 99))
     held = (64, 0x89, 2, 4096)
-    assert process.waits("futex", *held) == Wait("timer")  # 99 is no thread of the process
+    assert process.waits("futex", *held) == Wait("sleep")  # 99 is no thread of the process
     (process.folder / "task" / "99").mkdir(parents=True)
     assert process.waits("futex", *held) == Wait("lock")
-    assert process.waits("futex", 64, 0x89, 1, 4096) == Wait("timer")
-    assert process.waits("futex", 1 << 62, 0x89, 2, 4096) == Wait("timer")
+    assert process.waits("futex", 64, 0x89, 1, 4096) == Wait("sleep")
+    assert process.waits("futex", 1 << 62, 0x89, 2, 4096) == Wait("sleep")
 
 
 def test_a_socket_pair_is_a_pipe_and_a_client_has_its_servers_path(process: FakeProcess) -> None:
     # The kernel knows no peer of 505; that of 507 is in another network namespace.
     peers = {501: 502, 502: 501, 503: 504, 507: 999}
     process.resolver = WaitResolver(
-        calls_of("x86_64"), str(process.folder.parent), lambda: 0, peers.get
+        calls_of("x86_64"), str(process.folder.parent), lambda: 0, peer_inode=peers.get
     )
     process.table(
         "unix",
@@ -245,7 +255,7 @@ def test_both_ends_of_a_socket_pair_in_one_process_are_its_own_wake_up(
 ) -> None:
     peers = {501: 509, 509: 501}
     process.resolver = WaitResolver(
-        calls_of("x86_64"), str(process.folder.parent), lambda: 0, peers.get
+        calls_of("x86_64"), str(process.folder.parent), lambda: 0, peer_inode=peers.get
     )
     process.table("unix", unix_line(501), unix_line(509))
     process.opens(fd3="socket:[501]", fd4="socket:[509]")
@@ -264,6 +274,115 @@ def test_an_answer_of_the_kernel_may_be_anything(message: bytes) -> None:
     parse_peer_inode(message)
     header = struct.pack("=IHHII", 16 + len(message), 20, 0, 0, 0)
     parse_peer_inode(header + message)
+    parse_stream(message, 0)
+    parse_stream(header + message, int.from_bytes(message[68:72], sys.byteorder))
+
+
+@pytest.mark.parametrize(
+    ("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
+)
+def test_the_kernel_knows_what_came_on_a_connection(
+    family: socket.AddressFamily, address: str, tmp_path: Path
+) -> None:
+    with socket.create_server((address, 0), family=family) as listening:
+        own = socket.create_connection(listening.getsockname()[:2])
+        other, _ = listening.accept()
+    with own, other:
+        other.sendall(b"hello")
+        own.recv(5)
+        resolver = WaitResolver(calls_of("x86_64"), "/proc", lambda: 0, ask_stream=ask_stream)
+        call = SystemCall(NUMBERS["recvfrom"], (own.fileno(), 0, 0, 0, 0, 0))
+        blocked = resolver.resolve(os.getpid(), call, 0)
+        assert blocked.may_be_idle
+        assert [each.received_bytes for each in blocked.connections] == [5]
+        assert resolver.came(blocked) == (False,)
+        other.sendall(b"!")
+        own.recv(1)
+        assert resolver.came(blocked) == (True,)
+        (inode, stream) = (blocked.connections[0].inode, blocked.connections[0].stream)
+        assert ask_stream(inode + 1, stream) is None  # another socket's addresses
+    assert resolver.came(blocked) == (None,)
+
+
+class TestWaitsForSomebodyToCome:
+    """What may be a wait for somebody to come, if nothing comes."""
+
+    @pytest.fixture(autouse=True)
+    def resolver(self, process: FakeProcess) -> None:
+        self.received = {501: 7, 502: 7, 503: 0}
+        process.resolver = WaitResolver(
+            calls_of("x86_64"), str(process.folder.parent), lambda: 0, ask_stream=self._ask
+        )
+        process.opens(
+            fd1="socket:[501]",
+            fd2="socket:[502]",
+            fd3="socket:[503]",
+            fd4="socket:[504]",
+            fd5="anon_inode:[pidfd]",
+            fd7="socket:[777]",
+        )
+        process.table("tcp", *(inet_line(PEER, inode) for inode in (501, 502, 503, 504)))
+
+    def _ask(self, inode: int, _stream: bytes) -> StreamState | None:
+        received = self.received.get(inode)
+        return None if received is None else StreamState(received, owes=False)
+
+    def test_accept_and_sockets_without_a_peer(self, process: FakeProcess) -> None:
+        assert process.blocked("accept", 7).may_be_idle
+        assert process.blocked("recvfrom", 7).may_be_idle
+        polled = process.blocked_in_poll([7], 500)
+        assert (polled.wait, polled.may_be_idle, polled.has_timeout) == (
+            Wait("network"),
+            True,
+            True,
+        )
+
+    def test_connections_on_which_something_has_come(self, process: FakeProcess) -> None:
+        assert process.blocked("recvfrom", 1).may_be_idle
+        assert process.blocked_in_poll([1, 2, 7], NOT_A_TIMEOUT).may_be_idle
+
+    def test_not_where_it_owes_a_greeting_or_cannot_be_asked_or_sends(
+        self, process: FakeProcess
+    ) -> None:
+        assert not process.blocked("recvfrom", 3).may_be_idle
+        assert not process.blocked("recvfrom", 4).may_be_idle
+        assert not process.blocked("sendto", 1).may_be_idle
+        assert not process.blocked("connect", 1).may_be_idle
+        assert not process.blocked_in_poll([1, 3], NOT_A_TIMEOUT).may_be_idle
+
+    def test_what_comes_is_seen_later(self, process: FakeProcess) -> None:
+        blocked = process.blocked_in_poll([1, 2], NOT_A_TIMEOUT)
+        self.received[502] = 9
+        assert process.resolver.came(blocked) == (False, True)
+
+    def test_a_child_beside_it(self, process: FakeProcess) -> None:
+        blocked = process.blocked_in_poll([1, 5], NOT_A_TIMEOUT)
+        assert present(blocked.otherwise).wait == Wait("child")
+        assert blocked.may_wait_for_children
+
+
+def test_who_works_for_a_thread_that_waits(process: FakeProcess) -> None:
+    assert process.blocked("wait4", 12).helper_pids == {12}
+    assert process.blocked("wait4", 0xFFFFFFFF).helper_pids == frozenset()
+    assert process.blocked("waitid", 1, 13).helper_pids == {13}
+    assert process.blocked("waitid", 0, 13).helper_pids == frozenset()
+    assert process.blocked("futex").helpers == "threads"
+    assert process.blocked("flock", 3).helpers == "nobody"
+
+
+def test_a_pipe_leads_to_the_processes_at_its_other_ends(
+    process: FakeProcess, tmp_path: Path
+) -> None:
+    process.resolver = WaitResolver(
+        calls_of("x86_64"), str(tmp_path), lambda: 0, batch_pids=lambda: (PID, 8, 9)
+    )
+    process.opens(fd3="pipe:[88]")
+    for pid, link in ((8, "pipe:[88]"), (9, "pipe:[99]")):
+        (tmp_path / str(pid) / "fd").mkdir(parents=True)
+        (tmp_path / str(pid) / "fd" / "1").symlink_to(link)
+    blocked = process.blocked("read", 3)
+    assert blocked.helpers == "pipe"
+    assert blocked.helper_pids == {8}
 
 
 @pytest.mark.parametrize(
@@ -376,7 +495,7 @@ def test_the_search_for_the_ends_of_socket_pairs_has_the_same_limit(process: Fak
         return inode ^ 1
 
     process.resolver = WaitResolver(
-        calls_of("x86_64"), str(process.folder.parent), slow_clock(), peer_inode
+        calls_of("x86_64"), str(process.folder.parent), slow_clock(), peer_inode=peer_inode
     )
     process.opens(**{f"fd{number}": f"socket:[{9000 + number}]" for number in range(0, 40, 2)})
     process.table("unix", *(unix_line(9000 + number) for number in range(40)))

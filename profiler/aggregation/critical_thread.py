@@ -1,0 +1,246 @@
+"""Whose wait held the run back, and what it waited for, at one look.
+
+A look is divided among the threads that wait, each in proportion to the work that its wait held
+back: the CPU time that the thread uses when it runs next, or used when it ran last, and that of
+those who work while it waits for them. A thread that waits for others hands its weight on to those
+of them that did not run meanwhile. A wait for somebody to come counts only where no thread waits
+for anything else.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.linux.waits import STOPPED, Blocked, Wait
+
+HIDDEN = Wait("hidden")
+"""A wait whose kind nobody could read."""
+_SLEEP = Wait("sleep")
+# A poll that its timeout ends, and so much work after it, is the sleep of a loop.
+_MIN_WORK_NS = NS_PER_MS
+# With more threads that wait for others, the heaviest hand on, and a look goes through so many
+# threads at most.
+_MAX_HANDING = 16
+_MAX_STEPS = 4000
+
+
+class ThreadWait(Struct, eq=False, kw_only=True):
+    """One wait of a thread, from the look that saw it first (``begun``) to the first look before
+    which the thread has run (``over``).
+
+    ``before_ns`` is what the thread used when it ran last, and those who worked for it in the wait
+    before; ``after_ns`` the same of when it runs next, None until that is known. ``had_come``: on a
+    connection of the wait before, something came. ``came`` says this of each connection of this
+    wait. ``is_first``: the thread was not seen before. ``is_known``: nothing later changes it.
+    ``blocked`` is None while the thread can run.
+    """
+
+    thread: int
+    process: int
+    blocked: Blocked | None
+    begun: int
+    run_ns: int = 0
+    helpers_ns: int = 0
+    helped_ns: int = 0
+    before_ns: int = 0
+    after_ns: int | None = None
+    over: int | None = None
+    is_first: bool = False
+    had_come: bool = False
+    came: Sequence[bool | None] | None = None
+    is_known: bool = False
+
+    @property
+    def weight_ns(self) -> int:
+        """The work that this wait held back; at least 1, so that equal threads share."""
+        return 1 + max(self.before_ns, self.after_ns or 0)
+
+    def did_not_run_in(self, other: "ThreadWait") -> bool:
+        """Whether the thread did not run while the other one waited."""
+        if self.begun > other.begun and not self.is_first:
+            return False
+        if self.over is None:
+            return True
+        return other.over is not None and self.over >= other.over
+
+
+def _is_for_comers(blocked: Blocked, wait: ThreadWait) -> bool:
+    """Whether the wait is for somebody to come: nothing came on its connections."""
+    if not blocked.may_be_idle:
+        return False
+    if wait.came is not None and len(wait.came) == len(blocked.connections):
+        return all(came is False for came in wait.came)
+    if not blocked.connections:
+        return True
+    return not wait.had_come and not any(connection.owes for connection in blocked.connections)
+
+
+def _ended_by_timeout(blocked: Blocked, wait: ThreadWait) -> bool:
+    """Whether a timeout ended a wait for somebody to come, and work followed."""
+    worked_ns = wait.before_ns if wait.after_ns is None else wait.after_ns
+    return blocked.has_timeout and worked_ns >= _MIN_WORK_NS
+
+
+def _named(blocked: Blocked, wait: ThreadWait) -> Wait:
+    """The wait with the one connection that is not idle, if several are watched."""
+    if blocked.is_hidden and blocked.wait.kind == "other":
+        return HIDDEN
+    if len(blocked.connections) < 2 or wait.came is None:  # noqa: PLR2004  a choice
+        return blocked.wait
+    busy = [
+        connection.peer
+        for connection, came in zip(blocked.connections, wait.came, strict=False)
+        if came is not False or not connection.received_bytes
+    ]
+    return Wait("network", busy[0]) if len(busy) == 1 else blocked.wait
+
+
+def _in_proportion(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:
+    """The shares of waits that each count by their own weight."""
+    weights: dict[Wait, int] = {}
+    total = 0
+    for wait, name in names.items():
+        weight_ns = wait.weight_ns
+        total += weight_ns
+        weights[name] = weights.get(name, 0) + weight_ns
+    return {name: weight / total for name, weight in weights.items()}
+
+
+class Division:
+    """Divides one look: ``waits`` are those of all threads that are blocked, ``children`` the
+    children of each process.
+    """
+
+    def __init__(
+        self, waits: Iterable[ThreadWait], children: Mapping[int, Collection[int]]
+    ) -> None:
+        self._children = children
+        self._steps = 0
+        self._firm: dict[ThreadWait, Wait] = {}
+        self._idle: dict[ThreadWait, Wait] = {}
+        self._handing: dict[ThreadWait, Blocked] = {}
+        self._has_stopped = False
+        for wait in waits:
+            blocked = wait.blocked
+            if blocked is None:
+                continue
+            if blocked.may_be_idle or blocked.is_stopped or blocked.helpers != "nobody":
+                self._add(wait, blocked)
+            else:
+                self._firm[wait] = _named(blocked, wait)
+        self._by_process: dict[int, list[ThreadWait]] = {}
+        if self._handing:
+            for group in (self._firm, self._idle, self._handing):
+                for wait in group:
+                    self._by_process.setdefault(wait.process, []).append(wait)
+
+    def _add(self, wait: ThreadWait, blocked: Blocked) -> None:
+        if blocked.otherwise is not None and _is_for_comers(blocked, wait):
+            blocked = blocked.otherwise
+        if blocked.is_stopped:
+            self._has_stopped = True
+        elif blocked.helpers != "nobody":
+            self._handing[wait] = blocked
+        elif not _is_for_comers(blocked, wait):
+            self._firm[wait] = _named(blocked, wait)
+        elif _ended_by_timeout(blocked, wait):
+            self._firm[wait] = _SLEEP
+        else:
+            self._idle[wait] = blocked.wait
+
+    def shares(self) -> Mapping[Wait, float]:
+        """The share of each wait; empty if no thread is blocked.
+
+        While all are stopped, they are stopped.
+        """
+        if self._firm and not self._handing:
+            return _in_proportion(self._firm)
+        carried: dict[ThreadWait, float] = {wait: wait.weight_ns for wait in self._firm}
+        heaviest = sorted(self._handing, key=lambda wait: -wait.weight_ns)
+        for wait in heaviest[:_MAX_HANDING]:
+            self._hand_on(wait, carried)
+        if not carried:
+            carried = {wait: wait.weight_ns for wait in self._idle}
+        if not carried:
+            return {STOPPED.wait: 1.0} if self._has_stopped else {}
+        weights: Counter[Wait] = Counter()
+        for wait, weight in carried.items():
+            weights[self._name_of(wait)] += weight  # type: ignore[assignment]  # Counter of floats
+        total = weights.total()
+        return {name: weight / total for name, weight in weights.items()}
+
+    def _name_of(self, wait: ThreadWait) -> Wait:
+        if wait in self._handing:
+            return self._handing[wait].wait
+        return self._firm.get(wait) or self._idle[wait]
+
+    def _hand_on(self, wait: ThreadWait, carried: dict[ThreadWait, float]) -> None:
+        """Add the weight of a thread that waits for others to those for which it waits."""
+        ends = self._ends(wait)
+        if all(end in self._idle for end in ends):
+            # A child or a pipe may be a server's; a lock is no wait for somebody to come.
+            if self._handing[wait].wait.kind == "lock":
+                carried[wait] = carried.get(wait, 0) + wait.weight_ns
+            return
+        total = sum([end.weight_ns for end in ends])
+        for end in ends:
+            part = wait.weight_ns * end.weight_ns / total
+            carried[end] = carried.get(end, 0) + part
+
+    def _ends(self, wait: ThreadWait) -> Collection[ThreadWait]:
+        """The threads at the ends of the chains that begin with this one."""
+        for only_still in (True, False):
+            reached = list(self._reached(wait, only_still=only_still))
+            known = [end for end in reached if end in self._firm and self._is_known(end)]
+            if known:
+                return known
+        handing = [end for end in reached if end in self._handing]
+        idle = [end for end in reached if end in self._idle]
+        return handing or idle or (wait,)
+
+    def _is_known(self, wait: ThreadWait) -> bool:
+        """Whether the wait says more than that of a thread which waits for it."""
+        name = self._firm[wait]
+        return name.kind not in ("other", HIDDEN.kind) or name.target is not None
+
+    def _reached(self, start: ThreadWait, *, only_still: bool) -> Iterator[ThreadWait]:
+        """The threads that hand on to nobody, and that ``start`` reaches.
+
+        ``only_still``: a thread hands on only to those that did not run while it waited.
+        """
+        known = {start}
+        pending = [start]
+        while pending and self._steps < _MAX_STEPS:
+            wait = pending.pop()
+            helpers: Collection[ThreadWait] = ()
+            if wait in self._handing:
+                helpers = self._helpers(wait, self._handing[wait])
+            if not helpers and wait is not start:
+                yield wait
+            for helper in helpers:
+                self._steps += 1
+                if helper in known or (only_still and not helper.did_not_run_in(wait)):
+                    continue
+                known.add(helper)
+                pending.append(helper)
+
+    def _helpers(self, wait: ThreadWait, blocked: Blocked) -> Collection[ThreadWait]:
+        """The waits of those for whom a thread waits."""
+        processes: Collection[int] = ()
+        if blocked.helpers == "threads":
+            processes = (wait.process,)
+        elif blocked.helpers == "children":
+            children = self._children.get(wait.process, ())
+            # A container may have other ids than the reader.
+            processes = blocked.helper_pids.intersection(children) or children
+        elif blocked.helpers == "pipe":
+            # A child that has just begun was not asked for its end of the pipe.
+            processes = blocked.helper_pids or self._children.get(wait.process, ())
+        return [
+            helper
+            for process in processes
+            for helper in self._by_process.get(process, ())
+            if helper is not wait
+        ]

@@ -1,0 +1,191 @@
+"""The present waits of all threads of a run, look by look, and the work that each held back."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from msgspec import Struct, field
+
+from profiler.aggregation.critical_thread import ThreadWait
+from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
+
+_OF_CHILDREN = "children"
+_OF_THREADS = "threads"
+_WITH_WORK = (_OF_CHILDREN, _OF_THREADS)
+
+
+class Change(Struct, frozen=True):
+    """What a look changed: the waits that begin with it, those that are over, and those of which
+    all is known now. ``repeated`` are those after which the thread waits again, ``since`` is the
+    first look of which all this says more.
+    """
+
+    begun: list[ThreadWait] = field(default_factory=list)
+    over: list[ThreadWait] = field(default_factory=list)
+    known: list[ThreadWait] = field(default_factory=list)
+    repeated: list[ThreadWait] = field(default_factory=list)
+
+    @property
+    def since(self) -> int | None:
+        changed = [*self.over, *self.known, *self.repeated]
+        return min([wait.begun for wait in changed], default=None)
+
+
+class _Thread(Struct, eq=False):
+    """One thread: its present wait, its last one in which it was blocked, which may be the present
+    one, and the one before that if it is not known yet what followed it.
+    """
+
+    process: int
+    run_ns: int = 0
+    present: ThreadWait | None = None
+    last: ThreadWait | None = None
+    earlier: ThreadWait | None = None
+
+
+class ThreadWaits:
+    """Follows the threads of a run; memory grows with their number only."""
+
+    def __init__(self) -> None:
+        self._threads: dict[int, _Thread] = {}
+        self._processes: Mapping[int, ProcessSeen] = {}
+        self._cpu_ns: Counter[int] = Counter()  # of each process's threads that were read
+        self.children: Mapping[int, Collection[int]] = {}
+        self.number = 0
+
+    def add(self, look: Look) -> Change:
+        """Add a look; returns what it changed."""
+        self.number += 1
+        change = Change()
+        if look.processes is not self._processes:
+            self._follow(look.processes)
+        ran: list[_Thread] = []
+        for grown in look.growth or ():
+            thread = self._threads.get(grown.thread)
+            if thread is None:
+                thread = self._threads[grown.thread] = _Thread(grown.process)
+            thread.run_ns += grown.run_ns
+            self._cpu_ns[grown.process] += grown.run_ns
+            ran.append(thread)
+        for thread in ran:
+            self._end_present(thread, change)
+        for thread_id in look.ended:
+            thread = self._threads.pop(thread_id, None)
+            if thread is not None:
+                self._end(thread, change)
+        for seen in look.seen:
+            self._add_seen(seen, change)
+        return change
+
+    def end_all(self) -> Change:
+        """All threads have ended, as those of a container that is restarted."""
+        self.number += 1
+        change = Change()
+        for thread in self._threads.values():
+            self._end(thread, change)
+        self._threads.clear()
+        return change
+
+    def _follow(self, processes: Mapping[int, ProcessSeen]) -> None:
+        self._processes = processes
+        children: dict[int, list[int]] = {}
+        for pid, process in processes.items():
+            children.setdefault(process.parent, []).append(pid)
+        self.children = children
+        for pid in self._cpu_ns.keys() - processes.keys():
+            del self._cpu_ns[pid]
+
+    def _add_seen(self, seen: ThreadSeen, change: Change) -> None:
+        """Add what a thread does now."""
+        thread = self._threads.get(seen.thread)
+        is_first = thread is None
+        if thread is None:
+            thread = self._threads[seen.thread] = _Thread(seen.process)
+        present = thread.present
+        if present is not None:
+            if present.blocked == seen.blocked:
+                return
+            self._end_present(thread, change)
+        wait = ThreadWait(
+            thread=seen.thread,
+            process=seen.process,
+            blocked=seen.blocked,
+            begun=self.number,
+            run_ns=thread.run_ns,
+            before_ns=thread.run_ns,
+            is_first=is_first or (thread.last is None and present is None),
+        )
+        thread.present = wait
+        change.begun.append(wait)
+        if seen.blocked is None:
+            return
+        wait.helpers_ns = self._helpers_ns(wait)
+        before = thread.last
+        thread.last = wait
+        if before is None:
+            return
+        before.came = seen.came
+        change.repeated.append(before)
+        wait.had_come = any(seen.came)
+        wait.before_ns = thread.run_ns - before.run_ns + before.helped_ns
+        if not wait.before_ns:  # the state has changed without a run
+            wait.before_ns = before.before_ns
+        _make_known(thread.earlier, before, change)
+        thread.earlier = before
+        if seen.blocked.helpers not in _WITH_WORK:
+            _make_known(before, wait, change)
+            thread.earlier = None
+
+    def _end_present(self, thread: _Thread, change: Change) -> None:
+        """The thread has run, or does something else."""
+        wait = thread.present
+        if wait is None:
+            return
+        thread.present = None
+        wait.over = self.number
+        change.over.append(wait)
+        if wait.blocked is None:
+            wait.is_known = True
+            change.known.append(wait)
+            return
+        if wait.blocked.helpers in _WITH_WORK:
+            own_ns = 0
+            if wait.blocked.helpers == _OF_THREADS:
+                own_ns = thread.run_ns - wait.run_ns
+            wait.helped_ns = max(self._helpers_ns(wait) - wait.helpers_ns - own_ns, 0)
+        _make_known(thread.earlier, wait, change)
+        thread.earlier = None
+
+    def _end(self, thread: _Thread, change: Change) -> None:
+        """The thread has ended."""
+        self._end_present(thread, change)
+        last = thread.last
+        if last is not None:
+            last.after_ns = thread.run_ns - last.run_ns
+            last.is_known = True
+            change.known.append(last)
+
+    def _helpers_ns(self, wait: ThreadWait) -> int:
+        """The CPU time so far of those for whom a thread waits."""
+        if wait.blocked is None:
+            return 0
+        if wait.blocked.helpers == _OF_THREADS:
+            return self._cpu_ns[wait.process]
+        if wait.blocked.helpers != _OF_CHILDREN:
+            return 0
+        process = self._processes.get(wait.process)
+        total_ns = 0 if process is None else process.children_cpu_ns
+        pending = list(self.children.get(wait.process, ()))
+        while pending:
+            pid = pending.pop()
+            total_ns += self._cpu_ns[pid] + self._processes[pid].children_cpu_ns
+            pending.extend(self.children.get(pid, ()))
+        return total_ns
+
+
+def _make_known(wait: ThreadWait | None, following: ThreadWait, change: Change) -> None:
+    """What followed a wait: the thread's run, and the work of others in its next wait."""
+    if wait is None or wait.is_known:
+        return
+    wait.after_ns = following.run_ns - wait.run_ns + following.helped_ns
+    wait.is_known = True
+    change.known.append(wait)

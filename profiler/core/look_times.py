@@ -1,0 +1,61 @@
+"""When to look at something that may be periodic: spread over each step, never on a grid."""
+
+from msgspec import Struct
+
+MAX_LOOKS = 5
+_GOLDEN_RATIO = 0.6180339887498949
+# The cost of a look is a mean of the last ones, in which a rare expensive one, as the first, counts
+# little.
+_RISE = 1 / 32
+_FALL = 1 / 4
+
+
+class LookTimes(Struct):
+    """The times of looks: in each step one to five of them, as many as cost at most a share of one
+    core, one in each equal part of the step, at a place that moves by the golden ratio.
+
+    ``_place`` is the first one's, between 0 and 1.
+    """
+
+    _start_ns: int
+    _step_ns: int
+    _max_share: float
+    _place: float
+    _step: int = 0
+    _index: int = 0
+    _count: int = MAX_LOOKS
+    _cost_ns: float = 0.0
+
+    @property
+    def due_ns(self) -> int:
+        """When the next look is due."""
+        part = (self._index + self._place) / self._count
+        return self._start_ns + round((self._step + part) * self._step_ns)
+
+    @property
+    def part_ns(self) -> int:
+        """The part of the step for which the next look stands."""
+        return self._step_ns // self._count
+
+    def done(self, now_ns: int, cost_ns: int, *, is_enough: bool = False) -> None:
+        """Go on after a look that has cost this CPU time.
+
+        ``is_enough``: more than one look in a step would cost too much.
+        """
+        more_ns = cost_ns - self._cost_ns
+        self._cost_ns += more_ns * (_RISE if more_ns > 0 else _FALL)
+        self._place = (self._place + _GOLDEN_RATIO) % 1
+        self._index += 1
+        if self._index >= self._count or is_enough or now_ns >= self._step_end_ns:
+            self._begin_step(now_ns, is_enough=is_enough)
+
+    @property
+    def _step_end_ns(self) -> int:
+        return self._start_ns + (self._step + 1) * self._step_ns
+
+    def _begin_step(self, now_ns: int, *, is_enough: bool) -> None:
+        """Begin the next step that is not over."""
+        self._step = max(self._step + 1, (now_ns - self._start_ns) // self._step_ns)
+        self._index = 0
+        affordable = int(self._max_share * self._step_ns / max(self._cost_ns, 1.0))
+        self._count = 1 if is_enough else min(max(affordable, 1), MAX_LOOKS)

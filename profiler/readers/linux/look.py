@@ -1,0 +1,57 @@
+"""What one look at the threads of a batch sees: what has run since the last look, and what the
+blocked threads wait for.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.readers.linux.cpu_pressure import CpuPressure
+from profiler.readers.linux.thread_counters import ThreadGrowth
+from profiler.readers.linux.waits import Blocked
+
+
+class ThreadSeen(Struct, frozen=True, gc=False):
+    """What a thread that was new, or has run since the last look, does now.
+
+    ``blocked`` is None for a thread that can run. ``came``: on which connections of its wait before
+    something has come since its first look, None where this is not known.
+    """
+
+    thread: int
+    process: int
+    blocked: Blocked | None
+    came: tuple[bool | None, ...] = ()
+
+
+class ProcessSeen(Struct, frozen=True, gc=False):
+    """A process, as of the last reading of the batch's processes.
+
+    ``children_cpu_ns`` is the CPU time of the children that it has waited for.
+    """
+
+    parent: int
+    children_cpu_ns: int
+
+
+class Look(Struct, frozen=True, kw_only=True):
+    """The threads since the last look.
+
+    ``growth`` has those that ran or waited for a CPU since then; None if the kernel does not count
+    this. ``seen`` are the threads that were asked what they do, ``ended`` those that have ended.
+    ``unread_run_ns`` is the CPU time of threads that ended unread in processes that still run.
+    ``processes`` are all processes, the same object if none has changed. ``sees_calls``: any
+    system call was readable so far. ``is_behind``: the counters of threads are left for the next
+    looks. ``pressure``: for how long any threads have waited for a CPU so far. ``cpus``: on how
+    many the batch may run.
+    """
+
+    growth: Sequence[ThreadGrowth] | None = ()
+    seen: Sequence[ThreadSeen] = ()
+    ended: Sequence[int] = ()
+    unread_run_ns: int = 0
+    processes: Mapping[int, ProcessSeen] = {}
+    sees_calls: bool = False
+    is_behind: bool = False
+    pressure: CpuPressure | None = None
+    cpus: int = 1

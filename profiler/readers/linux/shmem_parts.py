@@ -1,0 +1,64 @@
+"""What the processes of another container have of shared memory and tmpfs, so that no page counts
+twice.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from profiler.core.clock import CpuBudget
+from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.linux import proc
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.memory_usage import is_notable
+
+# At most this share of a core, and this much at once: the kernel walks the page tables.
+_CPU = 0.0005
+_ADVANCE_NS = 15 * NS_PER_MS
+_Identity = tuple[int, int]
+
+
+class ShmemParts:
+    """The parts of the processes in the shared memory that they map: a lower bound.
+
+    The part is the PSS (``smaps_rollup``: processes of the same user), read when a notable part of
+    what they map has changed and the CPU time allows it.
+    """
+
+    def __init__(
+        self, proc_folder: str, monotonic_ns: Callable[[], int], cpu_ns: Callable[[], int]
+    ) -> None:
+        self._folder = proc_folder
+        self._monotonic_ns = monotonic_ns
+        self._cpu_ns = cpu_ns
+        self._budget = CpuBudget(_CPU, _ADVANCE_NS)
+        self._mapped: dict[_Identity, int] = {}
+        self._parts: Mapping[_Identity, int] = {}
+
+    def read(self, processes: Iterable[ProcessReading]) -> Mapping[_Identity, int]:
+        """The bytes of each process that has a known part."""
+        mapped = {one.identity: one.shmem_bytes for one in processes if one.shmem_bytes}
+        before = self._mapped
+        if not mapped and not before:
+            return self._parts
+        changes = [
+            abs(mapped.get(identity, 0) - before.get(identity, 0)) for identity in mapped | before
+        ]
+        now_ns = self._monotonic_ns()
+        if is_notable(sum(changes), sum(mapped.values())) and self._budget.allows(now_ns):
+            began_ns = self._cpu_ns()
+            self._parts = self._read(mapped)
+            self._mapped = mapped
+            self._budget.add_cost(self._cpu_ns() - began_ns, now_ns)
+        parts: dict[_Identity, int] = {}
+        for identity, part_bytes in self._parts.items():
+            lost_bytes = max(self._mapped[identity] - mapped.get(identity, 0), 0)
+            parts[identity] = max(part_bytes - lost_bytes, 0)
+        return parts
+
+    def _read(self, mapped: Iterable[_Identity]) -> Mapping[_Identity, int]:
+        parts: dict[_Identity, int] = {}
+        for identity in mapped:
+            rollup = proc.read(f"{self._folder}/{identity[0]}/smaps_rollup") or b""
+            part_bytes = proc.bytes_after(rollup, b"Pss_Shmem:")
+            if part_bytes is not None:
+                parts[identity] = part_bytes
+        return parts

@@ -1,0 +1,64 @@
+"""What a blocked thread waits for."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+# Whose work a thread waits for: that of its children and their descendants, of the other threads of
+# its process, or of the processes at the other ends of a pipe.
+Helpers = Literal["nobody", "children", "threads", "pipe"]
+
+
+class Wait(Struct, frozen=True):
+    """The kind of a wait, and the peer or path if it has one."""
+
+    kind: str
+    target: str | None = None
+
+
+class Connection(Struct, frozen=True, gc=False):
+    """A TCP connection on which a thread waits, at the first look of the wait.
+
+    ``owes``: the last that was sent is later than the last that came. ``inode`` and ``stream``: how
+    to ask the kernel for it again, 0 if the kernel does not know it.
+    """
+
+    peer: str
+    received_bytes: int
+    owes: bool = False
+    inode: int = 0
+    stream: bytes = b""
+
+
+class Blocked(Struct, frozen=True, kw_only=True):
+    """What a blocked thread waits for.
+
+    ``helpers`` are those whose work it waits for, ``helper_pids`` the processes at the other ends
+    of a pipe, or the child for which a thread waits, without it any child. ``may_be_idle``: it
+    watches nothing but listening and unconnected sockets, and ``connections`` on which something
+    has come before: where nothing comes on these, it waits for somebody to come, and ``otherwise``
+    is what else it waits for. ``has_timeout``: of poll, select or epoll. ``is_stopped``: by a
+    signal or a frozen group. ``is_hidden``: its system call is not readable.
+    """
+
+    wait: Wait
+    helpers: Helpers = "nobody"
+    may_be_idle: bool = False
+    has_timeout: bool = False
+    connections: tuple[Connection, ...] = ()
+    helper_pids: frozenset[int] = frozenset()
+    is_stopped: bool = False
+    is_hidden: bool = False
+    otherwise: "Blocked | None" = None
+
+    @property
+    def may_wait_for_children(self) -> bool:
+        """Whether the thread waits for a child, or for a pipe which may be one's, at least if
+        nothing comes.
+        """
+        helpers = self.helpers if self.otherwise is None else self.otherwise.helpers
+        return helpers in ("children", "pipe")
+
+
+STOPPED = Blocked(wait=Wait("other", "stopped"), is_stopped=True)
+MEMORY = Blocked(wait=Wait("other", "memory"))

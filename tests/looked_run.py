@@ -1,0 +1,134 @@
+"""A run whose looks are given one after the other, as its time account sees them."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.aggregation.record_draft import with_activity
+from profiler.aggregation.time_breakdown import TimeAccount
+from profiler.aggregation.time_series import RunSeries
+from profiler.readers.linux.cpu_pressure import CpuPressure
+from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
+from profiler.readers.linux.thread_counters import ThreadGrowth
+from profiler.readers.linux.waits import Blocked, Connection, Wait
+from profiler.record.activity_model import TimeBreakdown
+from profiler.record.record_model import Container, Metrics, Record, Sampling
+from tests.fakes import START_NS, seconds
+from tests.values import present
+
+KINDS = ("disk", "network", "sleep", "pipe", "lock", "child", "other")
+PARTS = ("on_cpu", "waiting_for_cpu", *KINDS)
+
+NETWORK = Blocked(wait=Wait("network", "10.0.3.9:5432"))
+DISK = Blocked(wait=Wait("disk", "/data/orders"))
+SLEEP = Blocked(wait=Wait("sleep"))
+LOCK = Blocked(wait=Wait("lock"), helpers="threads")
+FILE_LOCK = Blocked(wait=Wait("lock"))
+CHILD = Blocked(wait=Wait("child"), helpers="children")
+LISTENS = Blocked(wait=Wait("network"), may_be_idle=True)
+CONNECTION = Connection("10.0.3.9:5432", received_bytes=7)
+IDLE = Blocked(wait=Wait("network", CONNECTION.peer), may_be_idle=True, connections=(CONNECTION,))
+HIDDEN = Blocked(wait=Wait("other"), is_hidden=True)
+
+
+def pipe_to(*pids: int) -> Blocked:
+    return Blocked(wait=Wait("pipe"), helpers="pipe", helper_pids=frozenset(pids))
+
+
+class Did(Struct, frozen=True):
+    """What a thread did in a step, in seconds, and what it does at the look; None: it can run."""
+
+    thread: int
+    blocked: Blocked | None
+    run: float = 0.0
+    wait: float = 0.0
+    process: int = 1
+    came: tuple[bool | None, ...] = ()
+
+
+class LookedRun:
+    """A run of one process, or of several with their parents."""
+
+    def __init__(
+        self,
+        parents: Mapping[int, int] | None = None,
+        *,
+        is_new: bool = True,
+        interval: float = 1,
+        cpus: int = 2,
+        points: int = 0,
+    ) -> None:
+        self.account = TimeAccount(START_NS if is_new else None, seconds(interval))
+        self.series = RunSeries(START_NS, seconds(interval), points) if points else None
+        self.at = 0.0
+        self.cpu = 0.0
+        self._cpus = cpus
+        self._unread_ns = 0
+        self.parents = {1: 0} if parents is None else dict(parents)
+        self._processes = {pid: ProcessSeen(parent, 0) for pid, parent in self.parents.items()}
+
+    def look(
+        self,
+        *did: Did,
+        length: float = 1,
+        sees_calls: bool = True,
+        ended: Sequence[int] = (),
+        growth: Sequence[ThreadGrowth] | None = (),
+        pressure: CpuPressure | None = None,
+        unread: float = 0,
+    ) -> "LookedRun":
+        """A look after a step; a thread that is not mentioned has done nothing.
+
+        ``unread`` ran in processes that nobody read.
+        """
+        self.at += length
+        self.cpu += unread + sum(each.run for each in did)
+        grown = [
+            ThreadGrowth(
+                seconds(each.run),
+                seconds(each.wait),
+                thread=each.thread,
+                process=each.process,
+                span_ns=seconds(length),
+            )
+            for each in did
+            if each.run or each.wait
+        ]
+        look = Look(
+            growth=None if growth is None else [*grown, *growth],
+            seen=[ThreadSeen(each.thread, each.process, each.blocked, each.came) for each in did],
+            ended=ended,
+            processes=self._processes,
+            sees_calls=sees_calls,
+            pressure=pressure,
+            cpus=self._cpus,
+        )
+        read_ns = START_NS + seconds(self.at)
+        self.account.add_look(read_ns, look, self.series)
+        self._unread_ns += seconds(unread)
+        self.account.add_total(read_ns, self._unread_ns, 0)
+        return self
+
+    def record(self, duration: float | None = None, sampling: Sampling | None = None) -> Record:
+        metrics = Metrics(duration_ms=None if duration is None else 1000 * duration)
+        record = Record(
+            task_id="t", container=Container(name="c"), metrics=metrics, sampling=sampling
+        )
+        return with_activity(record, self.account.activity(metrics.duration_ms, seconds(self.cpu)))
+
+    @property
+    def breakdown(self) -> TimeBreakdown:
+        return present(self.record().time_breakdown)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The parts that are not 0."""
+        return {name: percent for name, percent in all_parts(self.breakdown).items() if percent}
+
+    @property
+    def targets(self) -> dict[str, float]:
+        return {row.target: row.percent for row in self.breakdown.waiting_for}
+
+
+def all_parts(made: TimeBreakdown) -> dict[str, float | None]:
+    return {name: getattr(made, f"{name}_percent") for name in PARTS}

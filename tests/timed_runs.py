@@ -1,0 +1,361 @@
+"""Runs the programs that know how their time was spent, and compares what the record says."""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from string import Formatter
+
+import msgspec
+from msgspec import Struct
+
+from profiler.record.activity_model import TimeBreakdown
+from profiler.record.record_model import Record, decode
+from tests.counterparts import answering_server
+from tests.programs.phases import FOLDER
+from tests.simulation.known_runs import Execution, Limits, can_limit, control_group
+from tests.task_endpoint import Task
+from tests.timed_programs import Program
+from tests.true_parts import PARTS, Part, Phase, read_phases, true_parts
+from tools.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parent.parent
+_SOURCES = ROOT / "tests" / "programs"
+# Where `make waits` installs the frameworks of the programs.
+_FRAMEWORKS = ROOT / ".venv-waits" / "bin" / "python"
+_LIMIT_SECONDS = 180
+_MONITOR_STARTS_SECONDS = 6
+_MONITOR_POINTS = 5.0
+_MIN_COVERED_PERCENT, _MIN_COVERED_BESIDE_OTHERS = 90.0, 60.0
+_NOBODY = 65534
+_DISK_FILE_BYTES = 8 << 20
+
+
+class MissingError(Exception):
+    """What a program needs is not on this machine."""
+
+
+class Observation(Struct, frozen=True, kw_only=True):
+    """What a program says of itself, and what the record says of it."""
+
+    truth: Mapping[str, Part]
+    record: Record
+
+    @property
+    def said(self) -> dict[str, float]:
+        """The parts of the record in percent; one that is absent is 0."""
+        fields = msgspec.to_builtins(self.breakdown)
+        return {part: fields.get(f"{part}Percent", 0.0) for part in PARTS}
+
+    @property
+    def breakdown(self) -> TimeBreakdown:
+        return self.record.time_breakdown or TimeBreakdown()
+
+    def wrong(self, points: float, *, is_alone: bool = True) -> dict[str, str]:
+        """The parts that are further from the truth than the points, twice these beside other
+        programs. What no look explains is ``other``, and missing elsewhere.
+        """
+        covered_percent = self.breakdown.covered_percent or 0.0
+        min_covered_percent = _MIN_COVERED_PERCENT if is_alone else _MIN_COVERED_BESIDE_OTHERS
+        points *= 1 if is_alone else 2
+        found = {}
+        for part, percent in self.said.items():
+            truth = self.truth[part]
+            too_much, too_little = percent - truth.most, truth.least - percent
+            if part == "other":
+                too_much -= 100 - covered_percent
+            else:
+                too_little -= 100 - covered_percent
+            if max(too_much, too_little) > points:
+                found[part] = f"{percent:.1f} instead of {truth.least:.1f} to {truth.most:.1f}"
+        if covered_percent < min_covered_percent:
+            found["covered"] = f"{covered_percent:.1f}"
+        return found
+
+
+# --- what a command names in braces -----------------------------------------------------------
+
+
+def _need(program: str) -> str:
+    versions = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")))
+    found = shutil.which(program, path=os.pathsep.join([os.environ["PATH"], *versions]))
+    if found is None:
+        raise MissingError(f"the program {program}")
+    return found
+
+
+@contextlib.contextmanager
+def _frameworks(_: Path) -> Iterator[str]:
+    if not _FRAMEWORKS.exists():
+        raise MissingError(f"{_FRAMEWORKS.relative_to(ROOT)} (make waits)")
+    yield str(_FRAMEWORKS)
+
+
+@contextlib.contextmanager
+def _port(_: Path) -> Iterator[str]:
+    with answering_server() as port:
+        yield str(port)
+
+
+@contextlib.contextmanager
+def _address(_: Path) -> Iterator[str]:
+    with answering_server() as port:
+        yield f"127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def _java_classes(folder: Path) -> Iterator[str]:
+    subprocess.run([_need("javac"), "-d", folder, _SOURCES / "Idle.java"], check=True)
+    yield str(folder)
+
+
+@contextlib.contextmanager
+def _go_program(folder: Path) -> Iterator[str]:
+    subprocess.run([_need("go"), "build", "-o", folder / "idle", _SOURCES / "idle.go"], check=True)
+    yield str(folder / "idle")
+
+
+@contextlib.contextmanager
+def _locked_file(folder: Path) -> Iterator[str]:
+    _need("flock")
+    path = folder / "locked"
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield str(path)
+
+
+@contextlib.contextmanager
+def _slow_disk_file(folder: Path) -> Iterator[str]:
+    """A file that programs of this process's group read slowly."""
+    if not can_limit():
+        raise MissingError("root and version 1 of the control groups")
+    path = folder / "disk"
+    path.write_bytes(os.urandom(_DISK_FILE_BYTES))
+    os.sync()
+    yield str(path)
+
+
+@contextlib.contextmanager
+def _ring(_: Path) -> Iterator[str]:
+    """Nothing, where the kernel permits an io_uring."""
+    parameters = (ctypes.c_char * 120)()
+    descriptor = ctypes.CDLL(None).syscall(425, 4, parameters)
+    if descriptor < 0:
+        raise MissingError("a kernel that permits io_uring")
+    os.close(descriptor)
+    yield ""
+
+
+@contextlib.contextmanager
+def _server(
+    command: list[str], is_ready: Callable[[], object], user: int | None = None
+) -> Iterator[None]:
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=user
+    )
+    try:
+        wait_until(is_ready, 30, f"{command[0]} to be ready")
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextlib.contextmanager
+def _redis_port(folder: Path) -> Iterator[str]:
+    port = _free_port()
+    command = [_need("redis-server"), "--port", port, "--save", "", "--dir", str(folder)]
+    with _server(command, lambda: _accepts(port)):
+        yield port
+
+
+@contextlib.contextmanager
+def _redis(folder: Path) -> Iterator[str]:
+    with _redis_port(folder) as port:
+        yield f"127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def _postgres(folder: Path) -> Iterator[str]:
+    """A server of one test; it refuses root, who runs it as nobody."""
+    user = _NOBODY if os.geteuid() == 0 else None
+    data, port = folder / "postgres", _free_port()
+    data.mkdir()
+    if user is not None:
+        os.chown(data, user, -1)
+    initdb = [_need("initdb"), "--username=postgres", "--auth=trust", "--no-sync", str(data)]
+    subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, user=user, cwd="/")
+    command = [_need("postgres"), "-D", str(data), "-p", port, "-k", "", "-h", "127.0.0.1"]
+    with _server(command, lambda: _accepts(port), user):
+        yield f"127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def _nginx(folder: Path) -> Iterator[str]:
+    configuration = folder / "nginx.conf"
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    paths = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
+    configuration.write_text(
+        f"daemon off; pid {folder}/nginx.pid; error_log stderr; events {{}}\n"
+        f"http {{ {paths} access_log off; server {{ listen unix:{folder}/web; }} }}\n"
+    )
+    yield f"{_need('nginx')} -p {folder} -c {configuration}"
+
+
+@contextlib.contextmanager
+def _sshd(folder: Path) -> Iterator[str]:
+    if os.geteuid() != 0:
+        raise MissingError("root, for sshd")
+    key = folder / "key"
+    generate = [_need("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
+    subprocess.run(generate, check=True)
+    Path("/run/sshd").mkdir(exist_ok=True)
+    command = f"{_need('sshd')} -f /dev/null -h {key} -p {_free_port()} -o ListenAddress=127.0.0.1"
+    if subprocess.run([*command.split(), "-t"], stderr=subprocess.DEVNULL, check=False).returncode:
+        raise MissingError("the user of Debian's openssh-server")
+    yield f"{command} -D"
+
+
+def _free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return str(listening.getsockname()[1])
+
+
+def _accepts(port: str) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(port)), 1):
+        return True
+    return False
+
+
+_PREPARATIONS: dict[str, Callable[[Path], contextlib.AbstractContextManager[str]]] = {
+    "python": lambda _: contextlib.nullcontext(sys.executable),
+    "sources": lambda _: contextlib.nullcontext(str(_SOURCES)),
+    "folder": lambda folder: contextlib.nullcontext(str(folder)),
+    "frameworks": _frameworks,
+    "port": _port,
+    "answers": _address,
+    "java": _java_classes,
+    "go": _go_program,
+    "locked": _locked_file,
+    "slow_disk": _slow_disk_file,
+    "ring": _ring,
+    "redis": _redis,
+    "redis_port": _redis_port,
+    "postgres": _postgres,
+    "nginx": _nginx,
+    "sshd": _sshd,
+}
+
+
+def observe(program: Program, *, by_monitor: bool = False) -> Observation:
+    """Run the program under ``task-profiler run``, or beside a monitor that watches a simulated
+    task with it; MissingError if this machine cannot.
+    """
+    with contextlib.ExitStack() as stack:
+        # Not in /tmp, which may be in memory.
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="timed-", dir="/var/tmp"))
+        folder, phases = Path(name), Path(name, "phases")
+        phases.mkdir()
+        folder.chmod(0o755)
+        names = {field for _, field, _, _ in Formatter().parse(program.command) if field}
+        values = {
+            field: stack.enter_context(_PREPARATIONS[field](folder)) for field in sorted(names)
+        }
+        words = shlex.split(program.command.format(**values))
+        _need(words[0])
+        enter: list[str] = []
+        if "slow_disk" in names:
+            limits = Limits(has_slow_disk=True)
+            groups = stack.enter_context(control_group(limits, folder.name, folder))
+            join = "".join(f"echo $$ > {group}/cgroup.procs; " for group in groups)
+            enter = ["sh", "-c", f'{join} exec "$@"', "sh"]
+        profile = _profile_by_monitor if by_monitor else _profile
+        record = profile([*enter, *words], folder, phases, program.interval_seconds)
+        return Observation(truth=_truth(read_phases(phases), record, program.cpus), record=record)
+
+
+def points_of(program: Program, *, by_monitor: bool) -> float:
+    """How far each part may be from the truth. A monitor sees seconds before the program, at one
+    sample a second.
+    """
+    return max(program.points, _MONITOR_POINTS) if by_monitor else program.points
+
+
+def check(
+    programs: Mapping[str, Program], at_once: int, *, by_monitor: bool = False
+) -> tuple[dict[str, object], dict[str, str]]:
+    """What is wrong about some programs, and what this machine lacks for others.
+
+    So many of them run at the same time: they mostly wait, and their truth is of the same run.
+    """
+    wrong: dict[str, object] = {}
+    missing: dict[str, str] = {}
+    with ThreadPoolExecutor(at_once) as pool:
+        runs = {
+            name: pool.submit(observe, program, by_monitor=by_monitor)
+            for name, program in programs.items()
+        }
+        for name, run in runs.items():
+            try:
+                seen = run.result()
+            except MissingError as error:
+                missing[name] = str(error)
+                continue
+            points = points_of(programs[name], by_monitor=by_monitor)
+            if parts := seen.wrong(points, is_alone=False):
+                wrong[name] = parts
+    return wrong, missing
+
+
+def _environment(phases: Path) -> dict[str, str]:
+    return {FOLDER: str(phases), "PYTHONPATH": str(ROOT)}
+
+
+def _profile(words: list[str], folder: Path, phases: Path, interval_seconds: float) -> Record:
+    output = folder / "report.json"
+    options = ("--interval", str(interval_seconds), "--output", str(output), "--no-history")
+    finished = subprocess.run(
+        [sys.executable, "-m", "profiler", "run", *options, "--", *words],
+        env={**os.environ, **_environment(phases)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=_LIMIT_SECONDS,
+        check=False,
+        text=True,
+    )
+    if finished.returncode:
+        raise AssertionError(f"{words} ended with {finished.returncode}: {finished.stdout}")
+    return decode(output.read_bytes().splitlines()[-1]).record
+
+
+def _profile_by_monitor(
+    words: list[str], folder: Path, phases: Path, interval_seconds: float
+) -> Record:
+    """The program waits for a signal until the monitor has started."""
+    if not can_limit():
+        raise MissingError("root and version 1 of the control groups")
+    environment = (f"{name}={value}" for name, value in _environment(phases).items())
+    late = (sys.executable, "-m", "tests.programs.late", str(_MONITOR_STARTS_SECONDS))
+    execution = Execution(
+        task=Task(2),
+        program=("env", *environment, *late, *words),
+        folders=(),
+        folder=folder,
+        interval_seconds=interval_seconds,
+    )
+    record, _ = execution.by_monitor(is_privileged=True)
+    return record
+
+
+def _truth(phases: tuple[Phase, ...], record: Record, cpus: int) -> dict[str, Part]:
+    return true_parts(phases, (record.metrics.duration_ms or 0) / 1000, cpus)

@@ -1,0 +1,202 @@
+"""Whose wait held the run back, at one look."""
+
+from collections.abc import Collection, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.aggregation.critical_thread import Division, ThreadWait
+from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.linux.waits import STOPPED, Blocked, Connection, Wait
+from tests.looked_run import (
+    CHILD,
+    CONNECTION,
+    DISK,
+    FILE_LOCK,
+    IDLE,
+    LISTENS,
+    LOCK,
+    NETWORK,
+    SLEEP,
+    pipe_to,
+)
+
+TIMED = replace(LISTENS, has_timeout=True)
+
+
+def wait(
+    blocked: Blocked | None,
+    milliseconds: float = 0,
+    *,
+    process: int = 1,
+    begun: int = 1,
+    came: tuple[bool | None, ...] | None = None,
+    **known: object,
+) -> ThreadWait:
+    made = ThreadWait(
+        thread=0,
+        process=process,
+        blocked=blocked,
+        begun=begun,
+        before_ns=round(milliseconds * NS_PER_MS),
+        came=came,
+    )
+    for name, value in known.items():
+        setattr(made, name, value)
+    return made
+
+
+def shares(
+    *waits: ThreadWait, children: Mapping[int, Collection[int]] | None = None
+) -> dict[str, float]:
+    """The share of each kind in percent."""
+    found: dict[str, float] = {}
+    for each, share in Division(waits, children or {}).shares().items():
+        name = each.kind if each.kind != "other" else each.target or "other"
+        found[name] = found.get(name, 0) + round(100 * share, 1)
+    return {name: share for name, share in found.items() if share}
+
+
+class TestWeights:
+    def test_in_proportion_to_the_work_that_a_wait_held_back(self) -> None:
+        assert shares(wait(NETWORK, 30), wait(SLEEP, 10)) == {"network": 75.0, "sleep": 25.0}
+
+    def test_what_runs_next_if_that_is_more(self) -> None:
+        assert shares(wait(NETWORK, 10, after_ns=30 * NS_PER_MS), wait(SLEEP, 10)) == {
+            "network": 75.0,
+            "sleep": 25.0,
+        }
+
+    def test_threads_that_never_run_share(self) -> None:
+        assert shares(wait(NETWORK), wait(SLEEP)) == {"network": 50.0, "sleep": 50.0}
+
+    def test_nobody_is_blocked(self) -> None:
+        assert shares() == shares(wait(None, 5)) == {}
+
+
+class TestHandingOn:
+    def test_a_parent_of_a_child_that_sleeps_sleeps(self) -> None:
+        waits = (wait(CHILD, 50), wait(SLEEP, 1, process=2))
+        assert shares(*waits, children={1: [2]}) == {"sleep": 100.0}
+
+    def test_a_child_whose_wait_is_not_known_is_a_child(self) -> None:
+        assert shares(wait(CHILD, 50)) == {"child": 100.0}
+
+    def test_a_parent_of_a_child_that_waits_for_a_files_lock(self) -> None:
+        waits = (wait(CHILD, 50), wait(FILE_LOCK, 1, process=2))
+        assert shares(*waits, children={1: [2]}) == {"lock": 100.0}
+
+    def test_a_chain_of_children_threads_and_pipes(self) -> None:
+        waits = (
+            wait(CHILD, 90),
+            wait(pipe_to(3), 1, process=2),
+            wait(LOCK, 1, process=3),
+            wait(DISK, 1, process=3),
+        )
+        assert shares(*waits, children={1: [2]}) == {"disk": 100.0}
+
+    def test_threads_that_wait_for_each_other_are_a_cycle(self) -> None:
+        assert shares(wait(LOCK, 5), wait(LOCK, 5)) == {"lock": 100.0}
+
+    def test_to_those_that_did_not_run_meanwhile(self) -> None:
+        waiting = wait(LOCK, 100, begun=1)
+        ran = wait(NETWORK, 50, begun=5)
+        still = wait(SLEEP, 1, begun=1)
+        found = shares(waiting, ran, still)
+        assert found["network"] == pytest.approx(100 * 50 / 151, abs=0.2)
+        assert found["sleep"] == pytest.approx(100 * 101 / 151, abs=0.2)
+        assert shares(waiting, ran) == {"network": 100.0}  # all ran
+
+    def test_to_one_that_began_meanwhile(self) -> None:
+        began = wait(SLEEP, 1, begun=5, is_first=True)
+        assert shares(wait(LOCK, 100, begun=1), began, wait(NETWORK, 1, begun=5))["sleep"] > 95
+
+    def test_to_the_one_child_for_which_a_thread_waits(self) -> None:
+        waits = (
+            wait(replace(CHILD, helper_pids=frozenset((2,))), 50),
+            wait(SLEEP, 1, process=2),
+            wait(NETWORK, 1, process=3),
+        )
+        found = shares(*waits, children={1: [2, 3]})
+        assert found["sleep"] == pytest.approx(98.1, abs=0.2)
+        # A container has other ids.
+        other = (wait(replace(CHILD, helper_pids=frozenset((99,))), 50), *waits[1:])
+        assert shares(*other, children={1: [2, 3]}) == {"sleep": 50.0, "network": 50.0}
+
+    def test_a_lock_beside_a_listener_is_a_lock_and_a_child_that_listens_is_not(self) -> None:
+        assert shares(wait(LOCK, 5), wait(LISTENS, 50)) == {"lock": 100.0}
+        waits = (wait(CHILD, 50), wait(LISTENS, 1, process=2))
+        assert shares(*waits, children={1: [2]}) == {"network": 100.0}
+
+    def test_many_threads_that_wait_for_each_other_cost_a_bounded_time(self) -> None:
+        waits = [wait(LOCK, number % 7) for number in range(2000)]
+        division = Division(waits, {})
+        assert division.shares() == {Wait("lock"): 1.0}
+        assert division._steps < 16 * 4 * 4000
+
+
+class TestSomebodyToCome:
+    @pytest.mark.parametrize("idle", [LISTENS, IDLE, TIMED])
+    def test_it_counts_only_where_nobody_waits_for_anything_else(self, idle: Blocked) -> None:
+        assert shares(wait(idle, 500, after_ns=0), wait(SLEEP)) == {"sleep": 100.0}
+        assert shares(wait(idle, 500, after_ns=0)) == {"network": 100.0}
+
+    def test_a_connection_is_idle_if_nothing_came(self) -> None:
+        for came, kind in ((True, "network"), (False, "sleep"), (None, "network")):
+            found = shares(wait(IDLE, 500, came=(came,), after_ns=0), wait(SLEEP))
+            assert found == {kind: 100.0}
+
+    def test_of_one_that_did_not_run_again_the_wait_before_says_it(self) -> None:
+        assert shares(wait(IDLE, 5), wait(SLEEP)) == {"sleep": 100.0}
+        assert shares(wait(IDLE, 5, had_come=True), wait(SLEEP)) == {"network": 100.0}
+        owing = replace(IDLE, connections=(replace(CONNECTION, owes=True),))
+        assert shares(wait(owing, 5), wait(SLEEP)) == {"network": 100.0}
+
+    def test_a_poll_that_its_timeout_ended_is_a_sleep_if_work_followed(self) -> None:
+        assert shares(wait(TIMED, 0, after_ns=2 * NS_PER_MS)) == {"sleep": 100.0}
+        assert shares(wait(TIMED, 9, after_ns=NS_PER_MS // 2)) == {"network": 100.0}
+
+    def test_what_else_it_waits_for_counts_if_nothing_comes(self) -> None:
+        both = replace(IDLE, otherwise=CHILD)
+        waits = (wait(both, 5, came=(False,)), wait(SLEEP, 1, process=2))
+        assert shares(*waits, children={1: [2]}) == {"sleep": 100.0}
+        assert shares(wait(both, 5, came=(True,))) == {"network": 100.0}
+
+    def test_the_one_connection_that_is_not_idle_is_named(self) -> None:
+        several = replace(
+            IDLE,
+            wait=Wait("network", "2 connections"),
+            connections=(CONNECTION, Connection("10.0.3.10:443", 5)),
+        )
+        for came, target in (
+            ((False, True), "10.0.3.10:443"),
+            ((True, True), "2 connections"),
+        ):
+            (found,) = Division([wait(several, 5, came=came)], {}).shares()
+            assert found.target == target
+
+
+def test_all_are_stopped_or_those_that_are_do_not_count() -> None:
+    assert shares(wait(STOPPED), wait(STOPPED, 5)) == {"stopped": 100.0}
+    assert shares(wait(STOPPED, 5), wait(SLEEP)) == {"sleep": 100.0}
+
+
+WAITS = st.builds(
+    wait,
+    st.sampled_from([NETWORK, DISK, SLEEP, LOCK, CHILD, LISTENS, IDLE, TIMED, pipe_to(1, 2), None]),
+    st.floats(0, 1e4),
+    process=st.integers(1, 4),
+    begun=st.integers(1, 5),
+)
+
+
+@given(st.lists(WAITS, max_size=12), st.integers(1, 4))
+def test_the_shares_add_up_to_one(waits: list[ThreadWait], parent: int) -> None:
+    found = Division(waits, {parent: [1, 2, 3, 4]}).shares()
+    if any(each.blocked is not None for each in waits):
+        assert sum(found.values()) == pytest.approx(1)
+        assert min(found.values()) >= 0
+    else:
+        assert not found

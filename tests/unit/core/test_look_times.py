@@ -1,0 +1,59 @@
+"""When to look: spread over each step, as often as it may cost."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.core.look_times import LookTimes
+from tests.fakes import seconds
+
+
+def taken(
+    cost: float, *, steps: int = 40, place: float = 0.3, late: float = 0.0, is_enough: bool = False
+) -> list[float]:
+    """The times of the looks of so many steps of a second, in seconds; each costs the same."""
+    looks = LookTimes(0, seconds(1), 0.003, place)
+    times = []
+    while looks.due_ns < seconds(steps):
+        times.append(looks.due_ns / seconds(1))
+        looks.done(looks.due_ns + seconds(late), seconds(cost), is_enough=is_enough)
+    return times
+
+
+@pytest.mark.parametrize(
+    ("cost", "looks"), [(0.0001, 5), (0.0006, 5), (0.00075, 4), (0.0014, 2), (0.1, 1)]
+)
+def test_as_many_as_they_may_cost_but_never_none(cost: float, looks: int) -> None:
+    times = taken(cost)
+    for step in range(20, 40):
+        assert sum(int(at) == step for at in times) == looks
+
+
+def test_a_first_look_that_is_expensive_costs_little_of_the_others() -> None:
+    looks = LookTimes(0, seconds(1), 0.003, 0.5)
+    looks.done(looks.due_ns, seconds(0.02))
+    while looks.due_ns < seconds(8):
+        looks.done(looks.due_ns, seconds(0.0003))
+    assert looks.part_ns == seconds(0.2)
+
+
+def test_one_in_a_step_where_more_would_cost_too_much() -> None:
+    assert len(taken(0.0001, is_enough=True)) == 40
+
+
+@given(place=st.floats(0, 0.99))
+def test_one_in_each_part_of_a_step_at_places_that_are_spread(place: float) -> None:
+    times = taken(0.0001, steps=20, place=place)
+    assert [int(5 * at + 1e-6) for at in times] == list(range(100))
+    places = sorted(5 * at % 1 for at in times)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(places)]
+    assert max(gaps) < 0.03
+
+
+def test_after_a_pause_no_look_is_made_up_for() -> None:
+    looks = LookTimes(0, seconds(1), 0.003, 0.3)
+    looks.done(seconds(30.5), seconds(0.0001))
+    assert seconds(30) <= looks.due_ns <= seconds(31)
+    assert len(taken(0.0001, late=2.0)) <= 21

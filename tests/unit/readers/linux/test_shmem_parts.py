@@ -1,0 +1,77 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.linux.shmem_parts import ShmemParts
+from tests import fakes
+
+_MIB = 2**20
+
+
+class _Machine:
+    """A folder like /proc with the shares of some processes, in MiB."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.now_ns = 0
+        self.cpu_ns = 0
+        self._parts = ShmemParts(str(folder), lambda: self.now_ns, self._next_cpu_ns)
+
+    def _next_cpu_ns(self) -> int:
+        self.cpu_ns += 10**7
+        return self.cpu_ns
+
+    def share(self, pid: int, size_mib: int) -> None:
+        folder = self._folder / str(pid)
+        folder.mkdir(exist_ok=True)
+        (folder / "smaps_rollup").write_text(f"Rss: 1 kB\nPss_Shmem: {size_mib * 1024} kB\n")
+
+    def read(self, **mapped: int) -> dict[int, int]:
+        processes = [_mapping(int(name[1:]), size) for name, size in mapped.items()]
+        parts = self._parts.read(processes)
+        return {pid: part_bytes // _MIB for (pid, _), part_bytes in parts.items()}
+
+
+def _mapping(pid: int, size_mib: int) -> ProcessReading:
+    more: dict[str, Any] = {"shmem_bytes": size_mib * _MIB}
+    return fakes.process(pid, **more)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> _Machine:
+    return _Machine(tmp_path)
+
+
+def test_a_part_counts_each_page_once_and_is_read_again_after_a_notable_change(
+    machine: _Machine,
+) -> None:
+    machine.share(7, 300)
+    assert machine.read(p7=900) == {7: 300}
+    assert machine.cpu_ns == 2 * 10**7
+    assert machine.read(p7=903) == {7: 300}
+    assert machine.cpu_ns == 2 * 10**7, "not notable"
+    machine.share(7, 150)
+    machine.share(8, 150)
+    assert machine.read(p7=900, p8=300) == {7: 300}, "the budget is spent"
+    machine.now_ns = 10**12
+    assert machine.read(p7=900, p8=300) == {7: 150, 8: 150}
+
+
+def test_what_was_unmapped_may_be_what_counted(machine: _Machine) -> None:
+    machine.share(7, 300)
+    machine.read(p7=900)
+    assert machine.read(p7=700) == {7: 100}
+    assert machine.read(p7=100) == {7: 0}
+    assert machine.read() == {7: 0}
+
+
+def test_of_another_user_no_part_is_known(machine: _Machine) -> None:
+    assert machine.read(p7=900) == {}
+    assert machine.read(p8=0) == {}
+
+
+def test_without_shared_memory_nothing_is_read(machine: _Machine) -> None:
+    assert machine.read(p7=0, p8=0) == {}
+    assert machine.cpu_ns == 0
