@@ -175,7 +175,7 @@ class RecordDraft:
         record = with_parts(record, parts)
         for evidence in seen:
             if evidence.activity is not None:
-                record = with_while_idle(record, evidence.activity.while_idle)
+                record = with_while_idle(record, evidence.activity)
         return record
 
     def _verdict(

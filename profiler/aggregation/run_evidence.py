@@ -71,6 +71,7 @@ class Activity(Struct, frozen=True, kw_only=True):
 
     breakdown: "TimeBreakdown | None" = None
     while_idle: "TimeBreakdown | None" = None
+    before_work: "TimeBreakdown | None" = None
     cpu_wait_ns: int | None = None
     read_cpu_ns: int = 0
     cpu_ns: int = 0

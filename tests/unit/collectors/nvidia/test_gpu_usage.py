@@ -10,7 +10,7 @@ from profiler.aggregation.statistics import DeviceReadings
 from profiler.collectors.nvidia.gpu_usage import GpuIdleTime, GpuUsage, gpu_idle
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, Xid
-from profiler.record.hardware import idle_advice
+from profiler.record.gpu_sentences import never_used_advice
 from profiler.record.record_model import AverageAndMaximum, Distribution, Gpu, GpuIdle
 from tests.fakes import START_NS, seconds
 from tests.values import present
@@ -358,12 +358,12 @@ def used(percent: float | None) -> Gpu:
 
 
 def test_idle_gpus_are_named_in_the_advice() -> None:
-    assert idle_advice(()) is None
-    assert idle_advice((used(5), used(None))) is None
-    assert (idle_advice((used(0), used(0))) or "").startswith(
+    assert never_used_advice(()) is None
+    assert never_used_advice((used(5), used(None))) is None
+    assert (never_used_advice((used(0), used(0))) or "").startswith(
         "No GPU was ever used: run the task without one"
     )
-    assert idle_advice((used(0), used(90), used(0))) == (
+    assert never_used_advice((used(0), used(90), used(0))) == (
         "2 of 3 GPUs were never used: request 1, or spread the work."
     )
 
