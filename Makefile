@@ -85,7 +85,7 @@ otlp: $(VENV)/.dev $(if $(shell command -v go 2>/dev/null),$(OTELCOL)) ## The ex
 	$(BIN)/pytest tests/otlp
 
 waits: $(VENV)/.dev $(VENV)-waits/.made ## What runs of real frameworks, languages and servers waited for (needs Node.js, Java, and Debian's redis-server, postgresql, socat, nginx-light, openssh-server, dbus; Go if it is there)
-	$(BIN)/pytest tests/waits --timeout 0
+	$(BIN)/pytest -m waits --timeout 0 tests/waits tests/integration/test_known_waits.py
 
 orchestrators: $(VENV)/.dev $(VENV)-orchestrators/.made ## What Airflow, Dagster and Prefect say about a task with a monitor (ten minutes; WRITE=1 writes the table of the page)
 	WRITE='$(WRITE)' $(BIN)/pytest tests/orchestrators --timeout 0

@@ -155,7 +155,7 @@ def _containers() -> list[Json]:
             "datum.memory.used_mb",
             vega.memory_text("datum.memory.used_mb.max"),
         ),
-        ("Cache", 0.81, "datum.memory.cache_mb", vega.memory_text("datum.memory.cache_mb.max")),
+        ("Droppable", 0.81, "datum.memory.cache_mb", vega.memory_text("datum.memory.cache_mb.max")),
         *(
             (title, share, f"datum.{value}", vega.bytes_text(f"datum.{value}"))
             for title, share, value in (
@@ -249,7 +249,8 @@ RUN_DETAILS: Final = Drawing(
     description=(
         "Parts of the duration in percent; how many times as long the run would have taken at "
         "most with fewer vCPUs; totals of each container, of a running task until its newest "
-        "checkpoint."
+        "checkpoint. Droppable is what the kernel can take back: pages of files, mapped or not, "
+        "and its own caches."
     ),
     spec=_spec(),
     width=48,

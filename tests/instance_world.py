@@ -141,6 +141,7 @@ class FakeGroup(OpenGroup):
     fakes: "FakeInstance"
     boxes: list[FakeContainer]
     is_task: bool
+    run: tuple[float, float | None] | None = None  # of the container, which ends with its group
     reads: int = 0
     is_closed: bool = False
 
@@ -148,7 +149,7 @@ class FakeGroup(OpenGroup):
         self.reads += 1
         assert not self.is_closed
         ((box,), at) = self.boxes, self.fakes.now
-        if not box.is_running(at):
+        if not box.is_running(at) or box.run_at(at) != self.run:
             return GONE
         (start, _) = box.run_at(at) or (0, 0)
         return ContainerSample(
@@ -170,6 +171,14 @@ class FakeGroup(OpenGroup):
             oom_kills=sum_known(*(box.group_kills for box in self.boxes)),
         )
 
+    def cpu_ns(self) -> int | None:
+        at = self.fakes.now
+        starts = [-1e9 if self.is_task else (box.run_at(at) or (0, 0))[0] for box in self.boxes]
+        used = [
+            box.cpu_seconds(at, since=start) for box, start in zip(self.boxes, starts, strict=True)
+        ]
+        return seconds(sum(used))
+
     def mark_bytes(self) -> int:
         """A task's group has two pages of its own."""
         mark_mib = sum(box.mark_mib(self.fakes.now, is_task=self.is_task) for box in self.boxes)
@@ -190,7 +199,9 @@ class FakeGroups(InstanceCgroups):
             for box in self.fakes.boxes
             if box.docker_id == docker_id and box.is_running(self.fakes.now)
         ]
-        self.opened += [FakeGroup(self.fakes, boxes, is_task=False)] if boxes else []
+        for box in boxes:
+            run = box.run_at(self.fakes.now)
+            self.opened.append(FakeGroup(self.fakes, [box], is_task=False, run=run))
         return self.opened[-1] if boxes else GONE
 
     def machine_oom_kills(self) -> int | None:
@@ -242,13 +253,14 @@ class FakeDockerApi(DockerApi):
 class FakeEvents(DockerEvents):
     """The stream: what happens in ``gap`` is not in it, and it begins again then.
 
-    Kills come ``delay`` late.
+    Kills come ``delay`` late, all events ``late``.
     """
 
     fakes: "FakeInstance"
     gap: tuple[float, float] = (-1.0, -1.0)
     taken: float = -1.0
     delay: float = 0.0
+    late: float = 0.0
     is_new: bool = True
     failure: ThreadFailure | None = None
 
@@ -260,7 +272,11 @@ class FakeEvents(DockerEvents):
 
     def all(self) -> list[tuple[float, ContainerEvent]]:
         return sorted(
-            (one for box in self.fakes.boxes for one in self._events_of(box)),
+            (
+                (at + self.late, event)
+                for box in self.fakes.boxes
+                for at, event in self._events_of(box)
+            ),
             key=lambda one: one[0],
         )
 

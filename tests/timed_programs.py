@@ -40,7 +40,13 @@ _SHORT, _LONG = "2 0.05 0.35", "9 0.3 0.9"
 
 
 def _short(command: str) -> Program:
-    return Program(command=command.replace("{times}", _SHORT), lane="test", interval_seconds=0.3)
+    """Two seconds are few looks."""
+    return Program(
+        command=command.replace("{times}", _SHORT),
+        lane="test",
+        points=IN_TURNS_POINTS,
+        interval_seconds=0.3,
+    )
 
 
 def _long(

@@ -169,7 +169,12 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
         )
     elif resized_on is not None:
         # The same work in twice the size.
-        batch = replace(batch, vcpu=batch.vcpu * 2, memory_mb=batch.memory_mb * 2)
+        batch = replace(
+            batch,
+            vcpu=batch.vcpu * 2,
+            memory_mb=batch.memory_mb * 2,
+            mapped_files=batch.mapped_files / 2,
+        )
         profile = replace(profile, cpu=profile.cpu / 2, memory=profile.memory / 2)
     run = report(batch, profile, started_at, rng)
     record = run.record

@@ -9,7 +9,15 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from profiler.core.timestamps import format_ms
-from profiler.record.record_model import Container, Distribution, Gpu, Metrics, Record, Report
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Container,
+    Distribution,
+    Gpu,
+    Metrics,
+    Record,
+    Report,
+)
 from profiler.record.run_outcome import Status
 
 SEED = 20261120
@@ -20,12 +28,14 @@ _FAILED = 1
 _IDLE_FROM = 0.42
 _IDLE_UNTIL = 0.5
 _GPU_MEMORY_MB = 24_576
+_MEAN_SHARE = 0.75
 
 
 class Batch(Struct, frozen=True, kw_only=True):
     """Parameters of the runs of one family.
 
-    ``cpu``, ``memory`` and ``gpu`` are shares of the size.
+    ``cpu``, ``memory`` and ``gpu`` are shares of the size, as are ``mapped_files``, the most that
+    is kept of them.
     """
 
     family: str
@@ -40,6 +50,21 @@ class Batch(Struct, frozen=True, kw_only=True):
     read_mb_s: float = 1.6
     written_mb_s: float = 0.4
     gpu: float | None = None
+    mapped_files: float = 0.0
+    huge_pages_mb: float = 0.0
+
+    @property
+    def files_mb(self) -> AverageAndMaximum:
+        """What is kept of mapped files."""
+        most_mb = round(self.mapped_files * self.memory_mb, 1)
+        return AverageAndMaximum(avg=round(_MEAN_SHARE * most_mb, 1), max=most_mb)
+
+    @property
+    def held_pages_mb(self) -> AverageAndMaximum | None:
+        """The huge pages; None without any, as in a record."""
+        if not self.huge_pages_mb:
+            return None
+        return AverageAndMaximum(avg=self.huge_pages_mb, max=self.huge_pages_mb)
 
 
 BATCHES = (
@@ -72,6 +97,7 @@ BATCHES = (
         memory_mb=8192,
         cpu=0.88,
         memory=0.47,
+        mapped_files=0.3,
     ),
     Batch(
         family="thumbnails",
@@ -94,6 +120,7 @@ BATCHES = (
         read_mb_s=60,
         written_mb_s=3,
         gpu=0.86,
+        huge_pages_mb=2048,
     ),
     Batch(
         family="mail-digest",
@@ -280,6 +307,8 @@ def _metrics(batch: Batch, duration_ms: int, points: Sequence[Point]) -> Metrics
         cpu_utilization_percent=Distribution(avg=round(100 * (vcpu.avg or 0) / batch.vcpu, 3)),
         memory_used_mb=Distribution(avg=round(average_mb, 3)),
         memory_utilization_percent=Distribution(avg=round(100 * average_mb / batch.memory_mb, 3)),
+        memory_mapped_file_mb=batch.files_mb,
+        memory_huge_pages_mb=batch.held_pages_mb,
         block_read_bytes=sum(point.block_read_bytes or 0 for point in points),
         block_write_bytes=sum(point.block_write_bytes or 0 for point in points),
     )

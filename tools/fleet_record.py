@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
 from profiler.record.record_model import (
+    AverageAndMaximum,
     Container,
     Cost,
     Distribution,
@@ -39,6 +40,7 @@ _STATS_PERIOD_MS = 10_000
 _DAYS_PER_DEPLOYMENT = 10
 _MEMORY_MARGIN = 1.2
 _GPU_MEMORY_MB = 24_576
+_READ_FILES_MB = 96
 _MB = 2**20
 
 
@@ -183,6 +185,9 @@ def _metrics(batch: Batch, profile: RunProfile, rng: random.Random) -> Metrics:
         memory_used_mb=memory,
         memory_utilization_percent=_percent(memory, batch.memory_mb),
         memory_peak_source="sampled",
+        memory_cache_mb=_cache(batch),
+        memory_mapped_file_mb=batch.files_mb,
+        memory_huge_pages_mb=batch.held_pages_mb,
         network_rx_bytes=int(batch.read_mb_s * _MB * seconds * rng.random()),
         network_tx_bytes=int(batch.written_mb_s * _MB * seconds * rng.random()),
         block_read_bytes=int(batch.read_mb_s * _MB * seconds * rng.random() / 8),
@@ -190,6 +195,14 @@ def _metrics(batch: Batch, profile: RunProfile, rng: random.Random) -> Metrics:
         max_pids=rng.randint(1, 40),
         ephemeral_storage_used_mb=rng.randint(200, 2000),
         ephemeral_storage_size_mb=20_496,
+    )
+
+
+def _cache(batch: Batch) -> AverageAndMaximum:
+    """What the kernel could drop: the mapped files and others that were read."""
+    files = batch.files_mb
+    return AverageAndMaximum(
+        avg=(files.avg or 0) + _READ_FILES_MB / 2, max=(files.max or 0) + _READ_FILES_MB
     )
 
 

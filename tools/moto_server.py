@@ -16,7 +16,9 @@ from moto.cloudformation import parsing
 from moto.cloudformation.exceptions import ValidationError
 from moto.cloudformation.responses import CloudFormationResponse
 from moto.cloudformation.utils import yaml_tag_constructor
+from moto.core import responses
 from moto.core.responses import ActionResult
+from moto.core.utils import method_names_from_class
 from moto.ecr.responses import ECRResponse
 from moto.ecs.exceptions import TaskDefinitionNotFoundException
 from moto.ecs.models import EC2ContainerServiceBackend, ecs_backends
@@ -42,6 +44,7 @@ _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testin
 FastLoader: Any = type("FastLoader", (yaml.CLoader,), {})
 FastLoader.add_multi_constructor("", yaml_tag_constructor)
 _MODULES = tuple(backends.list_of_moto_modules())
+_method_names = cache(method_names_from_class)
 _backend_app = cache(create_backend_app)  # the routes of a service, without state
 
 _clean_json = parsing.clean_json
@@ -57,13 +60,14 @@ def _drop_no_values(value: Any, resources: Any) -> Any:
 
 @contextlib.contextmanager
 def patched_moto() -> Iterator[None]:
-    """Lists without AWS::NoValue; templates that libyaml reads; moto's modules listed once, not
-    for each request.
+    """Lists without AWS::NoValue; templates that libyaml reads; moto's modules, and the methods of
+    each service, listed once, not for each request.
     """
     with (
         patch.object(parsing, "clean_json", _drop_no_values),
         patch.object(yaml, "Loader", FastLoader),
         patch.object(backends, "list_of_moto_modules", lambda: _MODULES),
+        patch.object(responses, "method_names_from_class", _method_names),
     ):
         yield
 

@@ -179,6 +179,9 @@ class Division:
     def _hand_on(self, wait: ThreadWait, carried: dict[ThreadWait, float]) -> None:
         """Add the weight of a thread that waits for others to those for which it waits."""
         ends = self._ends(wait)
+        if ends == (wait,) and self._handing[wait].wait.kind == "other":
+            self._idle[wait] = self._handing[wait].wait  # a signal, or its own wake-up
+            return
         if all(end in self._idle for end in ends):
             # A child or a pipe may be a server's; a lock is no wait for somebody to come.
             if self._handing[wait].wait.kind == "lock":
@@ -191,13 +194,20 @@ class Division:
 
     def _ends(self, wait: ThreadWait) -> Collection[ThreadWait]:
         """The threads at the ends of the chains that begin with this one."""
+        own = self._handing[wait].wait
         for only_still in (True, False):
             reached = list(self._reached(wait, only_still=only_still))
             known = [end for end in reached if end in self._firm and self._is_known(end)]
             if known:
                 return known
-        handing = [end for end in reached if end in self._handing]
-        idle = [end for end in reached if end in self._idle]
+            if own.kind == "sleep":
+                return (wait,)  # its timeout may end it
+        handing = [
+            end
+            for end in reached
+            if end in self._handing and self._handing[end].wait.kind != "other"
+        ]
+        idle = [end for end in reached if end in self._idle and end not in self._handing]
         return handing or idle or (wait,)
 
     def _is_known(self, wait: ThreadWait) -> bool:

@@ -1,4 +1,4 @@
-"""How much longer the same work would have taken with fewer vCPUs: docs/record.md has the
+"""How much longer the same work would have taken with fewer vCPUs: docs/measured-values.md has the
 formulas of both bounds.
 """
 

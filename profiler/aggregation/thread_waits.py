@@ -13,7 +13,7 @@ _OF_THREADS = "threads"
 _WITH_WORK = (_OF_CHILDREN, _OF_THREADS)
 
 
-class Change(Struct, frozen=True):
+class ChangedWaits(Struct, frozen=True):
     """What a look changed: the waits that begin with it, those that are over, and those of which
     all is known now. ``repeated`` are those after which the thread waits again, ``since`` is the
     first look of which all this says more.
@@ -52,10 +52,10 @@ class ThreadWaits:
         self.children: Mapping[int, Collection[int]] = {}
         self.number = 0
 
-    def add(self, look: Look) -> Change:
+    def add(self, look: Look) -> ChangedWaits:
         """Add a look; returns what it changed."""
         self.number += 1
-        change = Change()
+        change = ChangedWaits()
         if look.processes is not self._processes:
             self._follow(look.processes)
         ran: list[_Thread] = []
@@ -76,10 +76,10 @@ class ThreadWaits:
             self._add_seen(seen, change)
         return change
 
-    def end_all(self) -> Change:
+    def end_all(self) -> ChangedWaits:
         """All threads have ended, as those of a container that is restarted."""
         self.number += 1
-        change = Change()
+        change = ChangedWaits()
         for thread in self._threads.values():
             self._end(thread, change)
         self._threads.clear()
@@ -94,7 +94,7 @@ class ThreadWaits:
         for pid in self._cpu_ns.keys() - processes.keys():
             del self._cpu_ns[pid]
 
-    def _add_seen(self, seen: ThreadSeen, change: Change) -> None:
+    def _add_seen(self, seen: ThreadSeen, change: ChangedWaits) -> None:
         """Add what a thread does now."""
         thread = self._threads.get(seen.thread)
         is_first = thread is None
@@ -135,7 +135,7 @@ class ThreadWaits:
             _make_known(before, wait, change)
             thread.earlier = None
 
-    def _end_present(self, thread: _Thread, change: Change) -> None:
+    def _end_present(self, thread: _Thread, change: ChangedWaits) -> None:
         """The thread has run, or does something else."""
         wait = thread.present
         if wait is None:
@@ -155,7 +155,7 @@ class ThreadWaits:
         _make_known(thread.earlier, wait, change)
         thread.earlier = None
 
-    def _end(self, thread: _Thread, change: Change) -> None:
+    def _end(self, thread: _Thread, change: ChangedWaits) -> None:
         """The thread has ended."""
         self._end_present(thread, change)
         last = thread.last
@@ -182,7 +182,7 @@ class ThreadWaits:
         return total_ns
 
 
-def _make_known(wait: ThreadWait | None, following: ThreadWait, change: Change) -> None:
+def _make_known(wait: ThreadWait | None, following: ThreadWait, change: ChangedWaits) -> None:
     """What followed a wait: the thread's run, and the work of others in its next wait."""
     if wait is None or wait.is_known:
         return

@@ -20,7 +20,7 @@ from profiler.aggregation.critical_thread import Division, ThreadWait
 from profiler.aggregation.plausible_waits import plausible_waits
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.run_evidence import Activity
-from profiler.aggregation.thread_waits import Change, ThreadWaits
+from profiler.aggregation.thread_waits import ChangedWaits, ThreadWaits
 from profiler.aggregation.time_parts import TimeParts
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -87,7 +87,7 @@ class _OpenLook(Struct, eq=False):
     stretch: Stretch
     covered_ns: int
     part_ns: int
-    change: Change
+    change: ChangedWaits
     children: Mapping[int, Collection[int]]
     number: int
     is_stopped: bool = False
@@ -259,7 +259,7 @@ class TimeAccount:
         if self._until_ns is not None:
             self._append(Stretch(self._until_ns, self._until_ns), change)
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: ChangedWaits) -> None:
         self._able.difference_update(change.over)
         self._able.update([wait for wait in change.begun if wait.blocked is None])
         self._unknown.difference_update(change.known)
@@ -278,13 +278,15 @@ class TimeAccount:
             return
         start_ns = max(start_ns, self._until_ns)
         if start_ns > self._until_ns:
-            self._append(Stretch(self._until_ns, start_ns), Change())
+            self._append(Stretch(self._until_ns, start_ns), ChangedWaits())
         self._until_ns = end_ns
-        look = self._append(Stretch(start_ns, end_ns), Change())
+        look = self._append(Stretch(start_ns, end_ns), ChangedWaits())
         look.covered_ns = look.stretch.length_ns
         look.is_stopped = True
 
-    def _append(self, stretch: Stretch, change: Change, part_ns: int | None = None) -> _OpenLook:
+    def _append(
+        self, stretch: Stretch, change: ChangedWaits, part_ns: int | None = None
+    ) -> _OpenLook:
         look = _OpenLook(
             stretch,
             min(stretch.length_ns, self._max_covered_ns),
@@ -385,12 +387,15 @@ class TimeAccount:
             stretch.most_ns = limits.most_ns
             stretch.throttled_ns = limits.throttled_ns
             self._pressure = look.pressure
-        stretch.is_unsure = not self._able and _is_unsure(look)
-        if self._able:
+        is_able = bool(self._able)
+        if look.is_behind:  # a thread that could run may be blocked since, and was not read
+            is_able = any(seen.blocked is None for seen in look.seen)
+        stretch.is_unsure = not is_able and _is_unsure(look)
+        if is_able:
             stretch.able_ns = stretch.length_ns
         return stretch
 
-    def _continues_last(self, stretch: Stretch, look: Look, change: Change) -> bool:
+    def _continues_last(self, stretch: Stretch, look: Look, change: ChangedWaits) -> bool:
         """Whether nothing has happened since the last look, so that both are kept as one."""
         if (
             not self._open
@@ -551,7 +556,7 @@ def _is_unsure(look: Look) -> bool:
     return 2 * unasked_ns > run_ns
 
 
-def _apply(change: Change, waits: dict[ThreadWait, None]) -> None:
+def _apply(change: ChangedWaits, waits: dict[ThreadWait, None]) -> None:
     """Let the waits be those at the look."""
     for wait in change.over:
         waits.pop(wait, None)

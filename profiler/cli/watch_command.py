@@ -63,7 +63,7 @@ from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.line_trust import AccountTrust
 from profiler.record.record_model import Distribution, Report
-from profiler.record.run_outcome import PREDICATES
+from profiler.record.run_outcome import FIRST_SIGNAL_EXIT_CODE, PREDICATES
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_count, format_duration, format_memory
 from profiler.runs.past_runs.family_evidence import KnownFamilies
@@ -130,11 +130,30 @@ def watch(
     if as_json or once or not os.isatty(STDOUT) or os.environ.get("TERM") == "dumb":
         _print_once(watched, place, name, as_json=as_json)
         return
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        # Signal's signature.
-        signal.signal(ending, lambda number, frame: sys.exit(128 + number))  # noqa: ARG005
+    ending = _Ending()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, ending.end)
     with alternate_screen():
-        _watch(watched, partial(_draw, watched, place, name=name), clock)
+        _watch(watched, partial(_draw, watched, place, name=name), clock, ending)
+
+
+class _Ending:
+    """The end by a signal.
+
+    The exception of a signal's handler is lost where Python calls the handler in a finalizer: the
+    next row of the table ends the command then.
+    """
+
+    def __init__(self) -> None:
+        self._code: int | None = None
+
+    def end(self, number: int, _frame: object) -> None:
+        self._code = FIRST_SIGNAL_EXIT_CODE + number
+        self.check()
+
+    def check(self) -> None:
+        if self._code is not None:
+            sys.exit(self._code)
 
 
 def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json: bool) -> None:
@@ -157,7 +176,9 @@ def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json:
     write_json_lines(map(run_document, runs))
 
 
-def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: Clock) -> None:
+def _watch(
+    watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: Clock, ending: _Ending
+) -> None:
     """Read and draw until a signal.
 
     An unreadable part is shown as a sentence, and is read again.
@@ -172,6 +193,7 @@ def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: 
             show(("Reading the names of the families …",))
             watched.read_similar()
         for _ in range(_SECONDS_BETWEEN_READS):
+            ending.check()
             show(problems)
             clock.sleep(1)
 

@@ -49,7 +49,8 @@ class ReportFile:
         if not S_ISREG(opened.st_mode):
             return False
         try:
-            return not os.path.samestat(opened, os.stat(self._path))  # noqa: PTH116  `run` does not import pathlib
+            named = os.stat(self._path)  # noqa: PTH116  `run` does not import pathlib
+            return not os.path.samestat(opened, named)
         except OSError:
             return True
 

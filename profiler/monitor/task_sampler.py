@@ -3,13 +3,14 @@ about the measurement.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.run_end import RunEnd, with_clock_shift
+from profiler.aggregation.run_evidence import KillEvidence, RunEvidence
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     RecordPart,
@@ -32,6 +33,7 @@ from profiler.readers.linux.host import Host, SwapCounters
 from profiler.record.record_model import Record
 from profiler.record.units import MIB, format_count
 
+_Counters = TypeVar("_Counters")
 _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3
 _PAIR = 2  # the monitor and one batch
@@ -39,13 +41,11 @@ _PAIR = 2  # the monitor and one batch
 _STALE_STEPS = 2
 
 
-class SwapWarning(Struct):
-    """Compares the instance's swap counters with those when a batch was first seen: earlier
-    swapping does not count.
-    """
+class _CountersAtStart(Struct, Generic[_Counters]):
+    """Keeps what the machine's counters were when a batch was first seen."""
 
-    _read: Callable[[], SwapCounters | None]
-    _by_batch: dict[str, SwapCounters | None] = field(default_factory=dict)
+    _read: Callable[[], _Counters | None]
+    _by_batch: dict[str, _Counters | None] = field(default_factory=dict)
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
         if container.followed_id not in self._by_batch:
@@ -53,6 +53,12 @@ class SwapWarning(Struct):
 
     def forget(self, batch: str) -> None:
         self._by_batch.pop(batch, None)
+
+
+class SwapWarning(_CountersAtStart[SwapCounters]):
+    """Compares the instance's swap counters with those when a batch was first seen: earlier
+    swapping does not count.
+    """
 
     def part(self, record: Record, batch: str) -> RecordPart:
         """Return a warning if at least 1 MiB was swapped while the task ran on an instance."""
@@ -70,6 +76,22 @@ class SwapWarning(Struct):
             "tasks at a time."
         )
         return RecordPart(warnings=(text,))
+
+
+class MachineKills(_CountersAtStart[int]):
+    """Compares the machine's count of kills for lack of memory with that when a batch was first
+    seen to run: one that has not risen excludes that a kill was the batch's end.
+    """
+
+    def on_batch_started(self, container: ContainerMetadata) -> None:
+        if not container.is_stopped:
+            super().on_batch_started(container)
+
+    def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  of the machine
+        before = self._by_batch.get(batch)
+        if before is None or self._read() != before:
+            return RecordPart()
+        return RecordPart(evidence=RunEvidence(kills=KillEvidence(excludes_kill_at_end=True)))
 
 
 class OutputWarning:

@@ -290,7 +290,9 @@ def _held_mb(evidence: Evidence, margin: MemoryMargin) -> float:
     if needs.huge_pages_mb:
         with_them_mb = (needs.required_memory_mb or 0) + needs.huge_pages_mb
         limit_mb = evidence.latest.metrics.memory_size_mb or math.inf
-        held_mb = max(held_mb, evidence.size.memory_mb or min(with_them_mb, limit_mb))
+        # The size of runs that count as if on Fargate may be that of their machine.
+        size_mb = None if evidence.is_moved else evidence.size.memory_mb
+        held_mb = max(held_mb, size_mb or min(with_them_mb, limit_mb))
     return min(held_mb, current_mb, LARGEST.memory_mb)
 
 

@@ -45,6 +45,10 @@ def _memory_without_files_mb(run: RunFacts) -> float | None:
     return None if run.counts_files else run.needed_memory_mb
 
 
+def _older_memory_mb(run: RunFacts) -> float | None:
+    return run.needed_memory_mb if run.counts_files else None
+
+
 def _memory_with_files_mb(run: RunFacts) -> float | None:
     return run.memory_with_files_mb
 
@@ -79,6 +83,7 @@ def _killed_at_mb(run: RunFacts) -> float | None:
 _DECIDING_VALUES: Final[tuple[Callable[[RunFacts], float | None], ...]] = (
     _needed_memory_mb,
     _memory_without_files_mb,
+    _older_memory_mb,
     _memory_with_files_mb,
     _bound_memory_mb,
     _needed_vcpu,

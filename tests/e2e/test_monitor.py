@@ -14,7 +14,7 @@ from tests.e2e.kernel import KernelReading
 from tests.e2e.reports import END_SECONDS, LOG_GROUP, Start, finished, wait_for_samples
 from tests.e2e.task import Task
 from tests.recorded_agent import complete_answers, read_answers, recorded_answers, shape_of_answers
-from tests.values import without_lost_waits
+from tests.values import without_caused_by_others
 from tools.moto_server import FakeAws
 from tools.waiting import wait_until
 
@@ -227,7 +227,7 @@ def test_with_sys_ptrace_the_peer_and_the_functions_are_named(start: Start, aws:
         "_wait_for_peer (batch_load.py)" in stack and stack.endswith(" [waiting]")
         for stack in folded
     )
-    assert not without_lost_waits(record["monitor"]["warnings"])
+    assert not without_caused_by_others(record["monitor"]["warnings"])
     assert record["exitCode"] == 0
     assert task[MONITOR].facts.exit_code == 0
 

@@ -1,8 +1,10 @@
 """Runs commands under ``task-profiler run`` in a process of its own."""
 
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from profiler.readers.cgroup.command_group import make_command_cgroup
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.record.record_model import Record, Report, decode
 from tests.values import present
@@ -26,6 +29,23 @@ PYTHON = os.path.realpath(sys.executable)
 def python(program: str) -> tuple[str, str, str]:
     """The command that runs this code without the virtual environment."""
     return PYTHON, "-c", program
+
+
+def system_python() -> str:
+    """The system's Python, in a place where everybody can execute it; else the test is skipped."""
+    found = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
+    if found is None:
+        pytest.skip("needs a Python that every user can execute")
+    return found
+
+
+def counts_memory() -> bool:
+    """Whether a control group can be made here that counts memory."""
+    own = make_command_cgroup(read_own_cgroups(), os.getpid(), "probe")
+    try:
+        return own.memory() is not None
+    finally:
+        own.remove(time.sleep)
 
 
 def run(
@@ -88,6 +108,13 @@ def profiled(
     done = run(*words, options=("--interval", "0.1"), env={**os.environ, **environment, **own})
     assert done.returncode == 0, done.stderr
     return report_of(done.stderr).record, done.stderr.decode().splitlines()[:-1]
+
+
+def is_memory_unsure(record: Record) -> bool:
+    """Whether memory grew during the run of which nothing tells who made it, as that of another
+    test: the peak is ``sampled`` then, and there is no advice.
+    """
+    return any("memory peak may have been" in text for text in present(record.monitor).warnings)
 
 
 _NOBODY = 65534

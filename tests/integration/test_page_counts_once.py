@@ -15,7 +15,7 @@ import pytest
 
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.record.record_model import Record, decode
-from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, RUN, report_of
+from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, RUN, report_of, system_python
 from tests.integration.sidecar import Sidecar
 from tests.programs import mappings
 from tests.task_endpoint import Task, TaskEndpoint
@@ -47,11 +47,7 @@ _RunAs = Callable[..., Record]
 
 @pytest.fixture(scope="module")
 def program() -> str:
-    """The system's Python, which every user can execute."""
-    found = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
-    if found is None:
-        pytest.skip("needs a Python that every user can execute")
-    return found
+    return system_python()
 
 
 @pytest.fixture
@@ -60,7 +56,6 @@ def place() -> Iterator[Path]:
     folder = Path(f"/var/tmp/task-profiler-test-{os.getpid()}-mappings")
     folder.mkdir(mode=0o755)
     shutil.copy(_PROGRAM, folder)
-    (folder / "file").write_bytes(bytes(mappings.SIZE))
     yield folder
     shutil.rmtree(folder)
 
@@ -123,6 +118,7 @@ def test_a_page_counts_once(
 
 
 def test_two_views_of_a_file_are_no_used_memory(run_as: _RunAs, program: str, place: Path) -> None:
+    (place / "file").write_bytes(bytes(mappings.SIZE))
     words = (program, str(place / _PROGRAM.name), "file", _SECONDS, "2", str(place / "file"))
     record = run_as(*words)
     assert _peak_mib(record) < _SLACK_MIB

@@ -14,7 +14,7 @@ import pytest
 from profiler.record.record_model import Record, decode
 from tests.integration.profiled import LIMIT_SECONDS, run, started
 from tests.terminals import Pipe
-from tests.values import present
+from tests.values import present, without_caused_by_others
 from tools.waiting import wait_until
 
 # What a run inherits: its input and open files, and the signals that are blocked and ignored.
@@ -117,7 +117,7 @@ def test_what_a_run_leaves_behind_is_not_the_next_ones(tmp_path: Path) -> None:
     finished = _run(("--runs", "2", "--no-history"), "sh", "-c", _LEAVES_BEHIND, cwd=tmp_path)
     os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
     warnings = [
-        record.monitor.warnings
+        without_caused_by_others(record.monitor.warnings)
         for record in _records(finished.stderr)
         if record.monitor is not None
     ]

@@ -14,7 +14,15 @@ import pytest
 
 from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import Record, decode
-from tests.integration.profiled import LIMIT_SECONDS, RUN, python, report_of, run, started
+from tests.integration.profiled import (
+    LIMIT_SECONDS,
+    RUN,
+    is_memory_unsure,
+    python,
+    report_of,
+    run,
+    started,
+)
 from tests.terminals import fork_on_terminal, read_until
 from tests.values import present
 from tools.waiting import READINGS
@@ -341,9 +349,9 @@ _SPIKE = "import time\nblock = bytearray(800 * 2**20)\n{}\ndel block\ntime.sleep
 
 @pytest.mark.parametrize("rest_seconds", [0.1, 1.1])
 def test_a_spike_of_a_single_process_is_the_kernels(rest_seconds: float) -> None:
-    metrics = _record(*python(_SPIKE.format("time.sleep(0.4)", rest_seconds))).metrics
-    assert metrics.memory_peak_source == "kernel"
-    assert 800 <= present(metrics.max_memory_used_mb) < 830
+    record = _record(*python(_SPIKE.format("time.sleep(0.4)", rest_seconds)))
+    assert record.metrics.memory_peak_source == "kernel" or is_memory_unsure(record)
+    assert 800 <= present(record.metrics.max_memory_used_mb) < 830
 
 
 def test_pages_shared_by_several_processes_count_once() -> None:
@@ -354,7 +362,7 @@ def test_pages_shared_by_several_processes_count_once() -> None:
     record = _record(*python(program), options=("--interval", "0.1"))
     metrics = record.metrics
     # Of several processes the kernel knows the peak only in a control group of their own.
-    is_known = "cgroup" in present(record.sampling).sources
+    is_known = "cgroup" in present(record.sampling).sources and not is_memory_unsure(record)
     assert metrics.memory_peak_source == ("kernel" if is_known else "sampled")
     assert 200 <= present(metrics.max_memory_used_mb) < 260
     assert metrics.max_pids == 5

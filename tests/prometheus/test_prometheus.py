@@ -25,6 +25,7 @@ from tests.grafana_dashboard import PANELS, VARIABLES, Panel, Query
 from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.neuron_documents import percentiles, report, runtime
 from tests.prerequisites import skip_or_fail
+from tests.task_endpoint import Task, TaskEndpoint
 from tools.search_server import free_ports
 from tools.waiting import wait_until
 
@@ -32,6 +33,7 @@ BUSY = report(
     runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}, total_latency=percentiles(0.1, 0.2, 0.3)),
     ecc={0: (0, 0)},
 )
+_MAPPED_BYTES = 80_000_000
 _CONFIG = """
 global: {scrape_interval: 500ms, scrape_timeout: 500ms}
 scrape_configs:
@@ -64,6 +66,19 @@ class Prometheus(Struct, frozen=True):
         """Labels and value of each series of an instant query."""
         found = self.ask("query", query=expr)["result"]
         return [(one["metric"], float(one["value"][1])) for one in found]
+
+
+class _MappingTask(Task):
+    """Its containers keep 80 MB of their files mapped."""
+
+    def _sample(self, name: str) -> dict[str, object]:
+        document: dict[str, Any] = super()._sample(name)
+        memory = document["memory_stats"]
+        memory["usage"] += _MAPPED_BYTES
+        for key in ("cache", "active_file", "mapped_file"):
+            for prefix in ("", "total_"):
+                memory["stats"][f"{prefix}{key}"] += _MAPPED_BYTES
+        return document
 
 
 Started = Callable[[str], Prometheus]
@@ -120,7 +135,8 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         driver = {"LD_LIBRARY_PATH": str(compile_driver(folder))}
         neuron = install(folder, [{"repeat": BUSY}])
         devices = {**NO_AWS, **driver, "PATH": f"{neuron.parent}:/usr/bin:/bin"}
-        stack.enter_context(Sidecar(devices, PROMETHEUS_PORT=str(ports[0])))
+        endpoint = stack.enter_context(TaskEndpoint(_MappingTask(2)))
+        stack.enter_context(Sidecar(devices, endpoint=endpoint, PROMETHEUS_PORT=str(ports[0])))
         stack.enter_context(Sidecar(NO_AWS, network_mode="awsvpc", PROMETHEUS_PORT=str(ports[1])))
         prometheus = stack.enter_context(started(_CONFIG % tuple(ports), server_port, folder))
         yield Scraped(prometheus, *ports)
@@ -141,10 +157,13 @@ CHOICES: Mapping[str, str] = {
     "$__range": "1m",
 }
 SHOWN_NAMES = {metric.full_name for metric in LIVE_METRICS}
-# The GPUs of these tests have no NVLink.
-NOT_MEASURED = "_nvlink_"
+# The GPUs of these tests have no NVLink, and their tasks no huge pages.
+NOT_MEASURED = re.compile("_nvlink_|_huge_pages_")
 QUERIES = [
-    (panel, query) for panel in PANELS for query in panel.queries if NOT_MEASURED not in query.expr
+    (panel, query)
+    for panel in PANELS
+    for query in panel.queries
+    if NOT_MEASURED.search(query.expr) is None
 ]
 
 

@@ -82,8 +82,8 @@ def made(family: str, number: int, rng: random.Random, sizes: Sequence[Any]) -> 
     if rng.random() < 0.6 and not is_unmeasured:
         files_mb = round(rng.uniform(0, 0.7) * size[1], 1)
         metrics["memory_mapped_file_mb"] = AverageAndMaximum(avg=files_mb / 2, max=files_mb)
-    if peak_mb is not None and rng.random() < 0.1:
-        metrics["memory_used_bound_mb"] = round(peak_mb + rng.uniform(0, 0.3) * size[1], 1)
+    if peak_mb is not None and number % 10 == 3:
+        metrics["memory_used_bound_mb"] = round((1 + number % 7 / 10) * peak_mb, 1)
     metrics["memory_size_mb"] = rng.choice((size[1], size[1], size[1] - 100))
     if rng.random() < 0.9 and not is_unmeasured:
         metrics["slowdown_at_vcpu"] = slowdowns

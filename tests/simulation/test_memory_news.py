@@ -24,7 +24,7 @@ from profiler.record.units import MIB
 from tests.values import present
 
 SEED: Final = 20261126
-FAMILIES: Final = 60
+FAMILIES: Final = 30
 RUNS: Final = LAST_SUCCESSES + 1
 CHECKPOINT_SECONDS: Final = 60
 SIZE_TO_PEAK: Final = 1.2

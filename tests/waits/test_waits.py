@@ -1,5 +1,7 @@
 """What runs of real frameworks, languages and servers waited for (`make waits`)."""
 
+import pytest
+
 from tests.prerequisites import skip_or_fail
 from tests.timed_programs import of_lane
 from tests.timed_runs import check
@@ -8,6 +10,7 @@ from tests.timed_runs import check
 _OPTIONAL = frozenset({"the program go"})
 
 
+@pytest.mark.waits
 def test_each_part_is_what_the_program_itself_says() -> None:
     wrong, missing = check(of_lane("waits"), at_once=6)
     assert wrong == {}

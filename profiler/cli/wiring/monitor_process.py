@@ -15,8 +15,15 @@ from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.loop import MonitoredTask
 from profiler.monitor.shared_parts import SharedParts
-from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler, TaskSource
+from profiler.monitor.task_sampler import (
+    MachineKills,
+    OutputWarning,
+    SwapWarning,
+    TaskSampler,
+    TaskSource,
+)
 from profiler.monitor.upload_or_print import ReportDelivery
+from profiler.readers.cgroup.hierarchy import machine_oom_kills
 from profiler.readers.linux.host import (
     read_host,
     read_own_usage,
@@ -68,6 +75,8 @@ class MonitorProcess:
             gpus_of=gpus_of,
         )
         yield SwapWarning(read_swap_counters)
+        if not is_instance:  # an instance's monitor has the groups' own counts
+            yield MachineKills(machine_oom_kills)
         yield OutputWarning(*self._outputs)
         has_processes = settings.processes != "off" or not is_instance
         if has_processes:

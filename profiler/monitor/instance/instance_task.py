@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from profiler.core.clock import Clock
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.instance.accepted_end import is_last_end
 from profiler.monitor.instance.group_totals import (
@@ -43,6 +44,11 @@ _RESUMED = (
     "The monitor of the instance started after the batch: of the time before, only totals and "
     "peaks are known."
 )
+
+
+def _is_earlier(event: ContainerEvent, container: InstanceContainer) -> bool:
+    """Whether an event is of an attempt before the inspected one."""
+    return event.time_ns < (container.inspected.started_ns or 0)
 
 
 class InstanceTask:
@@ -180,9 +186,9 @@ class InstanceTask:
         self.has_news = True
         self._open_group(inspected.cgroup_parent)
         if inspected.is_running:
-            if container.has_ended:
-                container.begin_again()
-            if container.group is None or before.pid != inspected.pid:
+            if container.has_ended or not is_same_attempt:
+                self._begin_again(container)
+            elif container.group is None or before.pid != inspected.pid:
                 container.open(self._groups)
         elif inspected.exit_code is not None and not (container.has_ended and is_same_attempt):
             container.died = None  # of an earlier attempt, if this one was over before it was seen
@@ -227,7 +233,9 @@ class InstanceTask:
             container.was_out_of_memory = True
         elif event.action == "start":
             self._on_start(container, event.time_ns)
-        elif event.action == "die" and not container.has_ended:
+        elif (
+            event.action == "die" and not container.has_ended and not _is_earlier(event, container)
+        ):
             container.died = event
             self._on_end(container)
         self.has_news = True
@@ -240,8 +248,22 @@ class InstanceTask:
         container.inspected = replace(
             container.inspected, is_running=True, finished_ns=None, exit_code=None
         )
+        self._begin_again(container)
+
+    def _begin_again(self, container: InstanceContainer) -> None:
+        """Open the group of another attempt.
+
+        The end of the attempt before may have been unseen, or its totals were read when this one
+        was already running: the task's total less the present groups is what came before.
+        """
         container.begin_again()
         container.open(self._groups)
+        total_ns = None if self._group is None else self._group.cpu_ns()
+        own_ns = None if container.group is None else container.group.cpu_ns()
+        others_ns = list(self._others_cpu_ns(container).values())
+        known_ns = known_values(others_ns)
+        if total_ns is not None and own_ns is not None and len(known_ns) == len(others_ns):
+            container.base_cpu_ns = max(total_ns - own_ns - sum(known_ns), 0)
 
     def _on_end(self, container: InstanceContainer) -> None:
         """Keep the task's totals: another attempt, or another container, would add to them."""
@@ -250,13 +272,17 @@ class InstanceTask:
         if reading is None:
             return
         container.at_end_ns = self._clock.wall_ns()
-        others: dict[str, InstanceContainer] = {}
-        others_cpu_ns: dict[str, int | None] = {}
-        for docker_id, other in self._containers.items():
-            if other is not container and other.has_run:
-                others[docker_id] = other
-                others_cpu_ns[docker_id] = cpu_ns_now(other, self._sharers(other), self._clock)
+        others_cpu_ns = self._others_cpu_ns(container)
+        others = {docker_id: self._containers[docker_id] for docker_id in others_cpu_ns}
         keep_totals(container, reading, others, others_cpu_ns)
+
+    def _others_cpu_ns(self, container: InstanceContainer) -> dict[str, int | None]:
+        """The CPU time of the task's other containers that have run, by their Docker ids."""
+        return {
+            docker_id: cpu_ns_now(other, self._sharers(other), self._clock)
+            for docker_id, other in self._containers.items()
+            if other is not container and other.has_run
+        }
 
     def _sharers(self, container: InstanceContainer) -> frozenset[str]:
         """The others in the task's group; see :func:`sharers_of`."""

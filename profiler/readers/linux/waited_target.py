@@ -41,6 +41,7 @@ Action = Literal[
     "futex",
     "lock",
     "child",
+    "signal",
 ]
 
 _ACTIONS: Mapping[Action, str] = {
@@ -60,17 +61,19 @@ _ACTIONS: Mapping[Action, str] = {
     "lock": "flock semop semtimedop",
     # A thread in vfork waits until the child has executed its program.
     "child": "wait4 waitid clone clone3 vfork",
+    "signal": "pause rt_sigsuspend rt_sigtimedwait",
 }
 _SINCE_2019 = "io_uring_enter=426 clone3=435 epoll_pwait2=441 futex_waitv=449 futex_wait=455"
 _X86_64 = (
     "read=0 write=1 poll=7 pread64=17 pwrite64=18 readv=19 writev=20 select=23 msync=26 "
-    "nanosleep=35 sendfile=40 connect=42 accept=43 sendto=44 recvfrom=45 sendmsg=46 recvmsg=47 "
+    "pause=34 nanosleep=35 sendfile=40 connect=42 accept=43 sendto=44 recvfrom=45 sendmsg=46 "
+    "recvmsg=47 "
     "clone=56 vfork=58 wait4=61 semop=65 fcntl=72 flock=73 fsync=74 fdatasync=75 ftruncate=77 "
     "sync=162 readahead=187 futex=202 io_getevents=208 getdents64=217 semtimedop=220 "
     "clock_nanosleep=230 epoll_wait=232 waitid=247 pselect6=270 ppoll=271 splice=275 "
     "sync_file_range=277 epoll_pwait=281 fallocate=285 accept4=288 preadv=295 pwritev=296 "
     "recvmmsg=299 syncfs=306 sendmmsg=307 copy_file_range=326 preadv2=327 pwritev2=328 "
-    "io_pgetevents=333"
+    "io_pgetevents=333 rt_sigtimedwait=128 rt_sigsuspend=130"
 )
 _AARCH64 = (
     "io_getevents=4 epoll_pwait=22 fcntl=25 flock=32 ftruncate=46 fallocate=47 getdents64=61 "
@@ -79,7 +82,7 @@ _AARCH64 = (
     "futex=98 nanosleep=101 clock_nanosleep=115 semtimedop=192 semop=193 accept=202 connect=203 "
     "sendto=206 recvfrom=207 sendmsg=211 recvmsg=212 readahead=213 clone=220 msync=227 "
     "accept4=242 recvmmsg=243 wait4=260 syncfs=267 sendmmsg=269 copy_file_range=285 preadv2=286 "
-    "pwritev2=287 io_pgetevents=292"
+    "pwritev2=287 io_pgetevents=292 rt_sigsuspend=133 rt_sigtimedwait=137"
 )
 _NUMBERS = {"x86_64": _X86_64, "aarch64": _AARCH64}
 _ARGUMENTS = 6
@@ -161,9 +164,12 @@ def parse_system_call(text: bytes) -> SystemCall | None:
 
 
 _OTHER = Blocked(wait=Wait("other"))
-# A wait for a futex for a limited time is a sleep, as of Java's Thread.sleep, Python's Event.wait
-# and a condition variable.
 _SLEEP = Blocked(wait=Wait("sleep"))
+# A wait for a futex for a limited time, as of Java's Thread.sleep, Python's Event.wait and a
+# condition variable: of a thread that is not known to wait for another one, it is a sleep.
+_TIMED_FUTEX = Blocked(wait=Wait("sleep"), helpers="threads")
+# A signal may come from anybody; a server's first process waits so beside those that serve.
+_SIGNAL = Blocked(wait=Wait("other"), helpers="children")
 # What another process holds, such as the lock of a file.
 _LOCK = Blocked(wait=Wait("lock"))
 _LOCK_OF_THREAD = Blocked(wait=Wait("lock"), helpers="threads")
@@ -177,6 +183,7 @@ _BY_ACTION = {
     "lock": _LOCK,
     "child": _CHILD,
     "accept": _FOR_COMERS,
+    "signal": _SIGNAL,
 }
 _REQUESTED_KINDS = ("disk", "network", "pipe", "sleep", "child")
 # Calls that send wait for the peer to read: what comes meanwhile says nothing of them.
@@ -273,7 +280,7 @@ class WaitResolver:
         address, operation, value = call.arguments[:3]
         if name != "futex":
             is_timed = bool(call.arguments[_FUTEX_TIMEOUTS[name]])
-            return _SLEEP if is_timed else _LOCK_OF_THREAD
+            return _TIMED_FUTEX if is_timed else _LOCK_OF_THREAD
         is_wait = operation & _FUTEX_COMMAND in (_FUTEX_WAIT, _FUTEX_WAIT_BITSET)
         if not (is_wait and call.arguments[_FUTEX_TIMEOUTS[name]]):
             return _LOCK_OF_THREAD
@@ -283,7 +290,7 @@ class WaitResolver:
             thread = f"{self._folder}/{pid}/task/{owner}"
             if owner and os.path.exists(thread):  # noqa: PTH110  faster
                 return _LOCK_OF_THREAD
-        return _SLEEP
+        return _TIMED_FUTEX
 
     def _link(self, pid: int, descriptor: int) -> str:
         """What the descriptor is open for, such as ``socket:[4711]``; empty if not readable."""

@@ -299,10 +299,12 @@ def _extreme_aggregations() -> dict[str, JsonObject]:
     aggregations: dict[str, JsonObject] = {}
     for field in _EXTREMES:
         aggregations[f"top {field}"] = {"filter": exists(field), "aggs": _top(field)}
-    aggregations["top without files"] = {
-        "filter": {"bool": {"filter": [exists(_MEMORY_NEED), exists(_MAPPED_FILES)]}},
-        "aggs": _top(_MEMORY_NEED),
-    }
+    says_files = exists(_MAPPED_FILES)
+    for meaning, condition in (("newer", says_files), ("older", none_of([says_files]))):
+        aggregations[f"top {meaning} memory"] = {
+            "filter": {"bool": {"filter": [exists(_MEMORY_NEED), condition]}},
+            "aggs": _top(_MEMORY_NEED),
+        }
     has_slowdown = exists("usage.cpu.slowdown.max.v0_25")
     aggregations["top without slowdown"] = {
         "filter": {"bool": {"filter": [exists("usage.task.vcpu_p95")], "must_not": [has_slowdown]}},

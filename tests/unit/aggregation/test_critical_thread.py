@@ -23,6 +23,8 @@ from tests.looked_run import (
     pipe_to,
 )
 
+SIGNAL = Blocked(wait=Wait("other"), helpers="children")
+TIMED_FUTEX = Blocked(wait=Wait("sleep"), helpers="threads")
 TIMED = replace(LISTENS, has_timeout=True)
 
 
@@ -135,6 +137,20 @@ class TestHandingOn:
         division = Division(waits, {})
         assert division.shares() == {Wait("lock"): 1.0}
         assert division._steps < 16 * 4 * 4000
+
+    def test_a_parent_of_a_child_that_waits_for_a_signal_waits_for_the_child(self) -> None:
+        waits = (wait(CHILD, 1), wait(SIGNAL, 50, process=2))
+        assert shares(*waits, children={1: [2]}) == {"child": 100.0}
+        assert shares(wait(SIGNAL, 50), wait(SLEEP)) == {"sleep": 100.0}
+        assert shares(wait(SIGNAL, 50)) == {"other": 100.0}
+        serves = (*waits, wait(LISTENS, 1, process=3))
+        assert shares(*serves, children={1: [2], 2: [3]}) == {"network": 100.0}
+
+    def test_a_wait_for_a_limited_time_is_a_sleep_unless_another_thread_holds_it_up(self) -> None:
+        assert shares(wait(TIMED_FUTEX, 50), wait(LISTENS, 9)) == {"sleep": 100.0}
+        assert shares(wait(TIMED_FUTEX, 50), wait(NETWORK, 1)) == {"network": 100.0}
+        ran = wait(NETWORK, 1, begun=5)
+        assert shares(wait(TIMED_FUTEX, 99, begun=1), ran)["sleep"] > 95
 
 
 class TestSomebodyToCome:

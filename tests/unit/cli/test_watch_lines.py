@@ -1,7 +1,9 @@
 """``task-profiler watch``: its table, its JSON, its screen and its errors."""
 
 import re
+import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -9,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.running_tasks.running_runs import RunningRun, SeenNotice
 from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
-from profiler.cli.watch_command import _draw, _watch, watch_lines
+from profiler.cli.watch_command import _draw, _Ending, _watch, watch_lines
 from profiler.record.family import UsualDuration
 from profiler.record.record_model import Distribution, Interval, Report
 from tests.fakes import START_NS, FakeClock
@@ -117,11 +119,26 @@ def test_a_read_every_15_seconds_and_a_table_every_second() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        _watch(watched_tasks(logs, clock, MISSING), show, clock)
+        _watch(watched_tasks(logs, clock, MISSING), show, clock, _Ending())
     assert len(logs.requests) == 3
     assert clock.now_ns == 39 * 10**9
     assert shown[0] == ("Reading what runs now …",)
     assert shown[-1] == (f"{MISSING} cannot be read: allow logs:FilterLogEvents on the log group.",)
+
+
+def test_a_signal_whose_exception_is_lost_ends_the_command_with_the_next_table() -> None:
+    """Python ignores what a finalizer raises, also by a signal's handler that runs in it."""
+    ending, tables = _Ending(), []
+
+    def show(sentences: Sequence[str]) -> None:
+        tables.append(sentences)
+        with suppress(SystemExit):
+            ending.end(signal.SIGTERM, None)
+
+    with pytest.raises(SystemExit) as ended:
+        _watch(watched_tasks(FakeLogs(), FakeClock()), show, FakeClock(), ending)
+    assert ended.value.code == 143
+    assert tables == [("Reading what runs now …",)]
 
 
 @pytest.mark.parametrize("size", [(100, 24), (80, 5)])

@@ -46,7 +46,9 @@ def test_every_setting_of_the_monitor_has_a_row_with_its_default_and_its_meaning
 
 
 def test_every_field_of_the_record_is_documented() -> None:
-    page = "".join((ROOT / "docs" / name).read_text() for name in ("record.md", "gpu.md"))
+    page = "".join(
+        (ROOT / "docs" / name).read_text() for name in ("record.md", "measured-values.md", "gpu.md")
+    )
     fields = {
         name for definition in json_schema()["$defs"].values() for name in definition["properties"]
     }

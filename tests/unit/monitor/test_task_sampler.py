@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from profiler.aggregation.run_evidence import KillEvidence
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import Collectors
 from profiler.core.deadline_writer import Output
 from profiler.core.timestamps import format_ms
-from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler
+from profiler.monitor.task_sampler import MachineKills, OutputWarning, SwapWarning, TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
@@ -202,6 +203,30 @@ def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount(
         "a time."
     )
     assert warning.part(record(launch_type), "b").warnings == tuple(map(sentence.format, amounts))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status", "is_excluded"),
+    [
+        (7, 7, "RUNNING", True),
+        (7, 8, "RUNNING", False),  # perhaps another task's process
+        (7, 7, "STOPPED", False),  # it had ended before the first count
+        (None, None, "RUNNING", False),
+    ],
+)
+def test_a_count_of_the_machines_kills_that_did_not_rise_excludes_one(
+    before: int | None, after: int | None, status: str, *, is_excluded: bool
+) -> None:
+    counts = iter((before, after))
+    kills = MachineKills(lambda: next(counts))
+    container = ContainerMetadata(name="batch", docker_id="b", known_status=status)
+    kills.on_batch_started(container)
+    evidence = kills.part(record(), "b").evidence
+    assert (evidence is not None) is is_excluded
+    if evidence is not None:
+        assert evidence.kills == KillEvidence(excludes_kill_at_end=True)
+    kills.forget("b")
+    assert kills.part(record(), "b").evidence is None
 
 
 def test_lines_that_were_dropped_are_counted_for_each_output() -> None:

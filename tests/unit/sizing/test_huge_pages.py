@@ -75,6 +75,14 @@ def test_a_machine_without_a_size_needs_them_within_its_limit(
     assert found.choice.size.memory_mb == memory_mb
 
 
+def test_on_fargate_it_is_not_the_machine_that_is_needed_but_its_huge_pages() -> None:
+    more: dict[str, Any] = {"launch_type": "LOCAL", "size": (8, 24 * GB), "peak_mb": 8}
+    for huge_mb, memory_mb in ((300, 512), (1500, 2 * GB)):
+        runs = [with_huge_pages(n, huge_mb, **more) for n in range(RUNS)]
+        found = advice(runs, on_fargate="us-east-1")
+        assert found.choice.size == TaskSize(vcpu=0.25, memory_mb=memory_mb)
+
+
 def test_resize_leaves_the_size() -> None:
     size = (1.0, 4.0 * GB)
     revision = SizedRevision(revision="3", size=TaskSize(vcpu=1, memory_mb=4 * GB))

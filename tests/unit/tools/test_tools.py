@@ -2,6 +2,7 @@
 the README's picture.
 """
 
+import random
 import re
 import subprocess
 from collections.abc import Mapping
@@ -12,9 +13,14 @@ import pytest
 from hypothesis import settings
 from markdown_it import MarkdownIt
 
+from profiler.record.held_huge_pages import huge_pages_text
+from profiler.record.mapped_files import counts_files, files_text
 from profiler.record.record_model import encode
 from tests.documentation import ROOT, pages
 from tools.coverage_floors import below
+from tools.example_fleet import FLEET, MORNING
+from tools.fleet_record import RunProfile
+from tools.fleet_record import report as run_report
 from tools.release import CHECKSUMS, ReleaseError, run, write_checksums
 from tools.site_hooks import BrokenLinkError, indent_lists, link_to_repository
 from tools.terminal_picture import (
@@ -154,3 +160,26 @@ def test_a_picture_is_the_commands_output_and_loads_and_runs_nothing(name: str) 
 def test_the_runs_of_the_picture_are_those_of_the_example_account() -> None:
     lines = (FOLDER / "show.jsonl").read_bytes().splitlines()
     assert lines == [encode(report) for report in shown_reports()]
+
+
+def test_the_example_account_has_what_the_memory_used_lacks() -> None:
+    profile = RunProfile(
+        status="success",
+        exit_code=0,
+        is_killed=False,
+        duration_ms=60_000,
+        init_ms=1000,
+        cpu=0.5,
+        memory=0.4,
+    )
+    kept = set()
+    held = set()
+    for batch in FLEET:
+        metrics = run_report(batch, profile, MORNING, random.Random(1)).record.metrics
+        assert not counts_files(metrics), "a record of the present schema says files apart"
+        if files_text(metrics):
+            kept.add(batch.family)
+        if huge_pages_text(metrics):
+            held.add(batch.family)
+    assert kept == {"search-index", "geo-tiles", "nightly-etl"}
+    assert held == {"fraud-scores"}

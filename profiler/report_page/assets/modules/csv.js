@@ -6,7 +6,7 @@ import { isKnown } from "#page/formats.js";
 
 const iso = (ms) => (isKnown(ms) ? new Date(ms).toISOString() : undefined);
 
-/** @type {Array<[string, (run: import("../shown_run").ShownRun) => string | number | undefined]>} */
+/** @type {Array<[string, (run: import("../shown_run").ShownRun) => string | number | boolean | undefined]>} */
 const CSV_COLUMNS = [
   ["taskId", (run) => run.id],
   ["container", (run) => run.container],

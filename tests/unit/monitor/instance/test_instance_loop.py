@@ -179,6 +179,18 @@ def test_a_restart_policy_gives_one_report_of_all_attempts(
     assert "ECS restarted the container once" in record["monitor"]["warnings"][0]
 
 
+@pytest.mark.parametrize("late", [0.3, 0.5, 0.9])
+@pytest.mark.parametrize("end", [66.02, 67.2, 130.0])
+def test_no_cpu_time_counts_twice_where_an_attempts_end_is_heard_of_during_the_next_one(
+    end: float, late: float, tmp_path: Path
+) -> None:
+    fakes = FakeInstance(FakeContainer(runs=((1.0, 65.3), (65.6, end))), folder=tmp_path, until=150)
+    fakes.policies = {"0123-batch"}
+    fakes.events.late = late
+    metrics = fakes.run().record()["metrics"]
+    assert metrics["cpuSeconds"] == pytest.approx((64.3 + end - 65.6) / 2, abs=1e-5)
+
+
 def test_an_end_that_the_agent_does_not_restart_is_reported_at_once(tmp_path: Path) -> None:
     """Also where other containers keep the task running, and although the agent decides half a
     second late.
