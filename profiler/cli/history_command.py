@@ -32,6 +32,7 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.fact_list import peak_text
 from profiler.record.family_identity import family_key, place_columns
+from profiler.record.gpu_facts import GPU_COLUMNS, gpu_cells
 from profiler.record.mapped_files import mixed_note
 from profiler.record.record_model import Distribution
 from profiler.record.units import format_count, format_duration, format_percent
@@ -45,8 +46,11 @@ _COLUMNS = (
     Column("CPU", is_right=True, rank=4),
     Column("Memory", is_right=True, rank=2),
     Column("", is_right=True, rank=5),
-    Column("Command", is_cut=True, rank=6),
 )
+_GPU_COLUMNS = tuple(
+    Column(title, is_right=True, rank=rank) for rank, (title, _) in enumerate(GPU_COLUMNS, start=2)
+)
+_COMMAND = Column("Command", is_cut=True, rank=6)
 
 
 @click.command(
@@ -141,10 +145,9 @@ def table_lines(
     places = place_columns(families)
     columns = [Column("Run"), Column(f"Started ({local_zone()})"), Column("Family", is_cut=True)]
     columns += [Column(title, rank=3) for title, _ in places]
-    values: Sequence[Column] = _COLUMNS
-    if not any(run.command for run in runs):
-        values = _COLUMNS[:-1]
-    columns += values
+    has_gpus = any(run.report.record.gpus for run in runs)
+    has_commands = any(run.command for run in runs)
+    columns += (*_COLUMNS, *_GPU_COLUMNS * has_gpus, *[_COMMAND] * has_commands)
     rows: list[tuple[str | Span, ...]] = []
     for run, family in zip(runs, families, strict=True):
         record = run.report.record
@@ -166,7 +169,8 @@ def table_lines(
             value_text(cpu.avg, format_percent),
             peak_text(metrics) or UNKNOWN,
             share,
-            run.command or "",
+            *gpu_cells(record) * has_gpus,
+            *[run.command or ""] * has_commands,
         )
         names = (record.family or UNKNOWN, *(get(family) or UNKNOWN for _, get in places))
         rows.append(
@@ -174,7 +178,7 @@ def table_lines(
                 record.task_id[:8],
                 format_local(parse_ns(record.started_at)) or UNKNOWN,
                 *names,
-                *cells[: len(values)],
+                *cells,
             )
         )
     return table(columns, rows, gap=1, width=width)

@@ -11,7 +11,13 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import sum_known
-from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
+from profiler.record.hardware import (
+    GpuTotals,
+    NeuronTotals,
+    gpu_totals,
+    neuron_totals,
+    own_gpus,
+)
 from profiler.record.mapped_files import memory_with_files_mb
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Interval, Metrics, Number, Record, known_status
@@ -165,7 +171,7 @@ def _gpu_total(
     document_field: str | None = None,
     **outputs: Any,  # noqa: ANN401
 ) -> Metric:
-    """A row for the sum of a counter over all GPUs.
+    """A row for the sum of a counter over all GPUs that are not shared.
 
     ``profiler/collectors/nvidia`` reads it, ``Gpu`` has its field.
     """
@@ -179,7 +185,7 @@ def _gpu_total(
 
 
 def _sum_of_gpus(name: str, run: RunView) -> Number | None:
-    return sum_known(*(getattr(gpu, name) for gpu in run.record.gpus))
+    return sum_known(*(getattr(gpu, name) for gpu in own_gpus(run.record.gpus)))
 
 
 def _statistics(

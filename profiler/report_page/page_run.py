@@ -9,7 +9,7 @@ from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.fact_list import NUMBERS, kills_fact, number_value
 from profiler.record.family import usual_number
-from profiler.record.gpu_sentences import gpu_advice, gpu_idle_texts
+from profiler.record.gpu_facts import all_gpu_advice, gpu_texts
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import counts_files, files_text
 from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial
@@ -132,7 +132,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         usual=[field for field, is_usual in judged.items() if is_usual] or None,
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
         gpus=[_gpu_row(gpu) for gpu in record.gpus] or None,
-        gpu_notes=[*map(as_sentence, gpu_idle_texts(record)), *gpu_advice(record)] or None,
+        gpu_notes=[*map(as_sentence, (*gpu_texts(record), *all_gpu_advice(record)))] or None,
         neuron=known(_neuron_row, record.neuron),
         labels=_pairs(record.labels),
         tags=_pairs(record.tags),

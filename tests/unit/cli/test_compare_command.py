@@ -66,7 +66,8 @@ def test_json_is_the_object_of_the_contract(cli: Cli) -> None:
     assert shown["a"] == {"set": "nightly@1", "runs": 8}
     assert shown["b"] == {"set": "nightly@2", "runs": 8}
     assert list(shown["metrics"]) == [
-        "durationMs", "cpuSeconds", "maxMemoryUsedMB", "memoryAverageMB", "blockReadBytes", "blockWriteBytes", "costUsd"
+        "durationMs", "cpuSeconds", "maxMemoryUsedMB", "memoryAverageMB", "blockReadBytes", "blockWriteBytes", "costUsd",
+        "gpuUtilizationPercent", "maxGpuMemoryUsedMB", "gpuIdlePercent", "gpuIdleBetweenPercent",
     ]  # fmt: skip
     for change in shown["metrics"].values():
         assert list(change) == [
