@@ -31,7 +31,7 @@ from profiler.record.units import (
     format_peak,
     format_percent,
 )
-from profiler.record.xids import worst_xid, xid_sentence
+from profiler.record.xids import xid_sentence
 
 # The numbers in tables of runs, and their titles.
 GPU_COLUMNS = (
@@ -187,11 +187,6 @@ def _throttling_texts(record: Record) -> Iterator[str]:
         percent = percents.get(reason, 0.0)
         if percent >= _MIN_THROTTLED_PERCENT:
             yield f"{name} {format_percent(percent)} of the time"
-
-
-def gpu_error(record: Record) -> int | None:
-    """The driver's error (Xid) that says most about the run; None without any."""
-    return worst_xid([xid for gpu in record.gpus for xid in gpu.xids])
 
 
 def gpu_error_text(record: Record) -> str | None:

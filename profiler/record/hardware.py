@@ -27,6 +27,7 @@ from profiler.record.units import (
     format_memory,
     format_vcpu,
 )
+from profiler.record.xids import is_xid_error, worst_xid
 
 # A context takes 250 to 650 MiB of a GPU's memory: with less, no program was on it.
 _UNUSED_MB = 64
@@ -129,6 +130,14 @@ def is_idle(gpu: Gpu) -> bool:
         return False
     used_mb = (gpu.memory_used_mb or _NOT_MEASURED).max
     return used_mb is not None and used_mb < _UNUSED_MB
+
+
+def gpu_error(record: Record) -> int | None:
+    """The driver's error (Xid) that says most about the run; None without any, also if there are
+    only notes.
+    """
+    number = worst_xid([xid for gpu in record.gpus for xid in gpu.xids])
+    return number if number is not None and is_xid_error(number) else None
 
 
 def unseen_memory_limit(

@@ -14,6 +14,7 @@ from profiler.core.optional_math import sum_known
 from profiler.record.hardware import (
     GpuTotals,
     NeuronTotals,
+    gpu_error,
     gpu_totals,
     neuron_totals,
     own_gpus,
@@ -245,6 +246,19 @@ def _out_of_memory(run: RunView) -> int | None:
     return int(likely)
 
 
+def _out_of_gpu_memory(run: RunView) -> int | None:
+    if run.record.status == "running" or not run.record.gpus:
+        return None
+    return int(bool(run.record.likely_out_of_gpu_memory))
+
+
+def _gpu_failed(run: RunView) -> int | None:
+    """Whether the driver of the run's GPUs has reported an error."""
+    if run.record.status == "running" or not run.record.gpus:
+        return None
+    return int(gpu_error(run.record) is not None)
+
+
 def _active_percents(unit: str) -> Iterator[Metric]:
     """The shares of the time in which a unit of the GPUs was active."""
     return _statistics(
@@ -409,6 +423,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(unit="USD", get=_waste_usd, document_field="cost.waste_usd"),
     Metric(unit="count", get=_failed, emf_name="failed"),
     Metric(unit="count", get=_out_of_memory, emf_name="outOfMemory"),
+    Metric(unit="count", get=_out_of_gpu_memory, emf_name="outOfGpuMemory"),
+    Metric(unit="count", get=_gpu_failed, emf_name="gpuError"),
     # All GPUs
     _value("count", "gpus.count", "usage.gpu.count", text_label="GPUs"),
     _value("count", "gpus.idle", text_label="Idle GPUs"),

@@ -39,7 +39,8 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading, and sums since the first reading.
 
     ``energy_joules`` is the driver's counter, else power multiplied by time. ``throttled_seconds``
-    is by the reason's name, ``totals`` by the record's field.
+    is by the reason's name, ``totals`` by the record's field; ``xids`` are the driver's
+    errors.
     """
 
     sample: GpuSample
@@ -47,6 +48,7 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
     throttled_seconds: Mapping[str, float] | None = None
     idle_seconds: float | None = None
     totals: Mapping[str, int] = {}
+    xids: tuple[int, ...] = ()
 
 
 class LiveGpus(Struct, frozen=True, kw_only=True):
@@ -389,6 +391,7 @@ class _GpuAggregate:
             throttled_seconds=self._whole.throttled_seconds,
             idle_seconds=idle_seconds,
             totals=self._whole.totals(),
+            xids=self._whole.xids,
         )
 
 
