@@ -128,13 +128,22 @@ def gpu_cells(record: Record) -> list[str]:
     return [gpu_word(record) or use, *others]
 
 
-def gpu_texts(record: Record) -> Iterator[str]:
-    """Whose the numbers are, when the GPUs were idle and what that costs, and how they worked."""
-    yield from gpu_idle_texts(record)
-    yield from gpu_work_texts(record)
-    error = gpu_error_text(record)
-    if error is not None and known_status(record) != "failure":
+def gpu_notes(record: Record) -> Iterator[str]:
+    """Sentences: whose the numbers are, when the GPUs were idle and what that costs, how they
+    worked, and an error of which the run did not fail.
+    """
+    yield from map(as_sentence, gpu_idle_texts(record))
+    work = " · ".join(gpu_work_texts(record))
+    if work:
+        yield as_sentence(work)
+    error = gpu_error_note(record)
+    if error is not None:
         yield error
+
+
+def gpu_error_note(record: Record) -> str | None:
+    """The error of the GPU's driver, of a run whose verdict does not say it."""
+    return None if known_status(record) == "failure" else gpu_error_text(record)
 
 
 def gpu_work_texts(record: Record) -> Iterator[str]:

@@ -36,7 +36,13 @@ from profiler.record.fact_list import (
     kills_fact,
     peak_text,
 )
-from profiler.record.gpu_facts import gpu_memory_text, gpu_texts, gpus_memory_text
+from profiler.record.gpu_facts import (
+    gpu_error_note,
+    gpu_memory_text,
+    gpu_work_texts,
+    gpus_memory_text,
+)
+from profiler.record.gpu_sentences import gpu_idle_texts
 from profiler.record.hardware import gpu_totals, neuron_totals, short_processor_name
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
@@ -378,9 +384,11 @@ def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
 
 
 def _gpu_use(record: Record, view: View) -> Iterator[Line]:
-    texts = list(gpu_texts(record))
-    yield from labelled("GPU", next(iter(texts), ""), view)
-    yield from labelled("", " · ".join(texts[1:]), view)
+    """The sentences on the GPUs without their full stops, the first after the label."""
+    idle = list(gpu_idle_texts(record))
+    more = " · ".join((*idle[1:], *gpu_work_texts(record)))
+    error = gpu_error_note(record)
+    yield from labelled_once("GPU", filter(None, (*idle[:1], more, error)), view)
 
 
 def _others(record: Record, view: View) -> Iterator[Line]:

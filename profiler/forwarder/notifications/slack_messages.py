@@ -30,7 +30,7 @@ from profiler.forwarder.notifications.next_steps import (
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.fact_list import cost_text, device_facts, kills_fact, peak_text
-from profiler.record.gpu_facts import gpu_cause_sentences, gpu_texts
+from profiler.record.gpu_facts import gpu_cause_sentences, gpu_notes
 from profiler.record.hardware import neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
@@ -391,7 +391,7 @@ def _why(notice: EndedRun) -> list[str]:
         sentences.append(notice.comparison.text)
     sentences.append(value_formats.longest_wait(notice) or "")
     if notice.record is not None:
-        sentences += map(as_sentence, gpu_texts(notice.record))
+        sentences += gpu_notes(notice.record)
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences]
 
 

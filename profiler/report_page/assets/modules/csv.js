@@ -35,6 +35,10 @@ const CSV_COLUMNS = [
   ["blockWriteBytes", (run) => run.written],
   ["networkRxBytes", (run) => run.received],
   ["networkTxBytes", (run) => run.sent],
+  ["gpuUtilizationPercent", (run) => run.gpu],
+  ["maxGpuMemoryUsedMB", (run) => run.gpuPeak],
+  ["gpuIdlePercent", (run) => run.gpuIdle],
+  ["gpuIdleBetweenPercent", (run) => run.gpuBetween],
   ["tags", (run) => run.tags?.join(" ")],
   ["labels", (run) => run.labels?.join(" ")],
 ];
