@@ -128,7 +128,7 @@ def compare(
     """
     if not (a and b):
         raise UsageError("The name of a set is empty: name a family or run IDs.")
-    overrides = PriceOverrides() if on_fargate is None else price_overrides(on_fargate)
+    overrides = price_overrides(on_fargate)
     selection = run_filter(options)
     source = open_source(options)
     with warned_notes(source):

@@ -163,7 +163,7 @@ def table_lines(
         share = ""
         if peak_mb is not None and size_mb:
             share = format_percent(100 * peak_mb / size_mb)
-        cells = (
+        cells: tuple[str | Span, ...] = (
             Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),
             value_text(cpu.avg, format_percent),

@@ -5,8 +5,9 @@ The terminal, the report page, Slack and the events print these, with the senten
 ``gpu_sentences``: each number has the same digits and marks everywhere.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from profiler.core.optional_math import mean_known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.fact_list import (
@@ -14,6 +15,7 @@ from profiler.record.fact_list import (
     GPU_IDLE_BETWEEN,
     GPU_MEMORY_PEAK,
     number_fact,
+    number_value,
 )
 from profiler.record.gpu_sentences import (
     MORE_GPU_MEMORY,
@@ -22,7 +24,7 @@ from profiler.record.gpu_sentences import (
     gpu_idle_texts,
     startup_sentence,
 )
-from profiler.record.hardware import GpuTotals, gpu_totals, is_idle
+from profiler.record.hardware import WHOLE_INSTANCE, GpuTotals, gpu_totals, is_idle
 from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record, known_status
 from profiler.record.units import (
     format_count,
@@ -108,6 +110,23 @@ def _use_text(record: Record) -> str:
     if word == SHARED:
         return "shared with other programs"
     return word or number_fact(GPU_AVERAGE, record).text.replace("-", "use unknown")
+
+
+def gpu_family_text(records: Sequence[Record]) -> str:
+    """As `gpu_use_text`, of several runs: the means, and the largest memory peak; "" without a
+    run whose GPUs are known to be its own.
+    """
+    known = [record for record in records if record.gpus and record.gpu_scope != WHOLE_INSTANCE]
+    use = mean_known(*(number_value(GPU_AVERAGE, record) for record in known))
+    parts = [] if use is None else [f"{format_percent(use)} on average"]
+    totals = [gpu_totals(record.gpus) or GpuTotals() for record in known]
+    fullest = max(totals, key=lambda one: one.memory_used_mb.max or 0, default=GpuTotals())
+    parts.append(gpus_memory_text(fullest))
+    between = mean_known(*(number_value(GPU_IDLE_BETWEEN, record) for record in known))
+    if (between or 0) >= _MIN_SHOWN_PERCENT:
+        parts.append(f"idle {format_percent(between or 0)} between its work")
+    text = ", ".join(filter(None, parts))
+    return f"GPU {text}" if text else ""
 
 
 def gpu_word(record: Record) -> str | None:
