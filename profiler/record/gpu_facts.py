@@ -26,6 +26,7 @@ from profiler.record.gpu_sentences import (
 )
 from profiler.record.hardware import WHOLE_INSTANCE, GpuTotals, gpu_totals, is_idle
 from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record, known_status
+from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -149,15 +150,20 @@ def gpu_cells(record: Record) -> list[str]:
 
 def gpu_notes(record: Record) -> Iterator[str]:
     """Sentences: whose the numbers are, when the GPUs were idle and what that costs, how they
-    worked, and an error of which the run did not fail.
+    worked, an error of which the run did not fail, and what to do if their memory was too small.
     """
     yield from map(as_sentence, gpu_idle_texts(record))
     work = " · ".join(gpu_work_texts(record))
     if work:
         yield as_sentence(work)
-    error = gpu_error_note(record)
-    if error is not None:
-        yield error
+    yield from filter(None, (gpu_error_note(record), gpu_remedy(record)))
+
+
+def gpu_remedy(record: Record) -> str | None:
+    """What to do for a run that ran out of GPU memory; an error of the driver says it itself."""
+    if outcome_of(record, None).cause != "gpu-oom":
+        return None
+    return as_sentence(MORE_GPU_MEMORY)
 
 
 def gpu_error_note(record: Record) -> str | None:
@@ -167,10 +173,10 @@ def gpu_error_note(record: Record) -> str | None:
 
 def gpu_work_texts(record: Record) -> Iterator[str]:
     """How the run's own GPUs worked, where it says something: multiprocessors, tensor cores,
-    device memory, copies, and what held the clock back.
+    device memory, copies, and what held the clock back. Of a run that failed, nothing.
     """
     totals = gpu_totals(record.gpus)
-    if totals is None or totals.shared:
+    if totals is None or totals.shared or known_status(record) == "failure":
         return
     active = totals.sm_active_percent.avg
     if active is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from profiler.record.gpu_facts import all_gpu_advice, beside_gpus
+from profiler.record.gpu_facts import all_gpu_advice, beside_gpus, gpu_remedy
 from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.record_model import Record, SlowdownBounds
 from profiler.record.stop_causes import outcome_of
@@ -125,5 +125,5 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         yield from advice.reasons[1 : 1 + count]
     is_killed = outcome_of(record, None).ran_out_of_memory
     memory = visible_memory_advice(record, is_out_of_memory=is_killed)
-    texts = (*all_gpu_advice(record), memory, visible_cpus_advice(record))
+    texts = (gpu_remedy(record), *all_gpu_advice(record), memory, visible_cpus_advice(record))
     yield from filter(None, texts)

@@ -100,7 +100,7 @@ const RUN_COLUMNS = [
   {
     key: "gpu",
     name: "GPU",
-    className: "number",
+    className: "number gpus",
     pick: (run) => run.gpu,
     show: (run) => run.gpuWord ?? asPercent(run.gpu),
   },
