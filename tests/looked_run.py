@@ -76,10 +76,12 @@ class LookedRun:
         growth: Sequence[ThreadGrowth] | None = (),
         pressure: CpuPressure | None = None,
         unread: float = 0,
+        has_total: bool = True,
+        misses_child: bool = False,
     ) -> "LookedRun":
         """A look after a step; a thread that is not mentioned has done nothing.
 
-        ``unread`` ran in processes that nobody read.
+        ``unread`` ran in processes that nobody read. ``has_total``: their CPU time is read now.
         """
         self.at += length
         self.cpu += unread + sum(each.run for each in did)
@@ -100,14 +102,22 @@ class LookedRun:
             ended=ended,
             processes=self._processes,
             sees_calls=sees_calls,
+            misses_child=misses_child,
             pressure=pressure,
             cpus=self._cpus,
         )
         read_ns = START_NS + seconds(self.at)
         self.account.add_look(read_ns, look, self.series)
         self._unread_ns += seconds(unread)
-        self.account.add_total(read_ns, self._unread_ns, 0)
+        if has_total:
+            self.add_total()
         return self
+
+    def add_total(self, late: float = 0, unread: float = 0) -> None:
+        """Read the CPU time of the processes that have ended, so long after the last look."""
+        self.cpu += unread
+        self._unread_ns += seconds(unread)
+        self.account.add_total(START_NS + seconds(self.at + late), self._unread_ns, 0)
 
     def record(self, duration: float | None = None, sampling: Sampling | None = None) -> Record:
         metrics = Metrics(duration_ms=None if duration is None else 1000 * duration)

@@ -6,6 +6,8 @@ after the other. There the share of the looks decides, over all such stretches o
 stretch by stretch it would be wrong, as two equal bursts lie on the lower bound.
 """
 
+from collections.abc import Sequence
+
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -53,11 +55,36 @@ class Stretch(Struct):
         """Whether the look at its end says nothing about blocked time."""
         return self.length_ns > 0 and (self.is_unsure or 2 * self.able_ns >= self.length_ns)
 
-    def add(self, run_ns: int, wait_ns: int) -> None:
-        """Add what one thread ran and waited for a CPU in the stretch."""
+    @property
+    def room_ns(self) -> int:
+        """How much more can have run in the stretch, on all CPUs."""
+        used_ns = self.ran_ns + self.throttled_ns
+        return max(max(self.cpus, 1) * self.length_ns - used_ns, 0)
+
+    @property
+    def room_in_turn_ns(self) -> int:
+        """How much more can have run while no other thread ran, or waited for a CPU."""
+        used_ns = self.ran_ns + max(self.wait_ns, self.throttled_ns)
+        return min(max(self.length_ns - used_ns, 0), self.room_ns)
+
+    def add(self, run_ns: int, wait_ns: int, used_ns: int = 0) -> tuple[int, int]:
+        """Add what one thread ran and waited for a CPU, as far as there is room beside the
+        ``used_ns`` that were added of it before; returns what was added of both.
+        """
+        length_ns = self.length_ns
+        run_ns = min(run_ns, max(length_ns - used_ns, 0))
+        wait_ns = min(wait_ns, max(length_ns - used_ns - run_ns, 0))
         self.run_ns += run_ns
         self.wait_ns += wait_ns
-        self.longest_ns = max(self.longest_ns, min(run_ns + wait_ns, self.length_ns))
+        self.longest_ns = max(self.longest_ns, min(used_ns + run_ns + wait_ns, length_ns))
+        return run_ns, wait_ns
+
+    def take_late_throttled_ns(self) -> int:
+        """Take out the throttled time for which there is no room: it was counted at its end."""
+        most_ns = max(max(self.cpus, 1) * self.length_ns - self.ran_ns, 0)
+        late_ns = max(self.throttled_ns - most_ns, 0)
+        self.throttled_ns -= late_ns
+        return late_ns
 
     def bounds(self) -> tuple[int, int]:
         """For how long at least, and at most, a thread could run."""
@@ -70,6 +97,30 @@ class Stretch(Struct):
             waited_ns = max(waited_ns, unread_ns)
         low_ns = min(low_ns, length_ns)
         return low_ns, max(min(self.ran_ns + waited_ns, length_ns), low_ns)
+
+
+def spread_unread(stretches: Sequence[Stretch], after: Stretch, unread_ns: int) -> int:
+    """Spread what ran in processes that nobody read over stretches, and the time ``after`` them in
+    which no look was taken yet, as far as there is room: first in turn with the threads that were
+    read, then beside them, and last where none of these ran, which begin all processes. Returns
+    what found no room.
+    """
+    active = [*[stretch for stretch in stretches if stretch.run_ns], after]
+    unread_ns -= _fill([(stretch, stretch.room_in_turn_ns) for stretch in active], unread_ns)
+    unread_ns -= _fill([(stretch, stretch.room_ns) for stretch in active], unread_ns)
+    return unread_ns - _fill([(stretch, stretch.room_ns) for stretch in stretches], unread_ns)
+
+
+def _fill(rooms: Sequence[tuple[Stretch, int]], unread_ns: int) -> int:
+    """Fill the same share of all rooms; returns how much found room."""
+    total_ns = sum([room_ns for _, room_ns in rooms])
+    share = min(unread_ns / total_ns, 1.0) if total_ns else 0.0
+    filled_ns = 0
+    for stretch, room_ns in rooms:
+        part_ns = int(share * room_ns)
+        stretch.unread_ns += part_ns
+        filled_ns += part_ns
+    return filled_ns
 
 
 class BlockedTime(Struct, frozen=True):

@@ -33,8 +33,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     ``before_ns`` is what the thread used when it ran last, and those who worked for it in the wait
     before; ``after_ns`` the same of when it runs next, None until that is known. ``had_come``: on a
     connection of the wait before, something came. ``came`` says this of each connection of this
-    wait. ``is_first``: the thread was not seen before. ``is_known``: nothing later changes it.
-    ``blocked`` is None while the thread can run.
+    wait. ``is_first``: the thread was not seen before, ``is_last``: it has ended since.
+    ``is_known``: nothing later changes it. ``blocked`` is None while the thread can run.
     """
 
     thread: int
@@ -48,6 +48,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     after_ns: int | None = None
     over: int | None = None
     is_first: bool = False
+    is_last: bool = False
     had_come: bool = False
     came: Sequence[bool | None] | None = None
     is_known: bool = False
@@ -78,9 +79,12 @@ def _is_for_comers(blocked: Blocked, wait: ThreadWait) -> bool:
 
 
 def _ended_by_timeout(blocked: Blocked, wait: ThreadWait) -> bool:
-    """Whether a timeout ended a wait for somebody to come, and work followed."""
-    worked_ns = wait.before_ns if wait.after_ns is None else wait.after_ns
-    return blocked.has_timeout and worked_ns >= _MIN_WORK_NS
+    """Whether a timeout ended a wait for somebody to come, and work followed; a thread that ends
+    does other work.
+    """
+    if wait.after_ns is None or wait.is_last:
+        return blocked.has_timeout and wait.before_ns >= _MIN_WORK_NS
+    return blocked.has_timeout and wait.after_ns >= _MIN_WORK_NS
 
 
 def _named(blocked: Blocked, wait: ThreadWait) -> Wait:

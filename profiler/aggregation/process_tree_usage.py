@@ -151,7 +151,7 @@ class ProcessMarks(Struct, frozen=True, kw_only=True):
         most_bytes = max(self.most_bytes, mark_bytes - file_bytes)
         uncounted_bytes = self.uncounted_bytes
         if mark_bytes >= self.seen_bytes:
-            uncounted_bytes = mark_bytes - _high_water_bytes(before, now)
+            uncounted_bytes = min(_most_uncounted_bytes(before, now), mark_bytes)
         return ProcessMarks(
             seen_bytes=max(self.seen_bytes, mark_bytes),
             uncounted_bytes=uncounted_bytes,
@@ -160,19 +160,39 @@ class ProcessMarks(Struct, frozen=True, kw_only=True):
 
 
 def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
-    """The high-water mark without the pages that it counts and the share does not: of files, of
-    repeated mappings, and those in other processes' shares.
+    """The high-water mark without what it counts and the share does not; 0 if it shows no more
+    than that.
+    """
+    known_bytes = now.share_bytes or 0
+    if before is not None:
+        known_bytes = max(known_bytes, before.share_bytes or 0)
+    uncounted_bytes = _most_uncounted_bytes(before, now)
+    high_water_bytes = (now.peak_bytes or 0) - uncounted_bytes
+    if not shows_more(high_water_bytes, known_bytes, uncounted_bytes):
+        return 0
+    return high_water_bytes
+
+
+def _most_uncounted_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
+    """The pages that a mark counts and the share does not: of files, of repeated mappings, and
+    those in other processes' shares.
 
     Their number is known at both ends of the step (a process begins without any), but not at the
-    time of the mark. So the larger number and the difference are both subtracted.
+    time of the mark. So this is the larger number and the difference.
     """
     uncounted_bytes = _uncounted_bytes(now)
     before_bytes = 0
     if before is not None:
         before_bytes = _uncounted_bytes(before)
-    change_bytes = abs(before_bytes - uncounted_bytes)
-    uncounted_bytes = max(before_bytes, uncounted_bytes)
-    return max((now.peak_bytes or 0) - uncounted_bytes - change_bytes, 0)
+    return max(before_bytes, uncounted_bytes) + abs(before_bytes - uncounted_bytes)
+
+
+def shows_more(high_water_bytes: int, known_bytes: int, uncounted_bytes: int) -> bool:
+    """Whether a mark without ``uncounted_bytes`` shows more memory than is known, and that by no
+    less than these: pages of files come and go between two readings, as when the kernel drops
+    some to make room for others.
+    """
+    return high_water_bytes - known_bytes >= uncounted_bytes
 
 
 def _file_bytes(process: ProcessReading) -> int:
@@ -301,10 +321,13 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
     foreign_bytes: int = 0
 
     def bounded(self, processes_bytes: int) -> int:
-        """What the processes are known to have held of the group's memory."""
+        """What the processes are known to have held of the group's memory: their marks count pages
+        of files, so no more than the group's own mark leaves beside its page cache.
+        """
         if not self.includes_all_processes or self.size_bytes is None:
             return processes_bytes
-        return min(max(processes_bytes - self.foreign_bytes, 0), self.size_bytes)
+        most_bytes = max(self.size_bytes - self.cache_bytes, 0)
+        return min(max(processes_bytes - self.foreign_bytes, 0), most_bytes)
 
     def is_process_peak(self, transferred_bytes: int = 0) -> bool:
         """Whether the mark is the peak of the memory of all processes, with hardly any page

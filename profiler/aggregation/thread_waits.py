@@ -161,7 +161,7 @@ class ThreadWaits:
         last = thread.last
         if last is not None:
             last.after_ns = thread.run_ns - last.run_ns
-            last.is_known = True
+            last.is_last = last.is_known = True
             change.known.append(last)
 
     def _helpers_ns(self, wait: ThreadWait) -> int:

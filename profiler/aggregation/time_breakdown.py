@@ -15,7 +15,7 @@ from itertools import islice
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.busy_time import BlockedTime, Stretch
+from profiler.aggregation.busy_time import BlockedTime, Stretch, spread_unread
 from profiler.aggregation.critical_thread import Division, ThreadWait
 from profiler.aggregation.plausible_waits import plausible_waits
 from profiler.aggregation.recent_waits import RecentWaits
@@ -42,8 +42,8 @@ _MIN_COVERED_NS = NS_PER_SECOND // 4
 _MAX_OPEN_NS = 60 * NS_PER_SECOND
 _MAX_OPEN_LOOKS = 512
 _MAX_OPEN_WAITS = 10_000
-# The most threads whose last wait for a CPU is remembered: a thread may begin the next one in the
-# same stretch.
+# The most threads of which is remembered what they last used of a stretch: a thread may begin its
+# next wait for a CPU in the same one.
 _MAX_REMEMBERED = 512
 # So many threads that were asked stand for those that also ran, and were not.
 _MIN_ASKED = 16
@@ -52,7 +52,7 @@ _MIN_ASKED = 16
 _MAX_PARTS_LEFT = 2
 # The most values of looks that wait to be added.
 _MAX_WAITING = 500
-# CPU time of ended processes is counted in ticks of 10 ms: so much may be counted later.
+# CPU time of ended processes is counted in ticks of 10 ms: so much may be counted later or earlier.
 _MAX_EARLY_NS = 50 * NS_PER_MS
 IdleBetween = Callable[[int, int], int]
 
@@ -75,6 +75,14 @@ def wait_warnings(record: Record) -> tuple[str, ...]:
                 "is not the program's."
             )
     return tuple(warnings)
+
+
+class _Late(Struct, frozen=True, gc=False):
+    """What a thread ran and waited for a CPU before the stretch in which it was counted."""
+
+    thread: int
+    run_ns: int
+    wait_ns: int
 
 
 class _OpenLook(Struct, eq=False):
@@ -188,7 +196,7 @@ class TimeAccount:
         self._head: dict[ThreadWait, None] = {}
         self._unknown: set[ThreadWait] = set()
         self._has_begun_head = False
-        self._last_waits: dict[int, tuple[int, int]] = {}
+        self._last_used: dict[int, tuple[int, int]] = {}
         self._for_series: deque[tuple[int, int, int, bool]] = deque(maxlen=_MAX_OPEN_LOOKS)
         self._sums = _Sums()
 
@@ -248,6 +256,7 @@ class TimeAccount:
             self._append(stretch, change, part_ns)
         self._open_waits += len(change.begun)
         self._add_growth(stretch, look.growth or ())
+        self._add_late_throttled(stretch)
         self._pass_waits_to(series)
         self._settle(read_ns)
 
@@ -313,8 +322,8 @@ class TimeAccount:
         self._ended_cpu_ns = max(ended_cpu_ns, self._ended_cpu_ns)
         unread_ns = self._early_ns + grown_ns - read_ended_ns
         self._early_ns = max(unread_ns, -_MAX_EARLY_NS)
-        if unread_ns > 0 and self._spread_unread(unread_ns):
-            self._early_ns = 0
+        if unread_ns > 0:
+            self._early_ns = self._spread_unread(unread_ns, read_ns)
         self._total_ns = read_ns
 
     # What is asked
@@ -401,6 +410,7 @@ class TimeAccount:
             not self._open
             or stretch.able_ns
             or stretch.is_unsure
+            or stretch.throttled_ns
             or look.growth
             or change.begun
             or change.over
@@ -415,55 +425,60 @@ class TimeAccount:
         return is_still and not last.change.over
 
     def _add_growth(self, stretch: Stretch, growth: Sequence[ThreadGrowth]) -> None:
-        """Add what the threads ran and waited for a CPU: a wait that is longer than its stretch
-        began in those before.
+        """Add what the threads ran and waited for a CPU: what does not fit into the stretch was in
+        those before. The kernel counts a wait when it is over, and a run some ms late.
         """
         length_ns = stretch.length_ns
-        late: list[tuple[ThreadGrowth, int]] = []
+        late: list[_Late] = []
         sum_ns = 0
         for grown in plausible_waits(growth, length_ns):
             if grown.steps > 1:
                 self._spread(grown)
                 continue
-            run_ns = min(grown.run_ns, length_ns)
-            within_ns = min(grown.wait_ns, max(length_ns - run_ns, 0))
-            stretch.add(run_ns, within_ns)
-            sum_ns += within_ns
-            if grown.wait_ns > within_ns:
-                late.append((grown, grown.wait_ns - within_ns))
+            run_ns, wait_ns = stretch.add(grown.run_ns, grown.wait_ns)
+            sum_ns += wait_ns
+            if grown.run_ns > run_ns or grown.wait_ns > wait_ns:
+                late.append(_Late(grown.thread, grown.run_ns - run_ns, grown.wait_ns - wait_ns))
         self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, False))
         self._add_late(late)
-        if len(self._last_waits) > _MAX_REMEMBERED:
-            self._last_waits.clear()
+        if len(self._last_used) > _MAX_REMEMBERED:
+            self._last_used.clear()
         for grown in growth:
-            if grown.wait_ns:
+            if grown.wait_ns or 2 * grown.run_ns > length_ns:
                 used_ns = grown.run_ns + grown.wait_ns
-                self._last_waits[grown.thread] = (stretch.end_ns, used_ns)
+                self._last_used[grown.thread] = (stretch.end_ns, used_ns)
 
-    def _add_late(self, late: list[tuple[ThreadGrowth, int]]) -> None:
-        """Add waits to the stretches before the one in which they ended: they fill the last part of
-        these stretches, whose looks saw the thread able to run.
+    def _add_late(self, late: list[_Late]) -> None:
+        """Add what threads ran and waited to the stretches before the one in which it was counted:
+        it fills the last part of these stretches, in which the thread was able to run.
         """
         before = islice(reversed(self._open), 1, None)
         while late and (look := next(before, None)) is not None:
             stretch = look.stretch
-            left: list[tuple[ThreadGrowth, int]] = []
+            left: list[_Late] = []
             sum_ns = 0
-            for grown, late_ns in late:
-                part_ns = min(late_ns, stretch.length_ns)
-                ended_ns, used_ns = self._last_waits.get(grown.thread, (0, 0))
+            for each in late:
+                ended_ns, used_ns = self._last_used.get(each.thread, (0, 0))
                 if ended_ns != stretch.end_ns:
                     used_ns = 0
-                stretch.wait_ns += part_ns
-                longest_ns = min(part_ns + used_ns, stretch.length_ns)
-                stretch.longest_ns = max(stretch.longest_ns, longest_ns)
-                stretch.able_ns = max(stretch.able_ns, part_ns)
-                look.shares = None
-                sum_ns += part_ns
-                if late_ns > part_ns:
-                    left.append((grown, late_ns - part_ns))
+                run_ns, wait_ns = stretch.add(each.run_ns, each.wait_ns, used_ns)
+                stretch.able_ns = max(stretch.able_ns, run_ns + wait_ns)
+                sum_ns += wait_ns
+                if each.run_ns > run_ns or each.wait_ns > wait_ns:
+                    left.append(_Late(each.thread, each.run_ns - run_ns, each.wait_ns - wait_ns))
+            look.shares = None
             self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, True))
             late = left
+
+    def _add_late_throttled(self, stretch: Stretch) -> None:
+        """Add the throttled time for which there is no room to the stretches before."""
+        late_ns = stretch.take_late_throttled_ns()
+        for look in islice(reversed(self._open), 1, None):
+            if not late_ns:
+                return
+            part_ns = min(late_ns, look.stretch.room_ns)
+            look.stretch.throttled_ns += part_ns
+            late_ns -= part_ns
 
     def _spread(self, grown: ThreadGrowth) -> None:
         """Add what a thread ran and waited that was not read at each look."""
@@ -480,15 +495,16 @@ class TimeAccount:
             stretch.add(round(part * grown.run_ns), wait_ns)
             self._for_series.append((stretch.start_ns, stretch.end_ns, wait_ns, True))
 
-    def _spread_unread(self, unread_ns: int) -> bool:
-        """Spread what ran in ended processes over the time since the last total; returns False if
-        there was no look since.
+    def _spread_unread(self, unread_ns: int, read_ns: int) -> int:
+        """Spread what ran in ended processes over the time since the last total; returns what
+        belongs to the next stretch.
         """
         stretches = [look.stretch for look in self._open if look.stretch.end_ns > self._total_ns]
-        length_ns = sum(stretch.length_ns for stretch in stretches)
-        for stretch in stretches:
-            stretch.unread_ns += unread_ns * stretch.length_ns // max(length_ns, 1)
-        return length_ns > 0
+        until_ns = read_ns if self._until_ns is None else self._until_ns
+        cpus = self._open[-1].stretch.cpus if self._open else 1
+        after = Stretch(until_ns, max(read_ns, until_ns), cpus)
+        left_ns = spread_unread(stretches, after, unread_ns)
+        return after.unread_ns + min(left_ns, _MAX_EARLY_NS)
 
     def flush(self, series: RunSeries | None) -> None:
         """Pass the waits for a CPU on to the series."""
@@ -544,7 +560,11 @@ class TimeAccount:
 
 
 def _is_unsure(look: Look) -> bool:
-    """Whether too few of the threads that ran were asked what they do now."""
+    """Whether too few of the threads that ran were asked what they do now, or a child that somebody
+    waits for.
+    """
+    if look.misses_child:
+        return True
     if len(look.seen) >= _MIN_ASKED:
         return False
     asked = {seen.thread for seen in look.seen}

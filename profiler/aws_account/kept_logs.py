@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.clusters_and_log_groups import listed_groups
+from profiler.core.clock import Clock
 from profiler.core.completeness import Gap
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import number
@@ -46,10 +47,10 @@ def log_gaps(
 class KeptLogs:
     """What log groups lack of the times for which they were read. Each group is asked for once."""
 
-    def __init__(self, open_client: OpenClient, region: str | None, now_ns: int) -> None:
+    def __init__(self, open_client: OpenClient, region: str | None, clock: Clock) -> None:
         self._open_client = open_client
         self._region = region
-        self._now_ns = now_ns
+        self._clock = clock
         self._asked: set[str] = set()
         self._lacking: dict[str, str] = {}
         self._unknown: list[str] = []
@@ -62,9 +63,9 @@ class KeptLogs:
         """Those of the groups that are known not to reach back to a time."""
         unasked = [group for group in groups if group not in self._asked]
         self._asked.update(unasked)
-        gaps = log_gaps(
-            self._open_client, unasked, self._region, since_ns=since_ns, now_ns=self._now_ns
-        )
+        # Read here: a time before that of ``since_ns`` would make the window a day shorter.
+        now_ns = self._clock.wall_ns()
+        gaps = log_gaps(self._open_client, unasked, self._region, since_ns=since_ns, now_ns=now_ns)
         try:
             self._lacking.update((gap.place, gap.reason or "") for gap in gaps)
         except TaskProfilerError as error:

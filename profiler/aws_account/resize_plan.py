@@ -46,9 +46,10 @@ from profiler.task_definitions.size_changes import (
 class SizePlans(Struct, frozen=True, kw_only=True):
     """Plans the size of each family, of a revision or of a file.
 
-    ``describe`` reads an older revision. ``account`` is None for files. ``missing_runs``: why the
-    runs of a definition are only a part, in words; it raises TaskProfilerError if they could not be
-    read.
+    ``describe`` reads an older revision. ``account`` is None for files. ``are_for_source``: the
+    definitions' source gets the sizes, so that neither a stack that owns one nor a pipeline that
+    registers one again is in the way. ``missing_runs``: why the runs of a definition are only a
+    part, in words; it raises TaskProfilerError if they could not be read.
     """
 
     runs: Mapping[FamilyKey, FamilyWindow]
@@ -56,6 +57,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     price_overrides: PriceOverrides
     describe: Callable[[str], bytes] = str.encode
     account: FamilyAccount | None = None
+    are_for_source: bool = False
     missing_runs: Callable[[Mapping[str, object]], str | None] = lambda _definition: None
 
     def plan(
@@ -80,7 +82,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         changed = ChangedDefinition(definition=document.definition)
         if decision.action in ("resize", "revert"):
             try:
-                changed = _changed(case, decision)
+                changed = _changed(case, decision, is_tagged=not self.are_for_source)
                 self._check_overrides(case, changed)
             except TaskProfilerError as error:
                 changed = ChangedDefinition(definition=document.definition)
@@ -136,6 +138,8 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             if not case.has_run_of_newest:
                 starters = self.account.starters_of_older(case.family, document)
                 circumstances = replace(circumstances, starters=starters)
+        if self.are_for_source:
+            circumstances = replace(circumstances, stack=None)
         of_runs = overrides_of_runs(document, case.window, case.seen)
         circumstances = replace(
             circumstances,
@@ -148,12 +152,11 @@ class SizePlans(Struct, frozen=True, kw_only=True):
 
         revision = case.revision
         decision = decide_on(revision, circumstances)
-        if document.arn is None or decision.action != "resize":
+        if document.arn is None or self.account is None or decision.action != "resize":
             return decision, circumstances
-        if self.account is not None:
-            revision = self._with_later_words(case, document.arn, self.account)
-            decision = decide_on(revision, circumstances)
-        if self.account is not None and decision.action == "resize":
+        revision = self._with_later_words(case, document.arn, self.account)
+        decision = decide_on(revision, circumstances)
+        if decision.action == "resize" and not self.are_for_source:
             circumstances = replace(circumstances, stack=self.account.stack_of(case.revisions))
             decision = decide_on(revision, circumstances)
         return decision, circumstances
@@ -173,7 +176,10 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         is_ours = revision.resized_from is not None or revision.reverted_from is not None
         if is_ours:
             return revision
-        return case.revisions.with_overwritten(revision, tagged)
+        revision = case.revisions.with_overwritten(revision, tagged)
+        if self.are_for_source:
+            return replace(revision, overwritten=None)
+        return revision
 
     def _check_overrides(self, case: "_Case", changed: ChangedDefinition) -> None:
         """Raise TaskProfilerError if a schedule overrides sizes that the new one does not hold."""
@@ -261,7 +267,7 @@ class RequestedReverts(Struct, frozen=True, kw_only=True):
         changed = ChangedDefinition(definition=document.definition)
         try:
             decision = replace(decision, size=revisions.old_size().size)
-            changed = _changed(case, decision)
+            changed = _changed(case, decision, is_tagged=True)
         except TaskProfilerError as error:
             decision = replace(decision, action="none", reason=str(error))
         return PlannedFamily(
@@ -298,9 +304,9 @@ def _is_left_to_others(circumstances: Circumstances) -> bool:
     return is_of_owner or system.startswith("WINDOWS")
 
 
-def _changed(case: _Case, decision: Resize) -> ChangedDefinition:
-    """The definition with the size and its tag; an old size with its containers' limits, if they
-    can be read. Raises TaskProfilerError.
+def _changed(case: _Case, decision: Resize, *, is_tagged: bool) -> ChangedDefinition:
+    """The definition with the size, and the tag of a revision; an old size with its containers'
+    limits, if they can be read. Raises TaskProfilerError.
     """
     document = case.document
     present = document.definition
@@ -311,9 +317,11 @@ def _changed(case: _Case, decision: Resize) -> ChangedDefinition:
         changed = with_size(present, old.size, seen)
         if old.definition is not None:
             changed = with_size(with_size_of(present, old.definition), TaskSize(), seen)
+        if not is_tagged:
+            return changed
         return replace(changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag))
     changed = with_size(present, decision.size or TaskSize(), seen)
-    if document.arn is None:
+    if document.arn is None or not is_tagged:
         return changed
     return replace(changed, definition=with_size_tag(changed.definition, RESIZED_FROM, tag))
 

@@ -47,17 +47,26 @@ from profiler.task_definitions.permissions import (
 
 
 class RolloutRequest(Struct, frozen=True, kw_only=True):
-    """The families to change, and the steps to take in addition to the plan."""
+    """The families to change, and the steps to take in addition to the plan.
+
+    ``sizes_file`` gets the sizes that would be registered.
+    """
 
     globs: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     scheduled: bool = False
     register: bool = False
+    sizes_file: str | None = None
     update_schedules: bool = False
     print_policy: bool = False
     attach_policy: bool = False
     yes: bool = False
     services: bool = False
+
+    @property
+    def is_act(self) -> bool:
+        """Whether more than a plan is asked for."""
+        return self.register or self.sizes_file is not None
 
 
 class Rollout(Struct, kw_only=True, dict=True):
@@ -109,7 +118,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         try:
             return self._schedules.targets()
         except TaskProfilerError as error:
-            is_size = self.part == "size" and self.request.register  # an input can override it
+            is_size = self.part == "size" and self.request.is_act  # an input can override it
             if self.request.update_schedules or self.request.clusters or self.request.scheduled:
                 raise
             if is_size:

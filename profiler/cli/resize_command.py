@@ -54,6 +54,7 @@ from profiler.cli.resize_runs import (
     NewestDefinitions,
     RunsOfDays,
 )
+from profiler.cli.resize_sizes import SizesTarget, open_sizes
 from profiler.cli.rollout_progress import (
     READING_ACCOUNT,
     check_update_schedules,
@@ -134,10 +135,15 @@ OutputFormat = Literal["text", "github", "json"]
     "--believe-logs",
     "Register by lines of log groups that nothing confirms.",
 )
+@option(
+    "--write-sizes sizes_file",
+    "FILE",
+    "Write the sizes to FILE, one JSON object by family, for definitions that read it.",
+)
 @repeatable(
     "--apply files",
     "FILE",
-    "Write the sizes to the task definitions in FILE, and call nothing in ECS.",
+    "Write the sizes to a task definition's JSON, name the lines of other files; without ECS.",
 )
 @flag("--json as_json", "Print one JSON object for each family, and one for all.")
 @option(
@@ -175,7 +181,7 @@ def resize(
     check_update_schedules(request)
     limits = ResizePolicy(size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs)
     span = WindowSpan(now_ns=SystemClock().wall_ns(), days=days, min_runs=min_runs)
-    is_for_act = request.register or bool(files)
+    is_for_act = request.is_act or bool(files)
     runs = RunsOfDays(
         options=options,
         span=span,
@@ -187,18 +193,18 @@ def resize(
     output = _Output(format="json" if as_json else output_format)
     is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
     if is_advice and is_for_act:
-        act = "--apply" if files else "--register"
         raise UsageError(
-            f"{act} needs runs with peaks and ends, which Container Insights does not have: add a "
-            "source of reports (--from logs:GLOB, or a search cluster)."
+            f"{_act(request, files)} needs runs with peaks and ends, which Container Insights does "
+            "not have: add a source of reports (--from logs:GLOB, or a search cluster)."
         )
     if files:
         if request != RolloutRequest() or revert or first is not None:
             raise UsageError(
                 "--apply takes the families of its files: leave out FAMILY, --cluster, "
-                "--scheduled, --register, --revert and --first."
+                "--scheduled, --register, --write-sizes, --revert and --first."
             )
         return _apply(files, runs, limits, output)
+    sizes = _sizes_target(request, revert=revert)
     if first is not None and not request.register:
         raise UsageError("--first needs --register: without it, the plan has all families.")
     open_client = open_clients(options.region, options.profile)
@@ -210,7 +216,26 @@ def resize(
         rollout, planned = plan.planned(output)
     if is_advice:
         warn(_NO_ENDS)
-    return _finish(rollout, planned, first, output)
+    return _finish(rollout, planned, first, output, sizes)
+
+
+def _act(request: RolloutRequest, files: Sequence[str]) -> str:
+    """The option that acts on the plan."""
+    if files:
+        return "--apply"
+    return "--register" if request.register else "--write-sizes"
+
+
+def _sizes_target(request: RolloutRequest, *, revert: bool) -> SizesTarget | None:
+    """The file of sizes, if one is asked for. Raises TaskProfilerError."""
+    if request.sizes_file is None:
+        return None
+    if request.register or revert:
+        raise UsageError(
+            "--write-sizes leaves the registration to whoever deploys the definitions: leave out "
+            "--register and --revert."
+        )
+    return open_sizes(request.sizes_file)
 
 
 class _Output(Struct, frozen=True, kw_only=True):
@@ -271,6 +296,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
             price_overrides=price_overrides(),
             describe=reads.describe,
             account=account,
+            are_for_source=self.request.sizes_file is not None,
             missing_runs=missing_runs,
         )
 
@@ -367,12 +393,16 @@ def _revert(open_client: OpenClient, request: RolloutRequest, output: _Output) -
 
 
 def _finish(
-    rollout: Rollout, planned: Sequence[PlannedFamily], first: int | None, output: _Output
+    rollout: Rollout,
+    planned: Sequence[PlannedFamily],
+    first: int | None,
+    output: _Output,
+    sizes: SizesTarget | None = None,
 ) -> int:
     """Print the plan, and carry it out as requested."""
     request = rollout.request
     output.plan(
-        planned, planned, hint="" if request.register else "--register registers the revisions."
+        planned, planned, hint="" if request.is_act else "--register registers the revisions."
     )
     unread = [family_plan for family_plan in planned if family_plan.action == "failed"]
     for family_plan in unread:
@@ -386,9 +416,13 @@ def _finish(
     try:
         if request.register:
             chosen = [*registered(rollout, chosen)]
-        pinned = rollout.pinned_sentence(chosen)
-        if pinned is not None:
-            warn(pinned)
+        if sizes is not None:
+            carried_out = []
+            carried_out = sizes.write(chosen)
+        else:
+            pinned = rollout.pinned_sentence(chosen)
+            if pinned is not None:
+                warn(pinned)
     finally:
         if request.register:
             warn(f"{done_text(rollout.counts, Counter()) or 'nothing registered'}.")
@@ -435,7 +469,7 @@ def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
 
 
 def _apply(files: Sequence[str], runs: RunsOfDays, policy: ResizePolicy, output: _Output) -> int:
-    """Write the sizes into the files, but for Terraform say where.
+    """Write the sizes into the JSON of definitions, and say where they are in other files.
 
     A file without a change is left alone.
     """
@@ -445,4 +479,13 @@ def _apply(files: Sequence[str], runs: RunsOfDays, policy: ResizePolicy, output:
     for file, content in plan.contents.items():
         write_definition(Path(file), content, remedy="make it writable")
         warn(f"{file} was changed.")
+    for sentence in plan.unnamed:
+        warn(sentence)
+    if plan.only_read:
+        verb = "is" if len(plan.only_read) == 1 else "are"
+        warn(
+            f"{first_names(plan.only_read)} {verb} not changed: set the sizes there, or let the "
+            "definitions read a file that --write-sizes FILE writes "
+            "(docs/from-advice-to-effect.md)."
+        )
     return 0

@@ -1,4 +1,5 @@
-"""The sizes that ``taskdef resize --apply`` writes into files.
+"""The sizes that ``taskdef resize --apply`` writes into the JSON of task definitions, and names in
+files that hold code.
 
 Several definitions may be of one family, such as those of two stages. The runs of one stage say
 nothing about the size of the other one, so a family's runs are read once for each place where its
@@ -21,7 +22,7 @@ from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import ResizePolicy
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import change_text, read_bytes, read_definitions
-from profiler.task_definitions.terraform_sizes import TerraformSize, terraform_sizes
+from profiler.task_definitions.written_sizes import WrittenSize, is_only_read, written_sizes
 
 # Where each family logs; None if any place is as good as another.
 _Stage = dict[str, LogOptions | None]
@@ -30,12 +31,15 @@ _Stage = dict[str, LogOptions | None]
 class FilesPlan(Struct, frozen=True, kw_only=True):
     """A plan for each definition in the files, and the new contents of the files that change.
 
-    ``counted`` has only one plan of those that share the runs of a family.
+    ``counted`` has only one plan of those that share the runs of a family. ``only_read`` are the
+    files that never change, and ``unnamed`` says which of their definitions have no plan.
     """
 
     planned: Sequence[PlannedFamily]
     counted: Sequence[PlannedFamily]
     contents: Mapping[str, bytes]
+    only_read: Sequence[str]
+    unnamed: Sequence[str]
 
 
 class _PlannedInFile(Struct, frozen=True, kw_only=True):
@@ -50,27 +54,28 @@ def plan_files(
     files: Sequence[str], runs: RunsOfDays, policy: ResizePolicy, prices: PriceOverrides
 ) -> FilesPlan:
     """Plan the sizes of the definitions in the files. Raises TaskProfilerError."""
-    resources: list[TerraformSize] = []
+    found: list[WrittenSize] = []
     texts: dict[str, bytes] = {}
     for file in dict.fromkeys(files):
         data = read_bytes(Path(file))
-        if file.endswith(".tf"):
-            resources += terraform_sizes(data, file)
+        if is_only_read(data, file):
+            found += written_sizes(data, file)
         else:
             texts[file] = data
-    definitions = [resource.definition for resource in resources]
+    written = [one for one in found if one.unnamed is None]
+    definitions = [one.definition for one in written]
     for file, data in texts.items():
         definitions += [definition for definition, _ in read_definitions(data, file)]
     stages = _stages(definitions)
     plans = []
     for stage in stages:
-        found = runs.read(tuple(stage), DefinedPlaces(stage.get))
+        of_stage = runs.read(tuple(stage), DefinedPlaces(stage.get))
         plans.append(
             SizePlans(
-                runs=found.windows,
+                runs=of_stage.windows,
                 policy=policy,
                 price_overrides=prices,
-                missing_runs=found.missing_runs,
+                missing_runs=of_stage.missing_runs,
             )
         )
     without_runs = SizePlans(runs={}, policy=policy, price_overrides=prices)
@@ -80,8 +85,8 @@ def plan_files(
         # str, for JSON, also of an intrinsic function.
         family = str(text(definition.get("family")) or "")
         stage = _stage_of(family, definition, stages)
-        of_stage = without_runs if stage is None else plans[stage]
-        plan = of_stage.plan(family, TaskDefinitionDocument(definition=definition))
+        plans_of_stage = without_runs if stage is None else plans[stage]
+        plan = plans_of_stage.plan(family, TaskDefinitionDocument(definition=definition))
         planned.append(_PlannedInFile(file=file, stage=stage, plan=plan))
         return ChangedDefinition(definition=plan.changed.definition)
 
@@ -92,12 +97,18 @@ def plan_files(
         )
         if changed.is_changed:
             contents[file] = changed.after
-    for resource in resources:
-        definition = sized(resource.definition, resource.file).definition
-        hints = tuple(resource.hints(definition))
+    for one in written:
+        definition = sized(one.definition, one.file).definition
+        hints = tuple(one.hints(definition))
         last = planned[-1].plan
         planned[-1] = replace(planned[-1], plan=replace(last, notes=(*last.notes, *hints)))
-    return FilesPlan(planned=_with_files(planned), counted=_counted(planned), contents=contents)
+    return FilesPlan(
+        planned=_with_files(planned),
+        counted=_counted(planned),
+        contents=contents,
+        only_read=tuple(dict.fromkeys(one.file for one in found)),
+        unnamed=tuple(one.unnamed for one in found if one.unnamed is not None),
+    )
 
 
 def _stages(definitions: Iterable[Mapping[str, object]]) -> Sequence[_Stage]:

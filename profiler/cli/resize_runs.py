@@ -184,7 +184,7 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
             remedy = f"{error} --believe-logs takes the lines as they are. {_WRITERS}"
             if self.is_for_act:
                 raise TaskProfilerError(
-                    f"Nothing is registered by log groups alone. {remedy}"
+                    f"Nothing is changed by log groups alone. {remedy}"
                 ) from error
             warn(f"--register would refuse this plan. {remedy}")
             return None

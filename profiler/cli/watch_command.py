@@ -131,7 +131,7 @@ def watch(
         _print_once(watched, place, name, as_json=as_json)
         return
     ending = _Ending()
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, ending.end)
     with alternate_screen():
         _watch(watched, partial(_draw, watched, place, name=name), clock, ending)

@@ -42,6 +42,7 @@ from profiler.forwarder.run_event import (
     read_run_event,
 )
 from profiler.forwarder.run_links import kibana_task, links_of_line, links_of_schedule_notice
+from profiler.record.batch_job import read_batch
 from profiler.record.line_trust import MAX_RUN_LENGTH
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Record, Report
@@ -61,7 +62,7 @@ STORED_FIELDS = (
     *("task.outcome", "task.status", "task.stop_category", "event.outcome"),
     *("task.complete", "task.confirmed", "task.voucher", "task.voucher_stream"),
     "task.report_account",
-    *("@timestamp", "event.start", "event.end"),
+    *("@timestamp", "event.start", "event.end", "batch"),
 )
 
 
@@ -373,12 +374,12 @@ def with_runs_per_month(document: Document, runs_per_month: float) -> Document:
 
 def _corrections(document: Document, stored: Stored) -> Fields:
     """What an event changes in a stored report: how the run ended, times outside of the task's
-    life, and whether the run is confirmed.
+    life, its job of AWS Batch, and whether the run is confirmed.
     """
     if document.event is None:
         return {}
     event = document.event.event
-    fields = _corrected_outcome(event, stored)
+    fields = {**_corrected_outcome(event, stored), **_corrected_job(event, stored)}
     is_vouched_for = event.vouches_for(stored.claim, stored.report_account)
     if not is_vouched_for and event.vouches_for(None):
         fields = merge_fields(fields, {"task": {"confirmed": False}})
@@ -415,6 +416,17 @@ def _corrected_outcome(event: RunEvent, stored: Stored) -> Fields:
         for name, value in values.items()
     )
     return {} if is_same else wanted
+
+
+def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
+    """The job of the run by the stored report and the event, where the document names another."""
+    present = read_batch(stored.fields.get("batch"))
+    if present is None or stored.report is None:
+        return {}
+    wanted = merge(stored.report, event, stored.claim).record.batch
+    if wanted == present:
+        return {}
+    return {"batch": None if wanted is None else asdict(wanted)}
 
 
 def notice_document(

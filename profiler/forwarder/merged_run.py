@@ -9,9 +9,11 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.run_event import EventAlone, RunEvent, StreamClaim
+from profiler.record.batch_job import BatchJob
 from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.record_model import (
     CHECKPOINT,
@@ -132,6 +134,8 @@ def merge(
     ======================================== ======== =============================================
     account, Region, zone, cluster, ARN      event    ECS started the task; a line can say anything
     family, revision, launch type            event    as above: a report must not enter a family
+    job of AWS Batch                         event    as above; the report's further members of the
+                                                      same job
     container id, image, digest              event    as above
     start and end of the container           report   it is exact; kept within the task's life, from
                                                       ``created_at`` to ``stopped_at``, a minute off
@@ -291,8 +295,22 @@ def _with_event(record: Record, event: RunEvent) -> Record:
         family=event.family or record.family,
         revision=event.revision or record.revision,
         launch_type=event.launch_type or record.launch_type,
+        batch=_job_of(record, event),
         container=container,
     )
+
+
+def _job_of(record: Record, event: RunEvent) -> BatchJob | None:
+    """The job of AWS Batch: a task in no cluster of Batch has none, whatever a line says of it, and
+    a line says only more of the job that ECS names.
+    """
+    if event.cluster is not None and not is_of_aws_batch(event.cluster):
+        return None
+    if event.batch is None or record.batch is None:
+        return event.batch or record.batch
+    if event.batch.job_id != record.batch.job_id:
+        return event.batch
+    return completed(event.batch, record.batch)
 
 
 def within_task(moment: datetime | None, event: RunEvent) -> datetime | None:

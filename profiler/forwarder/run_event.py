@@ -14,6 +14,7 @@ from profiler.core.ecs_terms import EC2, MONITOR_NAME, LogTarget
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
+from profiler.record.batch_job import BatchJob, read_batch
 from profiler.record.event_end import written_event_end
 from profiler.record.record_model import Container, Metrics, Record, TaskSize
 from profiler.record.run_outcome import Cause
@@ -85,6 +86,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     retry_of: str | None = None
     retried_as: str | None = None
     resized_from: str | None = None
+    batch: BatchJob | None = None
     is_identified: bool = False
     # None if the event was read back from a document.
     alone: EventAlone | None = None
@@ -215,6 +217,7 @@ def run_event(
         retry_of=retry_of,
         retried_as=retried_as,
         resized_from=resized_from,
+        batch=task.batch,
         is_identified=None not in (task.account_id, task.region, task.family),
         alone=EventAlone(
             record=_event_record(task, batch, log),
@@ -245,6 +248,7 @@ def _event_record(task: StoppedTask, batch: EventContainer, log: LogTarget | Non
         account_id=task.account_id,
         availability_zone=task.availability_zone,
         launch_type=task.launch_type,
+        batch=task.batch,
         task_size=size,
         container=Container(
             name=batch.name,
@@ -281,6 +285,7 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
             values[name] = value
     values["cause"] = end.cause
     values |= {name: parse_datetime(text(values.get(name))) for name in _TIMES}
+    values["batch"] = read_batch(fields.get("batch"))
     is_claimed = task.get("confirmed") is False and read_claim(fields) is not None
     is_identified = task.get("confirmed") is True or is_claimed
     return msgspec.convert({**values, "is_identified": is_identified}, RunEvent)

@@ -66,6 +66,7 @@ class GroupMemory:
         self._known_members: frozenset[tuple[int, int]] = frozenset()
         self._has_escaped_process = False
         self.used_peak_bytes: int | None = None
+        self._marked_peak_bytes: int | None = None
         self.cache_peak_bytes = 0
         self.swap_peak_bytes = 0
 
@@ -97,11 +98,16 @@ class GroupMemory:
             reading = self._memory()
         return None if reading is None else self._counted(reading)
 
-    def bounded(self, peak_bytes: int | None) -> int | None:
-        """The largest memory use of the samples, given the processes' memory with their marks."""
-        if peak_bytes is not None:
-            peak_bytes = self._peak().bounded(peak_bytes)
-        return max_known(self.used_peak_bytes, peak_bytes)
+    def add_marks(self, processes_bytes: int | None) -> None:
+        """Add the processes' memory with their marks, before the group has more page cache."""
+        if processes_bytes is not None:
+            marked_bytes = self._peak().bounded(processes_bytes)
+            self._marked_peak_bytes = max(self._marked_peak_bytes or 0, marked_bytes)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The largest memory use that is known, by the samples and by the processes' marks."""
+        return max_known(self.used_peak_bytes, self._marked_peak_bytes)
 
     def final_peak(self) -> GroupPeak:
         """The kernel's high-water mark, after the end: page cache remains after the processes."""
@@ -193,7 +199,7 @@ class CommandReader:
     def peak_bytes(self) -> int | None:
         return max_known(
             self._quick_peak_bytes,
-            self.group_memory.bounded(self._memory.peak_bytes),
+            self.group_memory.peak_bytes,
             self._uncounted_peak_bytes,
         )
 
@@ -292,6 +298,7 @@ class CommandReader:
         huge_page_bytes = self._huge_pages.held_bytes(processes)
         tree_bytes = self._memory.add(processes)
         group = self.group_memory.read(processes, tree_bytes, self._shares.shmem_bytes)
+        self.group_memory.add_marks(self._memory.peak_bytes)
         memory_bytes = tree_bytes
         mapped_file_bytes = None
         if group is not None:

@@ -17,7 +17,7 @@ from profiler.aggregation.memory_evidence import (
     group_evidence,
     observed,
 )
-from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks
+from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, shows_more
 from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import (
@@ -41,6 +41,7 @@ from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.readers.cgroup.hierarchy import Cgroups
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
+from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import (
     LOCAL,
     Container,
@@ -130,6 +131,7 @@ class RunIdentity(Struct, frozen=True, kw_only=True):
     host: Host
     is_named: bool = False
     labels: Mapping[str, str] = {}
+    batch: BatchJob | None = None
     placement: Placement | None = None
 
 
@@ -199,6 +201,8 @@ def memory_evidence(
         return evidence
     if not _is_within_limits(marks.seen_bytes, mark_bytes):
         reached_bytes = max(mark_bytes - marks.uncounted_bytes, 0)
+        if not shows_more(reached_bytes, sampled_bytes or 0, marks.uncounted_bytes):
+            return evidence
         if group is not None:
             reached_bytes = group.bounded(reached_bytes)
         return evidence + observed("process mark", reached_bytes)
@@ -359,6 +363,7 @@ def _base_record(
         processor=processor_of(identity.host),
         visible=visible_of(identity.host),
         labels=identity.labels or None,
+        batch=identity.batch,
         container=Container(name=identity.family),
         status=end.status,
         exit_code=end.exit_code,

@@ -10,6 +10,7 @@ from profiler.core.threads import BackgroundCall
 from profiler.local_run.local_record import Placement
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import Report
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ class RunSurroundings:
     def find_labels(self) -> Mapping[str, str]:
         """The labels of the place. Those of the plan replace them."""
         return {}
+
+    def find_batch_job(self) -> BatchJob | None:
+        """The job of AWS Batch that runs the command."""
+        return None
 
     def request_placement(self) -> BackgroundCall[Placement | None] | None:
         """Start to read the ECS task; None outside of ECS."""

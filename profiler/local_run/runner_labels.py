@@ -17,9 +17,6 @@ _NAME = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
 # The variables that the usual runners set for a command. Task tokens of Step Functions are secrets:
 # never add them.
 _RUNNER_LABELS: Mapping[str, str] = {
-    "AWS_BATCH_JOB_ID": "batch.job",
-    "AWS_BATCH_JOB_ATTEMPT": "batch.attempt",
-    "AWS_BATCH_JOB_ARRAY_INDEX": "batch.array_index",
     "AIRFLOW_CTX_DAG_ID": "airflow.dag",
     "AIRFLOW_CTX_TASK_ID": "airflow.task",
     "AIRFLOW_CTX_DAG_RUN_ID": "airflow.run",
@@ -47,7 +44,7 @@ def parse_labels(words: Iterable[str]) -> dict[str, str]:
 
 
 def runner_labels(environment: Mapping[str, str]) -> dict[str, str]:
-    """The labels from the environment variables of AWS Batch and Airflow.
+    """The labels from the environment variables of Airflow.
 
     Bytes that are not UTF-8 become ``?``.
     """

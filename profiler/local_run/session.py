@@ -35,6 +35,7 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
         family=family_name(plan.name, prepared.held.words),
         is_named=plan.name is not None,
         labels={name: without_surrogates(value) for name, value in plan.labels.items()},
+        batch=plan.surroundings.find_batch_job(),
         host=read_host(),
     )
     if isinstance(started, StartFailure):

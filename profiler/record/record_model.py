@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.activity_model import ProcessSeries, Stacks, TimeBreakdown
+from profiler.record.batch_job import BatchJob
 from profiler.record.model_base import Model, describe_type
 from profiler.record.run_outcome import OutOfMemoryEvidence, Status
 
@@ -415,6 +416,7 @@ class Record(Model, frozen=True, kw_only=True):
     the task was requested before the batch ended), ``running`` (checkpoints), ``unknown`` (the end
     was not observed). A record without a status, or with another word, counts as ``unknown``
     (:func:`known_status`). ``logRegion`` is the Region of the log stream if it is not the task's.
+    ``batch`` is the job of AWS Batch.
     ``labels`` are detected from the environment or set by the user. ``tags`` are the ECS task's.
     ``truncated`` is true if lists or tags were cut to keep the line below 64 KiB. Lists and tags
     are the last fields, because Logs Insights reads a limited number of fields.
@@ -432,6 +434,7 @@ class Record(Model, frozen=True, kw_only=True):
     cpu_architecture: str | None = None
     processor: Processor | None = None
     labels: Mapping[str, str] | None = None
+    batch: BatchJob | None = None
     container: Container
     log_group: str | None = None
     log_stream: str | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from profiler.record.batch_job import BatchJob
 from profiler.record.model_base import Model
 from profiler.record.record_model import RecordType
 
@@ -25,6 +26,8 @@ class RecordHead(Model, frozen=True, kw_only=True):
     status: str = "unknown"
     started_at: str | None = None
     finished_at: str | None = None
+    labels: Mapping[str, str] | None = None
+    batch: BatchJob | None = None
     tags: Mapping[str, str] | None = None
 
 

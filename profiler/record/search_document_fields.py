@@ -1,6 +1,6 @@
 """The fields of a search document, with the names of the Elastic Common Schema where it has one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -9,6 +9,7 @@ from msgspec import Struct
 from profiler.core.json_fields import integer
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
+from profiler.record.batch_job import WHOLE_NUMBERS, BatchJob
 from profiler.record.equal_steps import with_longer_steps
 from profiler.record.hardware import gpu_error
 from profiler.record.metric_catalogue import METRICS, IndexType, RunView, json_path, reader
@@ -42,10 +43,16 @@ class DocumentField(Struct, frozen=True, kw_only=True):
 
 def _tags(run: RunView) -> list[str] | None:
     """Texts ``name=value``: an object of all names would add a field to the index for each name."""
-    tags = run.record.tags
-    if tags:
-        return [f"{name}={value}" for name, value in tags.items()]
-    return None
+    return _named_values(run.record.tags)
+
+
+def _labels(run: RunView) -> list[str] | None:
+    """As the tags."""
+    return _named_values(run.record.labels)
+
+
+def _named_values(values: Mapping[str, str] | None) -> list[str] | None:
+    return [f"{name}={value}" for name, value in values.items()] if values else None
 
 
 def _copied(name: str, path: str, index_type: IndexType = "keyword") -> DocumentField:
@@ -53,6 +60,13 @@ def _copied(name: str, path: str, index_type: IndexType = "keyword") -> Document
     return DocumentField(
         name=name, index_type=index_type, get=reader(path), record_path=json_path(path)
     )
+
+
+def _batch_fields() -> Iterator[DocumentField]:
+    """The job of AWS Batch."""
+    for name in BatchJob.__struct_fields__:
+        is_number = name in WHOLE_NUMBERS
+        yield _copied(f"batch.{name}", f"batch.{name}", "long" if is_number else "keyword")
 
 
 def keywords(names: str) -> Iterator[DocumentField]:
@@ -160,7 +174,9 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     *keywords("task.runtime_ids task.voucher task.voucher_stream"),
     # The account of the log group that has the report.
     *keywords("task.report_account"),
+    *_batch_fields(),
     DocumentField(name="tags", get=_tags),
+    DocumentField(name="task.labels", get=_labels),
 )
 # The condition of a search. A document from before ``task.event_outcome`` has the flags, and its
 # index fills ``task.outcome`` with the words of then.

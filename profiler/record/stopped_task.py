@@ -18,11 +18,14 @@ from profiler.core.ecs_terms import (
     arn_region,
     cluster_name,
     family_of,
+    is_of_aws_batch,
     task_id,
 )
 from profiler.core.json_fields import integer, mapping, mappings
+from profiler.core.optional_math import known
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import parse_datetime
+from profiler.record.batch_job import BatchJob, job_of_overrides
 from profiler.record.model_base import json_name
 from profiler.record.spot_price import FARGATE_SPOT
 
@@ -66,8 +69,9 @@ class EventContainer(Struct, frozen=True, kw_only=True):
 class StoppedTask(Struct, frozen=True, kw_only=True):
     """A task that has stopped.
 
-    On EC2, ``vcpu`` and ``memory_mb`` can be the sums of its containers'. ``unusable`` are the
-    names of the event's values that count as absent, or of which a part is replaced.
+    On EC2, ``vcpu`` and ``memory_mb`` can be the sums of its containers'. ``batch`` is the job of
+    AWS Batch, in a cluster of Batch. ``unusable`` are the names of the event's values that count as
+    absent, or of which a part is replaced.
     """
 
     arn: str
@@ -92,6 +96,7 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     execution_stopped_at: datetime | None = None
     stopped_at: datetime | None = None
     containers: tuple[EventContainer, ...] = ()
+    batch: BatchJob | None = None
     unusable: tuple[str, ...] = ()
 
     def container(self, name: str) -> EventContainer:
@@ -107,13 +112,20 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str | None:
+        """The task definition's; of a job of AWS Batch, the job definition's name, if known."""
+        if self.batch is not None and self.batch.job_definition is not None:
+            return self.batch.job_definition
         if self.definition_arn is None:
             return None
         return family_of(self.definition_arn)
 
     @property
     def revision(self) -> str | None:
-        """The end of the task definition's ARN: ``…:task-definition/FAMILY:REVISION``."""
+        """The end of the task definition's ARN, ``…:task-definition/FAMILY:REVISION``; as the
+        family, the job definition's.
+        """
+        if self.batch is not None and self.batch.job_definition is not None:
+            return known(str, self.batch.job_definition_revision)
         return (self.definition_arn or "").rpartition("/")[2].partition(":")[2] or None
 
     @property
@@ -156,7 +168,7 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
     root = mapping(event)
     detail = mapping(root.get("detail"))
     listed = tuple(mappings(detail.get("containers")))
-    overrides = mappings(mapping(detail.get("overrides")).get("containerOverrides"))
+    overrides = tuple(mappings(mapping(detail.get("overrides")).get("containerOverrides")))
     attributes = mappings(detail.get("attributes"))
     values, around, *containers = [_usable(part) for part in (detail, root, *listed)]
     arn = values.get("taskArn")
@@ -169,9 +181,10 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         if item.get("name") == "ecs.cpu-architecture" and "value" in item
     )
     cpu_units = values.get("cpu")
+    cluster = cluster_name(values.get("clusterArn"))
     return StoppedTask(
         arn=arn,
-        cluster=cluster_name(values.get("clusterArn")),
+        cluster=cluster,
         definition_arn=values.get("taskDefinitionArn"),
         region=around.get("region") or arn_region(arn),
         account_id=around.get("account") or arn_account(arn),
@@ -182,6 +195,7 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         containers=tuple(
             _container(container, memory_mb) for container in containers if "name" in container
         ),
+        batch=job_of_overrides(overrides) if is_of_aws_batch(cluster) else None,
         unusable=(
             *_unusable(detail, values),
             *(

@@ -86,6 +86,17 @@ class _Place(Struct, frozen=True, kw_only=True):
             raise TaskProfilerError(f"{self.logical_id}: {error}") from error
 
 
+class LocatedDefinition(Struct, frozen=True, kw_only=True):
+    """A definition in a text, and the lines in which its ``cpu`` and ``memory`` are plain values.
+
+    ``is_only_read``: the text is no JSON of a definition, in which ``resize`` writes sizes.
+    """
+
+    definition: Mapping[str, object]
+    size_lines: Mapping[str, int]
+    is_only_read: bool
+
+
 class _Source(Struct, frozen=True, kw_only=True):
     """A text that is not a response of ECS. ``rest`` is its value without the definitions."""
 
@@ -108,6 +119,33 @@ def read_definitions(
     if document is not None:
         return ((document.definition, document.arn),)
     return tuple((place.definition, None) for place in _read(data, source_name).places)
+
+
+def located_definitions(data: bytes, source_name: str) -> tuple[LocatedDefinition, ...]:
+    """The definitions of a text, with the lines of their sizes. Raises TaskProfilerError."""
+    document = _response(data, source_name)
+    if document is not None:
+        return (
+            LocatedDefinition(definition=document.definition, size_lines={}, is_only_read=False),
+        )
+    source = _read(data, source_name)
+    names = _TEMPLATE_NAMES if source.is_template else Names()
+    located = []
+    for place in source.places:
+        lines = {}
+        for child in place.node.children:
+            name = names.read(child.key)
+            is_plain = child.node.kind == "scalar" and not _is_function(child.node)
+            if name in _TASK_NUMBERS and is_plain:
+                lines[name] = source.text.count("\n", 0, child.node.start) + 1
+        located.append(
+            LocatedDefinition(
+                definition=place.definition,
+                size_lines=lines,
+                is_only_read=source.is_yaml or source.is_template,
+            )
+        )
+    return tuple(located)
 
 
 def change_text(
@@ -181,9 +219,9 @@ def _response(data: bytes, source_name: str) -> TaskDefinitionDocument | None:
     if not _JSON.match(data):
         if source_name.endswith(".tf"):
             raise TaskProfilerError(
-                f"{source_name} is a file of Terraform, of which only taskdef resize --apply reads "
-                "the sizes: use the module in taskdef/terraform, or paste the container that "
-                "task-profiler taskdef container --format terraform prints."
+                f"{source_name} is a file of Terraform, which no command changes: use the module "
+                "in taskdef/terraform, or paste the container that task-profiler taskdef container "
+                "--format terraform prints."
             )
         if source_name.endswith((".yaml", ".yml")) or _YAML_LINE.search(data):
             return None

@@ -105,7 +105,8 @@ def test_a_file_without_places_is_sized_by_the_runs_of_the_one_that_has_them(
     plain, bare = tmp_path / "plain.json", tmp_path / "jobs.tf"
     write(plain, "/ecs/jobs")
     bare.write_text(
-        'resource "aws_ecs_task_definition" "nightly" {\n cpu = 1024\n memory = 2048\n}\n'
+        'resource "aws_ecs_task_definition" "nightly" {\n family = "nightly"\n'
+        " cpu = 1024\n memory = 2048\n}\n"
     )
     account.runs("nightly", 25)
     account.put_reports("/ecs/other")

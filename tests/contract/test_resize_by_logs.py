@@ -144,7 +144,7 @@ def test_without_the_stack_nothing_is_registered_unless_the_lines_are_believed(
     assert "--register would refuse this plan. There is no stack 'task-profiler'" in plan.stderr
     refused = account.command(*words, "--register")
     assert refused.returncode == 1
-    assert "Nothing is registered by log groups alone. There is no stack" in refused.stderr
+    assert "Nothing is changed by log groups alone. There is no stack" in refused.stderr
     assert f"--believe-logs takes the lines as they are. {WRITERS}" in refused.stderr
     assert account.newest("control", "payroll") == [1, 1]
     done = account.command(*words, "--register", "--believe-logs")

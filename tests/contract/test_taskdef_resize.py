@@ -447,32 +447,42 @@ PLAIN = (
 
 def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_path: Path) -> None:
     account.runs("nightly", 25, revision=9)
-    account.runs("weekly", 3)
-    template, plain, described = (
-        tmp_path / name for name in ("jobs.yaml", "nightly.json", "described.json")
-    )
-    template.write_text(TEMPLATE)
+    plain, described = (tmp_path / name for name in ("nightly.json", "described.json"))
     plain.write_text(PLAIN)
     answer = '{"taskDefinition": %s,\n "tags": []}'
     described.write_text(answer % PLAIN.replace("{", '{"revision": 9, "status":"ACTIVE",', 1))
-    done = account.resize(
-        "--apply", str(template), "--apply", str(plain), "--apply", str(described)
-    )
+    done = account.resize("--apply", str(plain), "--apply", str(described))
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("was changed") == 3
-    assert "1 of 2 families" in done.stdout
-    sized = TEMPLATE.replace("Cpu: 1024, Memory: '2048'", "Cpu: 256, Memory: '512'", 1).replace(
-        "1900", "512"
-    )
-    assert template.read_text() == sized
+    assert done.stderr.count("was changed") == 2
+    assert "1 of 1 family" in done.stdout
     assert plain.read_text() == PLAIN.replace('"1 vCPU"', '"256"').replace('"2048"', '"512"')
-    assert described.read_text() == answer % plain.read_text().replace(
+    sized = plain.read_text()
+    assert described.read_text() == answer % sized.replace(
         "{", '{"revision": 9, "status":"ACTIVE",', 1
     )
-    again = account.resize("--apply", str(template), "--json")
+    again = account.resize("--apply", str(plain), "--json")
     assert again.returncode == 0, again.stderr
     assert again.stderr == ""
-    assert template.read_text() == sized
+    assert plain.read_text() == sized
+
+
+def test_a_template_gets_hints_and_no_change(account: Account, tmp_path: Path) -> None:
+    account.runs("nightly", 25, revision=9)
+    account.runs("weekly", 3)
+    template = tmp_path / "jobs.yaml"
+    template.write_text(TEMPLATE)
+    done = account.resize("--apply", str(template), "--json")
+    assert done.returncode == 0, done.stderr
+    assert template.read_text() == TEMPLATE
+    nightly, weekly, total = map(json.loads, done.stdout.splitlines())
+    assert nightly["notes"][-2:] == [
+        f"{template}:4: cpu is 1024, set 256.",
+        f"{template}:4: memory is 2048, set 512.",
+    ]
+    assert weekly["notes"] == []
+    assert total["changes"] == 1
+    assert f"{template} is not changed: set the sizes there, or let" in done.stderr
+    assert "--write-sizes FILE writes" in done.stderr
     template.write_text(
         TEMPLATE.replace("Family: nightly", "Family: !Sub 'nightly-${Stage}'")
     )  # it has a row
@@ -505,12 +515,16 @@ def test_a_terraform_file_gets_a_hint_and_no_change(account: Account, tmp_path: 
     file = tmp_path / "jobs.tf"
     file.write_text(TERRAFORM)
     rows, total = account.rows("--apply", str(file))
-    assert rows["nightly"]["notes"] == [f"{file}:3: set cpu = 256", f"{file}:4: set memory = 512"]
+    assert rows["nightly"]["notes"] == [f"{file}:3: cpu is 1024, set 256."]
     assert rows["weekly"]["action"] == "none"
     assert rows["weekly"]["notes"] == []
     assert rows["weekly"]["reason"] == "its newest run has 1 vCPU, 2 GB, not the size of the file"
     assert total["changes"] == 1
     assert file.read_text() == TERRAFORM
+    file.write_text(TERRAFORM.replace('"nightly" #', "var.family #"))
+    said = account.resize("--apply", str(file)).stderr
+    assert f"{file}:1: the family of aws_ecs_task_definition.nightly is computed." in said
+    assert "--write-sizes FILE writes" in said
     file.write_text("# nothing")
     assert (
         "jobs.tf has no resource aws_ecs_task_definition"

@@ -18,6 +18,7 @@ from profiler.record.record_model import Record, decode
 from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, RUN, report_of, system_python
 from tests.integration.sidecar import Sidecar
 from tests.programs import mappings
+from tests.simulation.known_runs import WITHOUT_GROUPS
 from tests.task_endpoint import Task, TaskEndpoint
 from tests.values import present
 from tools.moto_server import FakeAws
@@ -124,6 +125,19 @@ def test_two_views_of_a_file_are_no_used_memory(run_as: _RunAs, program: str, pl
     assert _peak_mib(record) < _SLACK_MIB
     mapped_mib = present(present(record.metrics.memory_mapped_file_mb).max)
     assert mapped_mib < _SIZE_MIB + _SLACK_MIB
+
+
+@pytest.mark.parametrize("start", [(), WITHOUT_GROUPS], ids=["in a group", "without a group"])
+def test_a_file_that_is_locked_in_memory_is_used(
+    start: Sequence[str], program: str, place: Path
+) -> None:
+    with (place / "file").open("wb") as file:
+        file.truncate(mappings.SIZE)  # no page of it is charged to this test's group
+    words = (program, str(place / _PROGRAM.name), "locked", _SECONDS, str(place / "file"))
+    record = _record((*start, *RUN), words)
+    assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
+    mapped_mib = present(present(record.metrics.memory_mapped_file_mb).max)
+    assert mapped_mib < _SLACK_MIB
 
 
 def test_below_a_shell_it_counts_once_and_within_a_budget(

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tests.batch_jobs import job_id
 from tests.integration.profiled import PROGRAM, RUN
 from tests.task_endpoint import TASK_ID, Task, TaskEndpoint
 from tests.terminals import open_terminal, read_until, shown_on_terminal
@@ -224,15 +225,35 @@ def run(*words: str, **environment: str) -> tuple[dict[str, Any], int]:
 
 
 def test_labels_are_found_and_a_given_one_wins() -> None:
-    runners = {"AWS_BATCH_JOB_ID": "4c8d2c6e", "AIRFLOW_CTX_DAG_ID": "nightly"}
-    given = ("--label", "team=data", "--label", "host=mine", "--label", "batch.job=mine")
-    labels = run(*given, "--", "true", **runners)[0]["labels"]
+    runner = {"AIRFLOW_CTX_TASK_ID": "load", "AIRFLOW_CTX_DAG_ID": "nightly"}
+    given = ("--label", "team=data", "--label", "host=mine", "--label", "airflow.task=mine")
+    labels = run(*given, "--", "true", **runner)[0]["labels"]
     assert labels["team"] == "data"
     assert labels["host"] == "mine"
     assert labels["user"]
-    assert labels["batch.job"] == "mine"
+    assert labels["airflow.task"] == "mine"
     assert labels["airflow.dag"] == "nightly"
-    assert "batch.attempt" not in labels
+    assert "airflow.run" not in labels
+
+
+@pytest.mark.parametrize("command", ["true", "no-such-command"])
+def test_a_command_of_a_job_of_aws_batch_says_which_job_it_is(command: str) -> None:
+    variables = {
+        "AWS_BATCH_JOB_ID": f"{job_id(1)}:3",
+        "AWS_BATCH_JQ_NAME": "nightly",
+        "AWS_BATCH_JOB_ATTEMPT": "2",
+        "AWS_BATCH_JOB_ARRAY_INDEX": "3",
+        "AWS_BATCH_MADE_UP": "secret",
+    }
+    record, _ = run("--", command, **variables)
+    assert record["batch"] == {
+        "jobId": f"{job_id(1)}:3",
+        "queue": "nightly",
+        "attempt": 2,
+        "arrayIndex": 3,
+    }
+    forged, _ = run("--", command, **variables | {"AWS_BATCH_JOB_ID": "<!channel>"})
+    assert "batch" not in forged
 
 
 def test_inside_ecs_the_run_is_the_tasks() -> None:

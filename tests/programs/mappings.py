@@ -53,6 +53,16 @@ def file(times: str, path: str) -> object:
     return mapped
 
 
+def locked(path: str) -> object:
+    """A file that is locked in memory: the kernel cannot drop its pages."""
+    descriptor = os.open(path, os.O_RDWR)
+    view = mmap.mmap(descriptor, 0)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(view))
+    if ctypes.CDLL(None).mlock(ctypes.c_void_p(address), ctypes.c_size_t(len(view))):
+        sys.exit("the kernel refuses to lock the file")
+    return view
+
+
 def forks(count: str, copied_mib: str) -> object:
     """Forks that share anonymous memory, of which each copies a part."""
     held = mmap.mmap(-1, SIZE, flags=_PRIVATE)
@@ -85,7 +95,7 @@ def _fork(count: int, act: Callable[[], None]) -> None:
             os._exit(0)
 
 
-WAYS = {way.__name__: way for way in (views, segment, file, forks, shared, threads)}
+WAYS = {way.__name__: way for way in (views, segment, file, locked, forks, shared, threads)}
 
 if __name__ == "__main__":
     held = WAYS[sys.argv[1]](*sys.argv[3:])

@@ -30,6 +30,7 @@ from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import read_host
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.batch_job import BatchJob, job_of_variables
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Metrics, Record
 from profiler.settings import SettingsReader, endpoint_address, problems_message
@@ -223,6 +224,9 @@ class _Surroundings(Struct, RunSurroundings):
             facts["gitCommit"] = git_commit(os.getcwd())
         labels = {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
         return {**labels, **runner_labels(os.environ)}
+
+    def find_batch_job(self) -> BatchJob | None:
+        return job_of_variables(os.environ)
 
     def request_placement(self) -> BackgroundCall[Placement | None] | None:
         endpoint = endpoint_address(os.environ)

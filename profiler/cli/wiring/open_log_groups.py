@@ -175,14 +175,15 @@ def open_log_groups(
     def warn_about(_group: str, error: TaskProfilerError) -> None:
         report_failure(error)
 
-    now_ns = SystemClock().wall_ns()
+    clock = SystemClock()
+    now_ns = clock.wall_ns()
     pages = open_pages(options)
     groups = tuple(names)
     source = LogGroupRuns(pages, groups, now_ns, show, trust, on_unread=warn_about)
     source.places = places or defined_places(options)
     open_client = open_clients(options.region, options.profile)
     if whole_since_ns is None:
-        source.kept = KeptLogs(open_client, trust.region, now_ns)
+        source.kept = KeptLogs(open_client, trust.region, clock)
     else:
         for gap in log_gaps(
             open_client, groups, trust.region, since_ns=whole_since_ns, now_ns=now_ns

@@ -27,6 +27,7 @@ from profiler.forwarder.notifications.next_steps import (
 from profiler.forwarder.notifications.notification import NightSummary, Notification
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.activity_model import TimeBreakdown
+from profiler.record.batch_job import BatchJob
 from profiler.record.fact_list import cost_text
 from profiler.record.gpu_facts import gpu_cause_sentences, gpu_use_text
 from profiler.record.gpu_sentences import gpu_idle_texts
@@ -97,15 +98,17 @@ class EndedRunDetail(_RunDetail, frozen=True, kw_only=True):
     ``text`` is one sentence about the run, or two: the second contains what a failed or slow run
     waited for most of the time. It contains no quotation mark, backslash or control character: the
     input transformers of EventBridge insert texts as they are, so that these would break the JSON
-    of a template. ``container`` is the name of the batch container. ``outcome`` is the cause of the
-    end in one word, ``outcomeSentence`` in a sentence without its full stop, ``stopCategory`` in
-    the words before ``outcome``, ``stoppedReason`` the text from ECS. ``metrics``, ``cost`` and
-    ``recommendation`` come from the run's report; without a report, ``metrics`` has the numbers of
-    the last checkpoint, or only the duration, and ``cost`` is left out. ``timeBreakdown`` comes
-    from the report or the checkpoint, with at most three targets. ``unusual`` are the metrics in
-    which a success lies far outside its family, with the median of the family's recent successes.
+    of a template. ``container`` is the name of the batch container, ``batch`` the job of AWS Batch.
+    ``outcome`` is the cause of the end in one word, ``outcomeSentence`` in a sentence without its
+    full stop, ``stopCategory`` in the words before ``outcome``, ``stoppedReason`` the text from
+    ECS. ``metrics``, ``cost`` and ``recommendation`` come from the run's report; without a report,
+    ``metrics`` has the numbers of the last checkpoint, or only the duration, and ``cost`` is left
+    out. ``timeBreakdown`` comes from the report or the checkpoint, with at most three targets.
+    ``unusual`` are the metrics in which a success lies far outside its family, with the median of
+    the family's recent successes.
     """
 
+    batch: BatchJob | None = None
     status: Status
     outcome: str | None = None
     outcome_sentence: str | None = None
@@ -160,6 +163,7 @@ def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
         family=notice.family,
         revision=task.revision,
         container=notice.container,
+        batch=notice.run.record.batch,
         status=outcome.status,
         outcome=outcome.cause,
         outcome_sentence=outcome.sentence,

@@ -16,6 +16,8 @@ MAX_UNSURE_SHARE = 0.05
 # at most so many processes.
 _MIN_FILE_BYTES = 64 * 2**20
 _FILE_GROWTH = 1.25
+# As of mapped files, of what a process has locked.
+_MIN_LOCKED_BYTES = 4 * 2**20
 _MAX_FILE_READERS = 8
 _Identity = tuple[int, int]
 
@@ -26,7 +28,8 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
 
     ``open_shmem_bytes``: what it may have of shared memory in addition. Others also hold the
     ``shared_bytes`` of both parts. Of ``inherited_bytes`` it has copied nothing since its fork.
-    ``own_file_bytes`` of ``file_bytes``: its pages of files, once read.
+    ``own_file_bytes`` of ``file_bytes``: its pages of files, once read, without those that it has
+    certainly locked (``own_locked_bytes``, of ``locked_bytes``).
     """
 
     own_bytes: int
@@ -36,7 +39,9 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
     shmem_bytes: int = 0
     shared_bytes: int = 0
     own_file_bytes: int = 0
+    own_locked_bytes: int = 0
     file_bytes: int = 0
+    locked_bytes: int = 0
     inherited_bytes: int = 0
     faults: int
     is_forked: bool
@@ -44,7 +49,7 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
 
 class MemoryShares:
     """The shares of the processes of one tree: anonymous and shared memory, of which no page counts
-    twice. Pages of files do not count: the kernel can drop them.
+    twice. Pages of files do not count, unless they are locked: the kernel can drop them.
 
     Their sum is a lower bound, which ``unsure_bytes`` may complete, ``open_shmem_bytes`` of them
     shared memory and tmpfs; it contains ``shmem_bytes`` of these. ``file_bytes`` is what the
@@ -146,7 +151,9 @@ class MemoryShares:
             if growth_bytes > 0 and identity in read:
                 growth_bytes = 0
             own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
-            shares[identity] = own_bytes + base.own_shmem_bytes
+            file_bytes = _files(process)
+            locked_bytes = min(base.own_locked_bytes, process.locked_bytes or 0, file_bytes)
+            shares[identity] = own_bytes + base.own_shmem_bytes + locked_bytes
             inherited_bytes = max(base.inherited_bytes, self._inheritance.get(process.pid, 0))
             if inherited_bytes and process.faults:
                 new_bytes = (process.faults - base.faults) * self._page_bytes
@@ -155,15 +162,13 @@ class MemoryShares:
             else:  # gVisor counts no faults
                 unsure_bytes += inherited_bytes
             own_sum_bytes += own_bytes
-            most_bytes += anonymous_bytes
-            file_bytes = rss_bytes - anonymous_bytes
+            most_bytes += anonymous_bytes + locked_bytes
             if process.shmem_bytes != 0:
                 shmem_bytes = _shmem(process)
                 open_shmem_bytes += _open_shmem(shmem_bytes, base)
                 shmem_sum_bytes += base.own_shmem_bytes
                 most_bytes += shmem_bytes
-                file_bytes -= shmem_bytes
-            known_file_bytes += min(base.own_file_bytes, file_bytes)
+            known_file_bytes += min(base.own_file_bytes, file_bytes - locked_bytes)
             unread_file_bytes = max(unread_file_bytes, file_bytes - base.file_bytes)
             if anonymous_bytes > largest_bytes:
                 largest = identity
@@ -263,15 +268,19 @@ class MemoryShares:
     def _mapping_files(
         self, living: Mapping[_Identity, ProcessReading]
     ) -> Sequence[ProcessReading]:
-        """The processes that map much more of files than at their last reading, unless there are
-        many processes.
+        """The processes that map or have locked much more of files than at their last reading,
+        unless there are many processes.
         """
         mapping: list[ProcessReading] = []
         if len(living) > _MAX_FILE_READERS:
             return mapping
         for identity, process in living.items():
-            known_bytes = _FILE_GROWTH * self._bases[identity].file_bytes
-            if _files(process) > max(known_bytes, _MIN_FILE_BYTES):
+            base = self._bases[identity]
+            file_bytes = _files(process)
+            known_bytes = max(_FILE_GROWTH * base.file_bytes, _MIN_FILE_BYTES)
+            locked_bytes = min(process.locked_bytes or 0, file_bytes)
+            known_locked_bytes = max(_FILE_GROWTH * base.locked_bytes, _MIN_LOCKED_BYTES)
+            if file_bytes > known_bytes or locked_bytes > known_locked_bytes:
                 mapping.append(process)
         return mapping
 
@@ -309,6 +318,10 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
         own_shmem_bytes = min(max(pss_bytes - own_bytes - file_bytes, 0), shmem_bytes)
         open_shmem_bytes = most_shmem_bytes - own_shmem_bytes
     shmem_bytes = max(shmem_bytes, own_shmem_bytes)
+    pss_file_bytes = max(pss_bytes - own_bytes - own_shmem_bytes, 0)
+    # All anonymous and shared memory may be locked, too: only the rest is certainly of files.
+    locked_bytes = proc.bytes_after(rollup, b"Locked:") or 0
+    own_locked_bytes = min(max(locked_bytes - own_bytes - own_shmem_bytes, 0), pss_file_bytes)
     # A page that n processes hold is in the PSS of each with a part of n: at most as much as is
     # missing there.
     missing_bytes = anonymous_bytes - own_bytes + shmem_bytes - own_shmem_bytes
@@ -319,8 +332,10 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
         open_shmem_bytes=open_shmem_bytes,
         shmem_bytes=shmem_bytes,
         shared_bytes=min(max(pss_bytes - private_bytes, 0), missing_bytes),
-        own_file_bytes=max(pss_bytes - own_bytes - own_shmem_bytes, 0),
+        own_file_bytes=pss_file_bytes - own_locked_bytes,
+        own_locked_bytes=own_locked_bytes,
         file_bytes=_files(process),
+        locked_bytes=min(process.locked_bytes or 0, _files(process)),
         inherited_bytes=max(anonymous_bytes - private_bytes, 0),
         faults=process.faults,
         is_forked=process.is_forked,

@@ -79,8 +79,8 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
     """``/proc/PID/status``: resident memory, its anonymous part and its part in shared memory and
-    tmpfs, its high-water mark; its memory in swap; ignored signals (a bit mask). The RSS lacks page
-    tables, and huge pages of the machine's pool.
+    tmpfs, its high-water mark; its memory in swap; what it has locked, present or not; ignored
+    signals (a bit mask). The RSS lacks page tables, and huge pages of the machine's pool.
     """
 
     rss_bytes: int | None = None
@@ -90,6 +90,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     swap_bytes: int | None = None
     page_table_bytes: int | None = None
     huge_page_bytes: int | None = None
+    locked_bytes: int | None = None
     ignored_signals: int = 0
 
 
@@ -193,6 +194,7 @@ def parse_status(text: bytes) -> ProcessStatus:
         swap_bytes=bytes_after(text, b"VmSwap:"),
         page_table_bytes=bytes_after(text, b"VmPTE:"),
         huge_page_bytes=bytes_after(text, b"HugetlbPages:"),
+        locked_bytes=bytes_after(text, b"VmLck:"),
         ignored_signals=int(_word_after(text, b"SigIgn:") or b"0", 16),
     )
 

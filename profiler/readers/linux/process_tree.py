@@ -41,6 +41,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     processes that share it, and none of files (:class:`MemoryShares`). ``anonymous_bytes`` is the
     part of the RSS that is neither file nor shared memory, ``shmem_bytes`` that in shared memory
     and tmpfs; ``swap_bytes``, ``page_table_bytes`` and ``huge_page_bytes`` are in addition to it.
+    ``locked_bytes``: what the process has locked, present or not.
     ``name`` has the script of an interpreter, unless the ``arguments`` are read. ``state`` and
     ``blocks_signals`` are the main thread's.
     ``is_forked``: the process has not executed a program. ``children_faults`` counts the children
@@ -64,6 +65,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     swap_bytes: int | None = None
     page_table_bytes: int | None = None
     huge_page_bytes: int | None = None
+    locked_bytes: int | None = None
     blocks: proc.BlockBytes | None = None
     parent_pid: int = 0
     is_forked: bool = False
@@ -163,6 +165,7 @@ class ProcessTree:
             swap_bytes=status.swap_bytes,
             page_table_bytes=status.page_table_bytes,
             huge_page_bytes=status.huge_page_bytes,
+            locked_bytes=status.locked_bytes,
             blocks=proc.parse_io(proc.read(f"/proc/{pid}/io") or b""),
             parent_pid=stat.parent_pid,
             is_forked=is_forked,

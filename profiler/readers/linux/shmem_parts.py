@@ -10,9 +10,10 @@ from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.memory_usage import is_notable
 
-# At most this share of a core, and this much at once: the kernel walks the page tables.
+# At most this share of a core, and this much at once, of which a third is enough for a heap that
+# grows to some 100 MB in the first seconds: the kernel walks the page tables.
 _CPU = 0.0005
-_ADVANCE_NS = 15 * NS_PER_MS
+_ADVANCE_NS = 45 * NS_PER_MS
 _Identity = tuple[int, int]
 
 

@@ -185,6 +185,7 @@ class ThreadReader:
         self._ended_between: list[int] = []  # since the last look
         self._recent: dict[Thread, int] = {}  # with their processes, in the order of their last run
         self._unread_run_ns = 0
+        self._misses_child = False
         self._read_ended_ns = 0
         self._is_counting = False
         self.sees_calls = False
@@ -277,6 +278,7 @@ class ThreadReader:
         self._ended = self._ended_between
         self._ended_between = []
         self._unread_run_ns = 0
+        self._misses_child = False
 
     def _read_clocks(self, last: ReadingTime) -> None:
         """Note the processes that have run since the last look, by their CPU clocks."""
@@ -342,6 +344,7 @@ class ThreadReader:
             processes=self._show_processes(),
             sees_calls=self.sees_calls,
             is_behind=bool(self._changed),
+            misses_child=self._misses_child,
             pressure=self._pressure(),
             cpus=self._usable_cpus(),
         )
@@ -576,7 +579,17 @@ class ThreadReader:
             del self._stale[process.reading.pid]
         for parent in parents:
             asked += self._look_at_children(process, parent, most - asked, budget, now)
+            if parent.blocked is not None and parent.blocked.wait.kind == "child":
+                self._misses_child = self._misses_child or not self._has_living_child(process)
         return asked
+
+    def _has_living_child(self, parent: _Process) -> bool:
+        """Whether a child of the process was seen that has not ended."""
+        return any(
+            child.reading.parent_pid == parent.reading.pid
+            and any(thread.blocked is not _ENDED for thread in child.threads.values())
+            for child in self._processes.values()
+        )
 
     def _ask_thread(self, process: _Process, thread: Thread, now_ns: int) -> None:
         """Ask a thread what it does now, and whether something came in its wait before."""

@@ -42,6 +42,7 @@ IDENTITY_NAMES = (
     "family",
     "revision",
     "launch_type",
+    "batch",
 )
 ELSEWHERE = "name another source (--from FILE, https://HOST, logs:GLOB or insights:CLUSTER)"
 
@@ -112,11 +113,13 @@ def _with_identity_of(record: Record, line: bytes) -> bytes:
         return line
     written = document["record"]
     known = {
-        json_name(name): getattr(record, name)
+        json_name(name): msgspec.to_builtins(getattr(record, name))
         for name in IDENTITY_NAMES
         if getattr(record, name) is not None
     }
     corrected = {**written, **known}
+    if record.batch is None:
+        corrected.pop("batch", None)
     if corrected == written:
         return line
     return msgspec.json.encode({**document, "record": corrected})

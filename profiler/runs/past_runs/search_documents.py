@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from profiler.core.json_fields import mapping, number, text
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
+from profiler.record.batch_job import read_batch
 from profiler.record.bounded_json_line import is_too_long
 from profiler.record.event_end import written_event_end
 from profiler.record.impossible_values import decode_leniently, without_impossible
@@ -150,7 +151,7 @@ def _with_identity(record: Record, source: Mapping[str, Any]) -> Record:
     container_id = values.pop("container_id", record.container.id)
     image = values.pop("image", record.container.image)
     container = replace(record.container, id=container_id, image=image)
-    return replace(record, container=container, **values)
+    return replace(record, container=container, batch=read_batch(source.get("batch")), **values)
 
 
 def _with_times(record: Record, source: Mapping[str, Any]) -> Record:

@@ -1,6 +1,7 @@
 """Whose wait held the run back, at one look."""
 
 from collections.abc import Collection, Mapping
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -173,6 +174,11 @@ class TestSomebodyToCome:
     def test_a_poll_that_its_timeout_ended_is_a_sleep_if_work_followed(self) -> None:
         assert shares(wait(TIMED, 0, after_ns=2 * NS_PER_MS)) == {"sleep": 100.0}
         assert shares(wait(TIMED, 9, after_ns=NS_PER_MS // 2)) == {"network": 100.0}
+
+    def test_what_a_thread_does_before_it_ends_is_no_work_of_a_loop(self) -> None:
+        ended = partial(wait, TIMED, after_ns=9 * NS_PER_MS, is_last=True)
+        assert shares(ended(0.2)) == {"network": 100.0}
+        assert shares(ended(2)) == {"sleep": 100.0}
 
     def test_what_else_it_waits_for_counts_if_nothing_comes(self) -> None:
         both = replace(IDLE, otherwise=CHILD)

@@ -203,6 +203,7 @@ def test_processes_are_bounded_by_their_groups_mark_without_the_shared_memory_of
     group = GroupPeak(size_bytes=300 * MIB, foreign_bytes=200 * MIB)
     assert group.bounded(250 * MIB) == 50 * MIB
     assert group.bounded(900 * MIB) == 300 * MIB
+    assert replace(group, cache_bytes=290 * MIB).bounded(900 * MIB) == 10 * MIB
     assert GroupPeak().bounded(900 * MIB) == 900 * MIB
     assert replace(group, includes_all_processes=False).bounded(900 * MIB) == 900 * MIB
 
@@ -216,11 +217,19 @@ def test_a_mark_that_counts_pages_of_files_and_repeated_mappings_is_used_without
     memory.add([_java(300, 290, 300)])
     memory.add([_java(910, 310, 940)])
     assert memory.peak_bytes == 310 * MIB, "what was mapped in between is not known"
-    memory.add([_java(910, 310, 960)])
-    assert memory.peak_bytes == 360 * MIB
-    memory.add([_java(10, 5, 960)])
-    assert memory.peak_bytes == 360 * MIB
-    assert memory.marks.seen_bytes == 960 * MIB
+    memory.add([_java(910, 310, 1540)])
+    assert memory.peak_bytes == 940 * MIB
+    memory.add([_java(10, 5, 1540)])
+    assert memory.peak_bytes == 940 * MIB
+    assert memory.marks.seen_bytes == 1540 * MIB
+
+
+def test_a_mark_of_pages_of_files_that_came_and_went_between_two_readings_is_no_memory() -> None:
+    """A program of 7 MiB that maps a file of 600 MiB, in a group of 256 MiB."""
+    memory = TreeMemory()
+    for rss_mib, mark_mib in ((190, 190), (190, 247), (232, 247), (246, 252), (246, 252)):
+        memory.add([_java(rss_mib, 7, mark_mib)])
+    assert memory.peak_bytes == 7 * MIB
 
 
 def test_the_first_mark_of_a_process_may_be_of_files_that_it_has_unmapped_since() -> None:

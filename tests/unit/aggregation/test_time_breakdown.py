@@ -73,6 +73,78 @@ class TestCouldAnythingRun:
         run = LookedRun(cpus=1).look(Did(1, SLEEP, run=0.2), unread=0.4)
         assert run.parts == {"on_cpu": 60.0, "sleep": 40.0}
 
+    @pytest.mark.parametrize("length", [0.03, 0.11, 0.3, 0.7])
+    def test_programs_that_follow_one_another_are_busy_all_the_time(self, length: float) -> None:
+        """A shell waits for one after the other; what each ran since the last look before its end
+        is known once a second.
+        """
+        run = LookedRun({1: 0})
+        step, child = 0.2, 0
+        for number in range(1, 101):
+            before, at = child, number * step - 0.01
+            child = int(at / length)
+            ran = min(at - child * length, step)
+            run.look(
+                Did(1, CHILD, run=0.0001),
+                Did(10 + child, None, run=ran, process=10 + child),
+                length=step,
+                unread=step - ran,
+                ended=[10 + before] if before != child else (),
+                has_total=number % 5 == 0,
+            )
+        assert run.parts["on_cpu"] == pytest.approx(100, abs=1.5)
+
+    def test_what_ended_after_the_last_look_belongs_to_the_next_one(self) -> None:
+        run = LookedRun().look(Did(1, None, run=0.5), Did(2, None, run=0.5))
+        run.add_total(late=0.8, unread=0.8)
+        run.look(Did(1, None, run=0.2))
+        assert run.parts == {"on_cpu": 100.0}
+
+    def test_processes_that_nobody_read_began_where_others_ran(self) -> None:
+        """Two at a time in one of two seconds; who begins them sleeps in the other one."""
+        run = LookedRun()
+        for _ in range(10):
+            run.look(Did(1, SLEEP, run=0.1), unread=1.9, has_total=False).look()
+        assert run.parts == {"on_cpu": 50.0, "sleep": 50.0}
+
+    def test_what_is_counted_late_fills_the_stretch_before(self) -> None:
+        run = LookedRun()
+        for _ in range(10):
+            run.look(Did(1, None, run=0.92)).look(Did(1, None, run=1.08))
+        assert run.parts == {"on_cpu": 100.0}
+
+    def test_throttled_time_is_counted_at_its_end(self) -> None:
+        """50 of 100 ms are throttled, and counted in the 30 ms before the last look."""
+        run = LookedRun(cpus=1, interval=0.1)
+        for number in range(100):
+            before, now = (
+                CpuPressure(cpu_stat=b"throttled_time %d\n" % (periods * seconds(0.05)))
+                for periods in (number, number + 1)
+            )
+            run.look(
+                Did(1, CHILD, 0.0001), length=0.07, pressure=before, unread=0.05, has_total=False
+            )
+            run.look(Did(1, CHILD, 0.0001), length=0.03, pressure=now)
+        assert run.parts["waiting_for_cpu"] == pytest.approx(50, abs=0.5)
+        assert run.parts.get("child", 0) < 0.5
+
+    def test_a_look_that_misses_the_child_for_which_a_thread_waits_says_nothing(self) -> None:
+        """The child ends while the look goes on: these looks find nothing that can run."""
+        run = LookedRun(cpus=1)
+        for number in range(20):
+            misses = bool(number % 2)
+            child = [] if misses else [Did(100 + number, None, process=2)]
+            run.look(Did(1, CHILD, run=0.01), *child, unread=0.4, misses_child=misses)
+        assert run.parts == {"on_cpu": 41.0, "waiting_for_cpu": 59.0}
+
+    def test_what_finds_no_room_was_counted_early(self) -> None:
+        run = LookedRun(cpus=1)
+        for _ in range(10):
+            run.look(Did(1, CHILD, run=0.01), unread=1.03).look(
+                Did(1, CHILD, run=0.01), unread=0.95
+            )
+        assert run.parts["on_cpu"] == pytest.approx(100, abs=0.2)
+
 
 class TestDidAnythingRun:
     """Question 2."""

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.core.completeness import Completeness
-from profiler.forwarder.document_fields import event_fields
+from profiler.forwarder.document_fields import drop_empty, event_fields
 from profiler.forwarder.documents import Document, report_document, unconfirmed
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.event_document import event_documents, find_indexed_report
@@ -29,11 +29,14 @@ from profiler.forwarder.run_event import (
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
+from profiler.record.batch_job import BatchJob
 from profiler.record.event_end import end_of_event
 from profiler.record.fact_list import CPU_TIME, number_fact
 from profiler.record.search_document_fields import FIELDS
 from profiler.record.stopped_task import StoppedTask
 from profiler.runs.past_runs.search_documents import run_in
+from tests.batch_jobs import CLUSTER as BATCH_CLUSTER
+from tests.batch_jobs import job_id
 from tests.ended_runs import end_of, run_of
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
@@ -100,12 +103,13 @@ def written(*writes: Sequence[Document]) -> dict[str, Any]:
 
 
 def in_both_orders(text: str, stopped: StoppedTask) -> dict[str, Any]:
-    """The document, which is the same in each order."""
-    first = written(of_report(text), of_event(stopped))
-    assert written(of_event(stopped), of_report(text)) == first
-    assert written(of_event(stopped), of_event(stopped), of_report(text)) == first
-    assert written(of_event(stopped, text)) == first
-    assert written(of_report(text), of_event(stopped), of_event(stopped), of_report(text)) == first
+    """The document, which is the same in each order. In the index, null is no value."""
+    reported, of_task = of_report(text), of_event(stopped)
+    first = drop_empty(written(reported, of_task))
+    assert drop_empty(written(of_task, reported)) == first
+    assert drop_empty(written(of_task, of_task, reported)) == first
+    assert drop_empty(written(of_event(stopped, text))) == first
+    assert drop_empty(written(reported, of_task, of_task, reported)) == first
     return first
 
 
@@ -176,6 +180,59 @@ def test_sixty_lines_of_one_task_are_one_run() -> None:
     write(apart, *(of_report(line) for line in lines), of_event(task()))
     (document,) = apart.documents.values()
     assert document["task"]["confirmed"] is True
+
+
+# The job of AWS Batch
+
+JOB = job_id(1)
+IN_BATCH = {"jobId": JOB, "queue": "nightly", "attempt": 1}
+
+
+def of_batch(job: str = JOB, cluster: str = BATCH_CLUSTER) -> StoppedTask:
+    """A task with Batch's variables among the submitter's."""
+    variables = {"AWS_BATCH_JOB_ID": job, "AWS_BATCH_JQ_NAME": "nightly", "DB_PASSWORD": "secret"}
+    environment = [{"name": name, "value": value} for name, value in variables.items()]
+    overrides = {"containerOverrides": [{"name": "batch", "environment": environment}]}
+    place = f"arn:aws:ecs:us-west-2:111122223333:cluster/{cluster}"
+    return task(clusterArn=place, overrides=overrides)
+
+
+def test_the_job_is_the_events_and_the_report_adds_what_ecs_does_not_say() -> None:
+    document = in_both_orders(report(batch=IN_BATCH), of_batch())
+    assert document["batch"] == {"job_id": JOB, "queue": "nightly", "attempt": 1}
+    assert in_both_orders(report(), of_batch())["batch"] == {"job_id": JOB, "queue": "nightly"}
+    run = run_in(document)
+    assert present(run.report.record.batch).attempt == 1
+    assert b'"attempt":1' in run.json_line()
+
+
+def test_a_forged_job_of_a_report_is_replaced_by_the_events() -> None:
+    forged = {"jobId": job_id(2), "queue": "payroll", "attempt": 9, "jobName": "<!channel>"}
+    document = in_both_orders(report(batch=forged), of_batch())
+    assert document["batch"] == {"job_id": JOB, "queue": "nightly"}
+    run = run_in(document)
+    assert present(run.report.record.batch).job_name is None
+    assert b"payroll" not in run.json_line()
+
+
+@pytest.mark.parametrize("stopped", [task(), of_batch(cluster="jobs")])
+def test_a_task_in_no_cluster_of_batch_has_no_job(stopped: StoppedTask) -> None:
+    """Anybody can set a variable of this name where Batch does not start the task."""
+    document = in_both_orders(report(batch=IN_BATCH), stopped)
+    assert "batch" not in document
+    run = run_in(document)
+    assert run.report.record.batch is None
+    assert b'batch":{' not in run.json_line()
+
+
+def test_the_family_of_a_job_is_its_definitions_name() -> None:
+    """Mapped by the job; the revision is that of the job definition, not of ECS."""
+    named = BatchJob(job_id=JOB, job_definition="orders", job_definition_revision=41)
+    document = in_both_orders(report(), replace(of_batch(), batch=named))
+    assert document["task"]["family"] == document["service"]["name"] == "orders"
+    assert document["task"]["revision"] == "41"
+    assert document["batch"]["job_definition"] == "orders"
+    assert of_batch().family == "nightly", "unknown until Batch says the definition"
 
 
 # Start and end
@@ -676,7 +733,7 @@ def test_an_event_is_the_same_after_it_was_written_and_read() -> None:
 def test_the_events_fields_are_those_of_documents() -> None:
     assert set(EVENT_FIELDS) <= {field.name for field in FIELDS}
     assert set(EVENT_FIELDS.values()) == set(RunEvent.__struct_fields__) - {
-        *("alone", "is_identified")
+        *("alone", "is_identified", "batch")
     }
 
 

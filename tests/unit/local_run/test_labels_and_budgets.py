@@ -33,23 +33,11 @@ def test_labels_are_name_and_value() -> None:
 
 def test_the_runners_are_labels_under_plain_names() -> None:
     """Only what is present is a label, and never a task token."""
-    batch = {"AWS_BATCH_JOB_ID": "4c8d", "AWS_BATCH_JOB_ATTEMPT": "2", "AIRFLOW_CTX_DAG_ID": " "}
-    environment = {**batch, "AIRFLOW_CTX_TASK_ID": "load", "TASK_TOKEN": "secret", "HOME": "/root"}
-    assert runner_labels(environment) == {
-        "batch.job": "4c8d",
-        "batch.attempt": "2",
-        "airflow.task": "load",
-    }
-    others = {
-        "AWS_BATCH_JOB_ARRAY_INDEX": "0",
-        "AIRFLOW_CTX_DAG_ID": "etl",
-        "AIRFLOW_CTX_DAG_RUN_ID": "r1",
-    }
-    assert runner_labels(others) == {
-        "batch.array_index": "0",
-        "airflow.dag": "etl",
-        "airflow.run": "r1",
-    }
+    environment = {"AIRFLOW_CTX_TASK_ID": "load", "AIRFLOW_CTX_DAG_ID": " "}
+    others = {"TASK_TOKEN": "secret", "HOME": "/root"}
+    assert runner_labels({**environment, **others}) == {"airflow.task": "load"}
+    environment = {"AIRFLOW_CTX_DAG_ID": "etl", "AIRFLOW_CTX_DAG_RUN_ID": "r1"}
+    assert runner_labels(environment) == {"airflow.dag": "etl", "airflow.run": "r1"}
 
 
 @given(

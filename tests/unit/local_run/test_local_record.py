@@ -118,6 +118,16 @@ _PEAKS = {
         792,
         "sampled",
     ),
+    "a mark after the last reading, of files that others had mapped before": (
+        _Peak(sampled=8, mark=290, seen=240, uncounted=232, most=8),
+        8,
+        "sampled",
+    ),
+    "a mark after the last reading, of a file that the group has in memory": (
+        _Peak(sampled=8, mark=240, seen=16, uncounted=8, group=_group(256, 240 * _MIB)),
+        16,
+        "sampled",
+    ),
     "a heap that is mapped three times": (
         _Peak(sampled=336, mark=944, seen=944, uncounted=608, most=936),
         336,
@@ -166,7 +176,7 @@ _PEAKS = {
     ),
     "a group with page cache, below a process's mark": (
         _Peak(mark=60, group=_group(30, 2**20)),
-        30,
+        29,
         "sampled",
     ),
     "the larger mark of one process": (

@@ -77,8 +77,28 @@ def test_processes_never_overrule_the_group() -> None:
     memory = GroupMemory(_Cgroup([_reading(20, 0)] * 9))
     assert _read(memory, tree_mib=220, shmem_mib=200) == _reading(20, 0)
     assert memory.read_quickly() == _reading(20, 0)
-    assert memory.bounded(230 * _MIB) == 30 * _MIB, "a mark 10 MiB above"
-    assert memory.bounded(900 * _MIB) == 100 * _MIB, "the group's own mark"
+    memory.add_marks(230 * _MIB)
+    assert memory.peak_bytes == 30 * _MIB, "a mark 10 MiB above"
+    memory.add_marks(900 * _MIB)
+    assert memory.peak_bytes == 100 * _MIB, "the group's own mark"
+
+
+def test_marks_count_no_more_than_the_group_has_beside_its_page_cache() -> None:
+    """They count the pages of a file that was mapped between two readings."""
+    memory = GroupMemory(_Cgroup([_reading(8, 0), _reading(8, 10), _reading(8, 91)]))
+    for _ in range(3):
+        _read(memory)
+    memory.add_marks(95 * _MIB)
+    assert memory.peak_bytes == 9 * _MIB
+
+
+def test_page_cache_that_comes_after_a_mark_does_not_count_against_it() -> None:
+    memory = GroupMemory(_Cgroup([_reading(8, 0), _reading(8, 90)]))
+    _read(memory)
+    memory.add_marks(60 * _MIB)
+    _read(memory)
+    memory.add_marks(60 * _MIB)
+    assert memory.peak_bytes == 60 * _MIB
 
 
 def test_the_most_cache_and_memory_are_kept() -> None:

@@ -26,6 +26,7 @@ class _Tree:
         self.pss: Mapping[int, tuple[int, int, int]] = {}
         self.shmem: Mapping[int, tuple[int, int]] = {}
         self.is_pss_divided = True
+        self.locked = 0
         self.pids_read: list[int] = []
         monkeypatch.setattr(proc, "read", self._read)
         self.shares = MemoryShares(
@@ -46,6 +47,7 @@ class _Tree:
             "Private_Dirty": private,
             "Private_Clean": 0,
             "Anonymous": anonymous,
+            "Locked": self.locked,
         }
         if self.is_pss_divided:
             rollup |= {"Pss_Anon": own, "Pss_File": _FILES_MIB, "Pss_Shmem": shmem}
@@ -127,6 +129,21 @@ def test_pages_of_files_do_not_count(tree: _Tree) -> None:
     assert sum(size or 0 for size in tree.divide(workers)) == 500 * 5
     assert tree.shares.is_exact
     assert tree.cpu_ns == 0, "the pages need not be read"
+
+
+def test_pages_of_files_that_are_locked_count(tree: _Tree) -> None:
+    tree.pss = {1: (10, 10, 10)}
+    assert tree.divide([_process(1, 10)]) == [10]
+    assert tree.pids_read == [], "nothing is locked"
+    tree.locked = 35
+    tree.now_ns += 10_000
+    locking = _process(1, 10, locked_bytes=90 * _MIB)
+    assert tree.divide([locking]) == [35], "its anonymous memory may be locked, too"
+    assert tree.shares.file_bytes == 5 * _MIB
+    tree.now_ns += 10_000
+    assert tree.divide([_process(1, 20, locked_bytes=91 * _MIB)]) == [45]
+    assert tree.pids_read == [1], "it has hardly locked more"
+    assert tree.divide([_process(1, 20, locked_bytes=0)]) == [20]
 
 
 def test_memory_that_a_process_maps_three_times_counts_once(tree: _Tree) -> None:

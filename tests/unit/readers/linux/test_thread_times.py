@@ -445,6 +445,15 @@ class TestLooksBetweenTheReadings:
         shown = running.look(1.2)
         assert shown.look.processes[12].parent == 7
         assert shown.waits == {Wait("child"): 1, Wait("lock"): 1, Wait("other"): 1}
+        assert not shown.look.misses_child
+
+    def test_a_child_that_ended_meanwhile_is_missed(self, running: FakeMachine) -> None:
+        running.thread(7, run=1.01, call=WAITS_FOR_CHILD)
+        running.clocks[7] = 2
+        assert running.look(1.2).look.misses_child
+        running.thread(7, run=1.02, call=SLEEPING)
+        running.clocks[7] = 3
+        assert not running.look(1.3).look.misses_child
 
     def test_a_thread_that_waits_for_a_cpu_and_has_not_run(self, running: FakeMachine) -> None:
         running.thread(9, state="R", call=LOCKED)

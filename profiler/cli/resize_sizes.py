@@ -1,0 +1,88 @@
+"""The file of ``taskdef resize --write-sizes``: the sizes that would be registered, for definitions
+that read them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from profiler.aws_account.planned_family import PlannedFamily
+from profiler.cli.printing import size_text, warn
+from profiler.cli.resize_rows import decision_of, new_revisions
+from profiler.core.errors import TaskProfilerError
+from profiler.core.text import as_sentence
+from profiler.record.record_model import TaskSize
+from profiler.record.units import format_count
+from profiler.task_definitions.definition_texts import read_bytes, write_definition
+from profiler.task_definitions.size_changes import definition_size
+from profiler.task_definitions.sizes_file import SizesFile, read_sizes, source_sizes
+
+
+class SizesTarget(Struct, frozen=True, kw_only=True):
+    """The file, and what it had before the families were read."""
+
+    path: Path
+    before: SizesFile
+
+    def write(self, planned: Sequence[PlannedFamily]) -> list[PlannedFamily]:
+        """Write the sizes of the plan, and say which of them cannot be written.
+
+        Returns the families whose sizes are new in the file, which is left alone without one.
+        Raises TaskProfilerError.
+        """
+        after = self.before
+        written = []
+        for family_plan, sizes in self._new_sizes(new_revisions(planned)):
+            after = after.with_size(family_plan.family, sizes, _why(family_plan))
+            written.append(family_plan)
+        if written:
+            write_definition(self.path, after.content, remedy="name another file")
+            warn(f"{self.path} was changed: {format_count(len(written), 'family')}.")
+        return written
+
+    def _new_sizes(
+        self, planned: Sequence[PlannedFamily]
+    ) -> Iterator[tuple[PlannedFamily, Mapping[str, object]]]:
+        for family_plan in planned:
+            family = family_plan.family
+            present = {} if family_plan.document is None else family_plan.document.definition
+            try:
+                sizes = source_sizes(present, family_plan.changed.definition)
+            except TaskProfilerError as error:
+                warn(f"{family}: {error}")
+                continue
+            in_file = self.before.size_of(family)
+            if self.before.has(family, sizes):
+                warn(f"{family}: {self.path} has this size, which is not deployed yet.")
+            elif in_file is None or in_file == definition_size(present):
+                yield family_plan, sizes
+            else:
+                warn(_other_size(family_plan, self.path, in_file))
+
+
+def open_sizes(file: str) -> SizesTarget:
+    """Read the file, if it exists. Raises TaskProfilerError for one that has something else."""
+    path = Path(file)
+    before = SizesFile()
+    if path.exists():
+        before = read_sizes(read_bytes(path), file)
+    elif not path.resolve().parent.is_dir():
+        raise TaskProfilerError(
+            f"{file} cannot be written, because its folder does not exist: name another file."
+        )
+    return SizesTarget(path=path, before=before)
+
+
+def _why(planned: PlannedFamily) -> str:
+    """The reason, and what changes in containers."""
+    sentences = [as_sentence(decision_of(planned).reason), *planned.changed.changes]
+    return " ".join(sentences)
+
+
+def _other_size(planned: PlannedFamily, path: Path, in_file: TaskSize) -> str:
+    """What somebody has set and not deployed is no size that the runs have judged."""
+    return (
+        f"{planned.family}: {path} has {size_text(in_file)}, and {planned.revision} another size: "
+        "deploy it, or remove the family from the file."
+    )

@@ -1,0 +1,376 @@
+"""A job of AWS Batch with its attempts: the detail of Batch's event, or an item of DescribeJobs.
+
+Both also have the environment, the command, the parameters and the tags of the job, in which users
+put secrets: no member is read that this module does not name. A value of another type counts as
+absent. Names and reasons are anybody's words: they are on one line, and of a bounded length.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import arn_account, arn_region
+from profiler.core.json_fields import Json, count, integer, mapping, mappings, text
+from profiler.core.optional_math import known_values
+from profiler.core.text import on_one_line
+from profiler.record.batch_job import (
+    MAX_NAME_CHARS,
+    BatchJob,
+    is_job_id,
+    parent_id,
+    resource_name,
+)
+
+SUCCEEDED: Final = "SUCCEEDED"
+FAILED: Final = "FAILED"
+RUNNABLE: Final = "RUNNABLE"
+STARTING: Final = "STARTING"
+RUNNING: Final = "RUNNING"
+ENDED: Final = frozenset({SUCCEEDED, FAILED})
+_SOURCE = "aws.batch"
+_STATE_CHANGE = "Batch Job State Change"
+_QUEUE_BLOCKED = "Batch Job Queue Blocked"
+_MAX_REASON_CHARS = 1_024  # of a TerminateJob or a CancelJob
+_MAX_DIGITS = 12
+_MIB_BY_UNIT = {"Ki": 1 / 1024, "Mi": 1, "Gi": 1024}  # of memory in a pod
+
+
+class JobContainer(Struct, frozen=True, kw_only=True):
+    """A container of a job with what it asks for, after the overrides of its submission.
+
+    ``name`` is None in a job with ``containerProperties``, where ECS calls it ``default``.
+    """
+
+    name: str | None = None
+    is_essential: bool = True
+    vcpu: float | None = None
+    memory_mb: int | None = None
+    gpus: int | None = None
+
+
+class ContainerEnd(Struct, frozen=True, kw_only=True):
+    """How a container of an attempt ended.
+
+    ``exit_code`` is None if it never started, its host was lost, or Docker did not answer.
+    """
+
+    name: str | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    log_stream: str | None = None
+
+
+class JobAttempt(Struct, frozen=True, kw_only=True):
+    """An attempt that has ended; ``number`` counts from 1. On EKS it has no task."""
+
+    number: int
+    task_arn: str | None = None
+    container_instance_arn: str | None = None
+    started_ms: int | None = None
+    stopped_ms: int | None = None
+    status_reason: str | None = None
+    containers: tuple[ContainerEnd, ...] = ()
+
+
+class JobArray(Struct, frozen=True, kw_only=True):
+    """The array of a job: its size and its children by their status, or the index of a child."""
+
+    size: int | None = None
+    index: int | None = None
+    children: Mapping[str, int] = {}
+
+
+class JobNodes(Struct, frozen=True, kw_only=True):
+    """The nodes of a multi-node job, or the index of one of them."""
+
+    size: int | None = None
+    main: int | None = None
+    index: int | None = None
+    is_main: bool = False
+
+
+class JobDetail(Struct, frozen=True, kw_only=True):
+    """A job.
+
+    ``started_ms`` is the start of its last attempt. ``status_reason`` can be a user's text:
+    ``is_terminated`` or ``is_cancelled`` then. ``containers`` are those of the main node of a
+    multi-node job. ``consumables`` has the quantities by the names of the resources.
+    """
+
+    id: str
+    arn: str | None = None
+    name: str | None = None
+    queue_arn: str | None = None
+    definition_arn: str | None = None
+    status: str | None = None
+    status_reason: str | None = None
+    is_cancelled: bool = False
+    is_terminated: bool = False
+    created_ms: int | None = None
+    started_ms: int | None = None
+    stopped_ms: int | None = None
+    attempts: tuple[JobAttempt, ...] = ()
+    allowed_attempts: int = 1
+    containers: tuple[JobContainer, ...] = ()
+    array: JobArray | None = None
+    nodes: JobNodes | None = None
+    depends_on: tuple[str, ...] = ()
+    is_on_eks: bool = False
+    platforms: tuple[str, ...] = ()
+    timeout_seconds: int | None = None
+    share_identifier: str | None = None
+    consumables: Mapping[str, int] = {}
+
+    @property
+    def region(self) -> str | None:
+        return arn_region(self.arn or self.definition_arn)
+
+    @property
+    def account_id(self) -> str | None:
+        return arn_account(self.arn or self.definition_arn)
+
+    @property
+    def parent_id(self) -> str | None:
+        """The id of the array or the multi-node job of which it is a part."""
+        parent = parent_id(self.id)
+        return None if parent == self.id else parent
+
+    @property
+    def is_array_parent(self) -> bool:
+        return self.array is not None and self.array.size is not None and self.parent_id is None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ENDED
+
+    @property
+    def vcpu(self) -> float | None:
+        """What all containers ask for; None if one of them does not say."""
+        return _total([container.vcpu for container in self.containers])
+
+    @property
+    def memory_mb(self) -> float | None:
+        """As the vCPUs."""
+        return _total([container.memory_mb for container in self.containers])
+
+    def attempt_of_task(self, task_arn: str) -> JobAttempt | None:
+        """The attempt that ECS ran as this task."""
+        return next((one for one in self.attempts if one.task_arn == task_arn), None)
+
+    def identity(self, attempt: int | None = None) -> BatchJob:
+        """The job as a run's record names it."""
+        definition, _, revision = resource_name(self.definition_arn or "").partition(":")
+        return BatchJob(
+            job_id=self.id,
+            job_name=self.name,
+            job_definition=definition or None,
+            job_definition_revision=int(revision) if revision.isdecimal() else None,
+            queue=resource_name(self.queue_arn or "") or None,
+            attempt=attempt,
+            array_index=None if self.array is None else self.array.index,
+            node_index=None if self.nodes is None else self.nodes.index,
+        )
+
+
+class JobEvent(Struct, frozen=True, kw_only=True):
+    """An event of Batch: a job's new state, or the first job of a queue, which blocks it."""
+
+    job: JobDetail
+    is_queue_blocked: bool = False
+
+
+def parse_job_event(event: object) -> JobEvent | None:
+    """Batch's event about a job; None for an event of another kind."""
+    root = mapping(event)
+    kind = root.get("detail-type")
+    if root.get("source") != _SOURCE or kind not in (_STATE_CHANGE, _QUEUE_BLOCKED):
+        return None
+    job = parse_job(root.get("detail"))
+    return None if job is None else JobEvent(job=job, is_queue_blocked=kind == _QUEUE_BLOCKED)
+
+
+def parse_job(detail: Json) -> JobDetail | None:
+    """A job of DescribeJobs, or the detail of its event; None without an id of a job."""
+    values = mapping(detail)
+    job_id = text(values.get("jobId"))
+    if job_id is None or not is_job_id(job_id):
+        return None
+    retry = mapping(values.get("retryStrategy"))
+    listed = values.get("platformCapabilities")
+    platforms = map(text, listed) if isinstance(listed, list) else ()
+    depends_on = (text(job.get("jobId")) for job in mappings(values.get("dependsOn")))
+    return JobDetail(
+        id=job_id,
+        arn=_name(values.get("jobArn")),
+        name=_name(values.get("jobName")),
+        queue_arn=_name(values.get("jobQueue")),
+        definition_arn=_name(values.get("jobDefinition")),
+        status=_name(values.get("status")),
+        status_reason=_reason(values.get("statusReason")),
+        is_cancelled=values.get("isCancelled") is True,
+        is_terminated=values.get("isTerminated") is True,
+        created_ms=count(values.get("createdAt")) or None,
+        started_ms=count(values.get("startedAt")) or None,
+        stopped_ms=count(values.get("stoppedAt")) or None,
+        attempts=tuple(_attempts(values)),
+        allowed_attempts=count(retry.get("attempts")) or 1,
+        containers=tuple(_containers(values)),
+        array=_array(values),
+        nodes=_nodes(values),
+        depends_on=tuple(known_values(depends_on)),
+        is_on_eks=bool(mapping(values.get("eksProperties"))),
+        platforms=tuple(known_values(platforms)),
+        timeout_seconds=count(mapping(values.get("timeout")).get("attemptDurationSeconds")),
+        share_identifier=_name(values.get("shareIdentifier")),
+        consumables=dict(_consumables(values)),
+    )
+
+
+def _attempts(values: Mapping[str, Json]) -> Iterator[JobAttempt]:
+    """The attempts in each of their forms: a container, a task with containers, a pod."""
+    listed = (*mappings(values.get("attempts")), *mappings(values.get("eksAttempts")))
+    for number, attempt in enumerate(listed, 1):
+        container = mapping(attempt.get("container"))
+        task = next(mappings(attempt.get("taskProperties")), container)
+        ends = [_container_end(container)] if container else []
+        for of_task in (*mappings(task.get("containers")), *mappings(attempt.get("containers"))):
+            ends.append(_container_end(of_task))
+        yield JobAttempt(
+            number=number,
+            task_arn=_name(task.get("taskArn")),
+            container_instance_arn=_name(task.get("containerInstanceArn")),
+            started_ms=count(attempt.get("startedAt")) or None,
+            stopped_ms=count(attempt.get("stoppedAt")) or None,
+            status_reason=_reason(attempt.get("statusReason")),
+            containers=tuple(ends),
+        )
+
+
+def _container_end(container: Mapping[str, Json]) -> ContainerEnd:
+    return ContainerEnd(
+        name=_name(container.get("name")),
+        exit_code=integer(container.get("exitCode")),
+        reason=_reason(container.get("reason")),
+        log_stream=_reason(container.get("logStreamName")),
+    )
+
+
+def _containers(values: Mapping[str, Json]) -> Iterator[JobContainer]:
+    """The containers of the job in the form that its definition has."""
+    nodes = mapping(values.get("nodeProperties"))
+    ranges = list(mappings(nodes.get("nodeRangeProperties")))
+    if ranges:
+        main = count(nodes.get("mainNode")) or 0
+        values = next((one for one in ranges if _has_node(one, main)), ranges[0])
+    for task in mappings(mapping(values.get("ecsProperties")).get("taskProperties")):
+        yield from map(_container, mappings(task.get("containers")))
+    pod = mapping(mapping(values.get("eksProperties")).get("podProperties"))
+    yield from map(_pod_container, mappings(pod.get("containers")))
+    container = mapping(values.get("container"))
+    if _container(container) != JobContainer():
+        yield _container(container)
+
+
+def _has_node(node_range: Mapping[str, Json], index: int) -> bool:
+    """Whether a range such as ``0:3``, ``2:`` or ``:1`` has the node."""
+    first, colon, last = (text(node_range.get("targetNodes")) or "").partition(":")
+    start = int(first) if first.isdecimal() else 0
+    end = int(last) if last.isdecimal() else None
+    if not colon:
+        return first.isdecimal() and index == start
+    return start <= index and (end is None or index <= end)
+
+
+def _container(container: Mapping[str, Json]) -> JobContainer:
+    """``vcpus`` and ``memory`` are the deprecated members; the requirements precede them."""
+    asked = {
+        text(one.get("type")): text(one.get("value"))
+        for one in mappings(container.get("resourceRequirements"))
+    }
+    memory_mb = _decimal(asked.get("MEMORY")) or count(container.get("memory")) or None
+    gpus = _decimal(asked.get("GPU"))
+    return JobContainer(
+        name=_name(container.get("name")),
+        is_essential=container.get("essential") is not False,
+        vcpu=_decimal(asked.get("VCPU")) or count(container.get("vcpus")) or None,
+        memory_mb=None if memory_mb is None else round(memory_mb),
+        gpus=None if gpus is None else round(gpus),
+    )
+
+
+def _pod_container(container: Mapping[str, Json]) -> JobContainer:
+    """What a container of a pod may use at most, else what it asks for."""
+    resources = mapping(container.get("resources"))
+    asked = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
+    written = text(asked.get("memory")) or ""
+    memory = _decimal(written[:-2])
+    unit = _MIB_BY_UNIT.get(written[-2:])
+    gpus = _decimal(text(asked.get("nvidia.com/gpu")))
+    return JobContainer(
+        name=_name(container.get("name")),
+        vcpu=_decimal(text(asked.get("cpu"))),
+        memory_mb=None if memory is None or unit is None else round(memory * unit),
+        gpus=None if gpus is None else round(gpus),
+    )
+
+
+def _array(values: Mapping[str, Json]) -> JobArray | None:
+    array = mapping(values.get("arrayProperties"))
+    if not array:
+        return None
+    children = {
+        status: number
+        for status, value in mapping(array.get("statusSummary")).items()
+        if (number := count(value)) is not None
+    }
+    return JobArray(
+        size=count(array.get("size")), index=count(array.get("index")), children=children
+    )
+
+
+def _nodes(values: Mapping[str, Json]) -> JobNodes | None:
+    of_job = mapping(values.get("nodeProperties"))
+    of_node = mapping(values.get("nodeDetails"))
+    if not of_job and not of_node:
+        return None
+    return JobNodes(
+        size=count(of_job.get("numNodes")),
+        main=count(of_job.get("mainNode")),
+        index=count(of_node.get("nodeIndex")),
+        is_main=of_node.get("isMainNode") is True,
+    )
+
+
+def _consumables(values: Mapping[str, Json]) -> Iterator[tuple[str, int]]:
+    properties = mapping(values.get("consumableResourceProperties"))
+    for resource in mappings(properties.get("consumableResourceList")):
+        name = _name(resource.get("consumableResource"))
+        quantity = count(resource.get("quantity"))
+        if name is not None and quantity is not None:
+            yield resource_name(name), quantity
+
+
+def _total(amounts: list[float | None]) -> float | None:
+    known = list(known_values(amounts))
+    return sum(known) if known and len(known) == len(amounts) else None
+
+
+def _decimal(written: str | None) -> float | None:
+    """A number above 0 such as ``0.25``."""
+    digits = (written or "").replace(".", "", 1)
+    if not digits.isascii() or not digits.isdecimal() or len(digits) > _MAX_DIGITS:
+        return None
+    return float(written or "") or None
+
+
+def _name(value: Json) -> str | None:
+    return _cut(value, MAX_NAME_CHARS)
+
+
+def _reason(value: Json) -> str | None:
+    return _cut(value, _MAX_REASON_CHARS)
+
+
+def _cut(value: Json, max_chars: int) -> str | None:
+    return on_one_line(text(value) or "").strip()[:max_chars] or None

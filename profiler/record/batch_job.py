@@ -1,0 +1,118 @@
+"""Which job of AWS Batch a run is an attempt of: from Batch's variables in a container's
+environment.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from profiler.core.json_fields import Json, count, mapping, mappings, text
+from profiler.core.text import on_one_line
+from profiler.record.model_base import Model
+
+# Batch sets them. An environment variable that a user gives to a job cannot begin so.
+VARIABLE_PREFIX = "AWS_BATCH_"
+# In AWS Batch, a job's name, a queue's and a definition's are shorter.
+MAX_NAME_CHARS = 256
+# A child of an array has ``:INDEX``, a node of a multi-node job ``#NODE``.
+_JOB_ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:[:#][0-9]{1,6})?"
+_NUMBER = r"[0-9]{1,6}"
+_TEXTS = {
+    f"{VARIABLE_PREFIX}JQ_NAME": "queue",
+    f"{VARIABLE_PREFIX}CE_NAME": "compute_environment",
+}
+_NUMBERS = {
+    f"{VARIABLE_PREFIX}JOB_ATTEMPT": "attempt",
+    f"{VARIABLE_PREFIX}JOB_ARRAY_INDEX": "array_index",
+    f"{VARIABLE_PREFIX}JOB_NODE_INDEX": "node_index",
+}
+
+
+# The members of a job that are no texts.
+WHOLE_NUMBERS = frozenset({"job_definition_revision", "attempt", "array_index", "node_index"})
+
+
+class BatchJob(Model, frozen=True, kw_only=True):
+    """The job of AWS Batch that the run is an attempt of; ``attempt`` counts from 1.
+
+    The ``jobId`` of a child of an array ends with ``:INDEX``. A container's environment names
+    neither the job nor its definition: Batch's event does.
+    """
+
+    job_id: str | None = None
+    job_name: str | None = None
+    job_definition: str | None = None
+    job_definition_revision: int | None = None
+    queue: str | None = None
+    compute_environment: str | None = None
+    attempt: int | None = None
+    array_index: int | None = None
+    node_index: int | None = None
+
+
+def is_job_id(word: str) -> bool:
+    """Whether the word is the id of a job, of a child of an array, or of a node."""
+    return re.fullmatch(_JOB_ID, word) is not None
+
+
+def parent_id(job_id: str) -> str:
+    """The id of the array or of the multi-node job that the job is a part of, else its own."""
+    return re.split("[:#]", job_id, maxsplit=1)[0]
+
+
+def resource_name(arn: str) -> str:
+    """The name of a queue, a job definition or a compute environment: of its ARN, or as it is."""
+    return arn.rpartition("/")[2]
+
+
+def job_of_variables(variables: Mapping[str, str]) -> BatchJob | None:
+    """The job of a container with these environment variables; None without an id of a job."""
+    job_id = variables.get(f"{VARIABLE_PREFIX}JOB_ID", "").strip()
+    if not is_job_id(job_id):
+        return None
+    texts = {
+        name: resource_name(on_one_line(variables.get(variable, "")).strip())[:MAX_NAME_CHARS]
+        for variable, name in _TEXTS.items()
+    }
+    numbers = {
+        name: int(variables[variable])
+        for variable, name in _NUMBERS.items()
+        if re.fullmatch(_NUMBER, variables.get(variable, ""), re.ASCII)
+    }
+    known: dict[str, Any] = {name: value for name, value in texts.items() if value}
+    return BatchJob(job_id=job_id, **known | numbers)
+
+
+def job_of_overrides(overrides: Iterable[Mapping[str, Json]]) -> BatchJob | None:
+    """The job of a task that was started with these overrides of its containers.
+
+    Batch's variables are among the user's, whose values may be secrets: no other name is looked at.
+    """
+    for container in overrides:
+        variables: dict[str, str] = {}
+        for variable in mappings(container.get("environment")):
+            name = text(variable.get("name"))
+            if name is not None and name.startswith(VARIABLE_PREFIX):
+                variables[name] = text(variable.get("value")) or ""
+        job = job_of_variables(variables)
+        if job is not None:
+            return job
+    return None
+
+
+def batch_values(job: BatchJob) -> Mapping[str, str | int]:
+    """The known values by their names in a search document: ``job_id`` and so on."""
+    values = {name: getattr(job, name) for name in job.__struct_fields__}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def read_batch(fields: Json) -> BatchJob | None:
+    """The job in the ``batch`` of a search document; None without one. A value of another type
+    counts as absent.
+    """
+    read = mapping(fields)
+    values: dict[str, Any] = {
+        name: count(read.get(name)) if name in WHOLE_NUMBERS else text(read.get(name))
+        for name in BatchJob.__struct_fields__
+    }
+    return BatchJob(**values) if any(value is not None for value in values.values()) else None
