@@ -150,7 +150,7 @@ def gpu_cells(record: Record) -> list[str]:
 
 def gpu_notes(record: Record) -> Iterator[str]:
     """Sentences: whose the numbers are, when the GPUs were idle and what that costs, how they
-    worked, an error of which the run did not fail, and what to do if their memory was too small.
+    worked, an error that the verdict does not say, and what to do if their memory was too small.
     """
     yield from map(as_sentence, gpu_idle_texts(record))
     work = " · ".join(gpu_work_texts(record))
@@ -168,7 +168,8 @@ def gpu_remedy(record: Record) -> str | None:
 
 def gpu_error_note(record: Record) -> str | None:
     """The error of the GPU's driver, of a run whose verdict does not say it."""
-    return None if known_status(record) == "failure" else gpu_error_text(record)
+    is_said = known_status(record) in ("failure", "success")
+    return None if is_said else gpu_error_text(record)
 
 
 def gpu_work_texts(record: Record) -> Iterator[str]:
@@ -257,7 +258,7 @@ def _held_gpu_memory(seen: GpuMemoryEvidence) -> str | None:
 
 
 def gpu_cause_sentences(record: Record) -> Iterator[str]:
-    """Of a failed run: what shows that its GPU was the cause, and the remedy."""
+    """What shows that the GPU was the cause of a failure, and the remedy; or its error."""
     if record.likely_out_of_gpu_memory:
         evidence = gpu_memory_evidence(record)
         if evidence is not None:

@@ -29,6 +29,7 @@ from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_memory, format_percent
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS
 from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.ended_runs import report_line, run_of, text_of
 from tests.gpu_runs import gpu_run
 from tests.report_page import content
@@ -194,6 +195,18 @@ def test_the_cause_is_said_and_no_advice_beside_it(
         assert "The GPU's driver reported Xid 31 during the run: a kernel or a copy" in shown
     for wrong in ("never used", "more workers", "was idle", "would have been enough"):
         assert wrong not in shown
+
+
+@pytest.mark.parametrize("name", ["show", "end", "page", "slack", "event"])
+def test_an_error_of_a_success_is_a_warning(name: str) -> None:
+    made = gpu_run("two")
+    gpus = tuple(replace(gpu, xids=(31,)) for gpu in made.record.gpus)
+    report = replace(made, record=replace(made.record, gpus=gpus))
+    assert SCREENS[name](report).count("The GPU's driver reported Xid 31 during the run: a") == 1
+    assert verdict_of(PastRun(report=report), now_ns(report)).tone == "warning"
+    notes = replace(report, record=replace(made.record, gpus=(replace(gpus[0], xids=(45,)),)))
+    assert "Xid" not in SCREENS[name](notes)
+    assert verdict_of(PastRun(report=notes), now_ns(report)).tone == "good"
 
 
 @pytest.mark.parametrize("tape", SUCCEEDED)

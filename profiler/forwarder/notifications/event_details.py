@@ -29,7 +29,7 @@ from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_sched
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.batch_job import BatchJob
 from profiler.record.fact_list import cost_text
-from profiler.record.gpu_facts import gpu_cause_sentences, gpu_use_text
+from profiler.record.gpu_facts import gpu_use_text
 from profiler.record.gpu_sentences import gpu_idle_texts
 from profiler.record.notice_model import (
     Notice,
@@ -273,10 +273,8 @@ def _gpu_sentences(notice: EndedRun) -> Iterator[str]:
     if record is None or not record.gpus:
         return
     yield as_sentence(gpu_use_text(record))
-    if notice.outcome.cause in ("gpu-oom", "gpu-error"):
-        yield from gpu_cause_sentences(record)
-    else:
-        yield from map(as_sentence, gpu_idle_texts(record))
+    yield from value_formats.gpu_sentences(notice)
+    yield from map(as_sentence, gpu_idle_texts(record))
 
 
 def _stated(sentence: str, value: str | None) -> str:

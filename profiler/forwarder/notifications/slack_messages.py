@@ -30,7 +30,7 @@ from profiler.forwarder.notifications.next_steps import (
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.fact_list import cost_text, device_facts, kills_fact, peak_text
-from profiler.record.gpu_facts import gpu_cause_sentences, gpu_notes
+from profiler.record.gpu_facts import gpu_notes
 from profiler.record.hardware import neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
@@ -321,11 +321,8 @@ def _cause_lines(notice: EndedRun) -> list[str]:
     if outcome.status == "failure" and notice.record is not None:
         seen = visible_memory_advice(notice.record, is_out_of_memory=outcome.ran_out_of_memory)
         lines.append(known(as_sentence, seen))
-        if outcome.cause in ("gpu-oom", "gpu-error"):
-            lines += [
-                escape_text(sentence, MAX_SENTENCE_LENGTH)
-                for sentence in gpu_cause_sentences(notice.record)
-            ]
+    for sentence in value_formats.gpu_sentences(notice):
+        lines.append(escape_text(sentence, MAX_SENTENCE_LENGTH))
     kills = None
     if notice.record is not None:
         kills = kills_fact(notice.record.memory_kills)

@@ -6,8 +6,14 @@ from profiler.core.optional_math import known
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
 from profiler.record.fact_list import largest_wait, peak_text
-from profiler.record.gpu_facts import NEVER_USED, SHARED, gpu_word, gpus_memory_text
-from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals
+from profiler.record.gpu_facts import (
+    NEVER_USED,
+    SHARED,
+    gpu_cause_sentences,
+    gpu_word,
+    gpus_memory_text,
+)
+from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_error, gpu_totals
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
@@ -113,6 +119,16 @@ def gpus(record: Record) -> str:
     if memory:
         parts.append(f"peak memory {memory}")
     return "; ".join(parts)
+
+
+def gpu_sentences(notice: EndedRun) -> list[str]:
+    """What shows that the GPU was the cause of a failure; of a success, the error of its driver."""
+    record = notice.record
+    cause = notice.outcome.cause
+    is_noted = cause == "success" and record is not None and gpu_error(record) is not None
+    if record is None or not (is_noted or cause in ("gpu-oom", "gpu-error")):
+        return []
+    return [*gpu_cause_sentences(record)]
 
 
 def neuron_cores(totals: NeuronTotals) -> str:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence
+from profiler.record.hardware import gpu_error
 from profiler.record.record_model import (
     CHECKPOINT,
     LOCAL,
@@ -51,7 +52,7 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     if outcome.ran_out_of_memory:
         return _out_of_memory(record, outcome, name)
     if status == "success":
-        return Verdict(text=f"{name} succeeded{_duration(record, ' in ')}.", tone="good")
+        return _success(record, name)
     if status == "failure":
         return _failure(run, outcome, name)
     if status == "stopped":
@@ -69,6 +70,14 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     else:
         text = f"{name} ended{_after(record)} with an unknown result."
     return Verdict(text=text, evidence=_lost(run), tone="warning")
+
+
+def _success(record: Record, name: str) -> Verdict:
+    """An error of the GPU's driver is a warning: the result may be wrong."""
+    text = f"{name} succeeded{_duration(record, ' in ')}."
+    if gpu_error(record) is None:
+        return Verdict(text=text, tone="good")
+    return Verdict(text=text, evidence=gpu_error_text(record), tone="warning")
 
 
 def _running(run: PastRun, name: str, now_ns: int) -> Verdict:
