@@ -5,7 +5,7 @@ python tools/left_alone.py
 
 from pathlib import Path
 
-from profiler.sizing.resize_rules import left_alone
+from profiler.sizing.sizing_rules import left_alone
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "from-advice-to-effect.md"
 _BEGIN = "<!-- make commands -->\n"

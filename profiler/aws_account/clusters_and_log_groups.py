@@ -5,7 +5,6 @@ Container Insights.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from shlex import quote
 from typing import Any
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
@@ -16,7 +15,7 @@ from profiler.aws_account.registered_definitions import (
 )
 from profiler.core.aws_clients import AwsClient
 from profiler.core.bounded_batches import batches
-from profiler.core.command_lines import command_line
+from profiler.core.command_lines import command_line, container_insights_command
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean
 
@@ -173,8 +172,7 @@ def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str
         # The list prices of us-east-1, 2026: https://aws.amazon.com/cloudwatch/pricing/
         yield (
             f"Container Insights is off for {', '.join(off)}. With it, sizes need no monitor, but "
-            "short peaks are not seen. Turning it on (aws ecs update-cluster-settings --cluster "
-            f"{quote(off[0])} --settings name=containerInsights,value=enabled) costs about 3 USD a "
-            "month for each task family that runs all day (10 metrics at 0.30 USD, charged by the "
-            "hour), and 0.50 USD per GB of events."
+            f"short peaks are not seen. Turning it on ({container_insights_command(off[0])}) costs "
+            "about 3 USD a month for each task family that runs all day (10 metrics at 0.30 USD, "
+            "charged by the hour), and 0.50 USD per GB of events."
         )

@@ -2,7 +2,7 @@
 override, what starts it, and who owns it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -161,12 +161,14 @@ def _newest_revision(document: TaskDefinitionDocument, window: FamilyWindow) -> 
 class FamilyAccount(Struct, frozen=True, kw_only=True):
     """Reads the circumstances of families in an account.
 
-    ``targets`` are all schedules and rules that start tasks. ``other_starters`` name what started
+    ``targets`` are all schedules and rules that start tasks, and ``of_services`` the families that
+    services run; both raise TaskProfilerError. ``other_starters`` name what started
     the tasks of a family that ECS lists. ``newest_withdrawn`` is the number of a family's newest
     deregistered revision; it raises TaskProfilerError.
     """
 
     targets: Callable[[], Sequence[ScheduledTarget]]
+    of_services: Callable[[], Collection[str]]
     owners: CloudFormationOwners
     tagged: TaggedRevisions
     other_starters: Callable[[str], Sequence[str]] = lambda _family: ()
@@ -185,6 +187,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         ]
         return replace(
             circumstances_of(document),
+            is_service=family in self.of_services(),
             intervals_ms=shortest_gaps_ms(enabled, self.now_ns),
             overrides=tuple(target.as_known(document, seen) for target in overrides),
         )
@@ -225,12 +228,14 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
 def read_account(
     open_client: OpenClient,
     targets: Callable[[], Sequence[ScheduledTarget]],
+    of_services: Callable[[], Collection[str]],
     now_ns: int,
     other_starters: Callable[[str], Sequence[str]] = lambda _family: (),
 ) -> FamilyAccount:
     """The account of these clients."""
     return FamilyAccount(
         targets=targets,
+        of_services=of_services,
         owners=CloudFormationOwners(open_client),
         tagged=TaggedRevisions(open_client),
         other_starters=other_starters,

@@ -14,7 +14,15 @@ from profiler.sizing.resize_policy import ResizeAction
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
 
 MonitorState = Literal[
-    "current", "outdated", "missing", "wrapper", "instance", "service", "impossible", "unknown"
+    "current",
+    "outdated",
+    "missing",
+    "wrapper",
+    "instance",
+    "service",
+    "owned",
+    "impossible",
+    "unknown",
 ]
 _STATES: dict[Action | ResizeAction, MonitorState] = {
     "up to date": "current",
@@ -29,7 +37,8 @@ _STATES: dict[Action | ResizeAction, MonitorState] = {
 class FamilyMonitor(Struct, frozen=True, kw_only=True):
     """A family, the plan of add-monitor for it, and the schedules and rules that start it."""
 
-    # ``wrapper``: the batch starts with ``task-profiler run``; ``unknown``: no definition was read.
+    # ``wrapper``: the batch starts with ``task-profiler run``; ``owned``: by another service;
+    # ``unknown``: no definition was read.
     state: MonitorState
     planned: PlannedFamily
     targets: tuple[ScheduledTarget, ...] = ()
@@ -37,7 +46,7 @@ class FamilyMonitor(Struct, frozen=True, kw_only=True):
     @property
     def stale(self) -> tuple[ScheduledTarget, ...]:
         """The targets that start a task without a current monitor."""
-        if self.state in ("wrapper", "instance"):
+        if self.state in ("wrapper", "instance", "owned"):
             return ()
         return tuple(
             target
@@ -78,11 +87,13 @@ def read_monitors(rollout: Rollout, families: Iterable[str]) -> Iterator[FamilyM
     """
     for planned in rollout.plan(families):
         state = _STATES.get(planned.action, "unknown")
+        if planned.owner is not None:
+            state = "owned"
         is_wrapped = any(container.wraps_batch for container in planned.changed.containers)
-        if is_wrapped and state in ("missing", "impossible"):
+        if is_wrapped and state in ("missing", "owned", "impossible"):
             state = "wrapper"
         targets = []
-        if state not in ("service", "impossible", "unknown"):
+        if state not in ("service", "owned", "impossible", "unknown"):
             for target in rollout.selected_targets:
                 if target.family == planned.family:
                     targets.append(target)

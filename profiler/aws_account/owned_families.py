@@ -1,4 +1,6 @@
-"""Families that the rollout of the monitor leaves to the stack of CloudFormation that owns them."""
+"""Families that a rollout leaves to who owns them: a stack of CloudFormation, or a service that
+registers their definitions.
+"""
 
 from collections.abc import Callable
 
@@ -8,7 +10,9 @@ from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.core.errors import TaskProfilerError
+from profiler.record.family_owner import FamilyOwner, owned_sentence
 from profiler.task_definitions.containers import read_containers
+from profiler.task_definitions.definition_difference import Part
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 
 
@@ -38,11 +42,25 @@ def left_to_owner(
         f"The stack {stack} of CloudFormation owns it: change its template "
         "(docs/task-definitions.md), or its next deployment undoes a new revision."
     )
+    return _left_alone(planned.family, document, note, batch=planned.changed.batch)
+
+
+def left_to_service(
+    family: str, document: TaskDefinitionDocument, owner: FamilyOwner, part: Part
+) -> PlannedFamily:
+    """The plan that leaves the family to the service that owns it."""
+    planned = _left_alone(family, document, owned_sentence(owner, family, part))
+    return replace(planned, owner=owner)
+
+
+def _left_alone(
+    family: str, document: TaskDefinitionDocument, note: str, *, batch: str = ""
+) -> PlannedFamily:
     same = ChangedDefinition(
         definition=document.definition,
         containers=read_containers(document.definition),
-        batch=planned.changed.batch,
+        batch=batch,
     )
     return PlannedFamily(
-        family=planned.family, action="refused", notes=(note,), document=document, changed=same
+        family=family, action="refused", notes=(note,), document=document, changed=same
     )

@@ -10,6 +10,7 @@ from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.started_tasks import AIRFLOW, starter_notes
 from profiler.core.errors import TaskProfilerError
+from profiler.record.family_owner import FamilyOwner
 from profiler.sizing.resize_policy import Resize, ResizeAction
 from profiler.task_definitions.containers import DefinedContainer, needs_put
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
@@ -62,6 +63,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     unmonitored: tuple[ScheduledTarget, ...] = ()  # those of them without a monitor
     dead: tuple[DeadTarget, ...] = ()
     resize: Resize | None = None
+    owner: FamilyOwner | None = None  # the service to which it is left
     obstacle: str | None = None  # why tasks of the new revision would not start
 
     @property

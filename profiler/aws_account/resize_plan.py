@@ -10,6 +10,7 @@ from profiler.aws_account.family_circumstances import (
     circumstances_of,
     overrides_of_runs,
 )
+from profiler.aws_account.owned_families import left_to_service
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.core.ecs_terms import arn_account, arn_region, revision_number
@@ -64,8 +65,11 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
     ) -> PlannedFamily:
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
-        missing_runs = self.missing_runs(document.definition)
         window = self._window(family, document.arn)
+        owner = document.owner or window.owner
+        if owner is not None:
+            return left_to_service(family, document, owner, "size")
+        missing_runs = self.missing_runs(document.definition)
         size = definition_size(document.definition)
         case = _Case(
             family=family,
@@ -135,7 +139,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         circumstances = circumstances_of(document)
         if self.account is not None:
             circumstances = self.account.circumstances(case.family, document, case.seen)
-            if not case.has_run_of_newest:
+            if not (case.has_run_of_newest or circumstances.is_service):
                 starters = self.account.starters_of_older(case.family, document)
                 circumstances = replace(circumstances, starters=starters)
         if self.are_for_source:
@@ -301,7 +305,7 @@ def _is_left_to_others(circumstances: Circumstances) -> bool:
     """Whether somebody else decides on the definition, or nobody can."""
     system = (circumstances.operating_system or "").upper()
     is_of_owner = circumstances.stack is not None or circumstances.off_tag is not None
-    return is_of_owner or system.startswith("WINDOWS")
+    return is_of_owner or circumstances.is_service or system.startswith("WINDOWS")
 
 
 def _changed(case: _Case, decision: Resize, *, is_tagged: bool) -> ChangedDefinition:

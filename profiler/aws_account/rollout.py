@@ -15,7 +15,7 @@ from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.overtaken_revisions import keep_overtaken
-from profiler.aws_account.owned_families import left_to_owner
+from profiler.aws_account.owned_families import left_to_owner, left_to_service
 from profiler.aws_account.pinned_targets import PinnedTargets
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check_obstacle
 from profiler.aws_account.registered_definitions import TaskDefinitions, glob_prefix, revision_of
@@ -24,12 +24,14 @@ from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.shared_streams import UNKNOWN_STREAMS, read_streams
 from profiler.aws_account.started_tasks import (
     SCHEDULE,
+    SERVICE,
     starters_of_families,
 )
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean
 from profiler.record.family_identity import PROOF_FAMILY
+from profiler.record.family_owner import FamilyOwner, owner_of_cluster
 from profiler.task_definitions.containers import (
     read_containers,
 )
@@ -78,6 +80,8 @@ class Rollout(Struct, kw_only=True, dict=True):
     part: Part = (
         "monitor"  # what ``plan_change`` changes, and what pinned targets may differ by to be moved
     )
+    # ``plan_change`` says of the families of services why it leaves them alone.
+    plans_services: bool = False
     adds: bool = (
         False  # monitors, which the families of a cluster with an instance monitor do not need
     )
@@ -126,9 +130,11 @@ class Rollout(Struct, kw_only=True, dict=True):
             self.on_problem(f"{error} The plan lacks pinned schedules.")
             return ()
 
-    def check_targets(self) -> None:
-        """Raise TaskProfilerError if the schedules are needed and cannot be read."""
-        _ = self.targets
+    def check_reads(self) -> None:
+        """Raise TaskProfilerError if the schedules are needed, or the services, and cannot be
+        read.
+        """
+        _ = self.targets, self.families_of_services
 
     @cached_property
     def selected_targets(self) -> tuple[ScheduledTarget, ...]:
@@ -198,6 +204,21 @@ class Rollout(Struct, kw_only=True, dict=True):
                 names |= families.get(family, set())
         return tuple(sorted(names))
 
+    def _owner_by_clusters(self, family: str) -> FamilyOwner | None:
+        """The service in whose clusters the family's tasks run, as far as the plan reads them."""
+        clusters: Iterable[str] = ()
+        if self.request.scheduled:
+            clusters = self._clusters_of.get(family, ())
+        elif self.names_starters or self.request.clusters:
+            with suppress(TaskProfilerError):  # the plan says it
+                clusters = [
+                    cluster
+                    for cluster, families in self._seen.items()
+                    if families.get(family, set()) - {SERVICE}
+                ]
+        owners = (owner_of_cluster(cluster_name(cluster)) for cluster in clusters)
+        return next(filter(None, owners), None)
+
     def families(self) -> tuple[str, ...]:
         """The selected families; globs without a match are reported.
 
@@ -244,7 +265,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""
         of_services: frozenset[str] = frozenset()
-        if not self.request.services:
+        if not (self.request.services or self.plans_services):
             of_services = self.families_of_services
         for family in families:
             if family in of_services:
@@ -266,7 +287,11 @@ class Rollout(Struct, kw_only=True, dict=True):
             document = read_document(self._describe(family), family)
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
-        planned = self._changed(family, document)
+        owner = document.owner or self._owner_by_clusters(family)
+        if owner is None:
+            planned = self._changed(family, document)
+        else:
+            planned = left_to_service(family, document, owner, self.part)
         if self.owners is not None and self.part == "monitor" and planned.is_new_revision:
             planned = left_to_owner(planned, document, self.owners, self._describe)
         if planned.action in ("refused", "on instance"):

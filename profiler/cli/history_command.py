@@ -30,11 +30,10 @@ from profiler.cli.styled_text import OUTCOME_STYLES, Column, Line, Span, table, 
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
-from profiler.record.fact_list import peak_text
+from profiler.record.fact_list import cpu_text, peak_text
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.gpu_facts import GPU_COLUMNS, gpu_cells
 from profiler.record.mapped_files import mixed_note
-from profiler.record.record_model import Distribution
 from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.lost_runs import LOST
 from profiler.runs.past_runs.run_lookup import no_run_sentence
@@ -152,7 +151,6 @@ def table_lines(
     for run, family in zip(runs, families, strict=True):
         record = run.report.record
         metrics = record.metrics
-        cpu = record.metrics.cpu_utilization_percent or Distribution()
         result = _result(run)
         if record.task_id in retries:
             result += " retry"
@@ -166,7 +164,7 @@ def table_lines(
         cells: tuple[str | Span, ...] = (
             Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),
-            value_text(cpu.avg, format_percent),
+            cpu_text(metrics) or UNKNOWN,
             peak_text(metrics) or UNKNOWN,
             share,
             *gpu_cells(record) * has_gpus,

@@ -21,6 +21,7 @@ from profiler.cli.options import (
 )
 from profiler.cli.printing import (
     UNKNOWN,
+    say,
     size_text,
     terminal_columns,
     total_saving,
@@ -42,7 +43,7 @@ from profiler.cli.styled_text import (
 )
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
-from profiler.core.errors import TaskProfilerError
+from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.optional_math import known_values, sum_known
 from profiler.core.text import did_you_mean
 from profiler.record.family_identity import (
@@ -50,6 +51,7 @@ from profiler.record.family_identity import (
     FamilyKey,
     PlaceColumn,
     family_labels,
+    matches_any,
     place_columns,
 )
 from profiler.record.record_model import TaskSize
@@ -57,9 +59,12 @@ from profiler.record.units import format_gpu_hours, format_percent, format_range
 from profiler.runs.past_runs.family_evidence import FoundFamilies, read_families
 from profiler.runs.past_runs.run_lookup import no_run_sentence
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern
-from profiler.sizing.advice import Advice, AdviceVerdict, advise, as_json
+from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import LAST_RUNS
+from profiler.sizing.engine_lines import engine_lines
+from profiler.sizing.evidence import LAST_RUNS, Evidence
+from profiler.sizing.job_rows import Engine, JobsBy, JobsRow
+from profiler.sizing.sizing_rules import AdviceVerdict, verdict_of
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 _COLUMNS = (
@@ -89,6 +94,21 @@ _SIZES_COLUMNS = (
 @policy_options
 @flag("--faster", "Recommend the next larger vCPU size to tasks that used all of their vCPUs.")
 @on_fargate_option
+@option(
+    "--by jobs_by",
+    "definition|name",
+    "Rows of AWS Batch's jobs: one for each job definition, or for each name (without numbers, "
+    "hashes and ids) and requested size; the default is by name where a definition's jobs ask for "
+    "several sizes, or an engine registered it.",
+    type=click.Choice(get_args(JobsBy)),
+)
+@option(
+    "--format engine",
+    "ENGINE",
+    "Print only the lines that set the sizes of AWS Batch's jobs in the configuration of nextflow, "
+    "snakemake, metaflow or cromwell.",
+    type=click.Choice(get_args(Engine)),
+)
 @flag("--sizes with_sizes", "Also print the cost and the duration at each size.")
 @flag("--json as_lines", "Print one JSON object per family instead of a table.")
 @flag(
@@ -117,6 +137,8 @@ def recommend(
     last: int,
     policy: Policy,
     on_fargate: str | None,
+    jobs_by: JobsBy | None,
+    engine: Engine | None,
     with_sizes: bool,
     as_lines: bool,
     check: bool,
@@ -128,10 +150,13 @@ def recommend(
     FAMILY can be a shell pattern; the default is all families, without the reasons.
     Failed, stopped and killed runs are included.
     """
+    if engine is not None:
+        _check_format(jobs_by, as_lines=as_lines)
+        jobs_by = "name"
     selection = run_filter(options)
     overrides = price_overrides(on_fargate)
     source = open_source(options)
-    read = _read_families(source, selection, last, on_fargate)
+    read = _read_families(source, selection, last, on_fargate, jobs_by)
     families_evidence = known_values(read.families.values())
     advices = [advise(evidence, policy, overrides) for evidence in families_evidence]
     now_ns = SystemClock().wall_ns()
@@ -142,7 +167,9 @@ def recommend(
             for evidence in families_evidence
         ]
     advices.sort(key=lambda advice: -(advice.saving_usd_per_month or 0))
-    if as_lines:
+    if engine is not None:
+        _write_engine_lines(engine, advices)
+    elif as_lines:
         write_json_lines(map(as_json, advices))
     elif advices:
         explained = advices if options.families or with_sizes else ()
@@ -150,6 +177,22 @@ def recommend(
     if check and _has_problem(advices, min_saving_percent, min_saving_usd):
         return 3
     return 1 if check and not read.completeness.is_whole else 0
+
+
+def _check_format(jobs_by: JobsBy | None, *, as_lines: bool) -> None:
+    """Raise UsageError for options that --format excludes."""
+    if as_lines:
+        raise UsageError("--format excludes --json: leave one of them out.")
+    if jobs_by == "definition":
+        raise UsageError("--format sets sizes by name: leave --by definition out.")
+
+
+def _write_engine_lines(engine: Engine, advices: Sequence[Advice]) -> None:
+    lines = engine_lines(engine, advices)
+    for text in lines:
+        say(text)
+    if not lines:
+        warn("No job needs another size than it asks for.")
 
 
 def _has_problem(
@@ -167,10 +210,20 @@ def _has_problem(
 
 
 def _read_families(
-    source: RunSource, selection: RunFilter, last: int, on_fargate: str | None
+    source: RunSource,
+    selection: RunFilter,
+    last: int,
+    on_fargate: str | None,
+    jobs_by: JobsBy | None,
 ) -> FoundFamilies:
     """The families, of which those without runs or measurements are listed on standard error."""
-    read = read_families(source, selection, last, on_fargate)
+    read = read_families(source, selection, last, on_fargate, jobs_by)
+    if not read.families and selection.families and source.leaves_out_older:
+        everyone = replace(selection, families=())
+        all_read = read_families(source, everyone, last, on_fargate, jobs_by)
+        named = _jobs_named(all_read.families, selection)
+        if named:
+            read = replace(all_read, families=named)
     for note in (*read.notes, source.reading):
         if note:
             warn(note)
@@ -190,6 +243,17 @@ def _read_families(
         if evidence is None:
             warn(f"No run of {labels[family]} was measured, so its size cannot be recommended.")
     return replace(read, families=families)
+
+
+def _jobs_named(
+    families: Mapping[FamilyKey, Evidence | None], selection: RunFilter
+) -> Mapping[FamilyKey, Evidence | None]:
+    """The rows of jobs whose name, which no run has, is selected."""
+    return {
+        row: evidence
+        for row, evidence in families.items()
+        if isinstance(row, JobsRow) and matches_any(row.name, selection.families)
+    }
 
 
 def _headers(advices: Sequence[Advice]) -> Iterator[str]:
@@ -225,9 +289,15 @@ def _table(
             yield from _sizes(advice, width)
         for reason in advice.reasons:
             yield from wrapped(reason, width, f"{INDENT}- ")
+        yield from _lines_for_engine(advice)
     if not explained:
         yield EMPTY
         yield from wrapped("task-profiler recommend FAMILY gives the reasons.", width)
+        for engine in _engines(advices):
+            yield from wrapped(
+                f"task-profiler recommend --format {engine} prints the sizes as its configuration.",
+                width,
+            )
     if any(
         not advice.choice.is_fargate and advice.evidence.on_fargate is None for advice in advices
     ):
@@ -238,6 +308,23 @@ def _table(
             "there."
         )
         yield from wrapped(hint, width)
+
+
+def _engines(advices: Sequence[Advice]) -> Sequence[Engine]:
+    """The engines of the rows whose sizes change."""
+    engines: dict[Engine, None] = {}
+    for advice in advices:
+        row = advice.evidence.family
+        if isinstance(row, JobsRow) and row.engine and engine_lines(row.engine, [advice]):
+            engines[row.engine] = None
+    return list(engines)
+
+
+def _lines_for_engine(advice: Advice) -> Iterator[Line]:
+    """The lines that set the size in the configuration of the row's engine."""
+    for engine in _engines([advice]):
+        for text in engine_lines(engine, [advice]):
+            yield line(f"{INDENT}  {text}")
 
 
 def _below_the_table(
@@ -270,7 +357,7 @@ def _below_the_table(
 def _changed(advices: Sequence[Advice]) -> list[Advice]:
     """The families whose recommended size is no mere margin."""
     changed = [advice for advice in advices if advice.choice.changes]
-    return [advice for advice in changed if advice.verdict in ("saves", "too small")]
+    return [advice for advice in changed if verdict_of(advice) in ("saves", "too small")]
 
 
 def _total_row(
@@ -297,7 +384,7 @@ def _rows(
     """The rows of the families, below the heading of their verdict if there are several."""
     indent = INDENT if len(advices) > 1 else ""
     for verdict in _VERDICTS:
-        group = [advice for advice in advices if advice.verdict == verdict]
+        group = [advice for advice in advices if verdict_of(advice) == verdict]
         if group and indent:
             yield Span(verdict.capitalize(), "bold"), *[""] * (len(places) + len(_COLUMNS))
         for advice in group:
@@ -360,9 +447,10 @@ def _saving(advice: Advice) -> tuple[str, str]:
     """The saving of a run and of a month; for a size that fits, no price of a margin that no run
     has needed.
     """
-    if advice.verdict == "fits" and advice.choice.has_more_memory:
+    verdict = verdict_of(advice)
+    if verdict == "fits" and advice.choice.has_more_memory:
         return "more is safer", UNKNOWN
-    if advice.verdict == "less is enough":
-        return advice.verdict, UNKNOWN
+    if verdict == "less is enough":
+        return verdict, UNKNOWN
     saving = value_text(advice.choice.saving_percent, format_percent)
     return saving, month_text(advice, advice.saving_usd_per_month)

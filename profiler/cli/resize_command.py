@@ -5,7 +5,7 @@ for.
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -289,7 +289,12 @@ class _Planning(Struct, frozen=True, kw_only=True):
         def other_starters(family: str) -> Sequence[str]:
             return rollout.seen_starters(family)
 
-        account = read_account(self.open_client, targets, self.runs.span.now_ns, other_starters)
+        def of_services() -> Collection[str]:
+            return rollout.families_of_services
+
+        account = read_account(
+            self.open_client, targets, of_services, self.runs.span.now_ns, other_starters
+        )
         plans = SizePlans(
             runs=runs,
             policy=self.limits,
@@ -306,8 +311,9 @@ class _Planning(Struct, frozen=True, kw_only=True):
             return plans.plan(family, document, started_by)
 
         rollout = _rollout(self.open_client, self.request, plan, reads, account.owners, output)
+        rollout.plans_services = True
         families = rollout.families()
-        rollout.check_targets()
+        rollout.check_reads()
         family_runs = self._read(families, NewestDefinitions(families, reads), rollout)
         runs.update(family_runs.windows)
         gaps += family_runs.gaps

@@ -4,6 +4,7 @@ credentials, so they name the source of the runs and the Region.
 
 import shlex
 
+from profiler.core.ecs_terms import compute_environment_of
 from profiler.core.text import on_one_line
 
 _NAME = "task-profiler"
@@ -13,6 +14,16 @@ def aws_command_line(*words: str, region: str | None = None) -> str:
     """A command of AWS's command line with these words, quoted for a shell, on one line."""
     where = () if region is None else ("--region", region)
     return shlex.join(on_one_line(word) for word in ("aws", *words, *where))
+
+
+def container_insights_command(cluster: str) -> str:
+    """The command that turns Container Insights on for a cluster, also for one of AWS Batch's."""
+    environment = compute_environment_of(cluster)
+    if environment is None:
+        words = ("ecs", "update-cluster-settings", "--cluster", cluster)
+        return aws_command_line(*words, "--settings", "name=containerInsights,value=enabled")
+    words = ("batch", "update-compute-environment", "--compute-environment", environment)
+    return aws_command_line(*words, "--ecs-settings", "containerInsights=ENABLED")
 
 
 def command_line(

@@ -24,7 +24,9 @@ VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
 REPLAY_FILTER = "task-profiler replay"
 SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _CONTAINER_ID = "[0-9a-f]{64}"  # Docker's; on Fargate there is none
+_BATCH_CLUSTER = "^AWSBatch-|_Batch_[0-9a-f-]+$"
 _REVISION = "[0-9]{1,10}"  # a signed 32-bit number in ECS's API
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 
@@ -58,8 +60,16 @@ def cluster_name(cluster: str | None) -> str | None:
 
 
 def is_of_aws_batch(cluster: str | None) -> bool:
-    """Whether the cluster has a name that AWS Batch gives: ``AWSBatch-…``, ``…_Batch_…``."""
-    return cluster is not None and (cluster.startswith("AWSBatch-") or "_Batch_" in cluster)
+    """Whether the cluster has a name that AWS Batch gives: ``AWSBatch-…``, ``…_Batch_UUID``."""
+    return cluster is not None and re.search(_BATCH_CLUSTER, cluster) is not None
+
+
+def compute_environment_of(cluster: str) -> str | None:
+    """The compute environment of AWS Batch for which a cluster was made: ``AWSBatch-NAME-UUID`` or
+    ``NAME_Batch_UUID``; None for other clusters.
+    """
+    found = re.fullmatch(rf"AWSBatch-(.+)-{_UUID}|(.+)_Batch_{_UUID}", cluster)
+    return None if found is None else found[1] or found[2]
 
 
 def family_of(definition: str) -> str:

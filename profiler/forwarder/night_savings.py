@@ -145,13 +145,15 @@ class NightSizes(Struct, frozen=True, kw_only=True, dict=True):
             policy=policy,
             price_overrides=PriceOverrides(),
             describe=reads.describe,
-            account=read_account(self.open_client, lambda: self._targets, self.now_ns),
+            account=read_account(
+                self.open_client,
+                lambda: self._targets,
+                lambda: of_services,
+                self.now_ns,
+            ),
         )
         planned = []
         for family in families:
-            if family in of_services:
-                planned.append(PlannedFamily(family=family, action="skipped"))
-                continue
             try:
                 document = read_document(reads.describe(family), family)
             except TaskProfilerError as error:

@@ -26,6 +26,7 @@ from profiler.record.mention_limits import (
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import (
     Cost,
+    Distribution,
     MemoryKills,
     Metrics,
     Number,
@@ -38,13 +39,18 @@ from profiler.record.units import (
     format_count,
     format_duration,
     format_memory,
+    format_part,
     format_peak,
     format_percent,
     format_usd,
     format_value,
+    format_vcpu,
 )
 
 Bound = Literal["", "≥"]
+# As a whole percent, 100 at most; of a limited CPU, short intervals are measured a little above.
+_ALL_PERCENT: Final = 100.5
+_MAX_PEAK_PERCENT: Final = 110
 
 _MAX_TARGETS: Final = 5
 _MAX_VICTIMS: Final = 5
@@ -206,6 +212,26 @@ def peak_text(metrics: Metrics) -> str:
     if metrics.max_memory_used_mb is None:
         return ""
     return format_peak(metrics.max_memory_used_mb, metrics.memory_peak_source)
+
+
+def uses_more_cpu_than_asked(metrics: Metrics) -> bool:
+    """Whether the use of CPU is no part of the size, as of a job of AWS Batch on EC2."""
+    percent = metrics.cpu_utilization_percent or Distribution()
+    return (percent.avg or 0) > _ALL_PERCENT or (percent.max or 0) > _MAX_PEAK_PERCENT
+
+
+def cpu_text(metrics: Metrics) -> str:
+    """The mean use of CPU in percent of the size; "" if it is unknown.
+
+    Where nothing limits the CPU, more can be used than was asked for, and is no part of it.
+    """
+    percent = (metrics.cpu_utilization_percent or Distribution()).avg
+    used = (metrics.vcpu_used or Distribution()).avg
+    if percent is None:
+        return ""
+    if not uses_more_cpu_than_asked(metrics) or used is None or metrics.vcpu_size is None:
+        return format_percent(percent)
+    return format_part(format_vcpu(used), format_vcpu(metrics.vcpu_size))
 
 
 def cost_text(cost: Cost | None) -> str:

@@ -28,6 +28,11 @@ class FamilyKey(Struct, frozen=True):
     def order(self) -> tuple[str, str, str]:
         return self.name, self.account_id or "", self.region or ""
 
+    @property
+    def distinction(self) -> str | None:
+        """What tells it from others of its name in the same place, if there can be any."""
+        return None
+
 
 # The title of a column, and how to read its value from a family.
 PlaceColumn = tuple[str, Callable[[FamilyKey], str | None]]
@@ -60,8 +65,10 @@ def family_labels(keys: Collection[FamilyKey]) -> Mapping[FamilyKey, str]:
         same = list(namesakes)
         columns = place_columns(same)
         for key in same:
-            places = ", ".join(get(key) or _UNKNOWN[title] for title, get in columns)
-            labels[key] = f"{name} ({places})" if places else name
+            places = [get(key) or _UNKNOWN[title] for title, get in columns]
+            if key.distinction is not None:
+                places.append(key.distinction)
+            labels[key] = f"{name} ({', '.join(places)})" if places else name
     return labels
 
 

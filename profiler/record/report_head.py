@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from profiler.record.batch_job import BatchJob
 from profiler.record.model_base import Model
-from profiler.record.record_model import RecordType
+from profiler.record.record_model import RecordType, TaskSize
 
 
 class ContainerHead(Model, frozen=True, kw_only=True):
@@ -28,6 +28,7 @@ class RecordHead(Model, frozen=True, kw_only=True):
     finished_at: str | None = None
     labels: Mapping[str, str] | None = None
     batch: BatchJob | None = None
+    task_size: TaskSize | None = None
     tags: Mapping[str, str] | None = None
 
 

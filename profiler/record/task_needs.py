@@ -2,8 +2,10 @@
 
 import math
 
+from profiler.core.ecs_terms import EC2, is_of_aws_batch
 from profiler.core.optional_math import sum_known
 from profiler.record.record_model import Metrics, Number, OtherContainer, Record, TaskSize
+from profiler.record.report_head import RecordHead
 
 _NEAR_LIMIT_FRACTION = 0.95
 
@@ -17,6 +19,18 @@ def vcpu_limit(record: Record) -> Number | None:
     """The vCPUs that bound a task: its size, else the machine's or the container's."""
     vcpu = size_of(record).vcpu
     return record.metrics.vcpu_size if vcpu is None else vcpu
+
+
+def is_job(record: Record | RecordHead) -> bool:
+    """Whether the run is an attempt of a job of AWS Batch."""
+    return record.batch is not None or is_of_aws_batch(record.cluster)
+
+
+def is_cpu_limited(record: Record) -> bool:
+    """Whether the task can use no more vCPUs than its size: AWS Batch gives its jobs on EC2 a share
+    of the instance's CPUs, and no limit.
+    """
+    return record.launch_type != EC2 or not is_job(record)
 
 
 def vcpu_p95(metrics: Metrics | None) -> float | None:
@@ -66,14 +80,15 @@ def bound_memory_mb(record: Record) -> float | None:
 
 
 def needed_vcpu(record: Record) -> float | None:
-    """The sum of the containers' 95th percentiles, at most the size; None if the batch was not
+    """The sum of the containers' 95th percentiles, at most the limit; None if the batch was not
     measured.
     """
     vcpu = vcpu_p95(record.metrics)
     if vcpu is None:
         return None
     vcpus = (vcpu, *(vcpu_p95(container.metrics) for container in record.containers))
-    return min(sum_known(*vcpus) or 0, vcpu_limit(record) or math.inf)
+    limit = vcpu_limit(record) if is_cpu_limited(record) else None
+    return min(sum_known(*vcpus) or 0, limit or math.inf)
 
 
 def uncached_peak_mb(metrics: Metrics) -> float | None:

@@ -18,6 +18,7 @@ from profiler.record.mention_limits import NEAR_LIMIT_SHARE
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Record, Report
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
+from profiler.record.task_needs import is_job
 from profiler.report_page.older_runs import OlderRuns
 from profiler.report_page.page_activity import CallStacksOf, activity_texts
 from profiler.report_page.page_night import night_of_page
@@ -259,8 +260,9 @@ def size_rows(
         for size, option in zip(advised["sizes"], choice.options, strict=True):
             sizes.append(size | {"holdsMemory": option.holds_memory})
         resize = None
-        if choice.changes and choice.is_fargate and not evidence.is_moved:
-            family = evidence.family
+        family = evidence.family
+        is_resized = not evidence.is_moved and not is_job(evidence.latest)
+        if choice.changes and choice.is_fargate and is_resized:
             resize = command_line("taskdef", "resize", family.name, region=family.region)
         yield without_none(
             {
@@ -269,7 +271,7 @@ def size_rows(
                 "savingUsdPerMonth": advised["savingUsdPerMonth"],
                 "reasons": advised["reasons"],
                 "recommended": advised["recommended"] or {},
-                "family": labels[evidence.family],
+                "family": labels.get(family) or family_labels([family])[family],
                 "changes": choice.changes,
                 "fits": choice.is_right and advice.risk is None,
                 "onlyFailures": not evidence.outcomes.has_success or None,

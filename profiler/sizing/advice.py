@@ -3,7 +3,7 @@ run.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,9 +38,6 @@ from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.runs_a_month import measured_month
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
-
-# What the runs say about the current size.
-AdviceVerdict = Literal["saves", "too small", "less is enough", "fits", "not known"]
 
 
 class Advice(Struct, frozen=True, kw_only=True):
@@ -80,35 +77,6 @@ class Advice(Struct, frozen=True, kw_only=True):
                 "memory"
             )
         return None
-
-    @property
-    def verdict(self) -> AdviceVerdict:
-        """What the runs say about the current size.
-
-        It fits if a larger one is recommended only for its margin. Less is enough where the size is
-        a reservation, which has no price.
-        """
-        choice = self.choice
-        saving_percent = self.choice.saving_percent
-        is_outgrown = choice.outgrown is not None and choice.has_more_memory
-        if (
-            self.risk is not None
-            or choice.needs_more_vcpu
-            or choice.needs_more_memory
-            or is_outgrown
-        ):
-            return "too small"
-        if choice.current == TaskSize() or not self.evidence.outcomes.has_success:
-            return "not known"
-        if choice.is_reserved_too_much:
-            return "less is enough"
-        if saving_percent is not None:
-            is_cheaper = saving_percent > 0
-        else:
-            is_cheaper = not choice.has_more_memory
-        if choice.is_fargate and choice.changes and is_cheaper:
-            return "saves"
-        return "fits"
 
     @property
     def usd_per_run(self) -> float | None:

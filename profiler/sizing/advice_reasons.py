@@ -9,7 +9,7 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family import Month, MonthBasis
 from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT, is_near_limit
 from profiler.record.record_model import SlowdownBounds, TaskSize
-from profiler.record.task_needs import vcpu_limit, vcpu_p95
+from profiler.record.task_needs import is_cpu_limited, vcpu_limit, vcpu_p95
 from profiler.record.units import (
     APPROXIMATELY,
     format_count,
@@ -31,6 +31,7 @@ from profiler.sizing.evidence import (
     Needs,
 )
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
+from profiler.sizing.job_rows import JobsRow
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption
 
@@ -56,6 +57,8 @@ def reasons(
         *_held(evidence, choice),
         *_mixed_meaning(evidence),
         *_reservation(choice),
+        *_unlimited_cpu(evidence),
+        *_instance(choice),
         *_saturated(evidence, choice, brief=brief),
         *_cpu_wait(evidence),
         *_limits(evidence, choice),
@@ -66,6 +69,7 @@ def reasons(
         *_spike_and_devices(evidence),
         *_caveats(evidence, choice),
         *_comparability(evidence, choice),
+        *_at_the_submission(evidence, choice),
     )
 
 
@@ -257,6 +261,34 @@ def _reservation(choice: SizeDecision) -> Iterator[str]:
         )
 
 
+def _unlimited_cpu(evidence: Evidence) -> Iterator[str]:
+    """How many vCPUs a job used that nothing limits, against what it asked for."""
+    asked = evidence.size.vcpu
+    used = evidence.needs.required_vcpu
+    if is_cpu_limited(evidence.latest) or asked is None or used is None or used <= asked:
+        return
+    yield (
+        f"The jobs asked for {format_vcpu(asked)} and used {format_vcpu(used)}: on EC2, AWS Batch "
+        "limits no job's CPU, so they took what others on the instance left."
+    )
+
+
+def _instance(choice: SizeDecision) -> Iterator[str]:
+    """What of an instance's memory decides about the size of a job."""
+    instance = choice.instance
+    if instance is None or choice.size.memory_mb is None:
+        return
+    about = "" if instance.is_seen else "about "
+    registers = (
+        f"An instance with {format_memory(instance.nominal_mb)} registers {about}"
+        f"{instance.registered_mb} MB for jobs"
+    )
+    if choice.size.memory_mb <= instance.registered_mb:
+        yield f"{registers}: with more, a job would need the next larger instance."
+    else:
+        yield f"{registers}: this size needs the next larger one."
+
+
 def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:
     """The gain of a larger size, as bounds: all of the saturated time is shortened, or none of
     it.
@@ -264,6 +296,8 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
     percent = evidence.usage.saturated_percent
     vcpu = vcpu_limit(evidence.latest)
     if not evidence.usage.is_saturated or percent is None or not vcpu:
+        return
+    if not is_cpu_limited(evidence.latest):
         return
     used = (
         f"For {format_percent(percent)} of the time, the task used all of its {format_vcpu(vcpu)}"
@@ -619,6 +653,16 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     if evidence.precision.peak_source == "sampled" and is_coarse:
         period = format_duration(round(evidence.precision.stats_period_ms or 0, -2))
         yield f"The statistics were refreshed only every {period}: shorter peaks are not included."
+
+
+def _at_the_submission(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    """Where the size of jobs is changed that ask for it themselves."""
+    row = evidence.family
+    if isinstance(row, JobsRow) and row.engine is None and choice.changes:
+        yield (
+            "These jobs can ask for another size than their definition has: change it where they "
+            "are submitted (resourceRequirements of the container's overrides)."
+        )
 
 
 def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:

@@ -10,11 +10,17 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.timestamps import DAYS_PER_MONTH
 from profiler.record.record_model import Number, SlowdownBounds, TaskSize
-from profiler.record.task_needs import vcpu_limit
+from profiler.record.task_needs import is_cpu_limited, vcpu_limit
 from profiler.record.units import as_number
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
-from profiler.sizing.memory_margin import UNKNOWN_MARGIN, MemoryMargin, memory_margin
+from profiler.sizing.instance_memory import InstanceMemory, instance_for
+from profiler.sizing.memory_margin import (
+    KERNEL_PERCENT,
+    UNKNOWN_MARGIN,
+    MemoryMargin,
+    memory_margin,
+)
 from profiler.sizing.prices import PriceOverrides, prices
 from profiler.sizing.runs_a_month import measured_month
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
@@ -51,7 +57,8 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     run was killed at Fargate's largest memory. ``outgrown`` would be enough without the growth;
     None if that does not change the size. ``chosen`` and the table of ``options``, by vCPU, exist
     on Fargate only, and ``ranked``: all sizes that are enough, the best one first, which is
-    ``chosen`` unless a faster one was asked for.
+    ``chosen`` unless a faster one was asked for. ``instance`` has less room than its memory, which
+    decided the size of a job on EC2, or which the size exceeds.
     """
 
     current: TaskSize
@@ -67,6 +74,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     chosen: SizeOption | None = None
     options: tuple[SizeOption, ...] = ()
     ranked: tuple[SizeOption, ...] = ()
+    instance: InstanceMemory | None = None
 
     @property
     def factor(self) -> SlowdownBounds:
@@ -97,6 +105,11 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         return (self.size.memory_mb or 0) > (self.current.memory_mb or math.inf)
 
     @property
+    def has_more_vcpu(self) -> bool:
+        """Whether the recommended size has more vCPUs than the current one."""
+        return (self.size.vcpu or 0) > (self.current.vcpu or math.inf)
+
+    @property
     def changes(self) -> bool:
         """Whether another size is better than the current one, if that is known; outside
         Fargate, in a part of which both are known.
@@ -112,7 +125,8 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     @property
     def is_reserved_too_much(self) -> bool:
         """Whether less than the reservation of a task outside Fargate is enough."""
-        return not self.is_fargate and self.changes and not self.has_more_memory
+        has_more = self.has_more_memory or self.has_more_vcpu
+        return not self.is_fargate and self.changes and not has_more
 
     @property
     def exceeds_fargate(self) -> bool:
@@ -161,8 +175,17 @@ def _decide(
         evidence.outcomes.has_success or evidence.outcomes.out_of_memory
     )
     if task.launch_type != FARGATE or is_unproven:
-        size = _reservation(evidence, need)
-        return SizeDecision(current=current, size=size, is_fargate=False, policy=policy, need=need)
+        reserved = _reservation(evidence, need)
+        has_own_margin = policy.memory_margin_percent is None
+        size, instance = _below_instance(evidence, need, reserved, has_own_margin=has_own_margin)
+        return SizeDecision(
+            current=current,
+            size=size,
+            is_fargate=False,
+            policy=policy,
+            need=need,
+            instance=instance,
+        )
     known_prices = prices(
         task.region, task.cpu_architecture, price_overrides, on_spot=evidence.usage.on_spot
     )
@@ -312,8 +335,34 @@ def _reservation(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     memory_mb = _unless_right(needed.memory_mb, current.memory_mb)
     has_more_memory = (memory_mb or 0) > (current.memory_mb or math.inf)
     if has_more_memory and current.vcpu is not None:
-        vcpu = current.vcpu
+        vcpu = max(vcpu or 0, current.vcpu)
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
+
+
+def _below_instance(
+    evidence: Evidence, need: MemoryNeed, size: TaskSize, *, has_own_margin: bool
+) -> tuple[TaskSize, InstanceMemory | None]:
+    """The size with no more memory than an instance registers whose nominal memory would be enough,
+    and that instance. Where less than 5 % would be left of the family's own margin, and where the
+    margin is for peaks that were not seen, the size stays, for the next instance.
+    """
+    if size.memory_mb is None:
+        return size, None
+    instance = instance_for(size.memory_mb, evidence.latest)
+    if instance is None or size.memory_mb <= instance.registered_mb:
+        return size, None
+    least_mb = max(
+        (evidence.needs.required_memory_mb or math.inf) * (1 + KERNEL_PERCENT / 100),
+        evidence.needs.reached_size_mb or 0,
+        need.held_mb,
+    )
+    room_mb = instance.registered_mb // MEMORY_STEP_MB * MEMORY_STEP_MB
+    precision = evidence.precision
+    sees_peaks = not (precision.is_by_minute or precision.is_too_short)
+    is_enough = room_mb >= least_mb and room_mb > need.above_mb
+    if is_enough and has_own_margin and sees_peaks and evidence.outcomes.has_success:
+        return replace(size, memory_mb=room_mb), instance
+    return size, instance
 
 
 def _unless_right(needed: Number | None, current: Number | None) -> Number | None:
@@ -333,10 +382,15 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     if evidence.needs.required_vcpu is not None:
         rounded = _step_up(evidence.needs.required_vcpu, 0, 0.25)
         limit = vcpu_limit(evidence.latest)
-        if limit is not None and evidence.needs.required_vcpu <= limit:
+        is_above = limit is not None and evidence.needs.required_vcpu > limit
+        if limit is not None and not is_above:
             rounded = min(rounded, limit)
         not_slower = None
-        if evidence.needs.slowdowns is not None and evidence.needs.vcpu_without_slowdown is None:
+        if (
+            not (is_above and not is_cpu_limited(evidence.latest))
+            and evidence.needs.slowdowns is not None
+            and evidence.needs.vcpu_without_slowdown is None
+        ):
             factors = (
                 (vcpu, evidence.needs.slowdowns.get(vcpu, SAME_DURATION))
                 for vcpu in smaller_vcpus(limit)

@@ -31,6 +31,14 @@ from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import bound_memory_mb, memory_of, size_of
 from profiler.sizing.billed_tasks import BilledTasks, billed_tasks
+from profiler.sizing.job_rows import (
+    AskedSizes,
+    JobKind,
+    JobKinds,
+    JobsBy,
+    RunsOf,
+    with_common_name,
+)
 from profiler.sizing.memory_margin import NeedSpread, PeakPrecision, spread_of
 from profiler.sizing.run_facts import (
     RunFacts,
@@ -205,18 +213,29 @@ class TasksRead(Struct, frozen=True, kw_only=True):
         """The time from the first to the last start."""
         return (self.last_ns or 0) - (self.first_ns or 0)
 
+    def with_others(self, other: "TasksRead") -> "TasksRead":
+        return TasksRead(
+            tasks=self.tasks + other.tasks,
+            first_ns=min_known(self.first_ns, other.first_ns),
+            last_ns=max_known(self.last_ns, other.last_ns),
+        )
+
 
 class Families:
-    """Collects the ``last`` runs of each family.
+    """Collects the ``last`` runs of each family, or row of jobs: see ``job_rows``.
 
     Memory is bounded: older runs are dropped on the way, and only counted.
     """
 
-    def __init__(self, last: int = LAST_RUNS, on_fargate: str | None = None) -> None:
+    def __init__(
+        self, last: int = LAST_RUNS, on_fargate: str | None = None, jobs_by: JobsBy | None = None
+    ) -> None:
         self._last = last
         self._on_fargate = on_fargate
-        self._families: dict[FamilyKey, dict[tuple[str, str, str], RunFacts]] = {}
-        self._dropped: dict[FamilyKey, TasksRead] = {}
+        self._kinds = JobKinds()
+        self._asked = AskedSizes(jobs_by)
+        self._runs: dict[RunsOf, dict[tuple[str, str, str], RunFacts]] = {}
+        self._dropped: dict[RunsOf, TasksRead] = {}
 
     def add(
         self, report: Report, *, is_confirmed: bool = True, outcome: Outcome | None = None
@@ -227,51 +246,73 @@ class Families:
         ``outcome``: see :func:`facts_of`.
         """
         run = facts_of(report, self._on_fargate, is_confirmed=is_confirmed, outcome=outcome)
-        runs = self._families.setdefault(run.family, {})
+        kind = self._kinds.of(report.record)
+        if isinstance(kind, JobKind):
+            self._asked.add(kind, report.record)
+        runs = self._runs.setdefault(kind, {})
         runs.setdefault(run.key, run)
         if len(runs) >= 2 * self._last + 100:
-            kept = {run.key: run for run in self._newest(runs)}
-            self._families[run.family] = kept
+            kept = {run.key: run for run in self._newest(runs.values())}
+            self._runs[kind] = kept
             tasks = {run.record.task_id for run in runs.values()}
             tasks -= {run.record.task_id for run in kept.values()}
-            dropped = self._dropped.get(run.family, TasksRead())
-            self._dropped[run.family] = _with_runs(dropped, runs.values(), len(tasks))
+            dropped = self._dropped.get(kind, TasksRead())
+            self._dropped[kind] = dropped.with_others(_tasks_read(runs.values(), len(tasks)))
 
     def evidence(self) -> Mapping[FamilyKey, Evidence | None]:
-        """Aggregate the last runs of each family, in the order of the families; None if none of
-        them was measured.
+        """Aggregate the last runs of each row, in the order of the rows; None if none of them was
+        measured.
         """
-        evidence: dict[FamilyKey, Evidence | None] = {}
-        for key in sorted(self._families, key=lambda family: family.order):
-            runs = self._newest(self._families[key])
-            evidence[key] = evidence_of_runs(key, runs, self._on_fargate)
-        return evidence
+        return {
+            row: evidence_of_runs(row, runs, self._on_fargate) for row, runs in self.runs().items()
+        }
+
+    def evidence_with(self, record: Record) -> Evidence | None:
+        """The evidence of the row that has the record's run."""
+        kind = self._kinds.of(record)
+        return self.evidence().get(self._rows().get(kind) or self._asked.row_of(kind))
 
     def tasks_read(self) -> Mapping[FamilyKey, TasksRead]:
         """The tasks that were added; one whose lines came far apart may count twice."""
-        read = {}
-        for key, runs in self._families.items():
+        read: dict[FamilyKey, TasksRead] = {}
+        rows = self._rows()
+        for kind, runs in self._runs.items():
             tasks = {run.record.task_id for run in runs.values()}
-            dropped = self._dropped.get(key, TasksRead())
-            read[key] = _with_runs(dropped, runs.values(), len(tasks))
+            of_kind = _tasks_read(runs.values(), len(tasks))
+            row = rows[kind]
+            for known in (read.get(row), self._dropped.get(kind)):
+                if known is not None:
+                    of_kind = of_kind.with_others(known)
+            read[row] = of_kind
         return read
 
     def runs(self) -> Mapping[FamilyKey, Sequence[RunFacts]]:
-        """The last runs of each family, in the order of time."""
-        return {key: self._newest(runs) for key, runs in self._families.items()}
+        """The last runs of each row, in the order of the rows and of time."""
+        runs_of_rows: dict[FamilyKey, list[RunFacts]] = {}
+        for kind, row in self._rows().items():
+            runs_of_rows.setdefault(row, []).extend(self._runs[kind].values())
+        rows = sorted(runs_of_rows, key=lambda row: row.order)
+        return {row: self._newest(runs_of_rows[row]) for row in rows}
 
-    def _newest(self, runs: Mapping[tuple[str, str, str], RunFacts]) -> Sequence[RunFacts]:
-        return in_order(runs.values())[-self._last :]
+    def _rows(self) -> Mapping[RunsOf, FamilyKey]:
+        """The row of each kind of runs."""
+        kinds_of_rows: dict[FamilyKey, list[RunsOf]] = {}
+        for kind in self._runs:
+            kinds_of_rows.setdefault(self._asked.row_of(kind), []).append(kind)
+        rows: dict[RunsOf, FamilyKey] = {}
+        for row, kinds in kinds_of_rows.items():
+            of_row = (run.record for kind in kinds for run in self._runs[kind].values())
+            rows.update(dict.fromkeys(kinds, with_common_name(row, of_row)))
+        return rows
+
+    def _newest(self, runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
+        return in_order(runs)[-self._last :]
 
 
-def _with_runs(read: TasksRead, runs: Iterable[RunFacts], tasks: int) -> TasksRead:
-    """Add so many tasks, within the time of these runs."""
+def _tasks_read(runs: Iterable[RunFacts], tasks: int) -> TasksRead:
+    """So many tasks, within the time of these runs."""
     starts_ns = [run.began_ns for run in runs]
-    return TasksRead(
-        tasks=read.tasks + tasks,
-        first_ns=min_known(read.first_ns, *starts_ns),
-        last_ns=max_known(read.last_ns, *starts_ns),
-    )
+    return TasksRead(tasks=tasks, first_ns=min_known(*starts_ns), last_ns=max_known(*starts_ns))
 
 
 def evidence_of_runs(

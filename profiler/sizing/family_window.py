@@ -14,6 +14,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import FARGATE, revision_number
 from profiler.core.kept_items import Kept
 from profiler.core.timestamps import NS_PER_DAY
+from profiler.record.family_owner import FamilyOwner, owner_of_run
 from profiler.record.record_model import TaskSize, is_sampled_each_minute
 from profiler.record.task_needs import size_of
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -71,6 +72,8 @@ class FamilyWindow:
         self.identities: set[int] = set()
         self.unconfirmed = 0
         self.is_counted = False
+        # The service that starts its runs.
+        self.owner: FamilyOwner | None = None
         # A heap: the lowest of the newest revisions is first.
         self._revisions: list[int] = []
 
@@ -99,6 +102,7 @@ class FamilyWindow:
         if not run.is_confirmed:
             self.unconfirmed += run.began_ns >= self.span.since_ns
             return
+        self.owner = self.owner or owner_of_run(run.record)
         if is_sampled_each_minute(run.record) and not self.is_by_minute:
             self._of_minutes().add(run)
             return
@@ -116,6 +120,7 @@ class FamilyWindow:
 
         ``is_sampled``: it was not chosen for its values.
         """
+        self.owner = self.owner or owner_of_run(run.record)
         at_size = self._of_run(run)
         at_size.keep(_identity(run), run, is_sampled=is_sampled)
         of_revision = at_size.of_revision(self._known_revision(run.record.revision or ""))
@@ -170,6 +175,7 @@ class FamilyWindow:
 
     def merge(self, other: "FamilyWindow") -> None:
         """Add the runs of another window of the same span, which has other runs."""
+        self.owner = self.owner or other.owner
         if other.is_by_minute is not self.is_by_minute and not other.is_empty:
             if not self.is_empty and other.is_by_minute:
                 self.by_minute += other.counts.tasks

@@ -1,6 +1,6 @@
 """A family whose size is decided on: what its runs, its definition and its account show together.
 
-Each property answers one question, and the rules of :mod:`profiler.sizing.resize_rules` ask them.
+Each property answers one question, and the rules of :mod:`profiler.sizing.sizing_rules` ask them.
 """
 
 import math

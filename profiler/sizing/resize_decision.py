@@ -16,8 +16,8 @@ from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_case import ResizeCase
 from profiler.sizing.resize_effect import Judged
 from profiler.sizing.resize_policy import Resize, ResizePolicy, ResizeVerdict, ShownEvidence
-from profiler.sizing.resize_rules import RULES, Rule
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
+from profiler.sizing.sizing_rules import RULES, Rule
 from profiler.sizing.what_if import usd_per_month
 from profiler.sizing.window_evidence import largest_need
 
@@ -41,9 +41,9 @@ def decide(
 
 
 def _first(case: ResizeCase, rules: Sequence[Rule]) -> Resize:
-    """The decision of the first rule that applies; the last one always does."""
+    """The decision of the first rule that applies; one always does."""
     for number, rule in enumerate(rules):
-        reason = rule.reason(case)
+        reason = rule.reason_to_act(case)
         if reason is None:
             continue
         if rule.shows_later:
@@ -61,7 +61,7 @@ def _first(case: ResizeCase, rules: Sequence[Rule]) -> Resize:
 def _decision(case: ResizeCase, rule: Rule, reason: str) -> Resize:
     chosen = None if rule.size is None else rule.size(case)
     decision = Resize(
-        action=rule.action,
+        action=rule.action or "none",
         reason=reason,
         runs=case.window.counts.tasks,
         verdict=None if case.judged is None else _verdict(case, case.judged),

@@ -87,18 +87,16 @@ class TargetOverride(Struct, frozen=True, kw_only=True):
 class Circumstances(Struct, frozen=True, kw_only=True):
     """What the account says about a family, beside its runs. By default, nothing is in the way.
 
-    ``off_tag`` is the tag by which its owner forbids changes. ``missing_right`` is the one without
-    which nobody knows whether a stack owns the definition. ``intervals_ms`` are the shortest times
-    to the next due time of its schedules and rules, by the hour of the day in UTC in which a run
-    may start. ``starters`` name what starts its runs, in words, as far as it is known: "AWS Step
-    Functions". ``missing_runs`` is why its runs are only a part of the window's, in words.
+    ``off_tag`` is the tag by which its owner forbids changes. ``intervals_ms`` are the shortest
+    times to the next due time of its schedules and rules, by the hour of the day in UTC in which a
+    run may start. ``starters`` name what starts its runs, in words, as far as it is known: "AWS
+    Step Functions". ``missing_runs`` is why its runs are only a part of the window's, in words.
     """
 
     operating_system: str | None = None
     off_tag: str | None = None
     is_service: bool = False
     stack: str | None = None
-    missing_right: str | None = None
     missing_runs: str | None = None
     intervals_ms: Mapping[int, float] = {}
     overrides: tuple[TargetOverride, ...] = ()

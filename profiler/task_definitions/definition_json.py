@@ -7,6 +7,7 @@ from msgspec import Struct
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.timestamps import json_moment_ns
+from profiler.record.family_owner import FamilyOwner, owner_of_definition
 from profiler.task_definitions.containers import DefinedContainer
 from profiler.task_definitions.text_tree import read_json
 
@@ -31,7 +32,8 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
     """A definition that RegisterTaskDefinition accepts.
 
     ``is_from_ecs``: it was read from a response of ECS, which can have the revision's ARN and time,
-    and the ``stack`` of CloudFormation that owns it. ``is_active``: it was not deregistered.
+    the ``stack`` of CloudFormation that owns it, and another service that does (``owner``).
+    ``is_active``: it was not deregistered.
     """
 
     definition: Mapping[str, object]
@@ -40,6 +42,7 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
     arn: str | None = None
     registered_ns: int | None = None
     stack: str | None = None
+    owner: FamilyOwner | None = None
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -74,6 +77,7 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
     check_definition(definition, source_name)
     arn = text(definition.get("taskDefinitionArn"))
     registered_ns = json_moment_ns(definition.get("registeredAt"))
+    registered_by = text(definition.get("registeredBy"))
     is_active = definition.get("status") in (None, "ACTIVE")
     is_answer = isinstance(described, dict) or arn is not None
     if is_answer:  # the API rejects an empty list of tags and AWS's own tags
@@ -84,13 +88,15 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
                 tags.append(dict(tag))
         if tags:
             definition["tags"] = tags
+    all_tags = tags_of(outer.get("tags"))
     return TaskDefinitionDocument(
         definition=definition,
         is_from_ecs=is_answer,
         is_active=is_active,
         arn=arn,
         registered_ns=registered_ns,
-        stack=tags_of(outer.get("tags")).get(_STACK_TAG),
+        stack=all_tags.get(_STACK_TAG),
+        owner=owner_of_definition(registered_by, all_tags),
     )
 
 

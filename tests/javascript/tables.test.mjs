@@ -6,6 +6,7 @@ import { content } from "../../profiler/report_page/assets/modules/content.js";
 import { bySaving, sizingRow } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
 import { withRoom } from "../../profiler/report_page/assets/modules/run_stacks.js";
 import {
+  asCpuShare,
   asCpuTime,
   asStart,
   haveChange,
@@ -294,4 +295,11 @@ test("the possible saving is for the runs that the cost is for", () => {
   ];
   assert.equal(possibleSaving(runs, ADVICE), 0.5);
   assert.equal(possibleSaving(runs, { ...ADVICE, savingPercent: -3 }), undefined);
+});
+
+test("more CPU than a job asked for is no part of it", () => {
+  assert.equal(asCpuShare({ cpu: 366, vcpuAvg: 14.6, vcpuSize: 4 }), "14.6 of 4 vCPU");
+  assert.equal(asCpuShare({ cpu: 100.2, vcpuAvg: 4, vcpuSize: 4 }), "100 %");
+  assert.equal(asCpuShare({ cpu: 75, vcpuAvg: 3, vcpuSize: 4 }), "75 %");
+  assert.equal(asCpuShare({}), "–");
 });

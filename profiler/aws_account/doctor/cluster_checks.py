@@ -195,6 +195,8 @@ class ClusterChecks(Struct):
             case "outdated":
                 what = "The monitor differs from a newly added one."
                 yield problem(_MONITOR, what, f"Update it: {register}.")
+            case "owned":
+                yield note(_MONITOR, notes)
             case "impossible":
                 yield problem(_MONITOR, f"The monitor cannot be added. {notes}")
             case "unknown":

@@ -34,7 +34,7 @@ from profiler.task_definitions.monitor_changes import (
     unreachable_notes,
 )
 
-_MONITOR = "monitor"
+MONITOR = "monitor"
 _ROLE = "role"
 _IMAGE = "image"
 _EXECUTION_ROLE = "execution role"
@@ -102,17 +102,17 @@ def definition_findings(
     try:
         monitor = find_monitor(containers)
     except TaskProfilerError as error:
-        yield problem(_MONITOR, str(error))
+        yield problem(MONITOR, str(error))
         return
     if monitor is None:
         yield from _without_monitor(definition, containers, add_command, default_image)
         return
     if instance_monitor_of(definition) is not None:
-        yield ok(_MONITOR, "It is the monitor of an EC2 instance, so the task has no batch.")
+        yield ok(MONITOR, "It is the monitor of an EC2 instance, so the task has no batch.")
         return
     yield from _form_findings(definition, monitor, add_command)
     for text in architecture_notes(definition, monitor.image or ""):
-        yield note(_MONITOR, text)
+        yield note(MONITOR, text)
     settings = read_settings({**monitor.variables, **_ENDPOINT})
     yield from task_checks.settings_findings(settings.problems)
     task = TaskMetadata(
@@ -134,7 +134,7 @@ def definition_findings(
         yield problem(task_checks.LOG, text)
     if repository(monitor.image) == MONITOR_REPOSITORY:
         yield problem(
-            _MONITOR,
+            MONITOR,
             f"The image {monitor.image} contains no registry, so ECS looks for it in Docker Hub, "
             "which does not have it.",
             "Push it with task-profiler setup image, and set the address that it prints.",
@@ -261,7 +261,7 @@ def _without_monitor(
     wrapped = next((container for container in containers if container.wraps_batch), None)
     if wrapped is not None:
         yield ok(
-            _MONITOR,
+            MONITOR,
             (
                 f"The container {wrapped.name} runs the batch with 'task-profiler run', without a "
                 "monitor."
@@ -271,13 +271,13 @@ def _without_monitor(
     try:
         added = add_monitor(definition, AddMonitorOptions(image=default_image))
     except TaskProfilerError as error:
-        yield problem(_MONITOR, f"There is no monitor. {error}")
+        yield problem(MONITOR, f"There is no monitor. {error}")
         return
     yield problem(
-        _MONITOR, "There is no monitor, so the runs have no report.", f"Add it: {add_command}."
+        MONITOR, "There is no monitor, so the runs have no report.", f"Add it: {add_command}."
     )
     for text in added.notes:
-        yield note(_MONITOR, text)
+        yield note(MONITOR, text)
 
 
 def _form_findings(
@@ -288,13 +288,13 @@ def _form_findings(
     try:
         added = add_monitor(definition, AddMonitorOptions(container=requested))
     except TaskProfilerError as error:
-        yield problem(_MONITOR, str(error))
+        yield problem(MONITOR, str(error))
         return
     if added.changes:
         text = f"The monitor differs from a newly added one. {' '.join(added.changes)}"
-        yield note(_MONITOR, text, f"Make these changes: {add_command}.")
+        yield note(MONITOR, text, f"Make these changes: {add_command}.")
         return
-    yield ok(_MONITOR, f"The container {monitor.name} is the monitor ({monitor.image}).")
+    yield ok(MONITOR, f"The container {monitor.name} is the monitor ({monitor.image}).")
 
 
 def _bytes_of(memory_mb: float) -> int:

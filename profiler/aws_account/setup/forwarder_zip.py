@@ -42,6 +42,7 @@ _SHARED_MODULES = (
     "aws_account/family_circumstances",
     "aws_account/instance_monitors",
     "aws_account/missed_reasons",
+    "aws_account/owned_families",
     "aws_account/planned_family",
     "aws_account/registered_definitions",
     "aws_account/resize_plan",

@@ -149,8 +149,11 @@ class SetupSteps(Struct):
         )
         families = rollout.families()
         counts: Counter[str] = Counter()
+        owned: Counter[str] = Counter()
         for number, monitor in enumerate(read_monitors(rollout, families), 1):
             counts[monitor.state] += 1
+            if monitor.planned.owner is not None:
+                owned[monitor.planned.owner.service] += 1
             counts["targets"] += len(monitor.targets)
             counts["stale"] += len(monitor.stale)
             counts["pinned"] += sum(target.pinned_revision is not None for target in monitor.stale)
@@ -165,6 +168,8 @@ class SetupSteps(Struct):
                 f" {counts['pinned']} are pinned to another revision, until --update-schedules "
                 "moves them."
             )
+        for service, count in owned.items():
+            text += f" {service} registers {format_count(count, 'family')}: leave them to it."
         if counts["impossible"]:
             text += f" add-monitor refuses {format_count(counts['impossible'], 'family')}."
         if counts["unknown"]:

@@ -17,6 +17,7 @@ from profiler.aws_account.doctor.cluster_checks import (
     newest_reports,
 )
 from profiler.aws_account.doctor.definition_checks import (
+    MONITOR,
     SCHEDULES,
     UNKNOWN_PART,
     add_command,
@@ -88,11 +89,6 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
     name = family.partition(":")[0]
     revision = _described(definitions, family)
     document = read_document(revision, family)
-    yield from definition_findings(
-        document.definition,
-        f"{add_command(name)} --register",
-        default_image=default_image(document.arn),
-    )
 
     def describe(asked: str) -> bytes:
         return revision if asked == name else definitions.describe(asked)
@@ -107,9 +103,18 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
         read_revision=describe,
     )
     targets = rollout.targets
-    yield from (note(SCHEDULES, sentence) for sentence in problems)
+    unread_targets = [*problems]
     problems.clear()
     (monitor,) = read_monitors(rollout, (name,))
+    if monitor.state == "owned":
+        yield note(MONITOR, " ".join(monitor.planned.notes))
+    else:
+        yield from definition_findings(
+            document.definition,
+            f"{add_command(name)} --register",
+            default_image=default_image(document.arn),
+        )
+    yield from (note(SCHEDULES, sentence) for sentence in unread_targets)
     paths = ReportPaths(open_client)
     health = family_health(monitor, paths)
     yield from filter(None, (execution_role_ok(monitor.planned, paths),))

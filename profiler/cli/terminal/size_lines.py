@@ -20,6 +20,7 @@ from profiler.runs.past_runs.run_source import PastRun, RunSource
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.sizing_rules import verdict_of
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 from profiler.sizing.trend import growth
 
@@ -115,8 +116,8 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         is_kept = choice.is_right and advice.risk is None
         if is_kept:
             yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
-        elif size is not None and advice.verdict == "less is enough":
-            yield f"{size}: {advice.verdict} {basis}"
+        elif size is not None and verdict_of(advice) == "less is enough":
+            yield f"{size}: less is enough {basis}"
         elif size is not None:
             yield f"{size}{_saving_text(choice.saving_percent)} {basis}"
         count = _MAX_REASONS

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from profiler.core.optional_math import known
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
-from profiler.record.fact_list import largest_wait, peak_text
+from profiler.record.fact_list import largest_wait, peak_text, uses_more_cpu_than_asked
 from profiler.record.gpu_facts import (
     NEVER_USED,
     SHARED,
@@ -51,15 +51,24 @@ def with_bar(words: str, percent: Distribution | None) -> str:
 
 def cpu_and_memory(metrics: Metrics) -> tuple[str, str]:
     """The usage of CPU and memory in words, empty where unknown."""
-    cpu = metrics.cpu_utilization_percent or Distribution()
     memory = metrics.memory_utilization_percent or Distribution()
-    vcpu = known(format_vcpu, metrics.vcpu_size) or ""
     size = known(format_memory, metrics.memory_size_mb) or ""
     memory_used = usage_words(memory.avg, memory.max, peak=peak_text(metrics), size=size)
     return (
-        usage_words(cpu.avg, cpu.max, size=vcpu),
+        _cpu_words(metrics),
         "; ".join(filter(None, (memory_used, files_text(metrics), huge_pages_text(metrics)))),
     )
+
+
+def _cpu_words(metrics: Metrics) -> str:
+    """The use in percent of the size, or in vCPUs where nothing limited it."""
+    percent = metrics.cpu_utilization_percent or Distribution()
+    size = known(format_vcpu, metrics.vcpu_size) or ""
+    used = metrics.vcpu_used or Distribution()
+    if used.avg is None or not uses_more_cpu_than_asked(metrics):
+        return usage_words(percent.avg, percent.max, size=size)
+    peak = "" if used.max is None else f", peak {format_vcpu(used.max)}"
+    return f"{format_vcpu(used.avg)} avg{peak}, asked for {size}"
 
 
 def source_of_numbers(notice: EndedRun) -> str:

@@ -11,6 +11,7 @@ from threading import Event, Lock
 import msgspec
 
 from profiler.core.aws_clients import ACCESS_DENIED, error_code
+from profiler.core.command_lines import container_insights_command
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_local, local_zone
@@ -157,8 +158,8 @@ class ContainerInsightsRuns(RunSource):
                     self._read_containers(cluster)
                 else:
                     off_notes.append(
-                        f"Container Insights is off for {cluster}: turn it on, or check the name "
-                        "and --region."
+                        f"Container Insights is off for {cluster}: turn it on "
+                        f"({container_insights_command(cluster)}), or check the name and --region."
                     )
         if len(off_notes) == len(self._clusters):
             raise TaskProfilerError(" ".join((*self._notes, *off_notes)))

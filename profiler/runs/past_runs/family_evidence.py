@@ -12,6 +12,7 @@ from profiler.core.completeness import WHOLE, Completeness, joined
 from profiler.record.family import LAST_SUCCESSES, Family, run_of_report
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
+from profiler.record.task_needs import is_job
 from profiler.record.units import format_count
 from profiler.runs.past_runs.ended_tasks import EndedTasks, Word
 from profiler.runs.past_runs.log_places import DefinedPlaces
@@ -27,7 +28,10 @@ from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.runs.past_runs.search_windows import IndexedWindows
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families, TasksRead, Usage
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
+from profiler.sizing.job_rows import JobsBy
 from profiler.sizing.run_facts import facts_of
+
+_KINDS_OF_JOBS = 20
 
 
 class FoundFamilies(Struct, frozen=True, kw_only=True):
@@ -43,12 +47,16 @@ class FoundFamilies(Struct, frozen=True, kw_only=True):
 
 
 def read_families(
-    source: RunSource, selection: RunFilter, last: int, on_fargate: str | None = None
+    source: RunSource,
+    selection: RunFilter,
+    last: int,
+    on_fargate: str | None = None,
+    jobs_by: JobsBy | None = None,
 ) -> FoundFamilies:
-    """The families of the matching runs, each with the evidence of its ``last`` newest matching
-    runs.
+    """The families and the rows of jobs of the matching runs, each with the evidence of its
+    ``last`` newest matching runs.
     """
-    families = Families(last, on_fargate)
+    families = Families(last, on_fargate, jobs_by)
     unfinished = _add_runs(families, source, replace(selection, only_counting=True), last)
     evidence = families.evidence()
     notes = list(source.notes)
@@ -137,7 +145,7 @@ def family_evidence(
         _add_runs(families, source, filter_of(family, only_counting=True), LAST_RUNS)
     if run.counts:
         _add(families, run)
-    return families.evidence().get(family)
+    return families.evidence_with(run.report.record)
 
 
 def evidence_of_past_runs(
@@ -170,18 +178,20 @@ def _add_runs(families: Families, source: RunSource, selection: RunFilter, last:
     """Add at least the ``last`` newest matching runs of each family; returns the number of
     unfinished runs.
     """
+    # Of jobs, more runs are looked at: a definition's can be of several names and sizes.
     is_one_name = len(selection.families) == 1 and not is_pattern(selection.families[0])
     is_one_family = is_one_name and len(selection.accounts) == len(selection.regions) == 1
     unfinished = 0
     ended = 0
     oldest_ns = 0  # the start of the oldest of the last runs
     for run in source.last_runs(selection, last):
-        if is_one_family and ended >= last and run.started_ns < oldest_ns:
+        wanted = last * _KINDS_OF_JOBS if is_job(run.report.record) else last
+        if is_one_family and ended >= wanted and run.started_ns < oldest_ns:
             break
         if not _add(families, run):
             unfinished += 1
             continue
-        if ended < last:
+        if ended < wanted:
             oldest_ns = run.started_ns
         ended += 1
     return unfinished

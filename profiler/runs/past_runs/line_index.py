@@ -16,10 +16,11 @@ from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError
 from profiler.record.family_identity import FamilyKey, family_key
-from profiler.record.record_model import CHECKPOINT
-from profiler.record.report_head import ReportHead
+from profiler.record.record_model import CHECKPOINT, Record
+from profiler.record.report_head import RecordHead, ReportHead
 from profiler.runs.past_runs.record_lines import RunLine, group_lines, run_line
 from profiler.runs.past_runs.run_source import RunFilter, run_key, start_ns
+from profiler.sizing.job_rows import JobKinds, RunsOf
 
 # More of what cannot be read again goes to the disk.
 _MEMORY_BYTES: Final = 16 * 1024 * 1024
@@ -74,6 +75,7 @@ class _Kind(Struct, frozen=True, kw_only=True):
 
     head: ReportHead
     family: FamilyKey
+    counts_with: RunsOf
     is_checkpoint: bool
 
     def matches(self, selection: RunFilter) -> bool:
@@ -97,7 +99,8 @@ class LineIndex:
         self._starts_ns = array("q")
         self._numbers = array("I")
         self._kinds = array("I")
-        self._known_kinds: dict[tuple[str | None, ...], int] = {}
+        self._job_kinds = JobKinds()
+        self._known_kinds: dict[tuple[object, ...], int] = {}
         self._kind_list: list[_Kind] = []
         # The lines in the order of their digests; of each run, the place of its first line there.
         self._by_run = array("I")
@@ -110,10 +113,16 @@ class LineIndex:
         self._numbers.append(line.number)
         self._kinds.append(self._kind_of(line.head))
 
+    def counts_with(self, record: Record | RecordHead) -> RunsOf:
+        """With which other runs the run of a record counts."""
+        return self._job_kinds.of(record)
+
     def _kind_of(self, head: ReportHead) -> int:
         record = head.record
+        counts_with = self.counts_with(record)
         values = (
             head.type,
+            counts_with,
             record.family,
             record.account_id,
             record.region,
@@ -133,6 +142,7 @@ class LineIndex:
             _Kind(
                 head=replace(head, record=general),
                 family=family_key(record),
+                counts_with=counts_with,
                 is_checkpoint=head.type == CHECKPOINT,
             )
         )
@@ -180,12 +190,12 @@ class LineIndex:
         self,
         selection: RunFilter,
         add_invalid: Callable[[int], None],
-        left_out: Container[FamilyKey] = (),
+        left_out: Container[RunsOf] = (),
     ) -> Iterator[list[RunLine]]:
         """The lines of each run that can match, newest first: see :func:`group_lines`.
 
-        ``add_invalid`` gets the number of a line that changed since. ``left_out``: families without
-        further runs; it may grow. Raises OSError.
+        ``add_invalid`` gets the number of a line that changed since. ``left_out``: of these, no
+        further run is read; it may grow. Raises OSError.
         """
         kinds = self._kind_list
         can_match = [kind.matches(selection) for kind in kinds]
@@ -196,7 +206,7 @@ class LineIndex:
             lines = self._lines_at(place)
             kinds_of_run = [self._kinds[line] for line in lines]
             if not any(
-                can_match[kind] and kinds[kind].family not in left_out for kind in kinds_of_run
+                can_match[kind] and kinds[kind].counts_with not in left_out for kind in kinds_of_run
             ):
                 continue
             numbers = [self._numbers[line] for line in lines]

@@ -20,7 +20,6 @@ import msgspec
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
 from profiler.core.text import first_names
-from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.stacks_line import STACKS_BEGINNING, StacksLine, is_stacks_line
@@ -29,6 +28,7 @@ from profiler.runs.past_runs.line_index import KeptLines, LineIndex
 from profiler.runs.past_runs.record_lines import RunLine, matching_runs, run_line
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, stacks_of
 from profiler.runs.past_runs.schedule_notices import read_notices, select_notices
+from profiler.sizing.job_rows import RunsOf
 
 STANDARD_INPUT = "-"
 _LISTED_NUMBERS = 10  # more than a sentence has
@@ -74,24 +74,27 @@ class FileRuns(RunSource):
         return self._matching(selection, ())
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
-        ended: Counter[FamilyKey] = Counter()
-        complete: set[FamilyKey] = set()
+        ended: Counter[RunsOf] = Counter()
+        complete: set[RunsOf] = set()
         for run in self._matching(selection, complete):
             yield run
             if run.report.type == CHECKPOINT:
                 continue
-            family = family_key(run.report.record)
-            ended[family] += 1
-            if ended[family] >= last:
-                complete.add(family)
+            kind = self._indexed().counts_with(run.report.record)
+            ended[kind] += 1
+            if ended[kind] >= last:
+                complete.add(kind)
 
-    def _matching(self, selection: RunFilter, left_out: Container[FamilyKey]) -> Iterator[PastRun]:
+    def _matching(self, selection: RunFilter, left_out: Container[RunsOf]) -> Iterator[PastRun]:
         with _named_errors(self._source):
-            if self._index is None:
-                self._index = self._read()
             add_invalid = self._invalid_numbers.add
-            groups = self._index.runs(selection, add_invalid, left_out)
+            groups = self._indexed().runs(selection, add_invalid, left_out)
             yield from matching_runs(groups, selection, add_invalid, self._now_ns)
+
+    def _indexed(self) -> LineIndex:
+        if self._index is None:
+            self._index = self._read()
+        return self._index
 
     def _read(self) -> LineIndex:
         lines, kept = _opened(self._source)

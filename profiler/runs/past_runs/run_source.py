@@ -301,8 +301,8 @@ class RunSource(ABC):
 
     # For sources that can use it.
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:  # noqa: ARG002
-        """Yield the matching runs, at least the ``last`` newest ones of each family that have
-        ended.
+        """Yield the matching runs, at least the ``last`` newest ones of each family, and of each
+        kind of jobs, that have ended.
         """
         return self.runs(selection)
 

@@ -54,6 +54,7 @@ def schedule(name: str, definition: str, source: Any = None, **settings: Any) ->
 def account(*targets: ScheduledTarget, others: tuple[str, ...] = ()) -> FamilyAccount:
     return FamilyAccount(
         targets=lambda: targets,
+        of_services=lambda: ("api",),
         owners=CloudFormationOwners(Mock()),
         tagged=TaggedRevisions(Mock()),
         other_starters=lambda _family: others,

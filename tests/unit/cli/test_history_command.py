@@ -8,7 +8,7 @@ from profiler.cli.history_command import table_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import columns_of
 from profiler.core.timestamps import local_zone
-from profiler.record.record_model import AverageAndMaximum, Report
+from profiler.record.record_model import AverageAndMaximum, Distribution, Report
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.command_line import run_here
 from tests.gpu_runs import gpu_run
@@ -169,3 +169,17 @@ def test_no_runs_is_an_error_for_every_command_that_reads_runs(tmp_path: Path) -
         assert "task-profiler run -- CMD" in shown.stderr
         assert run_here(environment, command, "--from", str(tmp_path / "notes.txt")).returncode == 1
     assert not missing.parent.exists()
+
+
+def test_more_cpu_than_was_asked_for_is_no_part_of_it() -> None:
+    used = {
+        "cpu_utilization_percent": Distribution(avg=366, max=400),
+        "vcpu_used": Distribution(avg=14.6, max=16),
+        "vcpu_size": 4,
+    }
+    (_, row) = texts(table_lines([PastRun(report=report(metrics=used))], None))
+    assert " 14.6 of 4 vCPU " in row
+    assert "366" not in row
+    all_of_it = {**used, "cpu_utilization_percent": Distribution(avg=100.2, max=103)}
+    (_, row) = texts(table_lines([PastRun(report=report(metrics=all_of_it))], None))
+    assert " 100 % " in row

@@ -16,11 +16,12 @@ from profiler.forwarder.document_fields import record_fields
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import Gpu, Record, Report, Sampling, TaskSize
 from profiler.report_page.page_data import size_rows
-from profiler.sizing.advice import Advice, AdviceVerdict, advise, as_json, with_recommendation
+from profiler.sizing.advice import Advice, advise, as_json, with_recommendation
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.sized_revision import SizedRevision
+from profiler.sizing.sizing_rules import AdviceVerdict, verdict_of
 from tests.ended_runs import NOTICE, changed, report_line, text_of
 from tests.family_windows import decision_on, window_of
 from tests.runs import evidence_of, report
@@ -151,7 +152,7 @@ def test_recommend_gives_the_size(case: Case) -> None:
 
 @every_case
 def test_recommend_gives_the_word(case: Case) -> None:
-    assert case.advice.verdict == case.verdict
+    assert verdict_of(case.advice) == case.verdict
 
 
 @every_case
@@ -265,6 +266,6 @@ def test_the_plan_says_why_there_is_no_size_after_a_kill_at_the_largest() -> Non
 def test_a_local_run_has_no_reservation_to_compare_with() -> None:
     local = report(0, **NEEDS, size=None, launch_type="LOCAL")
     advice = advise(evidence_of([local]), Policy(), NONE)
-    assert advice.verdict == "not known"
+    assert verdict_of(advice) == "not known"
     assert advice.choice.size == TaskSize(vcpu=0.5, memory_mb=896)
     assert not any(reason.startswith("Less is enough") for reason in advice.reasons)

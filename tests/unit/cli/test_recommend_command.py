@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import Cost, GpuIdle, Report
 from tests.gpu_runs import gpu_run
 from tests.runs import lines, report, slowdown
@@ -364,3 +365,69 @@ def test_a_family_without_a_size_is_no_changed_one(cli: Cli) -> None:
     assert "1 of 2 families, $0.19 a month of " in found.out
     (row,) = [line for line in found.out.splitlines() if "huge" in line]
     assert re.split("  +", row.strip()) == ["huge", "6", "32 vCPU, 244 GB", "-", "-", "-"]
+
+
+def _jobs() -> str:
+    """Jobs of two processes that run in one image."""
+    reports = []
+    for number in range(6):
+        name, size = [("STAR_ALIGN_S", (8, 65_536)), ("FASTQC_S", (2, 4_096))][number % 2]
+        job = BatchJob(
+            job_id="0f8fad5b-d9cb-469f-a165-70867728950e",
+            job_name=f"{name}{number}",
+            job_definition="nf-quay-io-star",
+        )
+        reports.append(
+            report(number, family="nf-quay-io-star", launch_type="EC2", batch=job, size=size)
+        )
+    return kept(reports)
+
+
+def test_jobs_of_an_engine_are_rows_by_name_with_lines_for_its_configuration(cli: Cli) -> None:
+    source = _jobs()
+    found = cli("recommend", "--from", source)
+    assert re.findall("  (STAR_ALIGN|FASTQC) +3 ", found.out) == ["FASTQC", "STAR_ALIGN"]
+    assert (
+        "task-profiler recommend --format nextflow prints the sizes as its configuration."
+        in found.out
+    )
+    # A name that only jobs have.
+    (star,) = cli("recommend", "STAR_*", "--json", "--from", source).objects
+    assert (star["family"], star["runs"]) == ("STAR_ALIGN", 3)
+    explained = cli("recommend", "nf-*", "--from", source).out
+    assert "STAR_ALIGN (8 vCPU, 64 GB)\n" in explained
+    assert "      withName: 'STAR_ALIGN' { cpus = 1; memory = '512 MB' }\n" in explained
+    written = cli("recommend", "--format", "nextflow", "--from", source).out
+    assert written == (
+        "process {\n"
+        "  withName: 'FASTQC' { cpus = 1; memory = '512 MB' }\n"
+        "  withName: 'STAR_ALIGN' { cpus = 1; memory = '512 MB' }\n"
+        "}\n"
+    )
+
+
+def test_by_definition_all_jobs_of_an_image_are_one_row(cli: Cli) -> None:
+    source = _jobs()
+    (row,) = cli("recommend", "--by", "definition", "--json", "--from", source).objects
+    assert (row["family"], row["runs"]) == ("nf-quay-io-star", 6)
+    assert "submitted" not in "".join(row["reasons"])
+
+
+def test_the_size_of_own_jobs_by_name_is_changed_where_they_are_submitted(cli: Cli) -> None:
+    job = BatchJob(
+        job_id="0f8fad5b-d9cb-469f-a165-70867728950e", job_name="load-1", job_definition="etl"
+    )
+    found = cli("recommend", "--by", "name", "--json", "--from", kept([report(batch=job)]))
+    assert "change it where they are submitted" in found.objects[0]["reasons"][-1]
+
+
+def test_without_jobs_there_are_no_lines_for_an_engine(cli: Cli) -> None:
+    found = cli("recommend", "--format", "snakemake", "--from", kept([report()]))
+    assert found.out == ""
+    assert "No job needs another size than it asks for." in found.err
+
+
+@pytest.mark.parametrize("other", [["--json"], ["--by", "definition"]])
+def test_format_excludes_other_output(cli: Cli, other: list[str]) -> None:
+    with pytest.raises(UsageError, match="--format"):
+        cli("recommend", "--format", "nextflow", *other, "--from", kept([report()]))

@@ -1,4 +1,6 @@
-from profiler.core.command_lines import command_line
+import pytest
+
+from profiler.core.command_lines import command_line, container_insights_command
 
 
 def test_a_command_without_a_place_is_its_words() -> None:
@@ -21,3 +23,27 @@ def test_a_word_for_another_program_is_quoted() -> None:
 
 def test_a_command_is_one_line() -> None:
     assert "\n" not in command_line("show", "a\nb")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "words"),
+    [
+        ("jobs", "ecs update-cluster-settings --cluster jobs --settings name"),
+        (
+            "AWSBatch-spot-large-0a1b2c3d-1111-2222-3333-444455556666",
+            "batch update-compute-environment --compute-environment spot-large --ecs-settings ",
+        ),
+        (
+            "spot_Batch_0a1b2c3d-1111-2222-3333-444455556666",
+            "batch update-compute-environment --compute-environment spot --ecs-settings ",
+        ),
+        # As AWS Batch never names one.
+        ("AWSBatch-", "ecs update-cluster-settings --cluster AWSBatch- --settings name"),
+    ],
+)
+def test_container_insights_of_a_compute_environment_is_turned_on_by_batch(
+    cluster: str, words: str
+) -> None:
+    command = container_insights_command(cluster)
+    assert command.startswith(f"aws {words}")
+    assert command.endswith(("=containerInsights,value=enabled", " containerInsights=ENABLED"))

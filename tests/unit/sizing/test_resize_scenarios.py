@@ -8,9 +8,9 @@ import pytest
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, format_ms
 from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize
 from profiler.sizing.resize_policy import Resize
-from profiler.sizing.resize_rules import RULES
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
+from profiler.sizing.sizing_rules import RULES
 from tests.fakes import START_NS
 from tests.family_windows import NOWHERE, decision_on, window_of, window_of_runs
 from tests.runs import report, slowdown
@@ -407,13 +407,6 @@ def test_a_size_that_a_schedule_s_override_does_not_fit_is_not_taken() -> None:
             "the stack jobs of CloudFormation owns it: set 0.25 vCPU, 512 MB in its template",
         ),
         (
-            Circumstances(missing_right="cloudformation:DescribeStackResources"),
-            (
-                "without the right cloudformation:DescribeStackResources, it is not known whether "
-                "a stack of CloudFormation owns it"
-            ),
-        ),
-        (
             Circumstances(operating_system="WINDOWS_SERVER_2022_CORE"),
             "it is for WINDOWS_SERVER_2022_CORE, which is not measured",
         ),
@@ -430,18 +423,9 @@ def test_what_others_decide_is_left_alone_with_the_size_that_would_be_better(
     assert_resized(decide(runs(35), None, Circumstances(operating_system="LINUX")))
 
 
-@pytest.mark.parametrize(
-    "circumstances",
-    [
-        Circumstances(stack="jobs"),
-        Circumstances(missing_right="cloudformation:DescribeStackResources"),
-    ],
-)
-def test_what_the_command_registered_is_put_back_whoever_owns_it(
-    circumstances: Circumstances,
-) -> None:
+def test_what_the_command_registered_is_put_back_whoever_owns_it() -> None:
     killed = [*runs(30), *runs(1, revision=2, start=31, size=NEW, **KILLED)]
-    assert decide(killed, resized(), circumstances).action == "revert"
+    assert decide(killed, resized(), Circumstances(stack="jobs")).action == "revert"
     off = Circumstances(off_tag="task-profiler:resize")
     assert decide(killed, resized(), off).action == "none"
     assert_resized(decide(runs(35)))

@@ -26,6 +26,7 @@ from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of
+from profiler.sizing.sizing_rules import verdict_of
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
 from profiler.sizing.what_if import runs_per_month
 from tests.runs import evidence_of, report, slowdown
@@ -375,17 +376,19 @@ def test_the_verdict_on_the_current_size() -> None:
     growing = [
         measured(number, peak_mb=500 + 30 * number, size=(1, 2 * GB)) for number in range(30)
     ]
-    assert [advice([one]).verdict for one in (waste, measured(size=(2, 8 * GB), region="x"))] == [
+    assert [
+        verdict_of(advice([one])) for one in (waste, measured(size=(2, 8 * GB), region="x"))
+    ] == [
         "saves",
         "saves",
     ]
-    assert advice(growing).verdict == "too small"
+    assert verdict_of(advice(growing)) == "too small"
     unknown = (
         measured(size=None, launch_type="EC2"),
         measured(status="failure", size=(0.25, 512), peak_mb=300),
     )
-    assert [advice([one]).verdict for one in unknown] == ["not known", "not known"]
-    assert advice([measured(size=(0.25, 512), peak_mb=300)]).verdict == "fits"
+    assert [verdict_of(advice([one])) for one in unknown] == ["not known", "not known"]
+    assert verdict_of(advice([measured(size=(0.25, 512), peak_mb=300)])) == "fits"
 
 
 # --- for any runs -----------------------------------------------------------------------------

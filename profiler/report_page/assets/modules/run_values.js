@@ -38,6 +38,15 @@ export function usdByTask(runs) {
 /** Returns the part in percent of the whole. */
 export const shareOf = (part, whole) => (isKnown(part) && whole > 0 ? (100 * part) / whole : undefined);
 
+/**
+ * Returns the average CPU in percent of the size, or against it where nothing limits it: a job on EC2 can use more.
+ * @param {import("../shown_run").ShownRun} run
+ */
+export const asCpuShare = (run) =>
+  Number(run.cpu) > 100.5 && isKnown(run.vcpuSize)
+    ? `${asVcpuCount(run.vcpuAvg)} of ${asVcpuCount(run.vcpuSize)} vCPU`
+    : asPercent(run.cpu);
+
 /** Whether so much of the memory is in use that it is worth a colour. A full CPU is in use, a full memory is a kill. */
 export const isHot = (percent, tone) => tone === "memory" && percent >= 100 * content.scale.nearLimit;
 

@@ -16,7 +16,7 @@ import {
 import { asDuration, asPeak, asPercent, asVcpuCount, isKnown, truncate, UNKNOWN } from "#page/formats.js";
 import { coursePath } from "#page/overview_strip.js";
 import { runLink } from "#page/run_dialog.js";
-import { asStart, costText, familyOf, shareOf } from "#page/run_values.js";
+import { asCpuShare, asStart, costText, familyOf, shareOf } from "#page/run_values.js";
 import { searchRuns, selectedRuns, selection, writeAddress } from "#page/selection.js";
 
 const PAGE_ROWS = 100;
@@ -68,7 +68,7 @@ const RUN_COLUMNS = [
     name: "Average CPU",
     className: "number wide",
     pick: (run) => run.cpu,
-    show: (run) => asPercent(run.cpu),
+    show: asCpuShare,
   },
   {
     key: "vcpuMax",

@@ -91,6 +91,19 @@ def test_files_in_memory_are_said_beside_the_memory_used() -> None:
     )
 
 
+def test_more_cpu_than_was_asked_for_is_said_in_vcpus() -> None:
+    assert NOTICE.record is not None
+    metrics = replace(
+        NOTICE.record.metrics,
+        cpu_utilization_percent=model.Distribution(avg=366, max=400),
+        vcpu_used=model.Distribution(avg=14.6, max=16),
+        vcpu_size=4,
+    )
+    assert value_formats.cpu_and_memory(metrics)[0] == (
+        "14.6 vCPU avg, peak 16 vCPU, asked for 4 vCPU"
+    )
+
+
 @pytest.mark.parametrize(
     ("notice", "begins"),
     [

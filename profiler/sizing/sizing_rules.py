@@ -1,15 +1,19 @@
-"""The rules by which the size of a task definition changes, or does not: the first that applies
-decides. docs/from-advice-to-effect.md lists those that leave a family alone.
+"""The rules by which a size is advised, and by which a task definition's size changes or does not.
+
+One table has them all. ``recommend`` reads the rows that advise, and ``resize`` those that act: the
+first that applies decides. An act needs more than advice does, so a row may need more of a family
+to act. docs/from-advice-to-effect.md lists the rows that leave a family alone.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent, format_task_size
+from profiler.sizing.advice import Advice
 from profiler.sizing.advice_reasons import held_back
 from profiler.sizing.resize_case import MIN_DAYS, RUNS_AFTER_REVERT, ChosenSize, ResizeCase
 from profiler.sizing.resize_effect import MIN_SUCCESSES_TO_KEEP
@@ -17,28 +21,48 @@ from profiler.sizing.resize_policy import (
     ResizeAction,
 )
 
+# What the runs say about the current size.
+AdviceVerdict = Literal["saves", "too small", "less is enough", "fits", "not known"]
 # So many runs of an older revision show that something passes it.
 _MIN_RUNS_OF_OLDER_REVISION = 20
 _PLACES: Final = {"EC2": "on EC2", "EXTERNAL": "on external instances"}
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """One row of the table.
+    """One row of the table. A reason is None if the rule does not apply.
+
+    ``verdict``: what ``recommend`` says if ``advice`` has a reason. ``action``: what ``resize``
+    does, None for a row that only advises. Its reason is ``reason``, or else that of ``advice`` at
+    the definition's size if the case ``is_proven``.
 
     ``docs``: what is left alone, for the documentation; None for a rule that is no such case.
-    ``reason``: None if the rule does not apply. ``size``: the new size; of action ``none``, the one
-    that would be better. ``shows_later``: it is the one of the first later rule that applies.
-    ``remedy`` is added to the reason if that size is known. ``allows_revert``: what this command
-    has registered may be put back.
+    ``size``: the new size; of action ``none``, the one that would be better. ``shows_later``: it is
+    the one of the first later rule that applies. ``remedy`` is added to the reason if that size is
+    known. ``allows_revert``: what this command has registered may be put back.
     """
 
-    action: ResizeAction
-    reason: Callable[[ResizeCase], str | None]
+    verdict: AdviceVerdict | None = None
+    advice: Callable[[Advice], str | None] | None = None
+    action: ResizeAction | None = None
+    reason: Callable[[ResizeCase], str | None] | None = None
+    is_proven: Callable[[ResizeCase], bool] | None = None
     docs: str | None = None
     size: Callable[[ResizeCase], ChosenSize | TaskSize | None] | None = None
     shows_later: bool = False
     remedy: str = ""
     allows_revert: bool = False
+
+    def reason_to_act(self, case: ResizeCase) -> str | None:
+        """Why ``resize`` acts by this row."""
+        if self.action is None:
+            return None
+        if self.reason is not None:
+            return self.reason(case)
+        if self.advice is None or case.advice is None:
+            return None
+        if self.is_proven is not None and not self.is_proven(case):
+            return None
+        return self.advice(case.advice)
 
 
 # What the account decides.
@@ -67,13 +91,6 @@ def _is_owned(case: ResizeCase) -> str | None:
     return f"the stack {stack} of CloudFormation owns it"
 
 
-def _may_be_owned(case: ResizeCase) -> str | None:
-    right = case.circumstances.missing_right
-    if right is None:
-        return None
-    return f"without the right {right}, it is not known whether a stack of CloudFormation owns it"
-
-
 def _lacks_runs(case: ResizeCase) -> str | None:
     return case.circumstances.missing_runs
 
@@ -94,9 +111,12 @@ def _is_not_on_fargate(case: ResizeCase) -> str | None:
     place = _PLACES.get(record.launch_type or "", "not on Fargate")
     reason = f"its runs are {place}, where the size is only a reservation"
     advice = case.advice_on_reservation
-    if advice is None or advice.verdict not in ("less is enough", "too small"):
+    if advice is None:
         return reason
-    return f"{reason}: {advice.verdict}"
+    verdict = verdict_of(advice)
+    if verdict not in ("less is enough", "too small"):
+        return reason
+    return f"{reason}: {verdict}"
 
 
 def _reservation(case: ResizeCase) -> TaskSize | None:
@@ -218,13 +238,19 @@ def _was_reverted_recently(case: ResizeCase) -> str | None:
 # A larger size.
 
 
-def _is_at_risk(case: ResizeCase) -> str | None:
+def _is_at_risk(advice: Advice) -> str | None:
+    return advice.risk
+
+
+def _may_be_enlarged(case: ResizeCase) -> bool:
     """A kill needs no number of runs."""
-    if case.larger is None or case.advice is None:
+    return case.larger is not None and (case.was_killed or not case.has_few_runs)
+
+
+def _was_killed_at_limit(case: ResizeCase) -> str | None:
+    if case.advice is None or not _may_be_enlarged(case):
         return None
-    if case.has_few_runs and not case.was_killed:
-        return None
-    return case.advice.risk or case.revision.killed_limit
+    return case.revision.killed_limit
 
 
 def _exceeds_fargate(case: ResizeCase) -> str | None:
@@ -233,11 +259,47 @@ def _exceeds_fargate(case: ResizeCase) -> str | None:
     return "a run was killed at Fargate's largest memory: split its work, or run it on EC2"
 
 
+def _needs_more_than_fargate(advice: Advice) -> str | None:
+    if not (advice.choice.needs_more_vcpu or advice.choice.needs_more_memory):
+        return None
+    return "its runs need more than the largest size of Fargate has: split its work"
+
+
+def _grows(advice: Advice) -> str | None:
+    if advice.choice.outgrown is None or not advice.choice.has_more_memory:
+        return None
+    return "its memory need grows, and soon passes the size"
+
+
 def _larger_size(case: ResizeCase) -> ChosenSize | None:
     return case.larger
 
 
-# A smaller size: each of these is a reason against it.
+# A smaller size.
+
+
+def _reserves_too_much(advice: Advice) -> str | None:
+    """A reservation has no price."""
+    if not advice.choice.is_reserved_too_much:
+        return None
+    return "less than it reserves is enough"
+
+
+def _would_save(advice: Advice) -> str | None:
+    """A larger size that is recommended only for its margin saves nothing."""
+    choice = advice.choice
+    saving_percent = choice.saving_percent
+    if saving_percent is not None:
+        is_cheaper = saving_percent > 0
+    else:
+        is_cheaper = not choice.has_more_memory
+    is_known = advice.evidence.outcomes.has_success
+    if not (is_known and choice.is_fargate and choice.changes and is_cheaper):
+        return None
+    return "a smaller size is enough"
+
+
+# Each of these is a reason against a smaller size.
 
 
 def _has_few_runs(case: ResizeCase) -> str | None:
@@ -246,10 +308,23 @@ def _has_few_runs(case: ResizeCase) -> str | None:
     return f"{case.judging_runs} of {case.policy.min_runs} runs seen"
 
 
-def _has_no_success(case: ResizeCase) -> str | None:
-    if case.advice is not None and case.advice.evidence.outcomes.has_success:
+def _has_no_success(advice: Advice) -> str | None:
+    return None if advice.evidence.outcomes.has_success else "no run has succeeded"
+
+
+def _has_no_known_size(advice: Advice) -> str | None:
+    return "its size is not known" if advice.choice.current == TaskSize() else None
+
+
+def _is_too_small_later(case: ResizeCase) -> str | None:
+    """Nothing is enlarged before a run has needed it."""
+    if case.advice is None or case.best_smaller is not None:
         return None
-    return "no run has succeeded"
+    return _needs_more_than_fargate(case.advice) or _grows(case.advice)
+
+
+def _fits_or_is_safer(advice: Advice) -> str:
+    return "more is safer" if advice.choice.has_more_memory else "the size fits"
 
 
 def _fits(case: ResizeCase) -> str | None:
@@ -301,7 +376,7 @@ def _better_size(case: ResizeCase) -> ChosenSize | None:
 
 
 def _saves(case: ResizeCase) -> str | None:
-    if case.smaller is None or any(rule.reason(case) for rule in REASONS_AGAINST):
+    if case.smaller is None or any(rule.reason_to_act(case) for rule in REASONS_AGAINST):
         return None
     saves = f"saves {format_percent(case.smaller.option.saving_percent or 0)}"
     if case.smaller.refused is None:
@@ -350,14 +425,17 @@ def _larger_may_not_be_taken(case: ResizeCase) -> str | None:
     return case.refusal_of_larger
 
 
-def _needs_no_change(_: ResizeCase) -> str:
-    return "the size fits"
-
-
 REASONS_AGAINST: Final = (
     Rule(action="none", reason=_has_few_runs, docs="with fewer than `--min-runs` runs at its size"),
-    Rule(action="none", reason=_has_no_success, docs="without a success"),
-    Rule(action="none", reason=_fits),
+    Rule(
+        verdict="not known",
+        advice=_has_no_success,
+        action="none",
+        docs="without a success",
+    ),
+    Rule(verdict="not known", advice=_has_no_known_size),
+    Rule(action="none", reason=_is_too_small_later),
+    Rule(verdict="fits", advice=_fits_or_is_safer, action="none", reason=_fits),
     Rule(
         action="none",
         reason=_has_few_days,
@@ -396,7 +474,6 @@ RULES: Final = (
         allows_revert=True,
         docs="that a stack of CloudFormation owns",
     ),
-    Rule(action="none", reason=_may_be_owned, shows_later=True, allows_revert=True),
     Rule(
         action="none",
         reason=_lacks_runs,
@@ -454,16 +531,34 @@ RULES: Final = (
         size=_better_size,
         docs=f"reverted, for {RUNS_AFTER_REVERT} runs or 90 days",
     ),
-    Rule(action="resize", reason=_is_at_risk, size=_larger_size),
+    Rule(
+        verdict="too small",
+        advice=_is_at_risk,
+        action="resize",
+        is_proven=_may_be_enlarged,
+        size=_larger_size,
+    ),
+    Rule(action="resize", reason=_was_killed_at_limit, size=_larger_size),
     Rule(action="none", reason=_exceeds_fargate),
+    Rule(verdict="too small", advice=_needs_more_than_fargate),
+    Rule(verdict="too small", advice=_grows),
     Rule(action="none", reason=_larger_may_not_be_taken),
     Rule(action="none", reason=_went_badly),
-    Rule(action="resize", reason=_saves, size=_smaller_size),
+    Rule(verdict="less is enough", advice=_reserves_too_much),
+    Rule(verdict="saves", advice=_would_save, action="resize", reason=_saves, size=_smaller_size),
     Rule(action="resize", reason=_limit_is_too_small, size=_present_size),
     Rule(action="keep", reason=_went_well),
     *REASONS_AGAINST,
-    Rule(action="none", reason=_needs_no_change),
 )
+
+
+def verdict_of(advice: Advice) -> AdviceVerdict:
+    """What ``recommend`` says of the current size: the first row that advises."""
+    for rule in RULES:
+        is_advice = rule.advice is not None and rule.advice(advice) is not None
+        if is_advice and rule.verdict is not None:
+            return rule.verdict
+    raise AssertionError
 
 
 def left_alone() -> tuple[str, ...]:

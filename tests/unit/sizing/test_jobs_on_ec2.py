@@ -1,0 +1,155 @@
+"""Jobs of AWS Batch on EC2: a limit of memory, none of CPU, and instances with less memory than they
+are sold with.
+"""
+
+from typing import Any
+
+import pytest
+
+from profiler.record.record_model import Report, Visible
+from profiler.sizing.advice import Advice
+from profiler.sizing.instance_memory import instance_for
+from profiler.sizing.sizing_rules import verdict_of
+from tests.runs import report, slowdown
+from tests.sized_runs import advice, reasons
+
+JOBS = "AWSBatch-spot-0a1b2c3d-1111-2222-3333-444455556666"
+
+
+def jobs(
+    *,
+    peak_mb: float = 3_000,
+    p95: float = 2,
+    size: tuple[float, float] = (4, 16_384),
+    seen_mb: float | None = None,
+    cluster: str = JOBS,
+    saturated: float = 0.0,
+    **record: Any,
+) -> list[Report]:
+    """Thirty runs, which need their own margin, that of samples of each second."""
+    visible = None if seen_mb is None else Visible(memory_mb=seen_mb)
+    return [
+        report(
+            number,
+            peak_mb=peak_mb,
+            p95=p95,
+            size=size,
+            launch_type="EC2",
+            cluster=cluster,
+            visible=visible,
+            metrics={"vcpu_saturated_percent": saturated},
+            **record,
+        )
+        for number in range(30)
+    ]
+
+
+def size_of(found: Advice) -> tuple[float | None, float | None]:
+    return found.choice.size.vcpu, found.choice.size.memory_mb
+
+
+def test_a_job_may_use_more_vcpus_than_it_asked_for() -> None:
+    found = advice(jobs(p95=14.6, saturated=90))
+    assert size_of(found)[0] == 14.75
+    said = "\n".join(found.reasons)
+    assert (
+        "The jobs asked for 4 vCPU and used 14.6 vCPU: on EC2, AWS Batch limits no job's CPU, so "
+        "they took what others on the instance left."
+    ) in said
+    assert "for 95 % of the time at most 14.6 vCPU" in said
+    assert "all of its" not in said
+    assert "%" not in said.partition("14.6")[2].partition(":")[0]
+    # No reservation is too large that a part of is too small.
+    assert verdict_of(found) == "fits"
+
+
+@pytest.mark.parametrize(
+    ("launch_type", "cluster"), [("EC2", "jobs"), ("FARGATE", JOBS), ("MANAGED_INSTANCES", JOBS)]
+)
+def test_other_tasks_use_at_most_their_size(launch_type: str, cluster: str) -> None:
+    runs = [
+        report(number, p95=14.6, size=(4, 16_384), launch_type=launch_type, cluster=cluster)
+        for number in range(30)
+    ]
+    found = advice(runs)
+    assert (found.choice.size.vcpu or 0) <= 4
+    assert "limits no job's CPU" not in "\n".join(found.reasons)
+
+
+def test_a_smaller_size_that_slows_no_run_does_not_cap_what_was_used() -> None:
+    bounds = slowdown(v1=(1.2, 1.5))
+    beyond = [
+        report(
+            number,
+            p95=14.6,
+            size=(4, 16_384),
+            launch_type="EC2",
+            cluster=JOBS,
+            metrics={"slowdown_at_vcpu": bounds},
+        )
+        for number in range(30)
+    ]
+    assert size_of(advice(beyond))[0] == 14.75
+    within = [
+        report(
+            number,
+            p95=1.9,
+            size=(4, 16_384),
+            launch_type="EC2",
+            cluster=JOBS,
+            metrics={"slowdown_at_vcpu": bounds},
+        )
+        for number in range(30)
+    ]
+    assert size_of(advice(within))[0] == 2
+
+
+def test_the_memory_lies_below_what_an_instance_registers() -> None:
+    # 10 % above are 8,030 MB, for which an instance of 8 GB has no room.
+    found = advice(jobs(peak_mb=7_300))
+    assert size_of(found)[1] == 7_936
+    assert (
+        "An instance with 8 GB registers about 7953 MB for jobs: with more, a job would need the "
+        "next larger instance."
+    ) in found.reasons
+    # It asks for all of an instance's memory.
+    all_of_it = advice(jobs(peak_mb=7_300, size=(4, 8_192)))
+    assert size_of(all_of_it)[1] == 7_936
+    assert verdict_of(all_of_it) == "less is enough"
+
+
+def test_a_run_that_saw_the_instance_knows_what_it_registers() -> None:
+    assert size_of(advice(jobs(peak_mb=7_100, seen_mb=7_680))) == (2, 7_616)
+    assert "An instance with 8 GB registers 7648 MB" in reasons(*jobs(peak_mb=7_100, seen_mb=7_680))
+    # An instance of another size says nothing about those of 8 GB.
+    assert "registers about 7953 MB" in reasons(*jobs(peak_mb=7_300, seen_mb=15_800))
+
+
+def test_what_no_instance_of_a_size_has_room_for_needs_the_next_one() -> None:
+    found = advice(jobs(peak_mb=7_900))
+    assert size_of(found)[1] == 8_704
+    assert not [reason for reason in found.reasons if "registers" in reason]
+
+
+@pytest.mark.parametrize("percent", [10, 12])
+def test_a_margin_that_was_asked_for_stays(percent: float) -> None:
+    found = advice(jobs(peak_mb=7_290), memory_margin_percent=percent)
+    assert (size_of(found)[1] or 0) > 7_953
+    assert "this size needs the next larger one." in "\n".join(found.reasons)
+
+
+def test_a_size_that_was_too_small_is_no_room() -> None:
+    killed = jobs(peak_mb=7_300, size=(4, 8_000), likely_out_of_memory=True, status="failure")
+    good = jobs(peak_mb=7_300, size=(4, 8_000), started_at="2026-11-01T00:00:00.000Z")
+    found = advice([*killed, *good])
+    assert (size_of(found)[1] or 0) > 8_000
+
+
+def test_only_jobs_on_ec2_are_placed_so() -> None:
+    (job, *_) = jobs()
+    assert instance_for(8_000, job.record) is not None
+    assert instance_for(3e9, job.record) is None
+    assert instance_for(8_000, report(launch_type="EC2").record) is None
+    assert instance_for(8_000, report(cluster=JOBS).record) is None
+    elsewhere = advice(jobs(peak_mb=7_300, cluster="jobs"))
+    assert size_of(elsewhere)[1] == 8_064

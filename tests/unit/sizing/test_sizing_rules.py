@@ -1,0 +1,230 @@
+"""The one table of sizing rules: each row decides in an example, each thing that a row asks of an
+account is said by one, and what ``recommend`` says of a family is what ``resize`` says, unless an
+act needs more.
+"""
+
+import ast
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import profiler
+from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize
+from profiler.sizing.advice import Advice, advise
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.evidence import evidence_of_runs
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.resize_case import ResizeCase
+from profiler.sizing.resize_policy import ResizePolicy
+from profiler.sizing.run_facts import facts_of
+from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
+from profiler.sizing.sizing_rules import RULES, Rule, verdict_of
+from tests.fakes import START_NS
+from tests.family_windows import NOWHERE, window_of
+from tests.runs import report
+from tests.values import present
+
+OLD, NEW = TaskSize(vcpu=1, memory_mb=2048), TaskSize(vcpu=0.25, memory_mb=512)
+LARGEST = TaskSize(vcpu=32, memory_mb=249_856)
+FIRST = SizedRevision(revision="1", size=OLD)
+SMALL = SizedRevision(revision="1", size=NEW)
+RESIZED = SizedRevision(revision="2", size=NEW, resized_from=SizeBefore(revision="1", size=OLD))
+KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
+FAILED: dict[str, Any] = {"status": "failure", "exit_code": 1}
+
+
+def runs(
+    count: int, revision: int = 1, *, start: int = 0, size: TaskSize = OLD, **more: Any
+) -> list[Report]:
+    """Runs of days that follow each other."""
+    given: Any = (size.vcpu, size.memory_mb)
+    return [
+        report(start + number, revision=str(revision), size=given, **more)
+        for number in range(count)
+    ]
+
+
+class Example:
+    """A family on whose size a row decides."""
+
+    def __init__(
+        self,
+        reports: Iterable[Report],
+        revision: SizedRevision = FIRST,
+        circumstances: Circumstances = NOWHERE,
+        *,
+        contradicted: int = 0,
+        **policy: Any,
+    ) -> None:
+        self.reports = list(reports)
+        window = window_of(self.reports)
+        window.contradicted = contradicted
+        self.case = ResizeCase(
+            window, revision, circumstances, ResizePolicy(**policy), PriceOverrides()
+        )
+
+    @property
+    def act(self) -> Rule:
+        """The row by which ``resize`` decides."""
+        return next(rule for rule in RULES if rule.reason_to_act(self.case) is not None)
+
+    @property
+    def advice(self) -> Advice:
+        """``recommend``'s."""
+        facts = [facts_of(made) for made in self.reports]
+        evidence = evidence_of_runs(facts[-1].family, facts)
+        return advise(present(evidence), Policy(), PriceOverrides())
+
+    @property
+    def advising(self) -> Rule:
+        """The row by which ``recommend`` decides."""
+        advice = self.advice
+        return next(rule for rule in RULES if rule.advice is not None and rule.advice(advice))
+
+
+def growing(count: int) -> list[Report]:
+    """Runs of which each needs more than the last one, and none nearly all."""
+    made: list[Report] = []
+    for number in range(count):
+        made += runs(1, start=number, peak_mb=1200 + 15 * number, p95=0.9)
+    return made
+
+
+NEVER_STARTS = TargetOverride(target="the rule night", memory_mb=2048, least_memory_mb=3000)
+LIMIT = "a run was killed at the limit of 450 MiB of the container 'batch'"
+BY_MINUTE: dict[str, Any] = {
+    "status": "unknown",
+    "sampling": Sampling(interval_ms=60_000, samples=20, sources=(CONTAINER_INSIGHTS,)),
+    "metrics": {"duration_ms": 1_200_000, "memory_peak_source": None},
+}
+AT_NEW: dict[str, Any] = {"start": 30, "size": NEW}
+KILL_AT_NEW = runs(1, 2, **AT_NEW, **KILLED)
+ACTS: Mapping[str, Example] = {
+    "_is_windows": Example(runs(30), FIRST, Circumstances(operating_system="WINDOWS_SERVER_2022")),
+    "_is_off": Example(runs(30), FIRST, Circumstances(off_tag="task-profiler:resize")),
+    "_is_service": Example(runs(30), FIRST, Circumstances(is_service=True)),
+    "_is_owned": Example(runs(30), FIRST, Circumstances(stack="jobs")),
+    "_lacks_runs": Example(runs(30), FIRST, Circumstances(missing_runs="half are missing")),
+    "_is_contradicted": Example(runs(30), contradicted=1),
+    "_is_not_on_fargate": Example(runs(30, launch_type="EC2")),
+    "_passes_old_revision": Example(
+        runs(30, start=1), SizedRevision(revision="2", size=OLD, registered_ns=START_NS)
+    ),
+    "_has_no_run": Example(runs(30), SizedRevision(revision="2", size=OLD)),
+    "_has_no_effect": Example(runs(30), SMALL),
+    "_is_not_measured": Example(runs(30, peak_mb=None, p95=None)),
+    "_is_from_insights": Example(runs(30, **BY_MINUTE)),
+    "_is_too_small": Example([*runs(30), *KILL_AT_NEW], RESIZED),
+    "_has_few_successes": Example([*runs(30), *runs(3, 2, **AT_NEW)], RESIZED),
+    "_is_withdrawn": Example(
+        runs(30), SizedRevision(revision="1", size=OLD, withdrawn="nightly:2")
+    ),
+    "_is_overwritten": Example(runs(30), SizedRevision(revision="1", size=OLD, overwritten=NEW)),
+    "_was_reverted_recently": Example(
+        [*runs(30), *runs(20, 3, start=31)],
+        SizedRevision(revision="3", size=OLD, reverted_from=SizeBefore(revision="2", size=NEW)),
+    ),
+    "_is_at_risk": Example(runs(30, size=NEW, peak_mb=500), SMALL),
+    "_was_killed_at_limit": Example(
+        runs(19, size=NEW, peak_mb=440),
+        SizedRevision(revision="1", size=NEW, killed_limit=LIMIT),
+    ),
+    "_exceeds_fargate": Example(
+        [*runs(30, size=LARGEST), *runs(1, start=30, size=LARGEST, **KILLED)],
+        SizedRevision(revision="1", size=LARGEST),
+    ),
+    "_larger_may_not_be_taken": Example(
+        runs(30, peak_mb=2000),
+        FIRST,
+        Circumstances(overrides=(NEVER_STARTS,)),
+    ),
+    "_went_badly": Example(
+        [*runs(30, size=NEW, peak_mb=300), *runs(10, 2, start=30, peak_mb=1950, **FAILED)],
+        SizedRevision(revision="2", size=OLD, resized_from=SizeBefore(revision="1", size=NEW)),
+        min_saving_percent=100,
+    ),
+    "_saves": Example(runs(30)),
+    "_limit_is_too_small": Example(
+        runs(30, peak_mb=1700, p95=0.9), SizedRevision(revision="1", size=OLD, killed_limit=LIMIT)
+    ),
+    "_went_well": Example([*runs(30), *runs(10, 2, **AT_NEW)], RESIZED),
+    "_has_few_runs": Example(runs(19)),
+    "_has_no_success": Example(runs(30, **FAILED)),
+    "_is_too_small_later": Example(growing(30)),
+    "_fits": Example(runs(30, peak_mb=1700, p95=0.9)),
+    "_has_few_days": Example(runs(9), min_runs=5),
+    "_may_not_be_taken": Example(runs(30), FIRST, Circumstances(overrides=(NEVER_STARTS,))),
+    "_has_failed_before": Example(
+        runs(90, 3, start=31),
+        SizedRevision(
+            revision="3",
+            size=OLD,
+            reverted_from=SizeBefore(revision="2", size=NEW),
+            registered_ns=START_NS,
+        ),
+    ),
+    "_saves_little": Example(runs(30), min_saving_percent=80),
+}
+ADVICE: Mapping[str, Example] = {
+    "_is_at_risk": ACTS["_is_at_risk"],
+    "_needs_more_than_fargate": Example(runs(10, size=LARGEST, peak_mb=222_000)),
+    "_grows": ACTS["_is_too_small_later"],
+    "_reserves_too_much": ACTS["_is_not_on_fargate"],
+    "_would_save": ACTS["_saves"],
+    "_has_no_success": ACTS["_has_no_success"],
+    "_has_no_known_size": Example([report(number, size=None) for number in range(30)]),
+    "_fits_or_is_safer": ACTS["_fits"],
+}
+
+
+def name_of(function: Callable[..., object] | None) -> str:
+    return getattr(function, "__name__", "")
+
+
+def test_each_row_that_acts_decides_in_an_example() -> None:
+    names = [name_of(rule.reason or rule.advice) for rule in RULES if rule.action is not None]
+    assert names == list(dict.fromkeys(names))
+    assert set(names) == set(ACTS)
+    found = {}
+    for name, example in ACTS.items():
+        act = example.act
+        found[name] = name_of(act.reason or act.advice)
+    assert found == {name: name for name in ACTS}
+
+
+def test_each_row_that_advises_decides_in_an_example() -> None:
+    names = [name_of(rule.advice) for rule in RULES if rule.advice is not None]
+    assert set(names) == set(ADVICE)
+    assert {name: name_of(example.advising.advice) for name, example in ADVICE.items()} == {
+        name: name for name in ADVICE
+    }
+
+
+def test_a_row_acts_or_advises() -> None:
+    for rule in RULES:
+        assert (rule.advice is None) == (rule.verdict is None)
+        assert rule.action is not None or rule.advice is not None
+
+
+@pytest.mark.parametrize("kind", [Circumstances, SizedRevision])
+def test_what_a_row_asks_of_an_account_is_said_by_one(
+    kind: type[Circumstances | SizedRevision],
+) -> None:
+    """A field that nothing sets is a row that never applies."""
+    given = set[str]()
+    for path in (Path(profiler.__file__).parent / "aws_account").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                given |= {keyword.arg or "" for keyword in node.keywords}
+    assert set(kind.__struct_fields__) <= given
+
+
+def test_resize_contradicts_no_advice_on_the_same_runs() -> None:
+    for name, example in ACTS.items():
+        action = example.act.action
+        if action != "resize" or example.case.revision.killed_limit:
+            continue
+        verdict = "too small" if name == "_is_at_risk" else "saves"
+        assert verdict_of(example.advice) == verdict, name
