@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock, call
 
 import pytest
@@ -94,7 +95,7 @@ def test_the_commit_of_a_branch_of_a_detached_head_and_of_a_worktree(
 
 
 def check(*runs: Metrics, bound_mb: float | None = None, **limits: float) -> tuple[str, ...]:
-    every: dict[str, float | None] = {
+    every: dict[str, Any] = {
         "memory_mb": None,
         "duration_ms": None,
         "cpu_seconds": None,
