@@ -20,8 +20,8 @@ from benchmarks.search_windows import index_documents, started
 from benchmarks.subscription import install_templates
 from kibana.build import DRAWINGS, PANELS
 from profiler.core.timestamps import format_datetime
-from tests.panel_searches import search_body
 from tools import example_documents
+from tools.panel_searches import search_body
 
 _DAYS = 30
 _MAX_SECONDS = 1.0

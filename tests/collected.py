@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from profiler.aggregation.memory_evidence import Exactness, observed
+from profiler.aggregation.memory_evidence import Exactness, evidence_from
 from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.run_evidence import CpuEvidence, RunEvidence
@@ -35,7 +35,7 @@ def draft_of(record: Record) -> RecordDraft:
     if metrics.cpu_seconds is not None:
         cpu = CpuEvidence(cpu_seconds=metrics.cpu_seconds)
     peak_bytes = size_bytes(metrics.max_memory_used_mb)
-    memory = observed("statistics", peak_bytes, exactness)
+    memory = evidence_from("statistics", peak_bytes, exactness)
     draft.add(RunEvidence(metrics=metrics, cpu=cpu, memory=memory))
     return draft
 

@@ -48,7 +48,7 @@ def group_evidence(group: GroupPeak, transferred_bytes: int = 0) -> tuple[Memory
     return (mark,)
 
 
-def observed(
+def evidence_from(
     source: EvidenceSource, size_bytes: float | None, exactness: Exactness = "at least"
 ) -> tuple[MemoryEvidence, ...]:
     """The evidence of a value; none if it is unknown."""

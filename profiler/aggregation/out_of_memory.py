@@ -74,7 +74,7 @@ def out_of_memory(
     return OutOfMemory(likely=False if is_excluded and not is_open else None)
 
 
-def may_have_missed_a_kill(record: Record) -> bool:
+def may_miss_a_kill(record: Record) -> bool:
     """Whether a process may have been killed for memory with any exit code: a child, or an
     earlier attempt.
     """

@@ -10,7 +10,7 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryEvidence, MemoryPeak, choose_peak
 from profiler.aggregation.out_of_memory import (
     OutOfMemory,
-    may_have_missed_a_kill,
+    may_miss_a_kill,
     out_of_memory,
 )
 from profiler.aggregation.run_end import RunEnd
@@ -191,9 +191,7 @@ class RecordDraft:
             return OutOfMemory(likely=True, evidence="kernel-counter")
         may_have_missed = False
         if not self._sees_all_exits:
-            may_have_missed = may_have_missed_a_kill(record) or any(
-                item.may_have_missed for item in kills
-            )
+            may_have_missed = may_miss_a_kill(record) or any(item.may_have_missed for item in kills)
         return out_of_memory(
             self._end,
             memory_max_bytes=_charged_bytes(seen, peak),

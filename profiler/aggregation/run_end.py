@@ -39,7 +39,7 @@ def with_clock_shift(end: RunEnd, started_ns: int | None, shift_ns: int, *, now_
     return replace(end, until_ns=until_ns)
 
 
-def was_stopped(
+def ended_by_stop(
     exit_code: int | None,
     finished_ns: int | None,
     *,

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
-from profiler.aggregation.memory_evidence import observed
+from profiler.aggregation.memory_evidence import evidence_from
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import (
     CpuEvidence,
@@ -428,9 +428,9 @@ def statistics_evidence(
             cpu_seconds=round(usage.cpu_seconds, CPU_SECONDS_DIGITS),
             until_ns=usage.cpu_until_ns,
         )
-    memory = observed("statistics", usage.memory_max_bytes)
+    memory = evidence_from("statistics", usage.memory_max_bytes)
     if usage.kernel_peak_bytes is not None:
-        memory = observed("statistics", usage.kernel_peak_bytes, "exact")
+        memory = evidence_from("statistics", usage.kernel_peak_bytes, "exact")
     return RunEvidence(
         metrics=usage_metrics(usage, sizes),
         series=series,

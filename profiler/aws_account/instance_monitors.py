@@ -122,15 +122,15 @@ class EcsMonitorTasks:
                     self._streams[key] = is_monitors
         return self._streams.get(key)
 
-    def is_on_ec2(self, monitor: InstanceMonitorGroup, task_id: str) -> bool:
+    def is_on_ec2(self, monitor: InstanceMonitorGroup, id_of_task: str) -> bool:
         """Whether ECS says that a task of the monitor's cluster is on EC2."""
         if monitor.cluster is None:
             return False
-        key = monitor.cluster, task_id
+        key = monitor.cluster, id_of_task
         if key not in self._on_ec2:
-            what = f"It is unknown whether task {task_id} is on EC2"
+            what = f"It is unknown whether task {id_of_task} is on EC2"
             with noted_errors(self._on_problem, what, _TASK_PERMISSIONS):
-                for task in self._described(monitor.cluster, [task_id]):
+                for task in self._described(monitor.cluster, [id_of_task]):
                     self._on_ec2[key] = task.get("launchType") == EC2
         return self._on_ec2.get(key, False)
 

@@ -36,7 +36,7 @@ from profiler.task_definitions.permissions import (
 
 Permission = Literal["allowed", "denied", "no role", "unknown"]
 _Policies: TypeAlias = tuple[Mapping[str, object], ...]
-_Wanted: TypeAlias = Mapping[str, Iterable[str]]  # the resources by the action
+_Resources: TypeAlias = Mapping[str, Iterable[str]]  # the resources by the action
 _READ_POLICIES = (
     "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and "
     "iam:GetPolicyVersion"
@@ -150,7 +150,7 @@ class ReportPaths:
                 return "no role" if self._policies_of(role) is None else None
             registry = f"arn:{arn_part(role_arn, 1) or 'aws'}:ecr:{stored.region}:{stored.account}"
             arn = f"{registry}:repository/{stored.repository}"
-            token: _Wanted = {"ecr:GetAuthorizationToken": ("*",)}
+            token: _Resources = {"ecr:GetAuthorizationToken": ("*",)}
             layers = dict.fromkeys(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), (arn,))
             permission = self._permission(role, {**token, **layers})
             if permission != "denied" or self._permission(role, token) != "allowed":
@@ -198,7 +198,7 @@ class ReportPaths:
             return None
         return image
 
-    def _permission(self, role: str, wanted: _Wanted) -> Permission:
+    def _permission(self, role: str, wanted: _Resources) -> Permission:
         """Whether the policies of a role allow all actions. Raises boto3's errors."""
         documents = self._policies_of(role)
         verdict = "no role" if documents is None else _verdict(documents, wanted)
@@ -268,7 +268,7 @@ class ReportPaths:
         )
 
 
-def _verdict(documents: _Policies, wanted: _Wanted) -> Permission:
+def _verdict(documents: _Policies, wanted: _Resources) -> Permission:
     """Whether the statements allow the actions on all of their resources; unknown if that
     depends on a condition.
     """

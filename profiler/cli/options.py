@@ -195,8 +195,8 @@ def add_options(*options: Decorator) -> Decorator:
     """A decorator that adds the options in this order."""
 
     def add(function: Decorated) -> Decorated:
-        for option in reversed(options):
-            function = option(function)
+        for decorator in reversed(options):
+            function = decorator(function)
         return function
 
     return add
@@ -441,9 +441,10 @@ def parse_tags(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 def parse_time(text: str, now_ms: int) -> int:
     """Milliseconds since 1970 of an ISO 8601 time, local without a zone, or of ``7d`` ago.
 
-    No run is older: a time before 1970 is 0. Raises UsageError.
+    No run is older: a time before 1970 is 0. Raises UsageError, also for a number without a unit,
+    which may be days, a year or anything.
     """
-    from profiler.core.quantities import time_ms  # not for the help
+    from profiler.core.quantities import is_number, time_ms  # not for the help
     from profiler.core.timestamps import instant_of_local
 
     try:
@@ -451,6 +452,11 @@ def parse_time(text: str, now_ms: int) -> int:
         if moment.tzinfo is None:
             moment = instant_of_local(moment)
     except (ValueError, OverflowError) as error:
+        if is_number(text):
+            raise UsageError(
+                f"{text!r} is a number without a unit: write 30m, 12h or 7d, or an ISO time like "
+                "2026-11-20."
+            ) from error
         ago_ms = time_ms(text)
         if ago_ms is not None:
             return max(now_ms - round(ago_ms), 0)

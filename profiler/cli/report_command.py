@@ -165,10 +165,10 @@ class CallStacksReader:
     def __init__(self, source: RunSource) -> None:
         self._source: RunSource | None = source
 
-    def read(self, report: Report) -> StacksLine | None:
+    def read(self, of_run: Report) -> StacksLine | None:
         """Return the stacks of a run; None if it has none, or after a failure."""
         try:
-            return None if self._source is None else self._source.stacks(report)
+            return None if self._source is None else self._source.stacks(of_run)
         except TaskProfilerError as error:
             self._source = None
             warn(f"The page lacks call stacks. {error}")

@@ -127,12 +127,12 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     if names_of(options, "search"):
         events = past
     open_client = open_clients(options.region, options.profile)
-    schedules = read_schedules(open_client, cluster, options.families)
+    readable = read_schedules(open_client, cluster, options.families)
     now_ns = clock.wall_ns()
-    judged = judge_account(schedules, open_client, events, clock, now_ns)
+    judged = judge_account(readable, open_client, events, clock, now_ns)
     families_known = KnownFamilies(lambda: past, now_ns - _USUAL_NS)
     try:
-        families_known.read(schedule.family_key for schedule in schedules)
+        families_known.read(schedule.family_key for schedule in readable)
     except TaskProfilerError as error:
         warn(f"The usual durations are unknown. {error}")
     definitions = TaskDefinitions(open_client("ecs"))
@@ -188,13 +188,13 @@ def read_schedules(
     warn_unread(listed)
     if listed.problems:
         click.get_current_context().meta[SOURCE_FAILED] = True
-    schedules = []
+    readable = []
     for schedule in listed.schedules:
         clusters = (None, cluster_name(schedule.cluster_arn), schedule.cluster_arn)
         if cluster in clusters and matches_any(schedule.family, families):
-            schedules.append(schedule)
-    if schedules:
-        return schedules
+            readable.append(schedule)
+    if readable:
+        return readable
     raise TaskProfilerError(_none_sentence(listed.schedules, cluster, tuple(families)))
 
 
@@ -226,7 +226,7 @@ def warn_unread(listed: FoundSchedules) -> None:
 
 
 def judge_account(
-    schedules: Sequence[Schedule],
+    asked: Sequence[Schedule],
     open_client: OpenClient,
     past: RunSource | None,
     clock: Clock,
@@ -237,17 +237,17 @@ def judge_account(
     ``past`` has runs with ECS's events, which ECS itself forgets.
     """
     clusters = read_clusters(
-        open_client("ecs"), {schedule.cluster_arn for schedule in schedules}, now_ns
+        open_client("ecs"), {schedule.cluster_arn for schedule in asked}, now_ns
     )
     known_ids = set[str]()
     for cluster in clusters.values():
         known_ids.update(task_id(task.arn) for task in cluster.tasks or ())
-    judged = judge_schedules(schedules, clusters, now_ns=now_ns, grace_ns=_GRACE_NS)
+    judged = judge_schedules(asked, clusters, now_ns=now_ns, grace_ns=_GRACE_NS)
     forgotten = [schedule for schedule in judged if _is_forgotten(schedule)]
     if forgotten and past is not None:
         try:
             merged = _with_past_tasks(clusters, known_ids, forgotten, past, now_ns)
-            judged = judge_schedules(schedules, merged, now_ns=now_ns, grace_ns=_GRACE_NS)
+            judged = judge_schedules(asked, merged, now_ns=now_ns, grace_ns=_GRACE_NS)
         except TaskProfilerError as error:
             warn(f"Due times of more than an hour ago are unknown. {error}")
     problems: set[str] = set()

@@ -169,7 +169,7 @@ def write_lines(lines: Iterable[Line], descriptor: int = STDOUT) -> None:
     NO_COLOR and FORCE_COLOR count.
     """
     write_out(
-        render_lines(lines, is_coloured=is_coloured(descriptor), encoding=stdout_encoding()),
+        render_lines(lines, is_coloured=shows_colours(descriptor), encoding=stdout_encoding()),
         descriptor,
     )
 
@@ -179,7 +179,7 @@ def write_paragraph(sentence: str) -> None:
     write_lines([EMPTY, *wrapped(sentence, terminal_columns())])
 
 
-def is_coloured(descriptor: int = STDOUT) -> bool:
+def shows_colours(descriptor: int = STDOUT) -> bool:
     """Whether standard output, or standard error, takes colours."""
     if os.environ.get("NO_COLOR"):
         return False

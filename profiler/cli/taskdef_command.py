@@ -51,6 +51,7 @@ from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.text import did_you_mean
 from profiler.core.version import __version__
 from profiler.record.units import format_count
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
@@ -339,10 +340,10 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
                 f"--setting cannot set {name}, which requires further changes: use "
                 f"{_OPTIONS[name]}."
             )
-        if name.startswith(_PREFIX) and name not in SETTING_NAMES:
+        if name.upper().startswith(_PREFIX) and name not in SETTING_NAMES:
             raise UsageError(
                 f"--setting {name}: the monitor has no such setting, so check its name in "
-                "docs/monitor.md."
+                f"docs/monitor.md.{did_you_mean([name], SETTING_NAMES)}"
             )
         problems = read_settings({**_ENDPOINT, name: value}).problems
         if problems:

@@ -44,9 +44,9 @@ from profiler.cli.styled_text import (
     Column,
     Line,
     Span,
-    is_coloured,
     line,
     render_lines,
+    shows_colours,
     table,
     table_width,
     wrapped,
@@ -221,7 +221,7 @@ def _draw(
             height=height,
         )
     shown = [*lines, *below][:rows]
-    text = render_lines(shown, is_coloured=is_coloured(), encoding=stdout_encoding())
+    text = render_lines(shown, is_coloured=shows_colours(), encoding=stdout_encoding())
     drawn = text.removesuffix(b"\n").replace(b"\n", _CLEAR_REST_OF_LINE + b"\r\n")
     write_out(_HOME + drawn + _CLEAR_REST_OF_LINE + _CLEAR_BELOW)
 

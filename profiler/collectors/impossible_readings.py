@@ -4,13 +4,13 @@ from profiler.record.units import format_count
 
 _PERCENT = 100.0
 # Drivers round, and measure the period of a percentage a little too short.
-_MOST_PERCENT = 105.0
+_MAX_PERCENT = 105.0
 _LEAST = -1.0
 
 
 def possible_percent(value: float) -> float | None:
     """The percentage, from 0 to 100; None if it is outside by more than rounding."""
-    known = possible_amount(value, _MOST_PERCENT)
+    known = possible_amount(value, _MAX_PERCENT)
     return None if known is None else min(known, _PERCENT)
 
 

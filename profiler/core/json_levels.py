@@ -14,7 +14,7 @@ MAX_LEVELS = 100
 _STEPS = {ord("["): 1, ord("]"): -1}
 _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _OTHER_BYTES = bytes({*range(256)} - {*b'[]{}"'})
-_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_ESCAPE = rb"(?s)\\."
 
 _Text = TypeVar("_Text", bound=str | bytes)
 
@@ -43,6 +43,6 @@ def _levels(json_text: str | bytes) -> int:
     if isinstance(data, str):
         data = data.encode(errors="replace")
     if b"\\" in data:
-        data = _ESCAPE.sub(b"", data)
+        data = re.sub(_ESCAPE, b"", data)
     outside_of_texts = data.translate(_AS_SQUARE, _OTHER_BYTES).split(b'"')[::2]
     return max(accumulate(map(_STEPS.__getitem__, b"".join(outside_of_texts))), default=0)

@@ -56,5 +56,5 @@ def median(ordered: Sequence[float]) -> float:
 
 def mean_known(*values: float | None) -> float | None:
     """Return the mean of the known values, if any."""
-    known = known_values(values)
-    return sum(known) / len(known) if known else None
+    present = known_values(values)
+    return sum(present) / len(present) if present else None

@@ -45,20 +45,25 @@ def parse_seconds(text: str) -> float:
     return parse_duration_ms(text) / 1000
 
 
+def is_number(text: str) -> bool:
+    """Whether the text is a number without a unit."""
+    return re.fullmatch(_NUMBER, text, re.ASCII) is not None
+
+
 def parse_percent(text: str) -> float:
     """Parse a number with or without a percent sign.
 
     Raises ValueError, whose text is a sentence.
     """
     number = text.removesuffix("%").rstrip()
-    if not re.fullmatch(_NUMBER, number, re.ASCII):
+    if not is_number(number):
         raise ValueError(f"{text!r} is not a share: write a number, as in 20 or 20%.")
     return float(number)
 
 
 def time_ms(text: str) -> float | None:
     """The milliseconds of a time as people write it, 0 included; None if the text is not a time."""
-    if re.fullmatch(_NUMBER, text, re.ASCII):
+    if is_number(text):
         text += "s"
     if not _TIMES.fullmatch(text):
         return None

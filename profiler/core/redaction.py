@@ -1,4 +1,8 @@
-"""Masks what looks like a secret in a command line or a log line, in linear time."""
+"""Masks what looks like a secret in a command line or a log line, in linear time.
+
+Each pattern is compiled at its first use, as all would take 2 ms of a short run: most texts need
+none, which a look at their characters shows.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,42 +10,40 @@ from typing import NamedTuple
 
 _MASK = "…"
 # In names of options and variables. "key" alone would also match --key-column.
-_SECRET_NAME = re.compile(
-    r"pass(?:word|wd|phrase)?$|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key"
-    r"|credential|auth|signature|^sig$",
-    re.IGNORECASE,
+_SECRET_NAME = (
+    r"(?i)pass(?:word|wd|phrase)?$|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key"  # noqa: S105  a pattern
+    r"|credential|auth|signature|^sig$"
 )
-_NAMED_VALUE = re.compile(r"(-{0,2}[\w.-]+[=:])(.+)", re.DOTALL)
-_OPTION = re.compile(r"-{1,2}[\w.-]+")
-_USER_IN_ADDRESS = re.compile(r"(?<=\w://)[^/@\s]+@")
+_NAMED_VALUE = r"(?s)(-{0,2}[\w.-]+[=:])(.+)"
+_OPTION = r"-{1,2}[\w.-]+"
+_USER_IN_ADDRESS = r"(?<=\w://)[^/@\s]+@"
 # A member of a JSON object, also in a text in quotes, whose own have a backslash. A value that does
 # not end is masked to the end of the text. The counts keep the time linear.
-_MEMBER = re.compile(
-    r"""(\\{0,8}["'])([\w.-]{1,64})\1(\s{0,8}:\s{0,8})"""
+_MEMBER = (
+    r"""(?s)(\\{0,8}["'])([\w.-]{1,64})\1(\s{0,8}:\s{0,8})"""
     r"""("(?:\\.|[^"\\])*(?:"|\Z)|'(?:\\.|[^'\\])*(?:'|\Z)|(\\{1,8}["']).*?(?:\5|\Z)"""
-    r"""|[^\s,}\]\["'{\\]+)""",
-    re.DOTALL,
+    r"""|[^\s,}\]\["'{\\]+)"""
 )
 _NO_SECRETS = frozenset({"null", "true", "false", "None", "True", "False"})
 # In the query or the fragment of an address, or in a connection string.
-_PARAMETER = re.compile(r"""([?&;#]([\w.-]{1,64})=)([^\s&;#"'<>]+)""")
+_PARAMETER = r"""([?&;#]([\w.-]{1,64})=)([^\s&;#"'<>]+)"""
 # In a program's text: an argument or a variable with a text in quotes, and an argument of a call
 # without quotes.
-_ASSIGNED = re.compile(
-    r"""(?<![\w.-])([\w.-]{1,64})(\s{0,8}=\s{0,8})"""
-    r"""("(?:\\.|[^"\\])*(?:"|\Z)|'(?:\\.|[^'\\])*(?:'|\Z))""",
-    re.DOTALL,
+_ASSIGNED = (
+    r"""(?s)(?<![\w.-])([\w.-]{1,64})(\s{0,8}=\s{0,8})"""
+    r"""("(?:\\.|[^"\\])*(?:"|\Z)|'(?:\\.|[^'\\])*(?:'|\Z))"""
 )
-_ARGUMENT = re.compile(r"""([(,]\s{0,8}([\w.-]{1,64})=)([^\s,()"'=]+)(?=[,)])""")
+_ARGUMENT = r"""([(,]\s{0,8}([\w.-]{1,64})=)([^\s,()"'=]+)(?=[,)])"""
 # An address with a user and a password, with or without a scheme. An image has its digest there,
 # and the name of a session may be a mail address.
-_CREDENTIALS = re.compile(
+_CREDENTIALS = (
     r"""(?<![^\s'"(=,])(?!arn:)((?:[A-Za-z][\w+.-]{0,20}://)?)([^\s/@:'"]*:\S+)@(?!sha256:)"""
 )
 # Keys and tokens: long words of letters and digits that are neither a path nor a sentence.
-_OPAQUE_TOKEN = re.compile(r"[A-Za-z0-9+_=-]{24,}")
-_LAST_DIGIT = re.compile(r"\S*\d")
-_LAST_LETTER = re.compile(r"\S*[A-Za-z]")
+_MIN_TOKEN_CHARS = 24
+_OPAQUE_TOKEN = rf"[A-Za-z0-9+_=-]{{{_MIN_TOKEN_CHARS},}}"
+_LAST_DIGIT = r"\S*\d"
+_LAST_LETTER = r"\S*[A-Za-z]"
 
 
 class _SecretOptions(NamedTuple):
@@ -82,7 +84,7 @@ def redact(words: Sequence[str]) -> str:
     previous_is_option = False
     options = _NO_OPTIONS
     for word in words:
-        is_option = _OPTION.fullmatch(word) is not None
+        is_option = word.startswith("-") and re.fullmatch(_OPTION, word) is not None
         attached = _attached(word, options)
         if masks_next and not is_option:
             is_masked = not options.needs_colon or ":" in word or _is_named_option(shown)
@@ -92,7 +94,7 @@ def redact(words: Sequence[str]) -> str:
         else:
             shown.append(_redact_word(word))
         masks_next = is_option and (
-            _SECRET_NAME.search(word) is not None or _takes_secret(word, options)
+            re.search(_SECRET_NAME, word) is not None or _takes_secret(word, options)
         )
         if word in _SEPARATORS or word.endswith(";"):
             options = _NO_OPTIONS
@@ -117,12 +119,12 @@ def redact_line(line: str) -> str:
 
 def without_credentials(text: str) -> str:
     """A sentence without the users and the passwords of addresses in it."""
-    return _CREDENTIALS.sub(rf"\1{_MASK}@", text) if "@" in text else text
+    return re.sub(_CREDENTIALS, rf"\1{_MASK}@", text) if "@" in text else text
 
 
 def _is_named_option(shown: Sequence[str]) -> bool:
     """Whether the last word is an option that is secret by its own name."""
-    return bool(shown) and _SECRET_NAME.search(shown[-1]) is not None
+    return bool(shown) and re.search(_SECRET_NAME, shown[-1]) is not None
 
 
 def _options_after(word: str, options: _SecretOptions) -> _SecretOptions:
@@ -154,14 +156,19 @@ def _attached(word: str, options: _SecretOptions) -> str | None:
 
 
 def _redact_word(word: str) -> str:
-    named = _NAMED_VALUE.fullmatch(word)
-    if named is not None and _SECRET_NAME.search(named[1][:-1]):
+    named = None
+    if "=" in word or ":" in word:
+        named = re.fullmatch(_NAMED_VALUE, word)
+    if named is not None and re.search(_SECRET_NAME, named[1][:-1]):
         is_masked = named[2].strip("\"',;)]}") == _MASK
         return word if is_masked else named[1] + _MASK
     words = word.split()
     if words[1:]:
         return redact(words)
-    return _redact_opaque_tokens(_USER_IN_ADDRESS.sub(f"{_MASK}@", word.strip()))
+    word = word.strip()
+    if "@" in word:
+        word = re.sub(_USER_IN_ADDRESS, f"{_MASK}@", word)
+    return _redact_opaque_tokens(word)
 
 
 def _redact_text(text: str) -> str:
@@ -169,17 +176,17 @@ def _redact_text(text: str) -> str:
     program.
     """
     if ":" in text and ("'" in text or '"' in text):
-        text = _MEMBER.sub(_redact_member, text)
+        text = re.sub(_MEMBER, _redact_member, text)
     if "=" in text:
-        text = _PARAMETER.sub(_redact_parameter, text)
-        text = _ASSIGNED.sub(_redact_assigned, text)
-        text = _ARGUMENT.sub(_redact_parameter, text)
+        text = re.sub(_PARAMETER, _redact_parameter, text)
+        text = re.sub(_ASSIGNED, _redact_assigned, text)
+        text = re.sub(_ARGUMENT, _redact_parameter, text)
     return text
 
 
 def _redact_member(member: re.Match[str]) -> str:
     quote, name, colon, value, inner_quote = member.groups()
-    if _SECRET_NAME.search(name) is None or value in _NO_SECRETS:
+    if re.search(_SECRET_NAME, name) is None or value in _NO_SECRETS:
         return member[0]
     end = inner_quote or (value[0] if value[0] in "\"'" else "")
     return f"{quote}{name}{quote}{colon}{end}{_MASK}{end}"
@@ -187,13 +194,13 @@ def _redact_member(member: re.Match[str]) -> str:
 
 def _redact_assigned(assigned: re.Match[str]) -> str:
     name, sign, value = assigned.groups()
-    if _SECRET_NAME.search(name) is None:
+    if re.search(_SECRET_NAME, name) is None:
         return assigned[0]
     return f"{name}{sign}{value[0]}{_MASK}{value[0]}"
 
 
 def _redact_parameter(parameter: re.Match[str]) -> str:
-    is_secret = _SECRET_NAME.search(parameter[2]) is not None
+    is_secret = re.search(_SECRET_NAME, parameter[2]) is not None
     if not is_secret or parameter[3] in _NO_SECRETS:
         return parameter[0]
     return parameter[1] + _MASK
@@ -201,9 +208,11 @@ def _redact_parameter(parameter: re.Match[str]) -> str:
 
 def _redact_opaque_tokens(text: str) -> str:
     """Mask each token that is followed by, or has, a digit and a letter."""
-    digit = _LAST_DIGIT.match(text)
-    letter = _LAST_LETTER.match(text)
+    if len(text) < _MIN_TOKEN_CHARS:
+        return text
+    digit = re.match(_LAST_DIGIT, text)
+    letter = re.match(_LAST_LETTER, text)
     if digit is None or letter is None:
         return text
     end = min(digit.end(), letter.end())
-    return _OPAQUE_TOKEN.sub(lambda token: _MASK if token.start() < end else token[0], text)
+    return re.sub(_OPAQUE_TOKEN, lambda token: _MASK if token.start() < end else token[0], text)

@@ -65,10 +65,14 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def similar_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most similar to a name; None if none is similar."""
+    """The known name that is most similar to a name, in letters of any case; None if none is
+    similar.
+    """
     from difflib import get_close_matches  # only after an error
 
-    return next(iter(get_close_matches(name, list(known), n=1)), None)
+    names = {one.lower(): one for one in known}
+    similar = get_close_matches(name.lower(), list(names), n=1)
+    return names[similar[0]] if similar else None
 
 
 def did_you_mean(names: Iterable[str], known: Iterable[str]) -> str:

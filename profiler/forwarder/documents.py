@@ -430,7 +430,7 @@ def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
 
 
 def notice_document(
-    line: NoticeLine, text: str, settings: ForwarderSettings
+    line: NoticeLine, line_text: str, settings: ForwarderSettings
 ) -> Document | InvalidReport:
     """The document of a notice of a running task, or the reason why there is none.
 
@@ -469,11 +469,13 @@ def notice_document(
         },
         "links": links_of_line(line, settings.kibana_url).document_fields(),
     }
-    return _notice_document(line, text, fields, settings, written=written, document_id=document_id)
+    return _notice_document(
+        line, line_text, fields, settings, written=written, document_id=document_id
+    )
 
 
 def schedule_notice_document(
-    line: ScheduleNoticeLine, text: str, settings: ForwarderSettings
+    line: ScheduleNoticeLine, line_text: str, settings: ForwarderSettings
 ) -> Document:
     """The document of a notice of a schedule.
 
@@ -494,7 +496,7 @@ def schedule_notice_document(
     }
     written = datetime.fromisoformat(line.time)
     return _notice_document(
-        line, text, fields, settings, written=written, document_id=schedule_notice_id(line)
+        line, line_text, fields, settings, written=written, document_id=schedule_notice_id(line)
     )
 
 
@@ -508,7 +510,7 @@ def schedule_notice_id(line: ScheduleNoticeLine) -> str:
 
 def _notice_document(
     line: NoticeLine | ScheduleNoticeLine,
-    text: str,
+    line_text: str,
     fields: Fields,
     settings: ForwarderSettings,
     *,
@@ -523,7 +525,7 @@ def _notice_document(
             "dataset": "schedule.notice" if notice is None else "task.notice",
         },
         **drop_empty(fields),
-        "record": replace_lone_surrogates(text),
+        "record": replace_lone_surrogates(line_text),
     }
     return Document(
         index=settings.index("notices", written), id=document_id, fields=whole, notice=notice

@@ -14,8 +14,8 @@ from profiler.aggregation.memory_evidence import (
     MemoryEvidence,
     MemoryPeak,
     choose_peak,
+    evidence_from,
     group_evidence,
-    observed,
 )
 from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, shows_more
 from profiler.aggregation.record_draft import RecordDraft
@@ -192,7 +192,7 @@ def memory_evidence(
     The group's mark counts if it is free of page cache.
     """
     reaped = ending.reaped
-    evidence = observed("samples", sampled_bytes)
+    evidence = evidence_from("samples", sampled_bytes)
     if group is not None:
         transferred_bytes = reaped.blocks.read_bytes + reaped.blocks.write_bytes
         evidence += group_evidence(group, transferred_bytes)
@@ -205,13 +205,13 @@ def memory_evidence(
             return evidence
         if group is not None:
             reached_bytes = group.bounded(reached_bytes)
-        return evidence + observed("process mark", reached_bytes)
+        return evidence + evidence_from("process mark", reached_bytes)
     is_alone = ending.was_only_process and not had_several_processes
     if is_alone and sampled_bytes is not None:
         most_bytes = marks.most_bytes + min(page_table_bytes, round(_EXACT_SHARE * mark_bytes))
         bounds = sorted((sampled_bytes, most_bytes))
         if _is_within_limits(*bounds):
-            evidence += observed("process mark", sampled_bytes, "exact")
+            evidence += evidence_from("process mark", sampled_bytes, "exact")
     return evidence
 
 

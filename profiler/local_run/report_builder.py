@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.memory_evidence import MemoryPeak, observed
+from profiler.aggregation.memory_evidence import MemoryPeak, evidence_from
 from profiler.aggregation.process_tree_usage import lacks_memory
 from profiler.aggregation.run_evidence import RunEvidence
 from profiler.aggregation.task_record import build_sampling, pinned_memory_warnings
@@ -130,7 +130,7 @@ class ReportBuilder(Struct, eq=False):
             usage=sampler.samples.usage,
             demand=sampler.samples.demand,
             cpu_ns=sampler.command.cpu_ns,
-            memory=observed("samples", sampler.command.peak_bytes),
+            memory=evidence_from("samples", sampler.command.peak_bytes),
             cancelled_write_bytes=sampler.command.cancelled_write_bytes,
         )
         if sampler.details is None:
@@ -169,8 +169,8 @@ class ReportBuilder(Struct, eq=False):
                 floor_bytes=prepared.floor_bytes,
                 page_table_bytes=command.page_table_peak_bytes,
             )
-            + observed("shared memory", command.shared_bound_bytes, "unsure")
-            + observed("kernel memory", command.kernel_bound_bytes or None, "unsure"),
+            + evidence_from("shared memory", command.shared_bound_bytes, "unsure")
+            + evidence_from("kernel memory", command.kernel_bound_bytes or None, "unsure"),
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,
             shared_oom_kills=shared_oom_kills,

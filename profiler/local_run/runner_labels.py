@@ -14,6 +14,8 @@ MAX_LABELS = 32
 MAX_LABEL_CHARS = 256
 # Compiled at its use, which takes 0.1 ms.
 _NAME = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
+_COMMIT_LENGTHS = (40, 64)
+_HEX_DIGITS = frozenset("0123456789abcdef")
 # The variables that the usual runners set for a command. Task tokens of Step Functions are secrets:
 # never add them.
 _RUNNER_LABELS: Mapping[str, str] = {
@@ -92,9 +94,9 @@ def _commit_of(git: str) -> str | None:
 
 def _commit(text: str | None) -> str | None:
     """The text if it is a commit, in SHA-1 or SHA-256."""
-    if text is not None and re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text):
-        return text
-    return None
+    if text is None or len(text) not in _COMMIT_LENGTHS or not set(text) <= _HEX_DIGITS:
+        return None
+    return text
 
 
 def _read(path: str) -> str | None:

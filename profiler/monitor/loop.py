@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from profiler.aggregation.run_end import RunEnd, ended, was_stopped
+from profiler.aggregation.run_end import RunEnd, ended, ended_by_stop
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.batch_notices import BatchNotices
 from profiler.monitor.followed_container import FollowedContainer
@@ -205,7 +205,7 @@ class MonitoredTask:
             signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._task_stop_ns)
         exit_code = container.exit_code
         finished_ns = container.finished_ns
-        is_stopped = was_stopped(
+        is_stopped = ended_by_stop(
             exit_code,
             finished_ns,
             seen_ns=container.stop_signalled_ns or batch.stop_seen_ns,

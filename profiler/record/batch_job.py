@@ -68,7 +68,7 @@ def resource_name(arn: str) -> str:
 def job_of_variables(variables: Mapping[str, str]) -> BatchJob | None:
     """The job of a container with these environment variables; None without an id of a job."""
     job_id = variables.get(f"{VARIABLE_PREFIX}JOB_ID", "").strip()
-    if not is_job_id(job_id):
+    if not job_id or not is_job_id(job_id):
         return None
     texts = {
         name: resource_name(on_one_line(variables.get(variable, "")).strip())[:MAX_NAME_CHARS]

@@ -129,8 +129,8 @@ def ran_out_of_memory(container: EventContainer) -> bool:
 
 
 def _names_memory(reason: str) -> bool:
-    text = _without_spaces(reason)
-    return any(words.replace(" ", "") in text for words in _OUT_OF_MEMORY)
+    joined = _without_spaces(reason)
+    return any(words.replace(" ", "") in joined for words in _OUT_OF_MEMORY)
 
 
 def failures_of_others(

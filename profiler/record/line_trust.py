@@ -138,7 +138,7 @@ class MonitorTasks(Protocol):
     def has_stream(self, monitor: InstanceMonitorGroup, log_stream: str) -> bool | None:
         """Whether a stream is the monitor's; None: ECS does not say, or not any more."""
 
-    def is_on_ec2(self, monitor: InstanceMonitorGroup, task_id: str) -> bool:
+    def is_on_ec2(self, monitor: InstanceMonitorGroup, id_of_task: str) -> bool:
         """Whether ECS says that a task of the monitor's cluster is on EC2."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from profiler.record.batch_job import BatchJob
 from profiler.record.model_base import Model
-from profiler.record.record_model import RecordType, TaskSize
+from profiler.record.record_model import SCHEMA_VERSION, RecordType, TaskSize
 
 
 class ContainerHead(Model, frozen=True, kw_only=True):
@@ -40,4 +40,12 @@ class ReportHead(Model, frozen=True, kw_only=True):
 
     time: str
     type: RecordType
+    schema_version: str = ""
     record: RecordHead
+
+    @property
+    def is_of_newer_schema(self) -> bool:
+        """Whether values may mean something else than here: another first number says so."""
+        number, _, _ = self.schema_version.partition(".")
+        own, _, _ = SCHEMA_VERSION.partition(".")
+        return number.isdecimal() and int(number) > int(own)

@@ -166,11 +166,11 @@ def format_usd(usd: float) -> str:
     return f"{'-' if usd < 0 else ''}${whole:,}.{fraction:0{digits}d}"
 
 
-def format_change(new: float, old: float, format_value: Callable[[float], str]) -> str:
+def format_change(new: float, old: float, as_text: Callable[[float], str]) -> str:
     """Format the change as ``+10 %``, ``-3 %``, ``12×``, or ``=`` if both values read the same;
     empty if old is 0.
     """
-    if format_value(new) == format_value(old):
+    if as_text(new) == as_text(old):
         return "="
     if old <= 0:
         return ""

@@ -35,12 +35,12 @@ class CloudWatchLogsSink:
 
     ``last_cause`` is why the last attempt failed, as part of a sentence.
 
-    ``connect`` creates the client of a region, with fresh credentials and a function that it calls
-    with such a cause.
+    ``connect_to`` creates the client of a region, with fresh credentials and a function that it
+    calls with such a cause.
     """
 
-    def __init__(self, connect: Connect, clock: Clock) -> None:
-        self._connect = connect
+    def __init__(self, connect_to: Connect, clock: Clock) -> None:
+        self._connect = connect_to
         self._clock = clock
         self.last_cause = "nothing was answered"
 

@@ -156,7 +156,7 @@ def with_common_name(row: FamilyKey, records: Iterable[Record]) -> FamilyKey:
     if not isinstance(row, JobsRow):
         return row
     names = {record.batch.job_name for record in records if record.batch is not None}
-    known = sorted(known_values(names))
-    if any(name_without_changes(name) != row.name for name in known):
+    given = sorted(known_values(names))
+    if any(name_without_changes(name) != row.name for name in given):
         return row
-    return replace(row, name=common_name(known) or row.name)
+    return replace(row, name=common_name(given) or row.name)

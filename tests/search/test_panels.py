@@ -27,7 +27,6 @@ from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Recommendation, decode, encode
 from tests.documentation import ROOT
 from tests.fake_slack import FakeSlack
-from tests.panel_searches import MATCHING, search_body
 from tests.search.forwarding import (
     CONTAINERS,
     Context,
@@ -42,6 +41,7 @@ from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.task_events import event as task_event
 from tests.vega_views import VERSIONS, evaluate, search_bodies
+from tools.panel_searches import MATCHING, search_body
 from tools.search_server import SearchServer
 
 pytestmark = pytest.mark.search

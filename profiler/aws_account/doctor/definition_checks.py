@@ -93,9 +93,9 @@ def unmonitored_finding(target: ScheduledTarget, move_command: str) -> Finding:
 
 
 def definition_findings(
-    definition: Mapping[str, object], add_command: str, *, default_image: str
+    definition: Mapping[str, object], command: str, *, default_image: str
 ) -> Iterator[Finding]:
-    """All findings about a definition as RegisterTaskDefinition accepts it; ``add_command`` is
+    """All findings about a definition as RegisterTaskDefinition accepts it; ``command`` is
     for the advice.
     """
     containers = read_containers(definition)
@@ -105,12 +105,12 @@ def definition_findings(
         yield problem(MONITOR, str(error))
         return
     if monitor is None:
-        yield from _without_monitor(definition, containers, add_command, default_image)
+        yield from _without_monitor(definition, containers, command, default_image)
         return
     if instance_monitor_of(definition) is not None:
         yield ok(MONITOR, "It is the monitor of an EC2 instance, so the task has no batch.")
         return
-    yield from _form_findings(definition, monitor, add_command)
+    yield from _form_findings(definition, monitor, command)
     for text in architecture_notes(definition, monitor.image or ""):
         yield note(MONITOR, text)
     settings = read_settings({**monitor.variables, **_ENDPOINT})
@@ -254,7 +254,7 @@ def start_problems(
 def _without_monitor(
     definition: Mapping[str, object],
     containers: tuple[DefinedContainer, ...],
-    add_command: str,
+    command: str,
     default_image: str,
 ) -> Iterator[Finding]:
     """Why there is no monitor, and how to add it."""
@@ -274,14 +274,14 @@ def _without_monitor(
         yield problem(MONITOR, f"There is no monitor. {error}")
         return
     yield problem(
-        MONITOR, "There is no monitor, so the runs have no report.", f"Add it: {add_command}."
+        MONITOR, "There is no monitor, so the runs have no report.", f"Add it: {command}."
     )
     for text in added.notes:
         yield note(MONITOR, text)
 
 
 def _form_findings(
-    definition: Mapping[str, object], monitor: DefinedContainer, add_command: str
+    definition: Mapping[str, object], monitor: DefinedContainer, command: str
 ) -> Iterator[Finding]:
     """Whether the monitor is as add-monitor would make it today."""
     requested = monitor.variables.get(CONTAINER_VARIABLE)
@@ -292,7 +292,7 @@ def _form_findings(
         return
     if added.changes:
         text = f"The monitor differs from a newly added one. {' '.join(added.changes)}"
-        yield note(MONITOR, text, f"Make these changes: {add_command}.")
+        yield note(MONITOR, text, f"Make these changes: {command}.")
         return
     yield ok(MONITOR, f"The container {monitor.name} is the monitor ({monitor.image}).")
 

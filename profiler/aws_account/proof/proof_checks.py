@@ -530,10 +530,10 @@ def subscription_row(plan: ProofPlan, group: LogGroupState) -> Row:
     return replace(row, state="differs", seen="none delivers reports")
 
 
-def with_remedies(rows: Sequence[Row], findings: Sequence[Finding]) -> Iterator[Row]:
+def with_remedies(judged: Sequence[Row], findings: Sequence[Finding]) -> Iterator[Row]:
     """Each row that differs with a remedy: of doctor's problems, those that can explain it."""
     topics = {check.name: check.topics for check in CHECKS}
-    for row in rows:
+    for row in judged:
         if row.state != "differs" or row.remedy is not None:
             yield row
             continue

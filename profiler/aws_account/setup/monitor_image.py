@@ -287,7 +287,7 @@ class Docker:
                 _copy_configuration(Path(own), Path(name), registry)
                 docker = Docker(self._environment | {"DOCKER_CONFIG": name})
                 words = ("login", "--username", user, "--password-stdin", registry)
-                done = docker._ask(*words, text=password)
+                done = docker._ask(*words, given=password)
                 if done.returncode:
                     raise TaskProfilerError(
                         f"Docker cannot sign in to {registry}: {_reason(done)}."
@@ -318,10 +318,10 @@ class Docker:
             if build.needs_builder:
                 self._ask("buildx", "rm", _BUILDER)
 
-    def _ask(self, *words: str, text: str = "") -> "subprocess.CompletedProcess[str]":
+    def _ask(self, *words: str, given: str = "") -> "subprocess.CompletedProcess[str]":
         words = self._command(words)
         return subprocess.run(  # noqa: S603  see _command
-            words, env=self._environment, input=text, capture_output=True, text=True, check=False
+            words, env=self._environment, input=given, capture_output=True, text=True, check=False
         )
 
     def _command(self, words: tuple[str, ...]) -> tuple[str, ...]:

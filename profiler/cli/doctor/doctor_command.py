@@ -92,7 +92,7 @@ def doctor(
     forwarder: its stack, subscriptions, functions and their last errors, and queues. https://HOST
     in --from is searched for reports (FAMILY, --cluster) or index templates.
     """
-    if sum(option is not None for option in (name, cluster, stack)) > 1:
+    if sum(value is not None for value in (name, cluster, stack)) > 1:
         raise UsageError(
             "FILE, FAMILY, --cluster and --deployed are different checks: use one of them."
         )

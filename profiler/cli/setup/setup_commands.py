@@ -346,8 +346,8 @@ def _dry_run(
         yield shlex.join(["aws", "ecr", "create-repository", *words, *aws])
     password = shlex.join(["aws", "ecr", "get-login-password", *aws])
     yield f"{password} | docker login --username AWS --password-stdin {registry}"
-    image = f"{uri or f'{registry}/{ecr.name}'}:{tag}"
-    for command in build.commands(image, str(clone_folder() or "CONTEXT")):
+    reference = f"{uri or f'{registry}/{ecr.name}'}:{tag}"
+    for command in build.commands(reference, str(clone_folder() or "CONTEXT")):
         yield shlex.join(["docker", *command])
 
 

@@ -14,11 +14,11 @@ from profiler.cli.styled_text import (
     RESET,
     Line,
     Span,
-    is_coloured,
     length,
     line,
     render_lines,
     shorten,
+    shows_colours,
     wrapped,
 )
 from profiler.cli.terminal.next_step import next_step
@@ -271,7 +271,7 @@ def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...
     longest = max(length(legend), *(len(text) for _, text in rows), 0)
     curve_width = min(available - longest, _MAX_CURVE)
     for number, (curve, text) in enumerate(rows):
-        style = use_style(curve.label, is_near_limit=curve.is_near_limit)
+        style = use_style(curve.label, is_full=curve.is_near_limit)
         drawn = Span(f"{curve.drawn(curve_width)} ", style)
         rank = 2 + (number > 1 and curve.label != GPU)
         yield rank, (line(label(curve.label, "bold", _LABEL_WIDTH), drawn, text),)
@@ -374,7 +374,7 @@ def printed_end(
     if not is_file:
         if sys.stderr:
             encoding = sys.stderr.encoding or _FILE_ENCODING
-        is_colourful = is_coloured(STDERR)
+        is_colourful = shows_colours(STDERR)
         # The command may have left the cursor within a line, and a colour: the end begins on its
         # own line.
         before = RESET.encode() * is_colourful + b"\n"

@@ -102,11 +102,11 @@ def arrange(sections: Iterable[Section], max_lines: int) -> list[Line]:
     return [*separated(shown), line(Span(omitted, "dim"))]
 
 
-def use_style(label: str, *, is_near_limit: bool) -> str:
+def use_style(name: str, *, is_full: bool) -> str:
     """The colour of a use, as in the report page: a full CPU is in use, a full memory is a kill."""
-    if label == MEMORY and is_near_limit:
+    if name == MEMORY and is_full:
         return "red"
-    return _STYLES.get(label, "cyan")
+    return _STYLES.get(name, "cyan")
 
 
 class Curve:
@@ -114,14 +114,14 @@ class Curve:
 
     def __init__(
         self,
-        label: str,
+        name: str,
         values: Sequence[float | None] | None,
         limit: Number | None,
         least_top: float,
         format_value: Callable[[float], str],
         peak: Number | None = None,
     ) -> None:
-        self.label = label
+        self.label = name
         self._values = values or ()
         self.known = tuple(value for value in self._values if value is not None)
         highest = max((*self.known, 0.0))

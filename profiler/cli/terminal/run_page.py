@@ -282,7 +282,7 @@ def _drawn(bar: _Bar) -> Iterator[Span]:
         return
     done = 0
     use = bar.use
-    style = use_style(bar.label, is_near_limit=is_near_limit(use.max, bar.size))
+    style = use_style(bar.label, is_full=is_near_limit(use.max, bar.size))
     for value, character in ((use.avg, "█"), (use.p95, "▓"), (use.max, "░")):
         cells = max(done, _cells((value or 0) / bar.size))
         yield Span(character * (cells - done), style)

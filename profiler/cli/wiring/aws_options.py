@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import requests
 
 _MAX_RETRIES = 10
-_LONGEST_WAIT_SECONDS = 2.5  # so all waits of a call together are below half a minute
+_MAX_WAIT_SECONDS = 2.5  # so all waits of a call together are below half a minute
 MAX_CONCURRENCY = 32  # of the calls of one client
 # botocore's minute, at each of eleven attempts, is a long silence without a route to AWS.
 _CONNECT_SECONDS = 5
@@ -123,7 +123,7 @@ def _retry_handler() -> Callable[..., float | None]:
                 f"AWS returned {code}, because there are too many calls: trying again for up to "
                 "half a minute."
             )
-        return min(attempts, _LONGEST_WAIT_SECONDS)
+        return min(attempts, _MAX_WAIT_SECONDS)
 
     return wait_seconds
 

@@ -106,8 +106,8 @@ class _AskedTasks:
     def has_stream(self, monitor: InstanceMonitorGroup, log_stream: str) -> bool | None:
         return self._tasks.has_stream(monitor, log_stream)
 
-    def is_on_ec2(self, monitor: InstanceMonitorGroup, task_id: str) -> bool:
-        return self._tasks.is_on_ec2(monitor, task_id)
+    def is_on_ec2(self, monitor: InstanceMonitorGroup, id_of_task: str) -> bool:
+        return self._tasks.is_on_ec2(monitor, id_of_task)
 
 
 def open_pages(options: SourceOptions, clients: OpenClient | None = None) -> ReadPages:

@@ -26,6 +26,7 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import DEFAULT_PREFIX
 from profiler.core.redaction import without_credentials
+from profiler.core.text import similar_name
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.units import format_count
 from profiler.runs.history.history_file import history_path
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from profiler.runs.past_runs.search_runs import IndexedRuns
 
 
+_WEB_SCHEMES = ("https", "http")
 _HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}(?:/\S*)?", re.ASCII)
 
 
@@ -58,9 +60,10 @@ def parse_source(text: str) -> Source:
         raise UsageError(
             f"--from {text!r} has no name: write history:FILE, logs:GLOB or insights:CLUSTER."
         )
-    match kind:
-        case "http" | "https" | "HTTP" | "HTTPS" if name.startswith("//"):
+    match kind.lower():
+        case "http" | "https" if name.startswith("//"):
             return Source("search", text)
+    match kind:
         case "logs" | "insights" if colon:
             return Source(kind, name)
         case "history":
@@ -77,8 +80,13 @@ def _check_no_address(text: str) -> None:
             "--from: the address contains credentials: leave them out, and set ELASTICSEARCH_USER "
             "and ELASTICSEARCH_PASSWORD."
         )
-    scheme, separator, _ = text.partition("://")
-    if separator:
+    scheme, separator, host = text.partition("://")
+    if not separator:
+        scheme, separator, host = text.partition(":/")
+    meant = similar_name(scheme.strip(":"), _WEB_SCHEMES) if separator else None
+    if meant is not None:
+        raise UsageError(f"--from {text!r} is not an address: write {meant}://{host.lstrip('/')}.")
+    if "://" in text:
         raise UsageError(
             f"--from {text!r}: {scheme.lower()}:// is not supported: copy the lines into a file, "
             "and name it."

@@ -138,15 +138,13 @@ class _NeuronProcess:
                 self._poll.unregister(self._stderr)
 
 
-def _start_process(
-    program: str, configuration: bytes, wake: WakeEvent
-) -> _NeuronProcess | Unavailable:
+def _start_process(program: str, content: bytes, wake: WakeEvent) -> _NeuronProcess | Unavailable:
     import subprocess  # 0.5 MiB that only a monitor with Neuron devices needs
 
     try:
         # Only this process and its children can read this file.
         with os.fdopen(os.memfd_create("neuron-monitor.json"), "wb", buffering=0) as file:
-            file.write(configuration)
+            file.write(content)
             starter = str(Path(__file__).with_name("end_with_parent.py"))
             tied = (sys.executable, "-I", "-S", starter, str(os.getpid()))
             popen = subprocess.Popen(  # noqa: S603  an absolute path, found in folders of root

@@ -11,7 +11,7 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.memory_evidence import MemoryEvidence, group_evidence, observed
+from profiler.aggregation.memory_evidence import MemoryEvidence, evidence_from, group_evidence
 from profiler.aggregation.process_table import ShowArguments
 from profiler.aggregation.process_tree_usage import GroupPeak
 from profiler.aggregation.run_evidence import (
@@ -135,7 +135,7 @@ def _readings(record: Record, batch: BatchProcesses) -> ProcessReadings:
 def _memory_evidence(batch: BatchProcesses, group: GroupPeak) -> tuple[MemoryEvidence, ...]:
     """What the processes and the group's mark, which bounds them, say of the memory of a batch."""
     sampled_bytes = min_known(batch.peak_bytes, group.size_bytes)
-    return (*observed("samples", sampled_bytes), *group_evidence(group))
+    return (*evidence_from("samples", sampled_bytes), *group_evidence(group))
 
 
 def _bytes(size_mb: Number | None) -> float | None:

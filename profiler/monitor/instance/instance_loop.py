@@ -279,7 +279,7 @@ class InstanceLoop:
         if known.status == "new" and is_reported:
             known.status = "ignored"
             known.events.clear()
-            self._containers.inspect_no_more(docker_id)
+            self._containers.inspect_at(docker_id, None)
             return
         task = self._task_of(docker_id)
         has_changed = task is not None and task.source.is_running(docker_id) != listed.is_running
@@ -292,7 +292,7 @@ class InstanceLoop:
         if postponed_ns is not None:
             self._containers.inspect_at(docker_id, postponed_ns)
             return
-        self._containers.inspect_no_more(docker_id)
+        self._containers.inspect_at(docker_id, None)
         inspected = self._docker.inspect(docker_id)
         if not isinstance(inspected, Unavailable):
             self._on_inspected(inspected)
@@ -385,7 +385,7 @@ class InstanceLoop:
             return
         task.source.close()
         for docker_id in task.source.docker_ids:
-            self._containers.inspect_no_more(docker_id)
+            self._containers.inspect_at(docker_id, None)
             self._shared.collectors.forget(docker_id)
 
     def _guard(self, key: str, step: Callable[[], object]) -> None:
@@ -407,7 +407,7 @@ class InstanceLoop:
             known = self._containers.get(key)
             if known is not None and known.status == "new":
                 known.status = "broken"
-            self._containers.inspect_no_more(key)
+            self._containers.inspect_at(key, None)
             arn = self._containers.task_arn_of(key)
         if arn is not None and arn in self._tasks:
             self._tasks[arn].monitored.fail(error)

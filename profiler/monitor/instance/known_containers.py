@@ -10,22 +10,27 @@ inspected, when.
 """
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Literal
 
 from msgspec import Struct, field
 
+from profiler.core.optional_math import known_values
 from profiler.readers.docker.docker_api import ContainerEvent
 
 Status = Literal["new", "followed", "ignored", "broken"]
 
 
 class KnownContainer(Struct, eq=False):
-    """A container. ``events`` are those before its first inspection."""
+    """A container. ``events`` are those before its first inspection. ``inspect_at_ns`` is when an
+    inspection is due; None if none is.
+    """
 
     docker_id: str
     task_arn: str
     status: Status = "new"
     events: list[ContainerEvent] = field(default_factory=list)
+    inspect_at_ns: int | None = None
 
     @property
     def is_inspected(self) -> bool:
@@ -42,7 +47,6 @@ class KnownContainers:
 
     def __init__(self) -> None:
         self._known: dict[str, KnownContainer] = {}
-        self._inspect_at_ns: dict[str, int] = {}  # few of them at a time
 
     def get(self, docker_id: str) -> KnownContainer | None:
         return self._known.get(docker_id)
@@ -56,7 +60,6 @@ class KnownContainers:
         return known
 
     def remove(self, docker_id: str) -> KnownContainer | None:
-        self._inspect_at_ns.pop(docker_id, None)
         return self._known.pop(docker_id, None)
 
     def task_arn_of(self, docker_id: str) -> str | None:
@@ -87,17 +90,20 @@ class KnownContainers:
             if known.status != "new" and known.docker_id not in shown
         ]
 
-    def inspect_at(self, docker_id: str, due_ns: int) -> None:
-        self._inspect_at_ns[docker_id] = due_ns
-
-    def inspect_no_more(self, docker_id: str) -> None:
-        self._inspect_at_ns.pop(docker_id, None)
+    def inspect_at(self, docker_id: str, due_ns: int | None) -> None:
+        """Let an inspection of a known container be due then; None: no more."""
+        known = self._known.get(docker_id)
+        if known is not None:
+            known.inspect_at_ns = due_ns
 
     def due_ns(self) -> Iterator[int]:
         """When inspections are due."""
-        yield from self._inspect_at_ns.values()
+        yield from known_values(known.inspect_at_ns for known in self._known.values())
 
     def due_before(self, now_ns: int) -> list[str]:
         """The containers whose inspection is due, the longest due first."""
-        due = [docker_id for docker_id, due_ns in self._inspect_at_ns.items() if due_ns <= now_ns]
-        return sorted(due, key=lambda docker_id: self._inspect_at_ns[docker_id])
+        due = []
+        for known in self._known.values():
+            if known.inspect_at_ns is not None and known.inspect_at_ns <= now_ns:
+                due.append((known.inspect_at_ns, known.docker_id))
+        return [docker_id for _, docker_id in sorted(due, key=itemgetter(0))]

@@ -29,8 +29,8 @@ _SWAP_FILES = ("memory.swap.peak", "memory.swap.current")
 _SWAP_LINE = b"total_swap "
 
 # How often the removal is tried while processes cannot be moved, and in any case (2 s).
-_MOST_REFUSED = 40
-_MOST_REMOVE_TRIES = 400
+_MAX_REFUSED = 40
+_MAX_REMOVE_TRIES = 400
 _REMOVE_PAUSE_SECONDS = 0.005
 
 Sleep = Callable[[float], None]
@@ -123,9 +123,9 @@ class AccountingCgroup(GroupCounters):
         os.close(self._entrance_descriptor)
         self.close()
         refused = 0
-        for _ in range(_MOST_REMOVE_TRIES):
+        for _ in range(_MAX_REMOVE_TRIES):
             is_accepted = self._move_up()
-            if try_remove(self.folder, filesystem) or refused == _MOST_REFUSED:
+            if try_remove(self.folder, filesystem) or refused == _MAX_REFUSED:
                 break
             # A process that is ending accepts the move and stays: it keeps the group busy until
             # its memory is freed, 60 ms for a GB on an idle machine, and is listed for a part of

@@ -22,8 +22,8 @@ _SHARED_ADVANCE_NS = 30 * NS_PER_MS
 # hugetlb.2MB.current in version 2, hugetlb.2MB.usage_in_bytes in version 1, without what is only
 # reserved.
 _POOLS = "/sys/kernel/mm/hugepages"
-_POOL = re.compile(r"hugepages-([0-9]+)kB")
-_GROUP_FILE = re.compile(r"hugetlb\.[0-9]+[KMG]B\.(current|usage_in_bytes)")
+_POOL = r"hugepages-([0-9]+)kB"
+_GROUP_FILE = r"hugetlb\.[0-9]+[KMG]B\.(current|usage_in_bytes)"
 
 
 class HugePages:
@@ -90,7 +90,7 @@ def taken_bytes(pools: str = _POOLS) -> int | None:
     except OSError:
         return None
     for name in names:
-        size = _POOL.fullmatch(name)
+        size = re.fullmatch(_POOL, name)
         pages = _count(f"{pools}/{name}/nr_hugepages")
         free_pages = _count(f"{pools}/{name}/free_hugepages")
         if size is not None and pages is not None and free_pages is not None:
@@ -114,4 +114,4 @@ def group_files(folder: str) -> tuple[str, ...]:
         names = os.listdir(folder)  # noqa: PTH208  only names are needed
     except OSError:
         return ()
-    return tuple(name for name in names if _GROUP_FILE.fullmatch(name))
+    return tuple(name for name in names if re.fullmatch(_GROUP_FILE, name))

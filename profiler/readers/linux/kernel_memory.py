@@ -19,8 +19,8 @@ from profiler.readers.memory_usage import is_notable
 
 _OPEN_FILES = "/proc/sys/fs/file-nr"
 # In the list of each processor's free pages.
-_PROCESSORS_FREE_PAGES = re.compile(rb"^\s+count:\s+(\d+)$", re.MULTILINE)
-_TCP_PAGES = re.compile(rb"^TCP: .* mem (\d+)$", re.MULTILINE)
+_PROCESSORS_FREE_PAGES = rb"(?m)^\s+count:\s+(\d+)$"
+_TCP_PAGES = rb"(?m)^TCP: .* mem (\d+)$"
 # What of the machine's memory is not the kernel's own: free, of files, of processes and tmpfs.
 _NOT_KERNEL = (b"MemFree:", b"Buffers:", b"Cached:", b"SwapCached:", b"AnonPages:")
 
@@ -57,7 +57,7 @@ def parse_kernel_memory(meminfo: bytes, zoneinfo: bytes, page_bytes: int) -> Ker
     """
     total_bytes = proc.bytes_after(meminfo, b"MemTotal:")
     reclaimable_bytes = proc.bytes_after(meminfo, b"SReclaimable:")
-    free_pages = [int(count) for count in _PROCESSORS_FREE_PAGES.findall(zoneinfo)]
+    free_pages = [int(count) for count in re.findall(_PROCESSORS_FREE_PAGES, zoneinfo)]
     if total_bytes is None or reclaimable_bytes is None or not free_pages:
         return None
     fixed_bytes = total_bytes - reclaimable_bytes - sum(free_pages) * page_bytes
@@ -100,7 +100,7 @@ def unassigned_kernel_bytes() -> int | None:
 
 def tcp_queue_bytes() -> int | None:
     """What all TCP sockets of the machine hold, which version 1 of the groups does not count."""
-    pages = _TCP_PAGES.search(proc.read("/proc/net/sockstat") or b"")
+    pages = re.search(_TCP_PAGES, proc.read("/proc/net/sockstat") or b"")
     return None if pages is None else int(pages[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

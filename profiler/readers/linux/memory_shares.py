@@ -154,13 +154,13 @@ class MemoryShares:
             file_bytes = _files(process)
             locked_bytes = min(base.own_locked_bytes, process.locked_bytes or 0, file_bytes)
             shares[identity] = own_bytes + base.own_shmem_bytes + locked_bytes
-            inherited_bytes = max(base.inherited_bytes, self._inheritance.get(process.pid, 0))
-            if inherited_bytes and process.faults:
+            from_parent_bytes = max(base.inherited_bytes, self._inheritance.get(process.pid, 0))
+            if from_parent_bytes and process.faults:
                 new_bytes = (process.faults - base.faults) * self._page_bytes
                 copied_bytes = max(new_bytes - max(growth_bytes, 0), 0)
-                unsure_bytes += min(copied_bytes, inherited_bytes)
+                unsure_bytes += min(copied_bytes, from_parent_bytes)
             else:  # gVisor counts no faults
-                unsure_bytes += inherited_bytes
+                unsure_bytes += from_parent_bytes
             own_sum_bytes += own_bytes
             most_bytes += anonymous_bytes + locked_bytes
             if process.shmem_bytes != 0:

@@ -14,7 +14,7 @@ from profiler.readers.linux.interpreters import is_interpreter
 _MAX_COMM_BYTES = 15
 _DELETED = " (deleted)"
 # What else a process calls itself can be any text.
-_FILE_NAME = re.compile(r"\w[\w.+-]{0,63}")
+_FILE_NAME = r"\w[\w.+-]{0,63}"
 # The script of ``#!/usr/bin/python3 -I`` follows the interpreter and its one option.
 _MAX_SCRIPT_PLACE = 2
 
@@ -42,10 +42,10 @@ def read_program_name(process_folder: str, comm: str) -> str:
     for word in words[: _MAX_SCRIPT_PLACE + 1]:
         name = _base_name(word)
         if comm and _cut(name) == comm:
-            return name if _FILE_NAME.fullmatch(name) else comm
+            return name if re.fullmatch(_FILE_NAME, name) else comm
     first = _base_name(words[0]) if words else ""
     is_own = executable.startswith(first) or not executable
-    if first and is_own and _FILE_NAME.fullmatch(first):
+    if first and is_own and re.fullmatch(_FILE_NAME, first):
         return first
     return executable or comm
 
@@ -69,7 +69,7 @@ def _read_executable(process_folder: str) -> str:
     except OSError:
         return ""
     name = _base_name(path.removesuffix(_DELETED))
-    return name if _FILE_NAME.fullmatch(name) else ""
+    return name if re.fullmatch(_FILE_NAME, name) else ""
 
 
 def _base_name(path: str) -> str:

@@ -27,7 +27,7 @@ _ADVANCE_NS = 20 * NS_PER_MS
 # The kernel searches until it has the requested number of bytes. The first read is small, so that
 # it stops early.
 _FIRST_READ_BYTES = 512
-_LARGEST_READ_BYTES = 1 << 16
+_MAX_READ_BYTES = 1 << 16
 # Positions in a line of these tables.
 _LOCAL = 1
 _REMOTE = 2
@@ -340,7 +340,7 @@ def _pieces(path: str) -> Iterator[bytes]:
             lines, newline, rest = (rest + chunk).rpartition(b"\n")
             yield lines + newline
             left = left - len(chunk)
-            size = min(2 * size, _LARGEST_READ_BYTES)
+            size = min(2 * size, _MAX_READ_BYTES)
     except OSError:
         return
     finally:

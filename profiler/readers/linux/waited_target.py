@@ -360,9 +360,9 @@ class WaitResolver:
 
     def _open_links(self, pid: int, now_ns: int) -> frozenset[str]:
         """What a process has open; kept for a few seconds."""
-        known = self._links_of.get(pid)
-        if known is not None and now_ns < known[1]:
-            return known[0]
+        cached = self._links_of.get(pid)
+        if cached is not None and now_ns < cached[1]:
+            return cached[0]
         if len(self._links_of) > _MAX_PIPE_PROCESSES:
             self._links_of.clear()
         numbers = proc.all_pids(f"{self._folder}/{pid}/fd")[:_MAX_DESCRIPTORS]

@@ -117,8 +117,11 @@ class HistoryRecorder:
             store = self._open(LOCK_TIMEOUT_SECONDS - _MAX_SEARCH_SECONDS)
             points = _points(report, series)
             command = self._command()
-            store.add(line, report, points, command, max_runs=MAX_RUNS, stacks_line=stacks_line)
-            store.add_abandoned_runs()
+            has_others = store.add(
+                line, report, points, command, max_runs=MAX_RUNS, stacks_line=stacks_line
+            )
+            if has_others:
+                store.add_abandoned_runs()
         except TaskProfilerError as error:
             return f"This run is not in the history. {error}"
         except ImportError as error:

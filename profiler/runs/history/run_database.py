@@ -19,14 +19,13 @@ from profiler.core.json_fields import decoded
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux import proc
-from profiler.readers.linux.program_names import read_live_name
 from profiler.record.record_model import Distribution, Interval, Report, decode
-from profiler.record.stacks_line import StacksLine, decode_stacks
 from profiler.record.units import span_ms
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
 from profiler.runs.step_series import StepSeries, decode_steps
 
 if TYPE_CHECKING:
+    from profiler.record.stacks_line import StacksLine
     from profiler.runs.past_runs.run_source import RunFilter
 
 _APPLICATION_ID = 0x5450_4846  # "TPHF": distinguishes our files from databases of other programs
@@ -212,6 +211,8 @@ class HistoryStore:
                 return []
             rows = connection.execute(query).fetchall()
         runs: list[tuple[bytes, Report, bytes, str | None, bool]] = []
+        if rows:
+            from profiler.readers.linux.program_names import read_live_name  # mostly none is there
         for line, points, command, pid, pid_started in rows:
             report = decoded(decode, line)
             if report is not None:
@@ -228,8 +229,9 @@ class HistoryStore:
         *,
         max_runs: int | None,
         stacks_line: bytes | None = None,
-    ) -> None:
-        """Add or replace a run, and delete the oldest beyond ``max_runs``.
+    ) -> bool:
+        """Add or replace a run, and delete the oldest beyond ``max_runs``; returns whether others
+        are in progress, perhaps abandoned.
 
         None: a stored run stays, and none goes.
         """
@@ -267,6 +269,7 @@ class HistoryStore:
                     " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
                     (*key, max_runs - 1),
                 )
+            return bool(_query_int(connection, "SELECT EXISTS (SELECT 1 FROM running)"))
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete runs by their ids or beginnings of them, or none if one is unknown or ambiguous.
@@ -371,9 +374,11 @@ class HistoryStore:
                     steps = decode_steps(text)
             yield steps
 
-    def stacks(self, report: Report) -> StacksLine | None:
+    def stacks(self, report: Report) -> "StacksLine | None":
         """The call stacks of a run; None if the run has none (any more), or if they are damaged."""
         import zlib
+
+        from profiler.record.stacks_line import decode_stacks  # most runs have none
 
         (compressed,) = self._columns("stacks", [report])
         if compressed is None:

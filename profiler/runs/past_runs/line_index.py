@@ -18,7 +18,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Record
 from profiler.record.report_head import RecordHead, ReportHead
-from profiler.runs.past_runs.record_lines import RunLine, group_lines, run_line
+from profiler.runs.past_runs.record_lines import RunLine, group_lines, line_text, run_line
 from profiler.runs.past_runs.run_source import RunFilter, run_key, start_ns
 from profiler.sizing.job_rows import JobKinds, RunsOf
 
@@ -61,10 +61,10 @@ class KeptLines:
         return len(self._ends) - 1
 
     def read(self, number: int) -> bytes:
-        """The line without spaces around it. Raises OSError."""
+        """The text of the line. Raises OSError."""
         begin = self._ends[number - 1]
         self._file.seek(begin)
-        line = self._file.read(self._ends[number] - begin).strip()
+        line = line_text(self._file.read(self._ends[number] - begin))
         if not self._is_own:
             self._file.seek(self._ends[-1])
         return line

@@ -34,7 +34,7 @@ from profiler.record.units import (
 
 _MAX_NAME_LENGTH = 40
 # A stack in fewer samples than this has its share in brackets.
-_MOST_PERCENT = 90
+_MAX_PERCENT = 90
 # A share of fewer samples is random.
 MIN_SAMPLES = 10
 _FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*?)(?P<line>:\d+)?\)", re.DOTALL)
@@ -128,7 +128,7 @@ def _sampled_stacks(record: Record) -> Iterator[_SampledStack]:
 
 def _share(moment: StackMoment) -> str:
     percent = moment.percent
-    if percent is None or percent >= _MOST_PERCENT:
+    if percent is None or percent >= _MAX_PERCENT:
         return ""
     if moment.samples is not None and moment.samples < MIN_SAMPLES:
         count = round(percent / 100 * moment.samples)

@@ -25,7 +25,7 @@ from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.stacks_line import STACKS_BEGINNING, StacksLine, is_stacks_line
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines, LineIndex
-from profiler.runs.past_runs.record_lines import RunLine, matching_runs, run_line
+from profiler.runs.past_runs.record_lines import RunLine, line_text, matching_runs, run_line
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, stacks_of
 from profiler.runs.past_runs.schedule_notices import read_notices, select_notices
 from profiler.sizing.job_rows import RunsOf
@@ -33,6 +33,10 @@ from profiler.sizing.job_rows import RunsOf
 STANDARD_INPUT = "-"
 _LISTED_NUMBERS = 10  # more than a sentence has
 _MAX_STACKS = 300
+# What files of other formats begin with; the compressed ones of gzip, bzip2, xz, Zstandard and zip.
+_SQLITE = b"SQLite format 3\0"
+_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"PK\3\4")
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 class FileRuns(RunSource):
@@ -54,18 +58,28 @@ class FileRuns(RunSource):
         self.place = source_name(source)
         self._unreadable_numbers = array("Q")
         self._invalid_numbers: set[int] = set()  # of lines that begin as a record does
+        self._newer_schemas: Counter[str] = Counter()
         self._index: LineIndex | None = None
         self._notices: deque[ScheduleNoticeLine] = deque(maxlen=10_000)
 
     @property
     def remarks(self) -> Sequence[str]:
+        remarks: list[str] = []
+        if self._newer_schemas:
+            newer = format_count(self._newer_schemas.total(), "line")
+            schemas = first_names(sorted(self._newer_schemas))
+            remarks.append(
+                f"{self.place}: {newer} of schema {schemas}, which a newer Task Profiler wrote: "
+                "update this one, to which their values may mean something else"
+            )
         count = len(self._unreadable_numbers) + len(self._invalid_numbers)
         if not count:
-            return ()
+            return tuple(remarks)
         numbers = merge(self._unreadable_numbers, sorted(self._invalid_numbers))
         first_numbers = [str(number) for number in islice(numbers, _LISTED_NUMBERS)]
         skipped = format_count(count, "invalid line")
-        return (f"{self.place}: skipped {skipped}: {first_names(first_numbers)}",)
+        remarks.append(f"{self.place}: skipped {skipped}: {first_names(first_numbers)}")
+        return tuple(remarks)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs. The file is read once, and then only the runs that count:
@@ -99,7 +113,7 @@ class FileRuns(RunSource):
     def _read(self) -> LineIndex:
         lines, kept = _opened(self._source)
         index = LineIndex(kept)
-        for line in self.run_lines(_added(lines, kept)):
+        for line in self.run_lines(_added(_checked(lines, self._source), kept)):
             index.add(line)
         index.sort()
         return index
@@ -110,7 +124,7 @@ class FileRuns(RunSource):
         The others are kept: call stacks, notices about schedules, numbers of invalid lines.
         """
         for number, line in enumerate(lines, start=1):
-            text = line.strip()
+            text = line_text(line)
             if not text:
                 continue
             if text.startswith(STACKS_BEGINNING):  # to find an error in 200 KB takes milliseconds
@@ -118,6 +132,8 @@ class FileRuns(RunSource):
                 continue
             record_line = run_line(text, number)
             if record_line is not None:
+                if record_line.head.is_of_newer_schema:
+                    self._newer_schemas[record_line.head.schema_version] += 1
                 yield record_line
             elif is_stacks_line(text):
                 self._stacks.append(text)
@@ -149,6 +165,35 @@ def _opened(source: str) -> tuple[Iterator[bytes], KeptLines]:
     if cli_messages or not stream.seekable():
         return _until_closed(stream, cli_messages or beginning), KeptLines()
     return chain(beginning, stream), KeptLines(stream)
+
+
+def _checked(lines: Iterable[bytes], source: str) -> Iterator[bytes]:
+    """The lines. Raises TaskProfilerError if the first one shows that the file has none."""
+    is_first = True
+    for line in lines:
+        if is_first:
+            _check_format(line, source)
+        is_first = False
+        yield line
+
+
+def _check_format(beginning: bytes, source: str) -> None:
+    """Raise TaskProfilerError for a file of another format."""
+    name = source_name(source)
+    if beginning.startswith(_SQLITE):
+        file = "FILE" if source == STANDARD_INPUT else source
+        raise TaskProfilerError(
+            f"{name} is an SQLite database, as a history is: write history:{file}."
+        )
+    if beginning.startswith(_COMPRESSED):
+        raise TaskProfilerError(
+            f"{name} is compressed: unpack it, and name the file that comes out, or - with a pipe "
+            "from zcat."
+        )
+    if beginning.startswith(_UTF_16):
+        raise TaskProfilerError(
+            f"{name} is text in UTF-16: convert it to UTF-8, as with iconv -f UTF-16 -t UTF-8."
+        )
 
 
 def _until_closed(stream: IO[bytes], beginning: Iterable[bytes]) -> Iterator[bytes]:
@@ -197,10 +242,10 @@ def _beginning(remaining: Iterator[bytes]) -> tuple[list[bytes], list[bytes]]:
         beginning.append(line)
         if line.strip():
             break
-    if beginning and beginning[-1].strip() in (b"{", b"["):
+    if beginning and line_text(beginning[-1]) in (b"{", b"["):
         beginning += remaining
     rows: Sequence[object] = ()
-    match decoded(msgspec.json.decode, b"".join(beginning)):
+    match decoded(msgspec.json.decode, line_text(b"".join(beginning))):
         case {"record": _}:
             pass
         case {"events": [*listed]} | {"results": [*listed]} | [*listed]:

@@ -16,6 +16,9 @@ from profiler.record.report_head import ReportHead
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunKey, run_key, start_ns
 
+# Some programs write it at the beginning of a file in UTF-8.
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 
 class RunLine(Struct, frozen=True):
     """A record line and its number in a file, or its place in CloudWatch Logs.
@@ -30,6 +33,11 @@ class RunLine(Struct, frozen=True):
     counts: bool = True
     voucher: Voucher | None = None
     place: LogTarget | None = None
+
+
+def line_text(line: bytes) -> bytes:
+    """A line without the spaces around it, and without a byte order mark."""
+    return line.strip().removeprefix(_BYTE_ORDER_MARK)
 
 
 def run_line(line: bytes, number: int = 0) -> RunLine | None:

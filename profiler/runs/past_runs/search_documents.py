@@ -91,13 +91,13 @@ def report_in(source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
 
     None: there is no record, or it cannot be read, or is too long.
     """
-    text = source.get("record")
-    if not isinstance(text, str) or is_too_long(text):
+    written = source.get("record")
+    if not isinstance(written, str) or is_too_long(written):
         return None
     with contextlib.suppress(msgspec.DecodeError, UnicodeError):
-        return decode(text), text.encode()
+        return decode(written), written.encode()
     with contextlib.suppress(msgspec.DecodeError, UnicodeError):
-        record = decode_leniently(Record, text)
+        record = decode_leniently(Record, written)
         dataset = _at(source, "event.dataset")
         report = Report(
             time=_time(source),
@@ -136,9 +136,9 @@ def _texts(values: object) -> tuple[str, ...]:
 
 
 def _time(source: Mapping[str, Any]) -> str:
-    text = source.get(TIME)
-    moment_ns = parse_ns(text)
-    return str(text) if moment_ns is None else format_ms(moment_ns)
+    written = source.get(TIME)
+    moment_ns = parse_ns(written)
+    return str(written) if moment_ns is None else format_ms(moment_ns)
 
 
 def _with_identity(record: Record, source: Mapping[str, Any]) -> Record:

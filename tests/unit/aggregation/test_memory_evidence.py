@@ -6,15 +6,15 @@ from profiler.aggregation.memory_evidence import (
     MemoryEvidence,
     MemoryPeak,
     choose_peak,
+    evidence_from,
     group_evidence,
-    observed,
 )
 from profiler.aggregation.process_tree_usage import GroupPeak
 
 _MIB = 2**20
-_SAMPLES = observed("samples", 50 * _MIB)
-_GROUP = observed("group mark", 100 * _MIB, "exact")
-_PROCESS = observed("process mark", 60 * _MIB, "exact")
+_SAMPLES = evidence_from("samples", 50 * _MIB)
+_GROUP = evidence_from("group mark", 100 * _MIB, "exact")
+_PROCESS = evidence_from("process mark", 60 * _MIB, "exact")
 
 
 @pytest.mark.parametrize(
@@ -25,52 +25,56 @@ _PROCESS = observed("process mark", 60 * _MIB, "exact")
         pytest.param((*_SAMPLES, *_GROUP), 100, "kernel", id="the group's mark"),
         pytest.param((*_SAMPLES, *_PROCESS), 60, "kernel", id="the mark of the only process"),
         pytest.param(
-            (*observed("statistics", 40 * _MIB, "exact"), *_GROUP),
+            (*evidence_from("statistics", 40 * _MIB, "exact"), *_GROUP),
             40,
             "kernel",
             id="the statistics' mark after the end comes first",
         ),
         pytest.param(
-            (*observed("samples", 120 * _MIB), *observed("process mark", 130 * _MIB), *_GROUP),
+            (
+                *evidence_from("samples", 120 * _MIB),
+                *evidence_from("process mark", 130 * _MIB),
+                *_GROUP,
+            ),
             100,
             "kernel",
             id="processes never overrule the group",
         ),
         pytest.param(
-            (*observed("statistics", 101 * _MIB), *_GROUP), 101, "kernel", id="statistics may"
+            (*evidence_from("statistics", 101 * _MIB), *_GROUP), 101, "kernel", id="statistics may"
         ),
         pytest.param(
-            (*_PROCESS, *observed("group mark", 70 * _MIB)),
+            (*_PROCESS, *evidence_from("group mark", 70 * _MIB)),
             70,
             "sampled",
             id="a process's mark below the group's",
         ),
         pytest.param(
-            (*_PROCESS, *observed("shared memory", 120 * _MIB, "unsure")),
+            (*_PROCESS, *evidence_from("shared memory", 120 * _MIB, "unsure")),
             60,
             "sampled",
             id="shared memory that the only process may have made",
         ),
         pytest.param(
-            (*_PROCESS, *observed("shared memory", 62 * _MIB, "unsure")),
+            (*_PROCESS, *evidence_from("shared memory", 62 * _MIB, "unsure")),
             60,
             "kernel",
             id="shared memory that is not notable",
         ),
         pytest.param(
-            (*_GROUP, *observed("shared memory", 120 * _MIB, "unsure")),
+            (*_GROUP, *evidence_from("shared memory", 120 * _MIB, "unsure")),
             100,
             "kernel",
             id="a group counts shared memory",
         ),
         pytest.param(
-            (*_PROCESS, *observed("kernel memory", 160 * _MIB, "unsure")),
+            (*_PROCESS, *evidence_from("kernel memory", 160 * _MIB, "unsure")),
             60,
             "sampled",
             id="kernel memory that the only process may have caused",
         ),
         pytest.param(
-            (*_GROUP, *observed("kernel memory", 200 * _MIB, "unsure")),
+            (*_GROUP, *evidence_from("kernel memory", 200 * _MIB, "unsure")),
             100,
             "sampled",
             id="kernel memory that version 1 does not count",

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from profiler.aggregation.memory_evidence import observed
+from profiler.aggregation.memory_evidence import evidence_from
 from profiler.aggregation.record_draft import RecordDraft, choose_cpu
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import CpuEvidence, KillEvidence, ProcessRows, RunEvidence
@@ -54,17 +54,19 @@ def test_an_exact_cpu_time_counts_or_the_largest_or_the_later_of_equal_ones(
 
 def test_a_kill_that_the_runtime_reported_is_the_evidence_also_at_the_limit() -> None:
     statistics = RunEvidence(
-        memory=observed("statistics", 99 * MIB), kills=KillEvidence(own_count=1)
+        memory=evidence_from("statistics", 99 * MIB), kills=KillEvidence(own_count=1)
     )
-    processes = RunEvidence(memory=observed("samples", 99 * MIB), kills=KillEvidence(own_count=0))
+    processes = RunEvidence(
+        memory=evidence_from("samples", 99 * MIB), kills=KillEvidence(own_count=0)
+    )
     record = draft(KILLED, statistics, processes).record()
     assert record.likely_out_of_memory is True
     assert record.out_of_memory_evidence == "kernel-counter"
 
 
 def test_hits_of_the_limit_count_for_the_peak_of_all_sources() -> None:
-    statistics = RunEvidence(memory=observed("statistics", 50 * MIB), limit_hits=1)
-    processes = RunEvidence(memory=observed("samples", 80 * MIB))
+    statistics = RunEvidence(memory=evidence_from("statistics", 50 * MIB), limit_hits=1)
+    processes = RunEvidence(memory=evidence_from("samples", 80 * MIB))
     assert draft(KILLED, statistics).record().likely_out_of_memory is None
     assert draft(KILLED, statistics, processes).record().likely_out_of_memory is True
 
@@ -103,7 +105,7 @@ def test_a_defect_in_the_evidence_of_a_collector_costs_only_that_evidence() -> N
     def broken(_: object) -> None:
         raise KeyError("secret")
 
-    drafted = draft(KILLED, RunEvidence(memory=observed("statistics", 50 * MIB)))
+    drafted = draft(KILLED, RunEvidence(memory=evidence_from("statistics", 50 * MIB)))
     rows = ProcessRows(rows=(), with_commands=broken)
     drafted.add_part(RecordPart(source="processes", evidence=RunEvidence(rows=rows)))
     drafted.add_part(RecordPart(source="nvml", warnings=("GPU.",)))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from profiler.record.record_model import SCHEMA_VERSION
 from tests.command_line import run_here
 from tests.runs import lines, report
 
@@ -91,3 +92,101 @@ def test_a_family_that_is_nearly_right_beside_another_one_gets_a_suggestion(file
 @pytest.mark.parametrize("name", ["billing", "nightly-x*", "4dd5853f"])
 def test_another_name_gets_no_suggestion(name: str, file: Path) -> None:
     assert "Did you mean" not in run_here({}, "show", name, "--from", str(file)).stderr
+
+
+@pytest.mark.parametrize("name", ["NIGHTLY-ETL", "Nightly-Elt"])
+def test_a_family_in_other_letters_gets_a_suggestion(name: str, file: Path) -> None:
+    done = run_here({}, "show", name, "--from", str(file))
+    assert done.returncode == 1
+    assert done.stderr.endswith("Did you mean nightly-etl?\n")
+
+
+@pytest.mark.parametrize(
+    ("address", "meant"),
+    [
+        ("https:://search", "https://search"),
+        ("https:/search:9200", "https://search:9200"),
+        ("htps://search", "https://search"),
+        ("http:::///search", "http://search"),
+    ],
+)
+def test_an_address_that_is_nearly_right_is_told_the_right_one(address: str, meant: str) -> None:
+    done = run_here({}, "history", "--from", address)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"is not an address: write {meant}.\n")
+
+
+@pytest.mark.parametrize(
+    ("beginning", "said"),
+    [
+        (b"SQLite format 3\0", "is an SQLite database, as a history is: write history:"),
+        (b"\x1f\x8b\x08\0", "is compressed: unpack it"),
+        (b"PK\3\4", "is compressed: unpack it"),
+        (b"\xff\xfe{\0", "is text in UTF-16: convert it to UTF-8"),
+    ],
+)
+def test_a_file_of_another_format_is_named(beginning: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "runs"
+    path.write_bytes(beginning + b"\n\0\0\n")
+    done = run_here({}, "history", "--from", str(path))
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "invalid" not in done.stderr
+
+
+@pytest.mark.parametrize("before", [b"", b"\n"])
+def test_a_byte_order_mark_costs_no_run(before: bytes, file: Path) -> None:
+    file.write_bytes(before + b"\xef\xbb\xbf" + file.read_bytes())
+    done = run_here({}, "history", "--from", str(file), "--json")
+    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 2, "")
+
+
+def test_lines_of_a_newer_schema_are_read_with_a_word(file: Path) -> None:
+    text = file.read_text()
+    file.write_text(text.replace(f'"schemaVersion":"{SCHEMA_VERSION}"', '"schemaVersion":"2.0"', 1))
+    done = run_here({}, "history", "--from", str(file))
+    assert done.returncode == 0
+    assert "1 line of schema 2.0, which a newer Task Profiler wrote: update this one" in done.stderr
+    file.write_text(text.replace(f'"schemaVersion":"{SCHEMA_VERSION}"', '"schemaVersion":"1.99"'))
+    assert "newer" not in run_here({}, "history", "--from", str(file)).stderr
+
+
+@pytest.mark.parametrize("text", ["7", "2026", "1.5"])
+@pytest.mark.parametrize("option", ["--since", "--until"])
+def test_a_time_without_a_unit_is_no_seconds(option: str, text: str, file: Path) -> None:
+    done = run_here({}, "history", option, text, "--from", str(file))
+    assert done.returncode == 2
+    assert f"'{text}' is a number without a unit: write 30m, 12h or 7d" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--region", "eu-west-1", "history"), "as in task-profiler history --region."),
+        (("--region=eu-west-1", "setup", "stack"), "as in task-profiler setup stack --region."),
+        (("setup", "--yes", "stack"), "as in task-profiler setup stack --yes."),
+        (("--regoin", "eu-west-1", "history"), "No such option '--regoin'."),
+    ],
+)
+def test_an_option_before_its_command_is_told_its_place(words: tuple[str, ...], said: str) -> None:
+    done = run_here({}, *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "--version" not in done.stderr
+
+
+def test_labels_of_run_and_tags_of_tasks_are_not_mixed_up() -> None:
+    done = run_here({}, "run", "--tag", "team=etl", "--", "true")
+    assert done.returncode == 2
+    assert done.stderr.endswith("No such option '--tag'. Did you mean '--label'?\n")
+
+
+@pytest.mark.parametrize("name", ["task_profiler_tags", "TASK_PROFILER_TAG"])
+def test_a_setting_that_is_nearly_right_is_refused(name: str) -> None:
+    done = run_here(
+        {}, "taskdef", "add-monitor", "--image", "i", "--setting", f"{name}=true", "etl.json"
+    )
+    assert done.returncode == 2
+    assert "the monitor has no such setting" in done.stderr
+    assert done.stderr.endswith("Did you mean TASK_PROFILER_TAGS?\n")

@@ -27,7 +27,7 @@ from kibana.index_definitions import data_view_fields
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID
-from tests.panel_searches import MATCHING, fields_of, search_body
+from tools.panel_searches import MATCHING, fields_of, search_body
 
 CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
 FILES = (CLASSIC, LENS)

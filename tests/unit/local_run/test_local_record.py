@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryPeak, choose_peak
-from profiler.aggregation.memory_evidence import observed as memory_observed
+from profiler.aggregation.memory_evidence import evidence_from as memory_observed
 from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, TreeBlocks, TreeCpu
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import build_sampling

@@ -1,0 +1,35 @@
+"""What to say of an option that a command does not have."""
+
+from collections.abc import Iterable
+
+import click
+
+# Labels are given to a run by `run`, tags to a task by ECS.
+_MIXED_UP = {"--tag": "--label", "--label": "--tag"}
+
+
+def option_sentence(error: click.NoSuchOption, arguments: Iterable[str]) -> str | None:
+    """The sentence about an unknown option of the command line; None where click's own says as
+    much.
+    """
+    context = error.ctx
+    if context is None:
+        return None
+    name = error.option_name
+    meant = _MIXED_UP.get(name)
+    if meant is not None and _has_option(context.command, meant):
+        return f"No such option {name!r}. Did you mean {meant!r}?"
+    path = context.command_path.split()[1:]
+    command = context.command
+    for word in arguments:
+        if isinstance(command, click.Group) and word in command.list_commands(context):
+            command = command.get_command(context, word) or command
+            path += [] if word in path else [word]
+    if command is context.command or not _has_option(command, name):
+        return None
+    words = " ".join(("task-profiler", *path, name))
+    return f"The option {name!r} stands before the command: write it after it, as in {words}."
+
+
+def _has_option(command: click.Command, name: str) -> bool:
+    return any(name in param.opts for param in command.params)
