@@ -157,7 +157,7 @@ class GpuUsage:
 
     def _is_unused(self, gpu: "_GpuAggregate", batch: str) -> bool:
         use = gpu.timeline.runs.get(batch)
-        return use is not None and use.sees_processes and not use.is_seen
+        return use is not None and use.is_unused
 
     def known_until_ns(self) -> int:
         """Until when the use of all GPUs is known."""

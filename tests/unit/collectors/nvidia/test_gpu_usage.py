@@ -133,10 +133,10 @@ def idle_of(
     return found.gpu.idle_seconds, found.gpu.idle_percent
 
 
-def test_idle_time_is_the_time_before_the_readings_without_a_kernel() -> None:
-    assert idle_of(0, 0, 0.5, 0, 100) == (2, 20)
-    assert idle_of(90, 90) == (0, 0)
-    assert idle_of(0, 0, duration_ms=None) == (1, None)
+def test_idle_time_is_what_the_readings_leave_of_the_time_before_them() -> None:
+    assert idle_of(0, 0, 0.5, 0, 100) == (2.995, 29.95)
+    assert idle_of(90, 90) == (0.1, 1)
+    assert idle_of(0, 0, duration_ms=None) == (1, 100)  # of the time so far
     assert idle_of(0, 0, 0, duration_ms=1500) == (1.5, 100)  # never more than the run
     # What was not read is not idle.
     assert idle_of(0, None, 0, None) == (1, 10)
@@ -147,7 +147,7 @@ def test_idle_time_is_the_time_before_the_readings_without_a_kernel() -> None:
         usage.add(
             DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(second), START_NS
         )
-    assert [only(usage).idle_seconds, usage.latest(None)[0].idle_seconds] == [3, 3]
+    assert usage.latest(None)[0].idle_seconds == 3
 
 
 def test_the_time_before_the_run_is_not_idle_time_of_the_run() -> None:
