@@ -34,7 +34,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     before; ``after_ns`` the same of when it runs next, None until that is known. ``had_come``: on a
     connection of the wait before, something came. ``came`` says this of each connection of this
     wait. ``is_first``: the thread was not seen before, ``is_last``: it has ended since.
-    ``is_known``: nothing later changes it. ``blocked`` is None while the thread can run.
+    ``is_known``: nothing later changes it. ``blocked`` is None while the thread can run, and
+    ``counted_ns`` what is counted already of how long it waits for a CPU.
     """
 
     thread: int
@@ -46,6 +47,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     helped_ns: int = 0
     before_ns: int = 0
     after_ns: int | None = None
+    counted_ns: int = 0
     over: int | None = None
     is_first: bool = False
     is_last: bool = False

@@ -42,9 +42,10 @@ _MIN_COVERED_NS = NS_PER_SECOND // 4
 _MAX_OPEN_NS = 60 * NS_PER_SECOND
 _MAX_OPEN_LOOKS = 512
 _MAX_OPEN_WAITS = 10_000
-# The most threads of which is remembered what they last used of a stretch: a thread may begin its
-# next wait for a CPU in the same one.
+# Of so many threads it is remembered what they used of so many stretches, the last ones, which are
+# not settled: a wait for a CPU that ends later may have begun there.
 _MAX_REMEMBERED = 512
+_MAX_USED = 10
 # So many threads that were asked stand for those that also ran, and were not.
 _MIN_ASKED = 16
 # So many looks' parts of blocked time wait for the next look: the counters and the looks count the
@@ -196,7 +197,8 @@ class TimeAccount:
         self._head: dict[ThreadWait, None] = {}
         self._unknown: set[ThreadWait] = set()
         self._has_begun_head = False
-        self._last_used: dict[int, tuple[int, int]] = {}
+        # What threads used of the last stretches, by when these began.
+        self._used: dict[int, dict[int, int]] = {}
         self._for_series: deque[tuple[int, int, int, bool]] = deque(maxlen=_MAX_OPEN_LOOKS)
         self._sums = _Sums()
 
@@ -246,7 +248,8 @@ class TimeAccount:
         change = self._threads.add(look)
         self._note(change)
         stretch = self._new_stretch(start_ns, read_ns, look)
-        if self._continues_last(stretch, look, change):
+        waiting = () if look.is_behind else self._able.difference(change.begun)
+        if not waiting and self._continues_last(stretch, look, change):
             last = self._open[-1]
             last.covered_ns += stretch.length_ns
             last.part_ns += part_ns or stretch.length_ns
@@ -255,7 +258,8 @@ class TimeAccount:
         else:
             self._append(stretch, change, part_ns)
         self._open_waits += len(change.begun)
-        self._add_growth(stretch, look.growth or ())
+        self._add_growth(stretch, look.growth or (), change.over)
+        self._add_waits(stretch, waiting)
         self._add_late_throttled(stretch)
         self._pass_waits_to(series)
         self._settle(read_ns)
@@ -424,29 +428,53 @@ class TimeAccount:
         is_still = not (last.stretch.ran_ns or last.stretch.wait_ns or last.change.begun)
         return is_still and not last.change.over
 
-    def _add_growth(self, stretch: Stretch, growth: Sequence[ThreadGrowth]) -> None:
+    def _add_waits(self, stretch: Stretch, waiting: Collection[ThreadWait]) -> None:
+        """Add the waits for a CPU of threads that could run at the last look, and have not run
+        since: the kernel counts them when they are over.
+        """
+        length_ns = stretch.length_ns
+        for wait in waiting:
+            stretch.add(0, length_ns)
+            wait.counted_ns += length_ns
+            self._note_used(wait.thread, stretch, length_ns)
+        if waiting:
+            sum_ns = len(waiting) * length_ns
+            self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, True))
+
+    def _add_growth(
+        self, stretch: Stretch, growth: Sequence[ThreadGrowth], over: Sequence[ThreadWait]
+    ) -> None:
         """Add what the threads ran and waited for a CPU: what does not fit into the stretch was in
         those before. The kernel counts a wait when it is over, and a run some ms late.
         """
         length_ns = stretch.length_ns
+        counted_ns = {wait.thread: wait.counted_ns for wait in over if wait.counted_ns}
         late: list[_Late] = []
         sum_ns = 0
         for grown in plausible_waits(growth, length_ns):
             if grown.steps > 1:
                 self._spread(grown)
                 continue
-            run_ns, wait_ns = stretch.add(grown.run_ns, grown.wait_ns)
+            waited_ns = grown.wait_ns
+            if counted_ns:
+                waited_ns = max(waited_ns - counted_ns.get(grown.thread, 0), 0)
+            run_ns, wait_ns = stretch.add(grown.run_ns, waited_ns)
             sum_ns += wait_ns
-            if grown.run_ns > run_ns or grown.wait_ns > wait_ns:
-                late.append(_Late(grown.thread, grown.run_ns - run_ns, grown.wait_ns - wait_ns))
+            if grown.run_ns > run_ns or waited_ns > wait_ns:
+                late.append(_Late(grown.thread, grown.run_ns - run_ns, waited_ns - wait_ns))
+            self._note_used(grown.thread, stretch, run_ns + wait_ns)
         self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, False))
         self._add_late(late)
-        if len(self._last_used) > _MAX_REMEMBERED:
-            self._last_used.clear()
-        for grown in growth:
-            if grown.wait_ns or 2 * grown.run_ns > length_ns:
-                used_ns = grown.run_ns + grown.wait_ns
-                self._last_used[grown.thread] = (stretch.end_ns, used_ns)
+
+    def _note_used(self, thread: int, stretch: Stretch, used_ns: int) -> None:
+        used = self._used.get(thread)
+        if used is None:
+            if len(self._used) >= _MAX_REMEMBERED:
+                self._used.clear()
+            used = self._used[thread] = {}
+        used[stretch.start_ns] = used.get(stretch.start_ns, 0) + used_ns
+        if len(used) > _MAX_USED:
+            del used[min(used)]
 
     def _add_late(self, late: list[_Late]) -> None:
         """Add what threads ran and waited to the stretches before the one in which it was counted:
@@ -458,10 +486,9 @@ class TimeAccount:
             left: list[_Late] = []
             sum_ns = 0
             for each in late:
-                ended_ns, used_ns = self._last_used.get(each.thread, (0, 0))
-                if ended_ns != stretch.end_ns:
-                    used_ns = 0
+                used_ns = self._used.get(each.thread, {}).get(stretch.start_ns, 0)
                 run_ns, wait_ns = stretch.add(each.run_ns, each.wait_ns, used_ns)
+                self._note_used(each.thread, stretch, run_ns + wait_ns)
                 stretch.able_ns = max(stretch.able_ns, run_ns + wait_ns)
                 sum_ns += wait_ns
                 if each.run_ns > run_ns or each.wait_ns > wait_ns:
@@ -531,7 +558,7 @@ class TimeAccount:
             is_known = not self._unknown and end_ns <= self._total_ns
             is_old = now_ns - end_ns >= _MAX_OPEN_NS
             is_too_much = len(self._open) > _MAX_OPEN_LOOKS or self._open_waits > _MAX_OPEN_WAITS
-            if look is self._open[-1] or not (is_known or is_old or is_too_much):
+            if len(self._open) <= _MAX_USED or not (is_known or is_old or is_too_much):
                 return
             self._open.popleft()
             self._open_waits -= len(look.change.begun)

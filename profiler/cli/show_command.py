@@ -96,9 +96,9 @@ def show(
 ) -> None:
     """Show one run: verdict, resource usage, comparison, advice.
 
-    RUN is a task ID or its beginning, or TASK-ID/CONTAINER. FAMILY selects its newest run. The
-    default is the newest run of all. If several containers of the task have a report, all are
-    shown.
+    RUN is a task ID or its beginning, or TASK-ID/CONTAINER, or the id of a job of AWS Batch, of
+    which the newest attempt is shown. FAMILY selects its newest run. The default is the newest run
+    of all. If several containers of the task have a report, all are shown.
     """
     if names[1:]:
         raise UsageError(

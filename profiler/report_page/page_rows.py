@@ -178,6 +178,7 @@ class RunDetails(RunActivity, frozen=True, kw_only=True):
     gpu_notes: list[str] | None = None
     neuron: PageNeuron | None = None
     labels: list[str] | None = None
+    job: str | None = None
     tags: list[str] | None = None
     warnings: list[str] | None = None
     notices: list[str] | None = None

@@ -8,6 +8,7 @@ from msgspec.structs import asdict, replace
 from profiler.core.optional_math import known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.batch_job import job_text
 from profiler.record.fact_list import NUMBERS, kills_fact, number_value
 from profiler.record.family import usual_number
 from profiler.record.gpu_facts import (
@@ -164,6 +165,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         gpu_notes=[*gpu_notes(record), *map(as_sentence, all_gpu_advice(record))] or None,
         neuron=known(_neuron_row, record.neuron),
         labels=_pairs(record.labels),
+        job=known(job_text, record.batch),
         tags=_pairs(record.tags),
         warnings=list(warnings) or None,
         notices=[_notice_text(record, notice) for notice in record.notices] or None,

@@ -28,7 +28,9 @@ from profiler.cli.terminal.page_parts import (
 )
 from profiler.cli.terminal.show_comparison import RunComparison, compared_lines
 from profiler.cli.terminal.size_lines import advice_texts, trend_text, what_if_texts
+from profiler.core.optional_math import known
 from profiler.core.timestamps import MS_PER_SECOND, with_local_times
+from profiler.record.batch_job import job_text
 from profiler.record.fact_list import (
     bytes_texts,
     cost_text,
@@ -129,6 +131,7 @@ def page_lines(
 def _facts(run: PastRun, view: View) -> Iterator[Line]:
     record = run.report.record
     yield from labelled("run", _identity(record), view)
+    yield from labelled("job", shorten(known(job_text, record.batch) or "", 200), view)
     yield from labelled("command", shorten(run.command or "", 200), view)
     yield from labelled("retry", _retries(run.event), view)
     yield from labelled("when", _when(record), view)

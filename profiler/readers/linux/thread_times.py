@@ -257,10 +257,12 @@ class ThreadReader:
         reads = _Budget(spent_ns, math.inf if is_required else budget_ns / 2)
         self._begin()
         self._read_due(due, reads, now, is_required=is_required)
-        is_busy = self._last is not None and 0 < _MOSTLY * length_ns <= _busy_ns(self._growth)
-        if self._stale and not is_busy:
+        busy = _busiest(self._growth, _MOSTLY * length_ns) if self._last is not None else None
+        if busy is not None:
+            self._seen.append(ThreadSeen(busy.thread, busy.process, None))
+        elif self._stale:
             self._ask_stale(_Budget(spent_ns, budget_ns), now)
-        if self.sees_calls and not is_busy:
+        if self.sees_calls and busy is None:
             self._look_for_able(_Budget(spent_ns, budget_ns))
         self._last = now
         look = self._present_look()
@@ -741,9 +743,12 @@ def _waits_for_memory(thread: Thread) -> bool:
     return any(name in place for name in _FOR_MEMORY)
 
 
-def _busy_ns(growth: Sequence[ThreadGrowth]) -> float:
-    """For how long certainly a thread could run, in each of the steps."""
-    return max([(grown.run_ns + grown.wait_ns) / grown.steps for grown in growth], default=0.0)
+def _busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | None:
+    """A thread that certainly could run for so long in each of its steps; None if none could."""
+    for grown in growth:
+        if 0 < least_ns <= (grown.run_ns + grown.wait_ns) / grown.steps:
+            return grown
+    return None
 
 
 def _read_once(path: str) -> bytes:

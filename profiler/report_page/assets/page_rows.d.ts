@@ -189,6 +189,7 @@ export interface RunDetails {
   gpuNotes?: Array<string>;
   neuron?: PageNeuron;
   labels?: Array<string>;
+  job?: string;
   tags?: Array<string>;
   warnings?: Array<string>;
   notices?: Array<string>;

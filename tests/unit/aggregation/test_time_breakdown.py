@@ -145,6 +145,30 @@ class TestCouldAnythingRun:
             )
         assert run.parts["on_cpu"] == pytest.approx(100, abs=0.2)
 
+    def test_a_thread_that_could_run_and_has_not_run_since_waits_all_the_time(self) -> None:
+        """Its wait is counted when it is over, and fits into that stretch, too."""
+        run = LookedRun(cpus=1)
+        for _ in range(10):
+            run.look(Did(1, None, run=0.7), length=0.7).look(length=0.3)
+            run.look(Did(1, SLEEP, run=0.1, wait=0.3), length=1)
+        assert run.parts == {"on_cpu": 40.0, "waiting_for_cpu": 15.0, "sleep": 45.0}
+
+    def test_a_program_under_a_quota_can_run_all_the_time(self) -> None:
+        """25 of 100 ms run. What a look finds counted ends where the last wait has ended."""
+        run = LookedRun(cpus=1, interval=0.25)
+        at = ran = counted = 0.0
+        for number in range(1, 400):
+            length = (0.031, 0.081, 0.024, 0.093)[number % 4]
+            at += length
+            periods, within = divmod(at, 0.1)
+            run_before, ran = ran, 0.025 * periods + min(within, 0.025)
+            known_before, counted = counted, 0.1 * periods + min(within, 0.025)
+            run_now, wait_now = ran - run_before, counted - known_before - ran + run_before
+            did = Did(1, None, run=run_now, wait=max(wait_now, 0))
+            run.look(*[did] * (run_now + wait_now > 1e-6), length=length)
+        assert run.parts["on_cpu"] == pytest.approx(25, abs=0.5)
+        assert run.parts["waiting_for_cpu"] == pytest.approx(75, abs=0.5)
+
 
 class TestDidAnythingRun:
     """Question 2."""

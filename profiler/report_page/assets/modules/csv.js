@@ -41,6 +41,7 @@ const CSV_COLUMNS = [
   ["gpuIdleBetweenPercent", (run) => run.gpuBetween],
   ["tags", (run) => run.tags?.join(" ")],
   ["labels", (run) => run.labels?.join(" ")],
+  ["job", (run) => run.job],
 ];
 
 // A spreadsheet would run a text that begins like a formula.

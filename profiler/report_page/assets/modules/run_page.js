@@ -50,6 +50,7 @@ function facts(run) {
     ["Account", run.account],
     ["Region", run.region],
     ["Cluster", run.cluster],
+    ["Job", run.job],
     ["Launch type", run.launch],
     ["Command", run.command],
     ["Image", run.image],
