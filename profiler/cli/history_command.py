@@ -180,7 +180,7 @@ def table_lines(
         cells = (
             Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),
-            cpu_text(metrics) or UNKNOWN,
+            cpu_text(record) or UNKNOWN,
             peak_text(metrics) or UNKNOWN,
             share,
             run.command or "",

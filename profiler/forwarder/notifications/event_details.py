@@ -247,7 +247,7 @@ def _with_markdown(detail: _AnyDetail) -> _AnyDetail:
 
 def _summary(notice: EndedRun) -> str:
     """The times, the numbers and the advice, as far as they are known."""
-    cpu, memory = value_formats.cpu_and_memory(notice.metrics)
+    cpu, memory = value_formats.cpu_and_memory(notice.metrics, notice.record)
     sentences = [
         _times(notice),
         _stated("Cost: {}.", cost_text(notice.cost)),
@@ -412,7 +412,7 @@ def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> Sche
 def _summary_of_notice(line: NoticeLine) -> str:
     """How long the run has been running, and its numbers so far."""
     metrics = line.record.metrics
-    cpu, memory = value_formats.cpu_and_memory(metrics)
+    cpu, memory = value_formats.cpu_and_memory(metrics, line.record)
     duration = known(format_duration, metrics.duration_ms)
     sentences = (
         f"Running for {duration}." if duration else "It is running.",

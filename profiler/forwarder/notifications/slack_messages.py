@@ -250,7 +250,7 @@ def _fields(notice: EndedRun) -> JsonObject | None:
 
 def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
     """Return the run's usage of CPU, memory and accelerators, as far as known."""
-    cpu, memory = value_formats.cpu_and_memory(metrics)
+    cpu, memory = value_formats.cpu_and_memory(metrics, record)
     cpu_used = value_formats.with_bar(cpu, metrics.cpu_utilization_percent)
     memory_used = value_formats.with_bar(memory, metrics.memory_utilization_percent)
     series = Series(started_at="", step_ms=0)
