@@ -27,7 +27,7 @@ from profiler.forwarder.notifications.next_steps import (
 from profiler.forwarder.notifications.notification import NightSummary, Notification
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import BatchJob, job_text
 from profiler.record.fact_list import cost_text
 from profiler.record.notice_model import (
     Notice,
@@ -249,6 +249,7 @@ def _summary(notice: EndedRun) -> str:
     """The times, the numbers and the advice, as far as they are known."""
     cpu, memory = value_formats.cpu_and_memory(notice.metrics, notice.record)
     sentences = [
+        _stated("Job: {}.", known(job_text, notice.run.record.batch)),
         _times(notice),
         _stated("Cost: {}.", cost_text(notice.cost)),
         _stated("CPU: {}.", cpu),

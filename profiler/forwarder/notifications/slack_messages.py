@@ -29,6 +29,7 @@ from profiler.forwarder.notifications.next_steps import (
 )
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
+from profiler.record.batch_job import BatchJob
 from profiler.record.fact_list import cost_text, device_facts, kills_fact, peak_text
 from profiler.record.hardware import (
     gpu_idle_texts,
@@ -46,6 +47,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import describe_exit_code
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
+from profiler.record.task_needs import is_job
 from profiler.record.units import format_duration, format_memory
 
 JsonObject = dict[str, Any]
@@ -190,6 +192,7 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
         ("", notice.task.region),
         ("task", notice.task.id),
         ("container", notice.container),
+        *_job_names(notice.run.record.batch),
     )
     return _message(
         _title(notice),
@@ -205,6 +208,15 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
         context(value_formats.source_of_numbers(notice)),
         buttons(notice.links(kibana_url)),
     )
+
+
+def _job_names(job: BatchJob | None) -> Iterator[tuple[str, str | None]]:
+    """The job of AWS Batch, its attempt and its queue, for a row of names."""
+    if job is not None:
+        yield "job", job.job_name
+        yield "" if job.job_name else "job", job.job_id
+        yield "attempt", known(str, job.attempt)
+        yield "queue", job.queue
 
 
 def _title(notice: EndedRun) -> str:
@@ -366,7 +378,7 @@ def _advice(notice: EndedRun) -> list[str]:
         if _is_before_the_end(notice, record, advice):
             return []
         size = value_formats.recommended_size(advice)
-        if size and record.launch_type in (FARGATE, None):
+        if size and record.launch_type in (FARGATE, None) and not is_job(notice.run.record):
             resize = command_of_run(notice, "taskdef", "resize", notice.family)
             command = escape_text(resize, MAX_SENTENCE_LENGTH)
     lines = [size]
