@@ -10,7 +10,7 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.batch_job import job_text
 from profiler.record.fact_list import NUMBERS, kills_fact, number_value
 from profiler.record.family import usual_number
-from profiler.record.hardware import gpu_advice, gpu_idle_texts
+from profiler.record.gpu_sentences import gpu_advice, gpu_idle_texts
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import counts_files, files_text
 from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial

@@ -2,7 +2,12 @@
 
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.fact_list import LargestWait, cpu_wait_fact, largest_wait
-from profiler.record.hardware import gpu_advice, idle_advice
+from profiler.record.gpu_sentences import (
+    MORE_GPU_MEMORY,
+    gpu_advice,
+    never_used_advice,
+    startup_sentence,
+)
 from profiler.record.mention_limits import (
     is_long_cpu_wait,
     is_near_limit,
@@ -36,12 +41,15 @@ def next_step(record: Record, recommend: str) -> str | None:
     metrics = record.metrics
     if outcome_of(record, None).ran_out_of_memory:
         return _more_memory(record, recommend)
+    if record.likely_out_of_gpu_memory:
+        return MORE_GPU_MEMORY
     if known_status(record) != "success":
         return None
     texts = (
-        idle_advice(record),
+        never_used_advice(record),
         _near_limit(metrics),
         next(gpu_advice(record), None),
+        startup_sentence(record),
         _largest_part(record),
         _one_cpu(metrics),
     )

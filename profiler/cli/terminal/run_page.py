@@ -38,13 +38,8 @@ from profiler.record.fact_list import (
     kills_fact,
     peak_text,
 )
-from profiler.record.hardware import (
-    GpuTotals,
-    gpu_idle_texts,
-    gpu_totals,
-    neuron_totals,
-    short_processor_name,
-)
+from profiler.record.gpu_sentences import gpu_idle_texts
+from profiler.record.hardware import GpuTotals, gpu_totals, neuron_totals, short_processor_name
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.mention_limits import is_near_limit
@@ -329,7 +324,9 @@ def _gpu_bars(gpus: Sequence[Gpu]) -> Iterator[_Bar]:
         memory = gpu.memory_used_mb or _NO_DISTRIBUTION
         name = "GPU" if gpu.index is None else f"GPU {gpu.index}"
         use = gpu.utilization_percent or _NO_DISTRIBUTION
-        yield _Bar(name, use, 100, format_percent, _of_memory(memory.max, gpu.memory_size_mb))
+        size_mb = gpu.memory_limit_mb or gpu.memory_size_mb
+        text = _of_memory(memory.max, size_mb)
+        yield _Bar(name, use, 100, format_percent, f"≥ {text}" if text else "")
 
 
 def _of_size(size: float | None, format_size: Callable[[float], str]) -> str:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from profiler.record.hardware import gpu_advice, visible_cpus_advice, visible_memory_advice
+from profiler.record.gpu_sentences import gpu_advice
+from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.record_model import Record, SlowdownBounds
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (

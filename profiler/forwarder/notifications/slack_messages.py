@@ -30,12 +30,8 @@ from profiler.forwarder.notifications.next_steps import (
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.fact_list import cost_text, device_facts, kills_fact, peak_text
-from profiler.record.hardware import (
-    gpu_idle_texts,
-    gpu_totals,
-    neuron_totals,
-    visible_memory_advice,
-)
+from profiler.record.gpu_sentences import gpu_idle_texts
+from profiler.record.hardware import gpu_totals, neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
     Metrics,

@@ -8,11 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, gpu_idle_texts
 from profiler.record.hardware import (
     WHOLE_INSTANCE,
-    gpu_advice,
-    gpu_idle_sentence,
-    gpu_idle_texts,
     processor_difference,
     short_processor_name,
     visible_cpus_advice,

@@ -241,7 +241,15 @@ def test_a_run_gets_its_cost_and_what_it_says_about_the_size() -> None:
 def test_what_is_said_of_gpus_comes_after_the_size() -> None:
     said = "No GPU was ever used: run the task without one, or check why the batch did not find it."
     unused = Distribution(max=0.0)
-    idle = (Gpu(uuid="GPU-a", index=0, utilization_percent=unused, memory_used_mb=unused),)
+    idle = (
+        Gpu(
+            uuid="GPU-a",
+            index=0,
+            utilization_percent=unused,
+            utilization_source="driver-samples",
+            memory_used_mb=unused,
+        ),
+    )
     found = present(
         with_recommendation(replace(report().record, gpus=idle), NONE, time=TIME).recommendation
     )
