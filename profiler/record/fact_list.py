@@ -109,7 +109,16 @@ SENT = NumberRow("sent", "bytes", "metrics.network_tx_bytes", "sent")
 VCPU_AVERAGE = NumberRow(
     "vCPU average", "vCPU", "metrics.vcpu_used.avg", "vcpuAvg", compared_on_page=True
 )
-GPU_AVERAGE = NumberRow("GPU average", "%", "gpus.utilization_percent.avg")
+GPU_AVERAGE = NumberRow(
+    "GPU average", "%", "gpus.utilization_percent.avg", "gpu", compared_on_page=True
+)
+GPU_IDLE = NumberRow("GPU idle", "%", "record.gpu_idle.percent", "gpuIdle")
+GPU_IDLE_BETWEEN = NumberRow(
+    "GPU idle between", "%", "record.gpu_idle.between_percent", "gpuBetween", compared_on_page=True
+)
+GPU_MEMORY_PEAK = NumberRow(
+    "GPU memory peak", "MB", "gpus.memory_used_mb.max", "gpuPeak", compared_on_page=True
+)
 NEURON_AVERAGE = NumberRow("NeuronCore average", "%", "neuron.utilization_percent.avg")
 # In the order in which outputs list them.
 NUMBERS: tuple[NumberRow, ...] = (
@@ -131,9 +140,10 @@ NUMBERS: tuple[NumberRow, ...] = (
     SENT,
     NumberRow("most threads", "count", "metrics.max_pids", "pids"),
     GPU_AVERAGE,
-    NumberRow("SM active average", "%", "gpus.sm_active_percent.avg"),
-    NumberRow("GPU idle", "%", "record.gpu_idle.percent"),
-    NumberRow("GPU memory peak", "MB", "gpus.memory_used_mb.max"),
+    NumberRow("SM active average", "%", "gpus.sm_active_percent.avg", "gpuSm"),
+    GPU_IDLE,
+    GPU_IDLE_BETWEEN,
+    GPU_MEMORY_PEAK,
     NEURON_AVERAGE,
 )
 _TRAFFIC = (READ, WRITTEN, RECEIVED, SENT)
@@ -188,6 +198,8 @@ def bound_of(row: NumberRow, record: Record) -> Bound:
         is_least = record.metrics.memory_peak_source != "kernel"
     elif row is CPU_TIME:
         is_least = is_cpu_partial(record)
+    elif row is GPU_MEMORY_PEAK:
+        is_least = True  # it is sampled
     elif row is COST:
         is_least = is_on_spot(record.cost)
     elif row in _TRAFFIC:

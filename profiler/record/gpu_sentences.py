@@ -12,7 +12,7 @@ from profiler.record.mention_limits import (
     PAST_WAITS,
     wait_in_words,
 )
-from profiler.record.record_model import Distribution, Gpu, Record
+from profiler.record.record_model import Distribution, Gpu, Record, known_status
 from profiler.record.units import (
     format_duration,
     format_gpu_hours,
@@ -129,13 +129,14 @@ def sharing_sentence(gpu: Gpu) -> str | None:
 
 def gpu_idle_texts(record: Record) -> Iterator[str]:
     """Whose the numbers are, when the GPUs were idle, and ``0.63 idle GPU-hours ($1.27)``; nothing
-    if the GPUs were not idle, or if that is unknown.
+    if the GPUs were not idle, or if that is unknown. Of a run that failed, only the first.
     """
     sharing = (sharing_sentence(gpu) for gpu in record.gpus)
     yield from [sentence for sentence in sharing if sentence is not None][:1]
     sentence = gpu_idle_sentence(record)
     idle = record.gpu_idle
-    if sentence is not None and idle is not None:
+    has_failed = known_status(record) == "failure"
+    if sentence is not None and idle is not None and not has_failed:
         yield sentence
         usd = "" if idle.usd is None else f" ({format_usd(idle.usd)})"
         yield f"{format_gpu_hours(idle.gpu_hours)}{usd}"
@@ -238,14 +239,19 @@ def _copy_advice(record: Record) -> str | None:
         percent = _PERCENT * seconds / duration_seconds
         if seconds < _MIN_COPY_SECONDS or percent < MIN_GPU_IDLE_PERCENT:
             continue
-        rate = f"{(gpu.copy_bytes_per_second or 0) / _GB:.0f}"
-        if gpu.link_bytes_per_second:
-            rate += f" of {gpu.link_bytes_per_second / _GB:.0f}"
         return (
-            f"It copied over PCIe at {rate} GB/s for {format_percent(percent)} of the run, "
-            "while no kernel ran: keep the data on the GPU, or copy while kernels run."
+            f"It copied over PCIe at {copy_rate(gpu)} GB/s for {format_percent(percent)} of the "
+            "run, while no kernel ran: keep the data on the GPU, or copy while kernels run."
         )
     return None
+
+
+def copy_rate(gpu: Gpu) -> str:
+    """The largest rate of copies in GB/s, of what the link can move: ``59 of 63``."""
+    rate = f"{(gpu.copy_bytes_per_second or 0) / _GB:.0f}"
+    if gpu.link_bytes_per_second:
+        rate += f" of {gpu.link_bytes_per_second / _GB:.0f}"
+    return rate
 
 
 def _size_advice(record: Record) -> str | None:

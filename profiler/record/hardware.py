@@ -27,6 +27,7 @@ from profiler.record.units import (
     format_memory,
     format_vcpu,
 )
+from profiler.record.xids import is_xid_error, worst_xid
 
 # A context takes 250 to 650 MiB of a GPU's memory: with less, no program was on it.
 _UNUSED_MB = 64
@@ -45,15 +46,21 @@ _PROCESSOR_WORDS = (
 
 
 class GpuTotals(Struct, frozen=True, kw_only=True):
-    """All GPUs of a run as one: the mean of their averages, and the largest maximum."""
+    """All GPUs of a run as one: the mean of their averages, and the largest maximum.
+
+    ``memory_size_mb`` is what the run may hold on the GPU with the largest peak. Of a GPU that is
+    ``shared`` only the memory is the run's own, so that its other values do not count.
+    """
 
     count: int | None = None
     idle: int | None = None
+    shared: int = 0
     utilization_percent: Distribution = _NOT_MEASURED
     sm_active_percent: Distribution = _NOT_MEASURED
     tensor_active_percent: Distribution = _NOT_MEASURED
     dram_active_percent: Distribution = _NOT_MEASURED
     memory_used_mb: Distribution = _NOT_MEASURED
+    memory_size_mb: Number | None = None
 
 
 class NeuronTotals(Struct, frozen=True, kw_only=True):
@@ -68,15 +75,28 @@ def gpu_totals(gpus: Sequence[Gpu]) -> GpuTotals | None:
     """Combine the GPUs of a run; None without GPUs."""
     if not gpus:
         return None
+    own = own_gpus(gpus)
+    fullest = max(gpus, key=_peak_mb)
     return GpuTotals(
         count=len(gpus),
         idle=sum(map(is_idle, gpus)),
-        utilization_percent=_combine(gpu.utilization_percent for gpu in gpus),
-        sm_active_percent=_combine(gpu.sm_active_percent for gpu in gpus),
-        tensor_active_percent=_combine(gpu.tensor_active_percent for gpu in gpus),
-        dram_active_percent=_combine(gpu.dram_active_percent for gpu in gpus),
+        shared=len(gpus) - len(own),
+        utilization_percent=_combine(gpu.utilization_percent for gpu in own),
+        sm_active_percent=_combine(gpu.sm_active_percent for gpu in own),
+        tensor_active_percent=_combine(gpu.tensor_active_percent for gpu in own),
+        dram_active_percent=_combine(gpu.dram_active_percent for gpu in own),
         memory_used_mb=_combine(gpu.memory_used_mb for gpu in gpus),
+        memory_size_mb=fullest.memory_limit_mb or fullest.memory_size_mb,
     )
+
+
+def own_gpus(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """The GPUs whose values are not also other programs'."""
+    return [gpu for gpu in gpus if not gpu.shared]
+
+
+def _peak_mb(gpu: Gpu) -> Number:
+    return (gpu.memory_used_mb or _NOT_MEASURED).max or 0
 
 
 def neuron_totals(neuron: Neuron | None) -> NeuronTotals | None:
@@ -110,6 +130,14 @@ def is_idle(gpu: Gpu) -> bool:
         return False
     used_mb = (gpu.memory_used_mb or _NOT_MEASURED).max
     return used_mb is not None and used_mb < _UNUSED_MB
+
+
+def gpu_error(record: Record) -> int | None:
+    """The driver's error (Xid) that says most about the run; None without any, also if there are
+    only notes.
+    """
+    number = worst_xid([xid for gpu in record.gpus for xid in gpu.xids])
+    return number if number is not None and is_xid_error(number) else None
 
 
 def unseen_memory_limit(

@@ -1,6 +1,7 @@
 """The rows of a run on the report page."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import asdict, replace
 
@@ -10,7 +11,15 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.batch_job import job_text
 from profiler.record.fact_list import NUMBERS, kills_fact, number_value
 from profiler.record.family import usual_number
-from profiler.record.gpu_sentences import gpu_advice, gpu_idle_texts
+from profiler.record.gpu_facts import (
+    all_gpu_advice,
+    beside_gpus,
+    gpu_memory_text,
+    gpu_notes,
+    gpu_use_text,
+    gpu_word,
+)
+from profiler.record.hardware import gpu_totals
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import counts_files, files_text
 from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial
@@ -90,8 +99,26 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         sent=metrics.network_tx_bytes,
         bytes_partial=are_bytes_partial(record) or None,
         pids=metrics.max_pids,
+        **_gpu_values(record),
         course=memory_course(run.steps),
     )
+
+
+def _gpu_values(record: Record) -> dict[str, Any]:
+    """The fields of all GPUs together."""
+    totals = gpu_totals(record.gpus)
+    if totals is None:
+        return {}
+    idle = record.gpu_idle
+    return {
+        "gpu": finite_number(totals.utilization_percent.avg),
+        "gpu_word": gpu_word(record),
+        "gpu_sm": finite_number(totals.sm_active_percent.avg),
+        "gpu_idle": None if idle is None else finite_number(idle.percent),
+        "gpu_between": None if idle is None else finite_number(idle.between_percent),
+        "gpu_peak": finite_number(totals.memory_used_mb.max),
+        "gpu_size": finite_number(totals.memory_size_mb),
+    }
 
 
 def judged_numbers(record: Record, earlier: Sequence[Record]) -> dict[str, bool]:
@@ -132,8 +159,10 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         kills=known(_kills_row, record.memory_kills),
         usual=[field for field, is_usual in judged.items() if is_usual] or None,
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
+        gpu_use=gpu_use_text(record) or None,
+        beside=beside_gpus(record) or None,
         gpus=[_gpu_row(gpu) for gpu in record.gpus] or None,
-        gpu_notes=[*map(as_sentence, gpu_idle_texts(record)), *gpu_advice(record)] or None,
+        gpu_notes=[*gpu_notes(record), *map(as_sentence, all_gpu_advice(record))] or None,
         neuron=known(_neuron_row, record.neuron),
         labels=_pairs(record.labels),
         job=known(job_text, record.batch),
@@ -200,15 +229,15 @@ def _kills_row(kills: MemoryKills) -> tuple[str, list[PageProcess]] | None:
 
 def _gpu_row(gpu: Gpu) -> PageGpu:
     utilization = gpu.utilization_percent or _NO_DISTRIBUTION
-    memory = gpu.memory_used_mb or _NO_DISTRIBUTION
     return PageGpu(
         name=gpu.name or gpu.uuid,
         percent=finite_number(utilization.avg),
         top=finite_number(utilization.max),
         sm=finite_number((gpu.sm_active_percent or _NO_DISTRIBUTION).avg),
         idle=finite_number(gpu.idle_percent),
-        mb=finite_number(memory.max),
-        size=finite_number(gpu.memory_size_mb),
+        shared=gpu.shared or None,
+        memory=gpu_memory_text(gpu) or None,
+        size=finite_number(gpu.memory_limit_mb or gpu.memory_size_mb),
         watts=finite_number((gpu.power_watts or _NO_DISTRIBUTION).avg),
         celsius=finite_number((gpu.temperature_celsius or _NO_DISTRIBUTION).max),
         xids=list(gpu.xids) or None,

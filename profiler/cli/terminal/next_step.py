@@ -2,12 +2,8 @@
 
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.fact_list import LargestWait, cpu_wait_fact, largest_wait
-from profiler.record.gpu_sentences import (
-    MORE_GPU_MEMORY,
-    gpu_advice,
-    never_used_advice,
-    startup_sentence,
-)
+from profiler.record.gpu_facts import all_gpu_advice, beside_gpus
+from profiler.record.gpu_sentences import MORE_GPU_MEMORY, never_used_advice
 from profiler.record.mention_limits import (
     is_long_cpu_wait,
     is_near_limit,
@@ -48,8 +44,7 @@ def next_step(record: Record, recommend: str) -> str | None:
     texts = (
         never_used_advice(record),
         _near_limit(metrics),
-        next(gpu_advice(record), None),
-        startup_sentence(record),
+        next(iter(all_gpu_advice(record)), None),
         _largest_part(record),
         _one_cpu(metrics),
     )
@@ -177,4 +172,6 @@ def _enough(record: Record, recommend: str) -> str | None:
     if recommended is None or not may_name_size(record):
         return None
     size = format_task_size(recommended.vcpu, recommended.memory_mb)
-    return size and f"{size} would have been enough{recommend and f' ({recommend})'}."
+    if size is None:
+        return None
+    return f"{size}{beside_gpus(record)} would have been enough{recommend and f' ({recommend})'}."

@@ -87,6 +87,11 @@ class GpuPeriod:
         return {name: round(held_ns / NS_PER_SECOND, 6) for name, held_ns in throttled}
 
     @property
+    def xids(self) -> tuple[int, ...]:
+        """The driver's errors, each once."""
+        return tuple(self._xids)
+
+    @property
     def total_joules(self) -> float | None:
         """The energy by the driver's counter since the driver was loaded, else by the power."""
         millijoules = self._counters[ENERGY].total
@@ -209,7 +214,7 @@ class GpuPeriod:
             "temperature_celsius": series["temperature_celsius"].distribution(),
             "sm_clock_mhz": series["sm_clock_mhz"].distribution(),
             "throttle_reasons": throttled_percent if self._throttle_observed_ns else None,
-            "xids": tuple(self._xids),
+            "xids": self.xids,
             **{name: series[name].distribution() for name in GPM_SERIES},
             **self.totals(),
         }

@@ -39,7 +39,8 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading, and sums since the first reading.
 
     ``energy_joules`` is the driver's counter, else power multiplied by time. ``throttled_seconds``
-    is by the reason's name, ``totals`` by the record's field.
+    is by the reason's name, ``totals`` by the record's field; ``xids`` are the driver's
+    errors.
     """
 
     sample: GpuSample
@@ -47,6 +48,7 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
     throttled_seconds: Mapping[str, float] | None = None
     idle_seconds: float | None = None
     totals: Mapping[str, int] = {}
+    xids: tuple[int, ...] = ()
 
 
 class LiveGpus(Struct, frozen=True, kw_only=True):
@@ -155,7 +157,7 @@ class GpuUsage:
 
     def _is_unused(self, gpu: "_GpuAggregate", batch: str) -> bool:
         use = gpu.timeline.runs.get(batch)
-        return use is not None and use.sees_processes and not use.is_seen
+        return use is not None and use.is_unused
 
     def known_until_ns(self) -> int:
         """Until when the use of all GPUs is known."""
@@ -389,6 +391,7 @@ class _GpuAggregate:
             throttled_seconds=self._whole.throttled_seconds,
             idle_seconds=idle_seconds,
             totals=self._whole.totals(),
+            xids=self._whole.xids,
         )
 
 

@@ -76,6 +76,7 @@ class RunUse:
         self._listed_used_bytes: int | None = None
         self.has_own = False
         self.is_seen = False  # as ``has_own``, with the readings that wait to be added
+        self._is_listed = False  # the driver lists processes
         self.has_unmatched = False
         self._has_matched = False
         self._others: set[Hashable] = set()
@@ -107,8 +108,14 @@ class RunUse:
         """The work while a process of the run was there; of the device if that is unknown."""
         return self.own_work if self.has_own else self.device_work
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether the lists of processes show that the run has not been on the GPU so far."""
+        return self._is_listed and self.sees_processes and not self.is_seen
+
     def look(self, reading: GpuReading) -> None:
         """Note at once what a reading shows, which is added only later."""
+        self._is_listed = self._is_listed or reading.processes is not None
         for process in reading.processes or ():
             is_own = self._judge(process)
             self.is_seen = self.is_seen or bool(is_own)

@@ -2,7 +2,7 @@
 ``task.ended`` line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
@@ -29,6 +29,8 @@ from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_sched
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.batch_job import BatchJob
 from profiler.record.fact_list import cost_text
+from profiler.record.gpu_facts import gpu_use_text
+from profiler.record.gpu_sentences import gpu_idle_texts
 from profiler.record.notice_model import (
     Notice,
     NoticedSchedule,
@@ -253,6 +255,7 @@ def _summary(notice: EndedRun) -> str:
         _stated("Cost: {}.", cost_text(notice.cost)),
         _stated("CPU: {}.", cpu),
         _stated("Memory: {}.", memory),
+        *_gpu_sentences(notice),
         value_formats.source_of_numbers(notice),
     ]
     record = notice.record
@@ -260,6 +263,18 @@ def _summary(notice: EndedRun) -> str:
         sentences.append(value_formats.recommended_size(record.recommendation))
         sentences += map(as_sentence, record.recommendation.reasons[:1])
     return " ".join(filter(None, sentences))
+
+
+def _gpu_sentences(notice: EndedRun) -> Iterator[str]:
+    """The use of the GPUs, and what shows that they were the cause of a failure, or whose the
+    numbers are and when they were idle.
+    """
+    record = notice.record
+    if record is None or not record.gpus:
+        return
+    yield as_sentence(gpu_use_text(record))
+    yield from value_formats.gpu_sentences(notice)
+    yield from map(as_sentence, gpu_idle_texts(record))
 
 
 def _stated(sentence: str, value: str | None) -> str:
@@ -418,6 +433,7 @@ def _summary_of_notice(line: NoticeLine) -> str:
         f"Running for {duration}." if duration else "It is running.",
         _stated("CPU: {}.", cpu),
         _stated("Memory: {}.", memory),
+        _stated("{}.", gpu_use_text(line.record)),
     )
     return " ".join(filter(None, sentences))
 

@@ -6,10 +6,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence
+from profiler.record.hardware import gpu_error
 from profiler.record.record_model import (
     CHECKPOINT,
     LOCAL,
-    GpuMemoryEvidence,
     Metrics,
     Record,
     is_sampled_each_minute,
@@ -17,12 +18,9 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome, describe_exit_code
 from profiler.record.units import format_duration, format_memory, format_percent
-from profiler.record.xids import xid_sentence
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
 from profiler.runs.past_runs.run_source import PastRun
 
-# The driver needs 9 MiB of its own a process.
-_MIN_OTHERS_MB = 64
 UNCONFIRMED = "Unconfirmed: nothing proves whose task this was, so it counts in no advice."
 
 
@@ -54,7 +52,7 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     if outcome.ran_out_of_memory:
         return _out_of_memory(record, outcome, name)
     if status == "success":
-        return Verdict(text=f"{name} succeeded{_duration(record, ' in ')}.", tone="good")
+        return _success(record, name)
     if status == "failure":
         return _failure(run, outcome, name)
     if status == "stopped":
@@ -72,6 +70,14 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     else:
         text = f"{name} ended{_after(record)} with an unknown result."
     return Verdict(text=text, evidence=_lost(run), tone="warning")
+
+
+def _success(record: Record, name: str) -> Verdict:
+    """An error of the GPU's driver is a warning: the result may be wrong."""
+    text = f"{name} succeeded{_duration(record, ' in ')}."
+    if gpu_error(record) is None:
+        return Verdict(text=text, tone="good")
+    return Verdict(text=text, evidence=gpu_error_text(record), tone="warning")
 
 
 def _running(run: PastRun, name: str, now_ns: int) -> Verdict:
@@ -121,38 +127,18 @@ def _out_of_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
 
 
 def _out_of_gpu_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
-    seen = record.gpu_memory_evidence
-    evidence = None
-    if seen is not None and seen.text is not None:
-        evidence = f"Its log says: {seen.text}"
-    elif seen is not None:
-        evidence = _held_gpu_memory(seen)
+    evidence = gpu_memory_evidence(record)
     if evidence is not None and outcome.exit_code is not None:
         evidence = f"{evidence} Exit code {describe_exit_code(outcome.exit_code)}."
     text = f"{name} probably ran out of GPU memory{_after(record)}."
     return Verdict(text=text, evidence=evidence, tone="bad")
 
 
-def _held_gpu_memory(seen: GpuMemoryEvidence) -> str | None:
-    """How much of a GPU's memory was in use just before the end."""
-    if seen.own_mb is None or seen.used_mb is None or not seen.limit_mb:
-        return None
-    others = ""
-    if seen.used_mb - seen.own_mb > _MIN_OTHERS_MB:
-        others = f", other programs {format_memory(seen.used_mb - seen.own_mb)}"
-    share = format_percent(100 * seen.used_mb / seen.limit_mb)
-    return (
-        f"Its processes held ≥ {format_memory(seen.own_mb)} of the GPU's "
-        f"{format_memory(seen.limit_mb)}{others} ({share} in use), and had taken more and more "
-        "just before the end."
-    )
-
-
 def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
     record = run.report.record
     if outcome.cause == "gpu-oom":
         return _out_of_gpu_memory(record, outcome, name)
-    cause = _xid_cause(record) if outcome.cause == "gpu-error" else _cause(outcome)
+    cause = gpu_error_text(record) if outcome.cause == "gpu-error" else _cause(outcome)
     if outcome.exit_code is None:
         if record.started_at is None:
             text = f"{name} did not start."
@@ -172,15 +158,6 @@ def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
         text=f"{name} failed with exit code {exit_code}{_after(record)}.",
         evidence=cause,
         tone="bad",
-    )
-
-
-def _xid_cause(record: Record) -> str | None:
-    """What the error of the GPU's driver means."""
-    return xid_sentence(
-        [xid for gpu in record.gpus for xid in gpu.xids],
-        is_shared=any(gpu.shared for gpu in record.gpus),
-        is_local=record.launch_type == LOCAL,
     )
 
 

@@ -11,6 +11,7 @@ from profiler.core.timestamps import local_zone
 from profiler.record.record_model import AverageAndMaximum, Distribution, Report
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.command_line import run_here
+from tests.gpu_runs import gpu_run
 from tests.runs import history_of, lines, report
 from tests.terminals import texts
 from tests.unit.cli.conftest import Cli
@@ -41,6 +42,19 @@ def test_runs_that_count_mapped_files_have_a_note_beside_others(cli: Cli) -> Non
     assert cli("history", "--json", "--from", "runs.jsonl").err == ""
     Path("runs.jsonl").write_bytes(lines([report(), report(1)]))
     assert cli("history", "--from", "runs.jsonl").err == ""
+
+
+def test_runs_on_gpus_have_columns_for_them() -> None:
+    runs = [PastRun(report=gpu_run(tape)) for tape in ("two", "beside", "neighbour")]
+    titles, *rows = texts(table_lines(runs, None))
+    assert titles.split("Memory")[1].split() == ["GPU", "GPU", "memory", "Idle", "between"]
+    ends = [row.split()[-5:] for row in rows]
+    assert ends[0] == ["35", "%", "≥2.8", "GB", "0.03", "%"][-5:]
+    assert ends[1][-4:] == ["shared", "≥838", "MB", "-"]
+    assert ends[2][-3:] == ["-", "-", "-"]
+    narrow = texts(table_lines(runs, 80))
+    assert "GPU" in narrow[0].split()
+    assert max(map(columns_of, narrow)) <= 80
 
 
 def test_a_retry_is_marked() -> None:

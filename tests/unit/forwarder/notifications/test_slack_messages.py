@@ -300,8 +300,8 @@ USED = model.Distribution(avg=41, max=99)
 @pytest.mark.parametrize(
     ("count", "utilization", "peak_mb", "line"),
     [
-        (2, USED, 12_000, "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 11.7 GB"),
-        (1, model.Distribution(avg=0, max=0), None, "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle throughout: "),
+        (2, USED, 12_000, "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory ≥11.7 GB"),
+        (1, model.Distribution(avg=0, max=0), 5, "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  never used: "),
         (1, None, None, "*1 GPU*  use unknown"),
     ],
 )
@@ -310,13 +310,20 @@ def test_gpus(
 ) -> None:
     memory = model.Distribution(max=peak_mb)
     gpus = tuple(
-        model.Gpu(uuid=str(n), utilization_percent=utilization, memory_used_mb=memory)
+        model.Gpu(
+            uuid=str(n),
+            utilization_percent=utilization,
+            utilization_source="driver-samples",
+            memory_used_mb=memory,
+        )
         for n in range(count)
     )
     assert line in text_of(recorded(NOTICE, gpus=gpus))
     cores = tuple(model.NeuronCore(index=n, utilization_percent=utilization) for n in range(count))
     neuron = model.Neuron(cores=cores, device_memory_used_mb=memory)
-    assert line.replace("GPU", "NeuronCore") in text_of(recorded(NOTICE, neuron=neuron))
+    of_cores = line.replace("GPU", "NeuronCore").replace("≥", "")
+    of_cores = of_cores.replace("never used", "idle throughout")
+    assert of_cores in text_of(recorded(NOTICE, neuron=neuron))
 
 
 SERIES = model.Series(
