@@ -183,7 +183,7 @@ def table_lines(
         cells: tuple[str | Span, ...] = (
             Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),
-            cpu_text(metrics) or UNKNOWN,
+            cpu_text(record) or UNKNOWN,
             peak_text(metrics) or UNKNOWN,
             share,
             *gpu_cells(record) * has_gpus,

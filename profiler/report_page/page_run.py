@@ -38,6 +38,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.spot_price import is_on_spot
+from profiler.record.task_needs import cpu_share, is_cpu_limited, vcpu_limit
 from profiler.record.units import span_ms
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
@@ -54,7 +55,7 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
     record = run.record
     outcome = run.past.outcome
     metrics = record.metrics
-    cpu = metrics.cpu_utilization_percent or _NO_DISTRIBUTION
+    cpu = cpu_share(record)
     memory = metrics.memory_utilization_percent or _NO_DISTRIBUTION
     vcpu = metrics.vcpu_used or _NO_DISTRIBUTION
     started_ns = parse_ns(run.past.started_at)
@@ -74,7 +75,9 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         billed=finite_number(metrics.billed_duration_ms),
         cpu=finite_number(cpu.avg),
         memory=finite_number(memory.avg),
-        vcpu_size=finite_number(metrics.vcpu_size),
+        vcpu_size=finite_number(
+            metrics.vcpu_size if is_cpu_limited(record) else vcpu_limit(record)
+        ),
         vcpu_avg=finite_number(vcpu.avg),
         vcpu_p95=finite_number(vcpu.p95),
         vcpu_max=finite_number(vcpu.max),

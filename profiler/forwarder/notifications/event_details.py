@@ -27,7 +27,7 @@ from profiler.forwarder.notifications.next_steps import (
 from profiler.forwarder.notifications.notification import NightSummary, Notification
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import BatchJob, job_text
 from profiler.record.fact_list import cost_text
 from profiler.record.gpu_facts import gpu_use_text
 from profiler.record.gpu_sentences import gpu_idle_texts
@@ -249,8 +249,9 @@ def _with_markdown(detail: _AnyDetail) -> _AnyDetail:
 
 def _summary(notice: EndedRun) -> str:
     """The times, the numbers and the advice, as far as they are known."""
-    cpu, memory = value_formats.cpu_and_memory(notice.metrics)
+    cpu, memory = value_formats.cpu_and_memory(notice.metrics, notice.record)
     sentences = [
+        _stated("Job: {}.", known(job_text, notice.run.record.batch)),
         _times(notice),
         _stated("Cost: {}.", cost_text(notice.cost)),
         _stated("CPU: {}.", cpu),
@@ -427,7 +428,7 @@ def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> Sche
 def _summary_of_notice(line: NoticeLine) -> str:
     """How long the run has been running, and its numbers so far."""
     metrics = line.record.metrics
-    cpu, memory = value_formats.cpu_and_memory(metrics)
+    cpu, memory = value_formats.cpu_and_memory(metrics, line.record)
     duration = known(format_duration, metrics.duration_ms)
     sentences = (
         f"Running for {duration}." if duration else "It is running.",

@@ -20,6 +20,7 @@ from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Distribution, Metrics, Recommendation, Record
 from profiler.record.run_outcome import Outcome, Status
 from profiler.record.sparkline import GAP, curve_top, sparkline
+from profiler.record.task_needs import size_of
 from profiler.record.units import (
     format_duration,
     format_memory,
@@ -49,26 +50,26 @@ def with_bar(words: str, percent: Distribution | None) -> str:
     return f"{bar(shown)}  {words}" if words and shown is not None else words
 
 
-def cpu_and_memory(metrics: Metrics) -> tuple[str, str]:
-    """The usage of CPU and memory in words, empty where unknown."""
+def cpu_and_memory(metrics: Metrics, record: Record | None) -> tuple[str, str]:
+    """The usage of CPU and memory in words, empty where unknown; ``record`` has these metrics."""
     memory = metrics.memory_utilization_percent or Distribution()
     size = known(format_memory, metrics.memory_size_mb) or ""
     memory_used = usage_words(memory.avg, memory.max, peak=peak_text(metrics), size=size)
     return (
-        _cpu_words(metrics),
+        _cpu_words(metrics, record),
         "; ".join(filter(None, (memory_used, files_text(metrics), huge_pages_text(metrics)))),
     )
 
 
-def _cpu_words(metrics: Metrics) -> str:
+def _cpu_words(metrics: Metrics, record: Record | None) -> str:
     """The use in percent of the size, or in vCPUs where nothing limited it."""
-    percent = metrics.cpu_utilization_percent or Distribution()
-    size = known(format_vcpu, metrics.vcpu_size) or ""
     used = metrics.vcpu_used or Distribution()
-    if used.avg is None or not uses_more_cpu_than_asked(metrics):
-        return usage_words(percent.avg, percent.max, size=size)
-    peak = "" if used.max is None else f", peak {format_vcpu(used.max)}"
-    return f"{format_vcpu(used.avg)} avg{peak}, asked for {size}"
+    if record is not None and uses_more_cpu_than_asked(record) and used.avg is not None:
+        peak = "" if used.max is None else f", peak {format_vcpu(used.max)}"
+        asked = known(format_vcpu, size_of(record).vcpu) or ""
+        return f"{format_vcpu(used.avg)} avg{peak}, asked for {asked}"
+    percent = metrics.cpu_utilization_percent or Distribution()
+    return usage_words(percent.avg, percent.max, size=known(format_vcpu, metrics.vcpu_size) or "")
 
 
 def source_of_numbers(notice: EndedRun) -> str:

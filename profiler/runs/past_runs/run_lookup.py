@@ -11,7 +11,7 @@ from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean, first_names
 from profiler.core.timestamps import NS_PER_DAY
-from profiler.record.batch_job import is_part_of_job, parent_id
+from profiler.record.batch_job import is_job_id, is_part_of_job, parent_id
 from profiler.record.family_identity import family_key
 from profiler.record.record_model import (
     Cost,
@@ -29,6 +29,8 @@ from profiler.runs.past_runs.run_source import (
 
 # The containers of one task start within this time of each other.
 _MAX_START_DISTANCE_NS = NS_PER_DAY
+# Of all jobs whose definition names no other group.
+_BATCH_GROUP = "logs:/aws/batch/job"
 
 
 def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
@@ -143,7 +145,20 @@ def _id_that_begins(record: Record, name: str) -> str:
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
     similar = similar_families(selection, source.family_names)
-    return f"{_no_run_sentence(source, selection)}{similar}"
+    return f"{_no_run_sentence(source, selection)}{similar}{_swapped(source, selection)}"
+
+
+def _swapped(source: RunSource, selection: RunFilter) -> str:
+    """A sentence, after a space, if a run has the labels that were given as tags, or the tags that
+    were given as labels; "" if none has, or it cannot be read.
+    """
+    if not selection.tags and not selection.labels:
+        return ""
+    other = replace(selection, tags=selection.labels, labels=selection.tags)
+    with suppress(TaskProfilerError):  # what was not found matters more
+        if next(iter(source.runs(other)), None) is not None:
+            return f" Did you mean {'--label' if selection.tags else '--tag'}?"
+    return ""
 
 
 def similar_families(selection: RunFilter, family_names: Callable[[], Collection[str]]) -> str:
@@ -164,6 +179,8 @@ def similar_families(selection: RunFilter, family_names: Callable[[], Collection
 def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
     if selection.run is not None:
+        if source.is_of_this_machine and is_job_id(selection.run):
+            list_runs = f"for the log group of AWS Batch, add --from {_BATCH_GROUP}."
         return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
     if selection.is_empty:
         return f"No runs in {source.place}: {source.remedy}."

@@ -129,3 +129,19 @@ def test_a_jobs_name_is_anybodys_words(cli: Cli, here: Path) -> None:
         assert "\x1b" not in out
         assert "\u202e" not in out
         assert len(out) < 5_000
+
+
+def test_two_jobs_of_one_name_stay_two(cli: Cli, here: Path) -> None:
+    """A job of another Region may have the name, too."""
+    first = report(1, task_id="a1" * 16, **job(JOB, job_name="orders"))
+    second = report(2, task_id="a2" * 16, region="eu-west-1", **job(NAMED, job_name="orders"))
+    (here / "runs.jsonl").write_bytes(lines([first, second]))
+    for identity in (JOB, NAMED):
+        assert f"job orders {identity}," in shown(cli, "show", identity, "--from", "runs.jsonl")
+    named = ("--label", "batch.job_name=orders")
+    assert len(cli("history", "--json", *named, "--from", "runs.jsonl").out.splitlines()) == 2
+
+
+def test_without_a_source_the_log_group_of_batch_is_named(cli: Cli, here: Path) -> None:
+    with pytest.raises(TaskProfilerError, match="add --from logs:/aws/batch/job"):
+        cli("show", JOB)

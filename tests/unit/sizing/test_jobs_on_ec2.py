@@ -4,8 +4,10 @@ are sold with.
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from profiler.record import task_needs
 from profiler.record.event_end import judge_candidates
 from profiler.record.record_model import Report, Visible
 from profiler.record.stop_causes import outcome_of
@@ -191,3 +193,33 @@ def test_a_run_killed_for_memory_is_known_by_its_reason_whatever_its_exit_code(
     assert evidence.outcomes.out_of_memory == 30
     decision = recommend_size(evidence, Policy(), PriceOverrides())
     assert (decision.size.memory_mb or 0) > 4_096
+
+
+def test_a_report_of_the_wrapper_has_the_size_that_the_job_asked_for() -> None:
+    """Batch's tasks on EC2 have no limits: the container has shares of CPU and a limit of memory."""
+    measured = {"vcpu_size": 16, "vcpu_share": 4, "memory_size_mb": 16_384}
+    runs = [
+        report(
+            number,
+            p95=14.6,
+            peak_mb=9_000,
+            size=None,
+            launch_type="EC2",
+            cluster=JOBS,
+            metrics=measured,
+        )
+        for number in range(30)
+    ]
+    found = advice(runs)
+    assert (found.choice.current.vcpu, found.choice.current.memory_mb) == (4, 16_384)
+    assert size_of(found) == (14.75, 9_920)
+    assert "The jobs asked for 4 vCPU and used 14.6 vCPU" in "\n".join(found.reasons)
+    families = Families(jobs_by="name")
+    for one in runs:
+        families.add(one)
+    (row,) = families.evidence()
+    assert row.distinction == "4 vCPU, 16 GB"
+    # Another task on the instance has no such size.
+    (other,) = runs[:1]
+    elsewhere = msgspec.structs.replace(other.record, cluster="jobs")
+    assert task_needs.size_of(elsewhere).vcpu is None
