@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _NEAR_LIMIT_FRACTION = 0.95
 
 
-def size_of(record: Record | RecordHead) -> TaskSize:
+def size_of(record: "Record | RecordHead") -> TaskSize:
     """The size of the run's task, of which each part may be unknown; of a job without one, what its
     container asked for.
     """
@@ -41,7 +41,7 @@ def is_job(record: "Record | RecordHead") -> bool:
     return record.batch is not None or is_of_aws_batch(record.cluster)
 
 
-def is_cpu_limited(record: Record | RecordHead) -> bool:
+def is_cpu_limited(record: "Record | RecordHead") -> bool:
     """Whether the task can use no more vCPUs than its size: AWS Batch gives its jobs on EC2 a share
     of the instance's CPUs, and no limit.
     """
