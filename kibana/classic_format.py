@@ -69,9 +69,10 @@ def _controls(dashboard: Dashboard) -> Json:
 
     Pinned filters stay when the user opens another dashboard.
     """
-    chosen = dashboard.controls
-    if len(chosen) > _MAX_CONTROLS:
-        chosen = tuple(control for control in chosen if not control.is_optional)
+    chosen = list(dashboard.controls)
+    for control in reversed(dashboard.controls):
+        if control.is_optional and len(chosen) > _MAX_CONTROLS:
+            chosen.remove(control)
     controls = []
     references = []
     for number, control in enumerate(chosen):

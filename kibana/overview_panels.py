@@ -270,7 +270,7 @@ RIGHT_SIZING: Final = Dashboard(
     description=(
         "Unused capacity of tasks, its cost, the recommended size, and families that are too small."
     ),
-    controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL),
+    controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, parts.QUEUE_CONTROL),
     panels=(
         SAVINGS,
         Stack(

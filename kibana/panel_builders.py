@@ -38,6 +38,7 @@ FAMILY_ROWS: Final = (
 
 FAMILY_CONTROL: Final = Control(field="task.family", label="Family")
 OUTCOME_CONTROL: Final = Control(field="task.outcome", label="Outcome")
+QUEUE_CONTROL: Final = Control(field="batch.queue", label="Job queue", is_optional=True)
 TASK_CONTROL: Final = Control(field="task.id", label="Task")
 PLACE_CONTROLS: Final = (
     Control(field="cloud.account.id", label="Account"),

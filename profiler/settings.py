@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from profiler.core.ecs_terms import ReportStream
 from profiler.core.errors import UsageError
 from profiler.core.text import names_in
+from profiler.record.batch_job import BatchJob, job_of_variables
 
 if TYPE_CHECKING:
     from profiler.sizing.prices import PriceOverrides
@@ -59,6 +60,7 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
     stuck_minutes: float
     expected_seconds: float | None
     aws_region: str | None
+    batch_job: BatchJob | None
 
 
 class MonitorSettings(Struct, frozen=True, kw_only=True):
@@ -286,6 +288,7 @@ class SettingsReader(Struct):
             "accelerators": self.accelerators(),
             "prices": self.prices(),
             "aws_region": region,
+            "batch_job": job_of_variables(self._environment),
         }
         others = {*_PRICES, *AcceleratorSettings.__struct_fields__}
         values |= self._values(name for name in _BY_NAME if name not in others)
@@ -303,6 +306,7 @@ class SettingsReader(Struct):
 
     def _adapt_to_instance(self, values: dict[str, Any]) -> None:
         """Use the defaults of an instance's monitor, and name what has no effect there."""
+        values["batch_job"] = None  # the instance runs those of many jobs
         for setting in SETTINGS:
             if setting.instance_default is not None and not self._text(setting):
                 values[setting.name] = setting.instance_default

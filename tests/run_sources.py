@@ -10,9 +10,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
+from profiler.record.batch_job import BatchJob
 from profiler.record.notice_model import Notice, NoticeLine, encode_notice
 from profiler.record.record_model import Distribution, Interval, Report, encode
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, newest_first
+from tests.batch_jobs import job_id
 from tests.runs import report
 
 MINUTE_NS = 60 * NS_PER_SECOND
@@ -119,7 +121,16 @@ EU: dict[str, Any] = {"family": "nightly-etl", "region": "eu-west-1", "cluster":
 RUNS = (
     run("abc1", 1, account_id="1", tags={"team": "data", "cost centre": "7"}, **EU),
     run("abc2", 2, account_id="2", status="failure", exit_code=3, **EU),
-    run("bcd1", 30, family="nightly-load", account_id="2", cluster="other", tags={"team": "web"}),
+    run(
+        "bcd1",
+        30,
+        family="nightly-load",
+        account_id="2",
+        cluster="other",
+        tags={"team": "web"},
+        labels={"gitCommit": "0a1b", "airflow.dag": "etl"},
+        batch=BatchJob(job_id=f"{job_id(1)}:7", queue="low", attempt=2, array_index=7),
+    ),
     run(
         "bcd2",
         100,
@@ -158,6 +169,17 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"families": ("nightly-etl",), "accounts": (None,), "regions": ("us-east-1",)}, ["cde2"]),
     ({"tags": (("team", "data"),)}, ["abc1", "bcd2"]),
     ({"tags": (("team", "data"), ("cost centre", "7"))}, ["abc1"]),
+    ({"labels": (("gitCommit", "0a1b"),)}, ["bcd1"]),
+    ({"labels": (("airflow.dag", "etl"), ("batch.queue", "low"))}, ["bcd1"]),
+    ({"labels": (("batch.attempt", "2"), ("batch.array_index", "7"))}, ["bcd1"]),
+    ({"labels": (("batch.attempt", "1"),)}, []),
+    ({"labels": (("batch.attempt", "two"),)}, []),
+    ({"labels": (("batch.job_id", f"{job_id(1)}:7"),)}, ["bcd1"]),
+    ({"labels": (("batch.job_name", "*"),)}, []),
+    ({"labels": (("team", "web"),)}, []),
+    ({"run": job_id(1)}, ["bcd1"]),
+    ({"run": f"{job_id(1)}:7"}, ["bcd1"]),
+    ({"run": job_id(2)}, []),
     ({"statuses": ("failure",)}, ["abc2", "cde2"]),
     ({"statuses": ("stopped", "unknown")}, ["bcd2", "cde1"]),
     ({"statuses": ("failure", "stopped")}, ["abc2", "bcd2", "cde2"]),

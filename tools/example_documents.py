@@ -55,7 +55,9 @@ from tools.example_fleet import (
     NEURON_FAMILY,
     RESIZED,
     Course,
+    cluster_of,
     course,
+    job_of,
     series,
     steps_of,
     with_course,
@@ -207,6 +209,9 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
         recommendation=_recommendation(batch, profile),
         neuron=_neuron(rng) if batch.family == NEURON_FAMILY else None,
     )
+    job = job_of(batch.family, started_at)
+    if job is not None:
+        record = replace(record, batch=job, cluster=cluster_of(job))
     return _Run(
         report=replace(run, record=record),
         seed=f"{SEED}{day}{batch.family}{started_at.hour}",

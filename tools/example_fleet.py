@@ -7,10 +7,12 @@ import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
+from uuid import NAMESPACE_DNS, uuid5
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import Distribution, Metrics, Series
 from tools.example_runs import Batch
 
@@ -75,6 +77,12 @@ _MAPPED_FILES: Final = {"search-index": 0.32, "geo-tiles": 0.41, "nightly-etl": 
 _HUGE_PAGES_MB: Final = {"fraud-scores": 2048}
 NEURON_FAMILY: Final = "embed-texts"
 # Families that were resized on a day of the week, from twice the size.
+# Job definitions of AWS Batch, with the queue of their jobs.
+JOB_QUEUES: Final = {
+    "image-moderation": "media-spot",
+    "video-transcode": "media-spot",
+    "sensor-downsample": "science",
+}
 RESIZED: Final = {"invoice-export": 2, "search-index": 3, "support-summaries": 4, "label-sync": 2}
 
 
@@ -99,6 +107,29 @@ def _batch(
 
 
 FLEET: Final = tuple(map(_batch, _FAMILIES))
+
+
+def job_of(family: str, started_at: datetime) -> BatchJob | None:
+    """The job of AWS Batch of which the run of a family is the only attempt; None for tasks."""
+    queue = JOB_QUEUES.get(family)
+    if queue is None:
+        return None
+    named = f"{family}-{started_at:%Y-%m-%d-%H}"
+    return BatchJob(
+        job_id=str(uuid5(NAMESPACE_DNS, named)),
+        job_name=named,
+        job_definition=family,
+        job_definition_revision=4,
+        queue=queue,
+        compute_environment=queue,
+        attempt=1,
+    )
+
+
+def cluster_of(job: BatchJob) -> str:
+    """The cluster that AWS Batch makes for the job's compute environment."""
+    environment = str(job.compute_environment)
+    return f"AWSBatch-{environment}-{uuid5(NAMESPACE_DNS, environment)}"
 
 
 class Course(Struct, frozen=True, kw_only=True):

@@ -43,7 +43,7 @@ from profiler.record.record_model import (
     Sampling,
     with_warnings,
 )
-from profiler.record.task_needs import size_of
+from profiler.record.task_needs import measured_vcpu_limit
 from profiler.record.units import CPU_SECONDS_DIGITS
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ def _with_readings(record: Record, readings: ProcessReadings) -> Record:
         metrics = with_cpu_demand(
             metrics,
             readings.demand,
-            vcpu_size=size_of(record).vcpu or metrics.vcpu_size,
+            vcpu_size=measured_vcpu_limit(record),
             max_threads=metrics.max_pids,
         )
     interval = record.interval

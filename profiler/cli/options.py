@@ -286,6 +286,7 @@ class SourceOptions:
     accounts: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     statuses: tuple[str, ...] = ()
     since: str | None = None
     until: str | None = None
@@ -403,6 +404,11 @@ filter_options = add_options(
     repeatable("--account accounts", "ID", "Only this AWS account."),
     repeatable("--task-region regions", "REGION", "Only tasks in this Region."),
     repeatable("--tag tags", "KEY=VALUE", "Only tasks with this tag; all must match."),
+    repeatable(
+        "--label labels",
+        "NAME=VALUE",
+        "Only runs with this label, or of this job: batch.job_id, batch.queue, batch.attempt ….",
+    ),
     option(
         "--since",
         "TIME",
@@ -425,15 +431,15 @@ def is_file_name(name: str) -> bool:
     return bool(set("./") & set(name)) or name == "-" or os.path.lexists(name)
 
 
-def parse_tags(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def parse_tags(
+    texts: tuple[str, ...], option: str = "--tag", form: str = "KEY=VALUE", key: str = "tag's key"
+) -> tuple[tuple[str, str], ...]:
     """Parse ``KEY=VALUE``. Raises UsageError."""
     tags = []
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise UsageError(
-                f"--tag {text!r} is not KEY=VALUE: write the tag's key, =, and its value."
-            )
+            raise UsageError(f"{option} {text!r} is not {form}: write the {key}, =, and its value.")
         tags.append((name, value))
     return tuple(tags)
 

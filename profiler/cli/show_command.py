@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.cli.options import (
@@ -46,6 +47,7 @@ from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_stacks_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
+from profiler.sizing.prices import with_machine_price
 
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 60
@@ -94,9 +96,9 @@ def show(
 ) -> None:
     """Show one run: verdict, resource usage, comparison, advice.
 
-    RUN is a task ID or its beginning, or TASK-ID/CONTAINER. FAMILY selects its newest run. The
-    default is the newest run of all. If several containers of the task have a report, all are
-    shown.
+    RUN is a task ID or its beginning, or TASK-ID/CONTAINER, or the id of a job of AWS Batch, of
+    which the newest attempt is shown. FAMILY selects its newest run. The default is the newest run
+    of all. If several containers of the task have a report, all are shown.
     """
     if names[1:]:
         raise UsageError(
@@ -123,8 +125,9 @@ def show(
     prices = price_overrides()
     pages = []
     with warned_notes(source):
-        for run in find_runs(source, selection):
-            record = run.report.record
+        for found in find_runs(source, selection):
+            record = with_machine_price(found.report.record, prices)
+            run = replace(found, report=replace(found.report, record=record))
             series = _series_of(run, source)
             family = source.family_source(run)
             comparison = _comparison(run, against, source, family)

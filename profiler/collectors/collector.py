@@ -69,7 +69,9 @@ class DeviceCollector(Protocol):
     """Reads devices. ``name`` is the source's name in ``sampling.sources``.
 
     ``take_readings`` adds the readings of the batch's devices since its last call. ``idle_ns`` is
-    for how long all of its GPUs were idle between two moments (monotonic) of the last minutes.
+    for how long all of its GPUs were idle between two moments (monotonic) of the last seconds,
+    which is known until ``known_until_ns``, and None if the devices are no GPUs; ``work_span`` is
+    from when to when they worked for it.
     ``latest`` is None before the first reading.
     """
 
@@ -77,6 +79,8 @@ class DeviceCollector(Protocol):
 
     def take_readings(self, batch: str, into: DeviceReadings) -> None: ...
     def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int: ...
+    def known_until_ns(self) -> int | None: ...
+    def work_span(self, batch: str) -> tuple[int, int] | None: ...
     def latest(self) -> "LiveGpus | LiveNeuron | None": ...
 
 

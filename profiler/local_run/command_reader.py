@@ -28,7 +28,7 @@ from profiler.readers.linux.huge_pages import HugePages
 from profiler.readers.linux.kernel_memory import KernelGrowth, tcp_queue_bytes
 from profiler.readers.linux.memory_shares import MemoryShares
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
-from profiler.readers.memory_usage import MemoryReading
+from profiler.readers.memory_usage import MemoryReading, pinned_by_files_bytes
 
 # The kernel walks the page tables of a process to compute its PSS: at most this share of a core,
 # and this much at once.
@@ -302,6 +302,7 @@ class CommandReader:
         memory_bytes = tree_bytes
         mapped_file_bytes = None
         if group is not None:
+            group = _with_pinned(group, processes)
             self._add_kernel_bound(group.used_bytes)
         else:
             mapped_file_bytes = self._shares.file_bytes
@@ -445,6 +446,13 @@ class CommandReader:
         self._read_ns = read_ns
         self._reported_cpu_ns = max(self._reported_cpu_ns, min(cpu_ns, max_ns))
         return self._reported_cpu_ns
+
+
+def _with_pinned(group: MemoryReading, processes: Iterable[ProcessReading]) -> MemoryReading:
+    """The group's memory with what the open files of its processes may keep of it."""
+    open_files = sum([process.open_files_bound for process in processes])
+    pinned_bytes = group.pinned_bound_bytes or pinned_by_files_bytes(group, open_files)
+    return replace(group, pinned_bound_bytes=pinned_bytes)
 
 
 def _with_group(sample: ContainerSample, group: MemoryReading | None) -> ContainerSample:

@@ -156,6 +156,7 @@ class LineBuilder(Struct, eq=False):
         draft = RecordDraft.of(batch.container, task, outcome, sampler.host, usage)
         draft.run = replace(
             draft.run,
+            batch=self.settings.batch_job,
             containers=tuple(self._others(batch, task)),
             sampling=build_sampling(
                 usage,

@@ -63,7 +63,8 @@ class MemoryReading(Struct, frozen=True, kw_only=True):
     ``used_bytes`` may have some. ``kernel_bytes`` is kernel memory of which the interface does
     not tell the reclaimable part (version 1): it counts as used. ``pinned_bound_bytes`` is the most
     of ``reclaimable_bytes`` that the group's open files may keep: it does not count as used.
-    ``has_huge_pages``: those of the machine's pool count as used.
+    ``slab_bytes`` is the part of these with directory entries and inodes. ``has_huge_pages``: those
+    of the machine's pool count as used.
     """
 
     used_bytes: int
@@ -72,6 +73,7 @@ class MemoryReading(Struct, frozen=True, kw_only=True):
     mapped_file_bytes: int | None = None
     kernel_bytes: int | None = None
     pinned_bound_bytes: int = 0
+    slab_bytes: int = 0
     has_huge_pages: bool = False
 
 
@@ -83,6 +85,14 @@ def is_notable(part_bytes: float, whole_bytes: float) -> bool:
 def is_negligible(part_bytes: float, mark_bytes: float) -> bool:
     """Whether a high-water mark with or without a part of it is the same."""
     return part_bytes < max(_NEGLIGIBLE_SHARE * mark_bytes, _CHARGE_BATCH_BYTES)
+
+
+def pinned_by_files_bytes(reading: MemoryReading, open_files: int) -> int:
+    """The most reclaimable kernel memory that so many open files of a group keep; 0 where that is
+    too little to matter.
+    """
+    bound_bytes = min(open_files * _PINNED_BYTES_PER_FILE, reading.slab_bytes)
+    return bound_bytes if is_notable(bound_bytes, reading.used_bytes) else 0
 
 
 def without_reclaimable_kernel(reading: MemoryReading, size_bytes: int) -> MemoryReading:
@@ -116,6 +126,7 @@ def divide_memory(counters: MemoryCounters) -> MemoryReading:
         mapped_file_bytes=_mapped_file_bytes(counters, pages_bytes),
         kernel_bytes=_unknown_kernel_bytes(counters),
         pinned_bound_bytes=_pinned_bound_bytes(counters, usage_bytes - reclaimable_bytes),
+        slab_bytes=min(slab_bytes, reclaimable_bytes),
         has_huge_pages=counters.huge_page_bytes is not None,
     )
 
@@ -186,7 +197,8 @@ def _unknown_kernel_bytes(counters: MemoryCounters) -> int | None:
 
 def _pinned_bound_bytes(counters: MemoryCounters, used_bytes: int) -> int:
     """The most reclaimable kernel memory that files can keep which the group's own processes
-    opened; 0 where these are certainly too few to matter.
+    opened; 0 where their count alone takes too little to matter (:func:`pinned_by_files_bytes`
+    has them by number).
     """
     slab_bytes = counters.unreclaimable_slab_bytes or 0
     if not is_notable(slab_bytes, used_bytes):

@@ -55,6 +55,29 @@ def is_job_id(word: str) -> bool:
     return re.fullmatch(_JOB_ID, word) is not None
 
 
+def may_begin_job_id(word: str) -> bool:
+    """Whether ids of jobs can begin so."""
+    return re.fullmatch("[0-9a-f]{1,8}(?:-[0-9a-f-]*(?:[:#][0-9]*)?)?", word) is not None
+
+
+def is_part_of_job(job: BatchJob | None, job_id: str) -> bool:
+    """Whether the job has this id, or is a child or a node of the job with this id."""
+    return (
+        job is not None and job.job_id is not None and job_id in (job.job_id, parent_id(job.job_id))
+    )
+
+
+def job_text(job: BatchJob) -> str:
+    """The job, its attempt and its queue: ``orders 4109…:17, attempt 2, queue nightly``."""
+    names = [name for name in (job.job_name, job.job_id) if name]
+    texts = [" ".join(names)] if names else []
+    if job.attempt is not None:
+        texts.append(f"attempt {job.attempt}")
+    if job.queue is not None:
+        texts.append(f"queue {job.queue}")
+    return ", ".join(texts)
+
+
 def parent_id(job_id: str) -> str:
     """The id of the array or of the multi-node job that the job is a part of, else its own."""
     return re.split("[:#]", job_id, maxsplit=1)[0]

@@ -256,7 +256,10 @@ REPORTS, FIRST = '$.type = "task.report"', "$.record.metrics.durationMs < 120000
         ({"tags": (("team", "x"), ("a b", "y"))}, f'{REPORTS} && $.record.tags.team = "x"'),
         (
             {"run": "ab", "reads_checkpoints": True},
-            '$.type = "task.*" && ($.record.taskId = "ab*" || $.record.family = "ab")',
+            (
+                '$.type = "task.*" && ($.record.taskId = "ab*" || $.record.batch.jobId = "ab*" || '
+                '$.record.family = "ab")'
+            ),
         ),
         (
             {"clusters": ("ab",), "reads_checkpoints": True},
@@ -267,6 +270,14 @@ REPORTS, FIRST = '$.type = "task.report"', "$.record.metrics.durationMs < 120000
         (
             {"run": "ab/batch"},
             f'{REPORTS} && ($.record.taskId = "ab*" || $.record.family = "ab/batch")',
+        ),
+        (
+            {"run": "nightly"},
+            f'{REPORTS} && ($.record.taskId = "nightly*" || $.record.family = "nightly")',
+        ),
+        (
+            {"labels": (("batch.job_id", "4c8d:7"), ("batch.attempt", "2"), ("x", "y"))},
+            f'{REPORTS} && $.record.batch.jobId = "4c8d:7"',
         ),
     ],
 )

@@ -2,6 +2,7 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from profiler.core.errors import UsageError
+from profiler.record.batch_job import BatchJob
 from profiler.record.bounded_json_line import MAX_WARNING_LENGTH
 from profiler.record.report_line import EMF_METRICS
 from profiler.settings import (
@@ -11,6 +12,7 @@ from profiler.settings import (
     read_settings,
 )
 from profiler.sizing.prices import PriceOverrides
+from tests.batch_jobs import job_id
 
 V4 = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/abc"}
 
@@ -190,3 +192,10 @@ def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> Non
     assert [name for name in bad if name not in message] == []
     assert "\n" not in message
     assert len(message) <= MAX_WARNING_LENGTH
+
+
+def test_a_job_of_aws_batch_is_that_of_a_tasks_monitor_and_not_of_an_instances() -> None:
+    variables = {**V4, "AWS_BATCH_JOB_ID": job_id(1), "AWS_BATCH_JOB_ATTEMPT": "2"}
+    assert read_settings(variables).task.batch_job == BatchJob(job_id=job_id(1), attempt=2)
+    instance = {**variables, "TASK_PROFILER_SCOPE": "instance"}
+    assert read_settings(instance).task.batch_job is None

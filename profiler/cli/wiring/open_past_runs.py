@@ -26,8 +26,10 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import DEFAULT_PREFIX
 from profiler.core.redaction import without_credentials
-from profiler.core.text import similar_name
+from profiler.core.text import did_you_mean, listed, similar_name
 from profiler.core.timestamps import NS_PER_MS
+from profiler.record.batch_job import BatchJob
+from profiler.record.run_labels import BATCH_PREFIX
 from profiler.record.units import format_count
 from profiler.runs.history.history_file import history_path
 from profiler.runs.past_runs.joined_runs import JoinedRuns
@@ -235,7 +237,7 @@ def run_filter(
 ) -> RunFilter:
     """The filter that the options describe.
 
-    Raises UsageError for a time or a tag that is not valid.
+    Raises UsageError for a time, a tag or a label that is not valid.
     """
     now_ms = SystemClock().wall_ns() // NS_PER_MS
     since_ns = None if options.since is None else parse_time(options.since, now_ms) * NS_PER_MS
@@ -250,12 +252,26 @@ def run_filter(
         accounts=options.accounts,
         regions=options.regions,
         tags=parse_tags(options.tags),
+        labels=_parse_labels(options.labels),
         statuses=options.statuses,
         since_ns=since_ns,
         until_ns=until_ns,
         run=run,
         reads_checkpoints=reads_checkpoints,
     )
+
+
+def _parse_labels(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Parse ``NAME=VALUE``. Raises UsageError, also for a member that no job of AWS Batch has."""
+    labels = parse_tags(texts, "--label", "NAME=VALUE", "label's name")
+    known = [f"{BATCH_PREFIX}{name}" for name in BatchJob.__struct_fields__]
+    for name, _ in labels:
+        if name.startswith(BATCH_PREFIX) and name not in known:
+            raise UsageError(
+                f"--label {name}: a job has no such value.{did_you_mean([name], known)} There are "
+                f"{listed(known)}."
+            )
+    return labels
 
 
 def _container_insights(

@@ -29,13 +29,10 @@ from profiler.forwarder.notifications.next_steps import (
 )
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
+from profiler.record.batch_job import BatchJob
 from profiler.record.fact_list import cost_text, device_facts, kills_fact, peak_text
-from profiler.record.hardware import (
-    gpu_idle_texts,
-    gpu_totals,
-    neuron_totals,
-    visible_memory_advice,
-)
+from profiler.record.gpu_facts import gpu_notes
+from profiler.record.hardware import neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
     Metrics,
@@ -46,6 +43,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import describe_exit_code
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
+from profiler.record.task_needs import is_job
 from profiler.record.units import format_duration, format_memory
 
 JsonObject = dict[str, Any]
@@ -190,6 +188,7 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
         ("", notice.task.region),
         ("task", notice.task.id),
         ("container", notice.container),
+        *_job_names(notice.run.record.batch),
     )
     return _message(
         _title(notice),
@@ -205,6 +204,15 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
         context(value_formats.source_of_numbers(notice)),
         buttons(notice.links(kibana_url)),
     )
+
+
+def _job_names(job: BatchJob | None) -> Iterator[tuple[str, str | None]]:
+    """The job of AWS Batch, its attempt and its queue, for a row of names."""
+    if job is not None:
+        yield "job", job.job_name
+        yield "" if job.job_name else "job", job.job_id
+        yield "attempt", known(str, job.attempt)
+        yield "queue", job.queue
 
 
 def _title(notice: EndedRun) -> str:
@@ -250,7 +258,7 @@ def _fields(notice: EndedRun) -> JsonObject | None:
 
 def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
     """Return the run's usage of CPU, memory and accelerators, as far as known."""
-    cpu, memory = value_formats.cpu_and_memory(metrics)
+    cpu, memory = value_formats.cpu_and_memory(metrics, record)
     cpu_used = value_formats.with_bar(cpu, metrics.cpu_utilization_percent)
     memory_used = value_formats.with_bar(memory, metrics.memory_utilization_percent)
     series = Series(started_at="", step_ms=0)
@@ -269,15 +277,12 @@ def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
 
 
 def _accelerators(record: Record) -> Iterator[str]:
-    gpus = gpu_totals(record.gpus)
     neuron = neuron_totals(record.neuron)
     for fact in device_facts(record):
-        if fact.value and fact.name == "GPU" and gpus is not None:
-            peak_mb = gpus.memory_used_mb.max
-            yield value_formats.accelerators(fact.sentence, gpus.utilization_percent, peak_mb)
+        if fact.value and fact.name == "GPU":
+            yield f"*{fact.sentence}*  {value_formats.gpus(record)}"
         elif fact.value and neuron is not None:
-            peak_mb = neuron.device_memory_used_mb.max
-            yield value_formats.accelerators(fact.sentence, neuron.utilization_percent, peak_mb)
+            yield f"*{fact.sentence}*  {value_formats.neuron_cores(neuron)}"
 
 
 def _commands(steps: Sequence[NextStep]) -> JsonObject | None:
@@ -328,6 +333,8 @@ def _cause_lines(notice: EndedRun) -> list[str]:
     if outcome.status == "failure" and notice.record is not None:
         seen = visible_memory_advice(notice.record, is_out_of_memory=outcome.ran_out_of_memory)
         lines.append(known(as_sentence, seen))
+    for sentence in value_formats.gpu_sentences(notice):
+        lines.append(escape_text(sentence, MAX_SENTENCE_LENGTH))
     kills = None
     if notice.record is not None:
         kills = kills_fact(notice.record.memory_kills)
@@ -366,7 +373,7 @@ def _advice(notice: EndedRun) -> list[str]:
         if _is_before_the_end(notice, record, advice):
             return []
         size = value_formats.recommended_size(advice)
-        if size and record.launch_type in (FARGATE, None):
+        if size and record.launch_type in (FARGATE, None) and not is_job(notice.run.record):
             resize = command_of_run(notice, "taskdef", "resize", notice.family)
             command = escape_text(resize, MAX_SENTENCE_LENGTH)
     lines = [size]
@@ -393,7 +400,7 @@ def _why(notice: EndedRun) -> list[str]:
         sentences.append(notice.comparison.text)
     sentences.append(value_formats.longest_wait(notice) or "")
     if notice.record is not None:
-        sentences += map(as_sentence, gpu_idle_texts(notice.record))
+        sentences += gpu_notes(notice.record)
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences]
 
 

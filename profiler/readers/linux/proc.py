@@ -80,7 +80,8 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
 class ProcessStatus(Struct, frozen=True, kw_only=True):
     """``/proc/PID/status``: resident memory, its anonymous part and its part in shared memory and
     tmpfs, its high-water mark; its memory in swap; what it has locked, present or not; ignored
-    signals (a bit mask). The RSS lacks page tables, and huge pages of the machine's pool.
+    signals (a bit mask); the most files that it may have open. The RSS lacks page tables, and huge
+    pages of the machine's pool.
     """
 
     rss_bytes: int | None = None
@@ -91,6 +92,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     page_table_bytes: int | None = None
     huge_page_bytes: int | None = None
     locked_bytes: int | None = None
+    open_files_bound: int = 0
     ignored_signals: int = 0
 
 
@@ -195,6 +197,7 @@ def parse_status(text: bytes) -> ProcessStatus:
         page_table_bytes=bytes_after(text, b"VmPTE:"),
         huge_page_bytes=bytes_after(text, b"HugetlbPages:"),
         locked_bytes=bytes_after(text, b"VmLck:"),
+        open_files_bound=number_after(text, b"FDSize:") or 0,
         ignored_signals=int(_word_after(text, b"SigIgn:") or b"0", 16),
     )
 

@@ -41,7 +41,8 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     processes that share it, and none of files (:class:`MemoryShares`). ``anonymous_bytes`` is the
     part of the RSS that is neither file nor shared memory, ``shmem_bytes`` that in shared memory
     and tmpfs; ``swap_bytes``, ``page_table_bytes`` and ``huge_page_bytes`` are in addition to it.
-    ``locked_bytes``: what the process has locked, present or not.
+    ``locked_bytes``: what the process has locked, present or not. ``open_files_bound``: the most
+    files that it may have open.
     ``name`` has the script of an interpreter, unless the ``arguments`` are read. ``state`` and
     ``blocks_signals`` are the main thread's.
     ``is_forked``: the process has not executed a program. ``children_faults`` counts the children
@@ -66,6 +67,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     page_table_bytes: int | None = None
     huge_page_bytes: int | None = None
     locked_bytes: int | None = None
+    open_files_bound: int = 0
     blocks: proc.BlockBytes | None = None
     parent_pid: int = 0
     is_forked: bool = False
@@ -166,6 +168,7 @@ class ProcessTree:
             page_table_bytes=status.page_table_bytes,
             huge_page_bytes=status.huge_page_bytes,
             locked_bytes=status.locked_bytes,
+            open_files_bound=status.open_files_bound,
             blocks=proc.parse_io(proc.read(f"/proc/{pid}/io") or b""),
             parent_pid=stat.parent_pid,
             is_forked=is_forked,

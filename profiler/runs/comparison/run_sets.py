@@ -14,6 +14,7 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import Cost, Record, Report, without_course
+from profiler.record.run_labels import label_values
 from profiler.record.units import format_count
 from profiler.runs.comparison.compared_metrics import is_measured
 from profiler.runs.past_runs.family_evidence import final_report
@@ -171,8 +172,8 @@ class _FamilyRuns:
 
 
 def _suffixes(record: Record) -> list[str]:
-    """What can follow ``NAME@`` to select the run: its revision, and its labels."""
-    suffixes = [f"{name}={value}" for name, value in (record.labels or {}).items()]
+    """What can follow ``NAME@`` to select the run: its revision, its labels and its job."""
+    suffixes = [f"{name}={value}" for name, value in label_values(record).items()]
     if record.revision:
         suffixes.insert(0, record.revision)
     return suffixes

@@ -79,8 +79,8 @@ class _Kind(Struct, frozen=True, kw_only=True):
     is_checkpoint: bool
 
     def matches(self, selection: RunFilter) -> bool:
-        """Whether a run of this kind can match, whatever its id, its tags and its time."""
-        general = replace(selection, run=None, tags=(), since_ns=None, until_ns=None)
+        """Whether a run of this kind can match, whatever its id, tags, labels and time are."""
+        general = replace(selection, run=None, tags=(), labels=(), since_ns=None, until_ns=None)
         if self.is_checkpoint:
             general = replace(general, statuses=())  # it may be lost
         return general.matches(self.head)
@@ -135,9 +135,8 @@ class LineIndex:
             return kind
         kind = len(self._kind_list)
         self._known_kinds[values] = kind
-        general = replace(
-            record, task_id="", task_arn=None, started_at=None, finished_at=None, tags=None
-        )
+        own = ("task_arn", "started_at", "finished_at", "tags", "labels", "batch")
+        general = replace(record, task_id="", **dict.fromkeys(own))
         self._kind_list.append(
             _Kind(
                 head=replace(head, record=general),

@@ -21,6 +21,7 @@ from profiler.core.ecs_terms import LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
+from profiler.record.batch_job import WHOLE_NUMBERS, may_begin_job_id
 from profiler.record.bounded_json_line import is_too_long
 from profiler.record.line_trust import (
     AccountTrust,
@@ -30,9 +31,11 @@ from profiler.record.line_trust import (
     counts,
     task_of_stream,
 )
+from profiler.record.model_base import json_name
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.report_head import ReportHead
+from profiler.record.run_labels import BATCH_PREFIX
 from profiler.record.stacks_line import StacksLine, decode_stacks
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines
@@ -553,20 +556,32 @@ def filter_pattern(selection: RunFilter) -> str:
     ):
         if values and all(map(_is_simple, values)):
             conditions.append(_any_of([f'$.record.{field} = "{value}"' for value in values]))
-    for name, value in selection.tags:
-        if re.fullmatch(r"\w+", name, re.ASCII) and _is_simple(value):
-            conditions.append(f'$.record.tags.{name} = "{value}"')
+    conditions += _named_values(selection)
     if selection.statuses and "unknown" not in selection.statuses:
         statuses = [f'$.record.status = "{status}"' for status in selection.statuses]
         conditions.append(_any_of(statuses))
     if selection.run is not None and _is_simple(selection.run):
         task_id = selection.run.partition("/")[0].rstrip("*")
-        names = [f'$.record.taskId = "{task_id}*"', f'$.record.family = "{selection.run}"']
+        names = [f'$.record.taskId = "{task_id}*"']
+        if may_begin_job_id(selection.run):
+            names.append(f'$.record.batch.jobId = "{selection.run}*"')
+        names.append(f'$.record.family = "{selection.run}"')
         conditions.append(_any_of(names))
     pattern = _with_notices(" && ".join(conditions))
     if len(pattern) > _MAX_PATTERN_LENGTH:
         return _with_notices(types)
     return pattern
+
+
+def _named_values(selection: RunFilter) -> Iterator[str]:
+    """The conditions on tags and on jobs of AWS Batch, as far as CloudWatch can name them."""
+    for name, value in selection.tags:
+        if re.fullmatch(r"\w+", name, re.ASCII) and _is_simple(value):
+            yield f'$.record.tags.{name} = "{value}"'
+    for name, value in selection.labels:
+        job_field = name.removeprefix(BATCH_PREFIX)
+        if job_field != name and job_field not in WHOLE_NUMBERS and _is_simple(value):
+            yield f'$.record.batch.{json_name(job_field)} = "{value}"'
 
 
 def _type_condition(selection: RunFilter) -> str:

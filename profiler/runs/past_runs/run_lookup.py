@@ -11,6 +11,7 @@ from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean, first_names
 from profiler.core.timestamps import NS_PER_DAY
+from profiler.record.batch_job import is_job_id, is_part_of_job, parent_id
 from profiler.record.family_identity import family_key
 from profiler.record.record_model import (
     Cost,
@@ -28,15 +29,17 @@ from profiler.runs.past_runs.run_source import (
 
 # The containers of one task start within this time of each other.
 _MAX_START_DISTANCE_NS = NS_PER_DAY
+# Of all jobs whose definition names no other group.
+_BATCH_GROUP = "logs:/aws/batch/job"
 
 
 def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
     """Find the runs of one task, one for each container with a report: the newest task that
     matches, or the named one.
 
-    A family takes precedence over a task id. Each run has the cost of the task, which one report
-    contains. Of a family, a run that counts precedes. Raises TaskProfilerError if no run matches,
-    or several task ids begin with ``selection.run``.
+    A family takes precedence over a task id, and of a job the newest attempt is found. Each run has
+    the cost of the task, which one report contains. Of a family, a run that counts precedes. Raises
+    TaskProfilerError if no run matches, or several task ids begin with ``selection.run``.
     """
     run = _find_run(source, selection)
     record = run.report.record
@@ -96,11 +99,11 @@ def find_run(source: RunSource, selection: RunFilter, container: str | None = No
 def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     similar: list[PastRun] = []
     unconfirmed: PastRun | None = None
-    of_family: PastRun | None = None  # the newest one, which does not count
+    of_family: PastRun | None = None  # or of the job: the newest one, which does not count
     for run in source.runs(selection):
         record = run.report.record
         identities = (record.task_id, f"{record.task_id}/{record.container.name}")
-        if selection.run is None or fnmatchcase(family_key(record).name, selection.run):
+        if _is_of_several(record, selection.run):
             if run.counts:
                 return run
             of_family = of_family or run
@@ -114,7 +117,7 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     unconfirmed = unconfirmed or of_family
     if unconfirmed is not None:
         return unconfirmed
-    ids = {run.report.record.task_id for run in similar}
+    ids = {_id_that_begins(run.report.record, selection.run or "") for run in similar}
     if len(ids) == 1:
         return similar[0]
     if not ids:
@@ -125,10 +128,37 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     )
 
 
+def _is_of_several(record: Record, name: str | None) -> bool:
+    """Whether the name is that of the run's family or job, which has several runs."""
+    if name is None or fnmatchcase(family_key(record).name, name):
+        return True
+    return is_part_of_job(record.batch, name)
+
+
+def _id_that_begins(record: Record, name: str) -> str:
+    """The id that begins with the name: the run's, or its job's."""
+    if record.batch is not None and (record.batch.job_id or "").startswith(name):
+        return parent_id(record.batch.job_id or "")
+    return record.task_id
+
+
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
     similar = similar_families(selection, source.family_names)
-    return f"{_no_run_sentence(source, selection)}{similar}"
+    return f"{_no_run_sentence(source, selection)}{similar}{_swapped(source, selection)}"
+
+
+def _swapped(source: RunSource, selection: RunFilter) -> str:
+    """A sentence, after a space, if a run has the labels that were given as tags, or the tags that
+    were given as labels; "" if none has, or it cannot be read.
+    """
+    if not selection.tags and not selection.labels:
+        return ""
+    other = replace(selection, tags=selection.labels, labels=selection.tags)
+    with suppress(TaskProfilerError):  # what was not found matters more
+        if next(iter(source.runs(other)), None) is not None:
+            return f" Did you mean {'--label' if selection.tags else '--tag'}?"
+    return ""
 
 
 def similar_families(selection: RunFilter, family_names: Callable[[], Collection[str]]) -> str:
@@ -149,6 +179,8 @@ def similar_families(selection: RunFilter, family_names: Callable[[], Collection
 def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
     if selection.run is not None:
+        if source.is_of_this_machine and is_job_id(selection.run):
+            list_runs = f"for the log group of AWS Batch, add --from {_BATCH_GROUP}."
         return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
     if selection.is_empty:
         return f"No runs in {source.place}: {source.remedy}."

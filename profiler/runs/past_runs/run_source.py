@@ -16,11 +16,13 @@ from profiler.core.completeness import WHOLE, Completeness
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import decoded
 from profiler.core.timestamps import parse_ns
+from profiler.record.batch_job import BatchJob
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.line_trust import Voucher
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Record, Report, encode, parse_status
 from profiler.record.report_head import RecordHead, ReportHead
+from profiler.record.run_labels import label_values
 from profiler.record.run_outcome import Outcome
 from profiler.record.stacks_line import StacksLine, decode_stacks
 from profiler.record.stop_causes import EventEnd, outcome_of
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from profiler.runs.step_series import StepSeries
 
 _MAX_RUNS_FOR_NAMES = 500
+_NO_JOB = BatchJob()
 _WILDCARDS = frozenset("*?[")
 # The fields of a record that ECS decides.
 IDENTITY_NAMES = (
@@ -176,11 +179,11 @@ def pattern_of(family: str) -> str:
 class RunFilter(Struct, frozen=True, kw_only=True):
     """Which runs to read. Empty conditions match every run.
 
-    A run has one value of each condition, but all of the tags. ``families`` are shell patterns;
-    None in ``accounts`` or ``regions`` is an unknown one. ``run`` is the beginning of
-    ``TASK-ID/CONTAINER``, or a pattern of families. With ``reads_checkpoints``, runs in progress
-    and those that have only checkpoints are read, too. With ``only_counting``, runs that nothing
-    vouches for are left out, and a note of the source counts them.
+    A run has one value of each condition, but all of the tags and labels. ``families`` are shell
+    patterns; None in ``accounts`` or ``regions`` is an unknown one. ``run`` is the beginning of
+    ``TASK-ID/CONTAINER`` or of a job's id, or a pattern of families. With ``reads_checkpoints``,
+    runs in progress and those that have only checkpoints are read, too. With ``only_counting``,
+    runs that nothing vouches for are left out, and a note of the source counts them.
     """
 
     families: tuple[str, ...] = ()
@@ -188,6 +191,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     accounts: tuple[str | None, ...] = ()
     regions: tuple[str | None, ...] = ()
     tags: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
     statuses: tuple[str, ...] = ()
     since_ns: int | None = None
     until_ns: int | None = None
@@ -205,16 +209,28 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         return (
             self.matches_place_and_time(family, record.cluster, at_ns)
             and all(tags.get(name) == value for name, value in self.tags)
+            and self._has_labels(record)
             and (not self.statuses or parse_status(record.status) in self.statuses)
             and self._names(record, family)
         )
 
+    def _has_labels(self, record: Record | RecordHead) -> bool:
+        if not self.labels:
+            return True
+        labels = label_values(record)
+        return all(labels.get(name) == value for name, value in self.labels)
+
     def _names(self, record: Record | RecordHead, family: FamilyKey) -> bool:
-        """Whether ``run`` names the run or its family."""
+        """Whether ``run`` names the run, its job or its family."""
         if self.run is None:
             return True
         identity = f"{record.task_id}/{record.container.name}"
-        return identity.startswith(self.run) or fnmatchcase(family.name, self.run)
+        job_id = (record.batch or _NO_JOB).job_id or ""
+        return (
+            identity.startswith(self.run)
+            or job_id.startswith(self.run)
+            or fnmatchcase(family.name, self.run)
+        )
 
     def matches_place_and_time(self, family: FamilyKey, cluster: str | None, at_ns: int) -> bool:
         return (

@@ -45,8 +45,9 @@ def select_notices(
     """The newest notices about due times that the filter selects, each once, the latest due time
     first.
     """
-    # A run that did not start has neither tags nor a status.
-    if selection.tags or selection.statuses or selection.run is not None:
+    # A run that did not start has neither tags, labels nor a status.
+    of_runs = (selection.tags, selection.labels, selection.statuses)
+    if any(of_runs) or selection.run is not None:
         return ()
     line_of_notice: dict[object, ScheduleNoticeLine] = {}
     for line in lines:

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from profiler.core.timestamps import NS_PER_MS
+from profiler.record.batch_job import WHOLE_NUMBERS
 from profiler.record.family_identity import FamilyKey
+from profiler.record.run_labels import BATCH_PREFIX
 from profiler.record.run_outcome import Status
 from profiler.runs.past_runs.run_source import RunFilter
 
@@ -18,8 +20,10 @@ START = "event.start"
 STATUS = "task.status"
 TIME = "@timestamp"
 TASK_ID = "task.id"
+JOB_ID = "batch.job_id"
 CONTAINER = "container.name"
 CONFIRMED = "task.confirmed"
+JOB_ID = "batch.job_id"
 # The fields of a family's identity, by their names in the buckets of an aggregation.
 FAMILY_FIELDS: Mapping[str, str] = {"name": FAMILY, "account": ACCOUNT, "region": REGION}
 
@@ -77,11 +81,22 @@ def filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]
         if known_values:
             conditions.append({"terms": {field: known_values}})
     conditions += [term("tags", f"{name}={value}") for name, value in selection.tags]
+    conditions += [_has_label(name, value) for name, value in selection.labels]
     if selection.statuses:
         conditions.append(_has_status(selection.statuses))
     if selection.only_counting:
         conditions.append(none_of([unconfirmed()]))
     return conditions
+
+
+def _has_label(name: str, value: str) -> JsonObject:
+    """The run has the label, or the value of its job of AWS Batch."""
+    if not name.startswith(BATCH_PREFIX):
+        return term("task.labels", f"{name}={value}")
+    is_number = name.removeprefix(BATCH_PREFIX) in WHOLE_NUMBERS
+    if is_number and not re.fullmatch("[0-9]{1,9}", value):
+        return {"match_none": {}}  # the server refuses to look for it
+    return term(name, int(value) if is_number else value)
 
 
 def unconfirmed() -> JsonObject:
@@ -114,7 +129,8 @@ def run_conditions(selection: RunFilter, order: str) -> list[JsonObject]:
     conditions += filter_conditions(selection, order)
     if selection.run is not None:
         task_id = {"prefix": {TASK_ID: selection.run.partition("/")[0]}}
-        conditions.append(any_of([task_id, _matches_pattern(FAMILY, selection.run)]))
+        job_id = {"prefix": {JOB_ID: selection.run}}
+        conditions.append(any_of([task_id, job_id, _matches_pattern(FAMILY, selection.run)]))
     return conditions
 
 
@@ -131,7 +147,7 @@ def windows_query(
     selection: RunFilter, last: int, size: int, after: Mapping[str, Any] | None
 ) -> JsonObject:
     """The query for a page of families after the ``after_key`` of another, with the starts of
-    their last runs.
+    their last runs, and how many are of jobs.
     """
     conditions = [exists(FAMILY), exists(START), *filter_conditions(selection, START)]
     composite = composite_of(FAMILY_FIELDS, size)
@@ -142,7 +158,12 @@ def windows_query(
         "size": 0,
         "track_total_hits": False,
         "query": {"bool": {"filter": conditions}},
-        "aggs": {"families": {"composite": composite, "aggs": {"starts": starts}}},
+        "aggs": {
+            "families": {
+                "composite": composite,
+                "aggs": {"starts": starts, "jobs": {"filter": exists(JOB_ID)}},
+            }
+        },
     }
 
 

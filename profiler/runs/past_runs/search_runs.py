@@ -30,6 +30,7 @@ from profiler.runs.past_runs.search_conditions import (
     TIME,
     JsonObject,
     any_of,
+    family_conditions,
     family_of,
     filter_conditions,
     in_window,
@@ -49,6 +50,11 @@ _PAGE_SIZE = 200
 # For reads that never stop early. A record line has at most 64 KiB.
 _LARGE_PAGE_SIZE = 2_000
 _MAX_CHECKPOINTS = 1_000
+# Each family has up to five conditions, and the engines refuse a query of more than 1,024.
+_MAX_FAMILIES = 100
+# Of a definition of AWS Batch, so many times the last runs are read, and at most so many runs.
+_KINDS_OF_JOBS = 20
+_MAX_JOBS = 10_000
 _EMPTY: Mapping[str, Any] = {}
 
 
@@ -163,24 +169,52 @@ class IndexedRuns(RunSource):
 
         One page holds the runs of a search.
         """
-        # Each family has up to five conditions, and the engines refuse a query of more than 1,024.
-        # A tenth of the page is room for runs that started at the same time as the oldest of the
-        # last ones.
-        families_a_search = max(1, min(100, round(0.9 * _LARGE_PAGE_SIZE) // last))
+        windows: list[JsonObject] = []
+        of_jobs: list[JsonObject] = []
+        for bucket in self._family_buckets(selection, last):
+            family = family_of(bucket)
+            if not (bucket["starts"]["buckets"] and selection.matches_family(family)):
+                continue
+            if bucket.get("jobs", _EMPTY).get("doc_count"):
+                of_jobs.append({"bool": {"filter": family_conditions(family)}})
+            else:
+                windows.append(in_window(bucket, family))
+            if len(windows) >= _families_a_search(last):
+                yield [any_of(windows), *filter_conditions(selection, START)]
+                windows = []
+        if windows:
+            yield [any_of(windows), *filter_conditions(selection, START)]
+        yield from self._last_job_conditions(selection, of_jobs, last)
+
+    def _last_job_conditions(
+        self, selection: RunFilter, families: Sequence[JsonObject], last: int
+    ) -> Iterator[Sequence[JsonObject]]:
+        """As for families, of more runs: a definition's jobs can be of several names and sizes."""
+        more = min(_KINDS_OF_JOBS * last, _MAX_JOBS)
+        for asked in batches(families, _MAX_FAMILIES):
+            windows = [
+                in_window(bucket, family_of(bucket))
+                for bucket in self._family_buckets(selection, more, asked)
+                if bucket["starts"]["buckets"]
+            ]
+            if windows:
+                yield [any_of(windows), *filter_conditions(selection, START)]
+
+    def _family_buckets(
+        self, selection: RunFilter, last: int, families: Sequence[JsonObject] = ()
+    ) -> Iterator[Mapping[str, Any]]:
+        """The families with the starts of their last runs; of some families, or of all."""
         # Both engines refuse a response of more than 65,535 buckets.
         size = max(1, 20_000 // (last + 1))
         after: Mapping[str, Any] | None = None
         while True:
-            answer = self.post("reports", windows_query(selection, last, size, after))
+            query = windows_query(selection, last, size, after)
+            if families:
+                query["query"]["bool"]["filter"].append(any_of(families))
+            answer = self.post("reports", query)
             page = (answer.get("aggregations") or _EMPTY).get("families", _EMPTY)
             buckets = page.get("buckets", ())
-            windows: list[JsonObject] = []
-            for bucket in buckets:
-                family = family_of(bucket)
-                if bucket["starts"]["buckets"] and selection.matches_family(family):
-                    windows.append(in_window(bucket, family))
-            for searched in batches(windows, families_a_search):
-                yield [any_of(searched), *filter_conditions(selection, START)]
+            yield from buckets
             after = page.get("after_key")
             if after is None or len(buckets) < size:
                 return
@@ -271,3 +305,12 @@ class IndexedRuns(RunSource):
         text = source.get("record")
         if isinstance(text, str):
             self._unreadable.add(text)
+
+
+def _families_a_search(last: int) -> int:
+    """Of how many families one page holds the last runs.
+
+    A tenth of the page is room for runs that started at the same time as the oldest of the last
+    ones.
+    """
+    return max(1, min(_MAX_FAMILIES, round(0.9 * _LARGE_PAGE_SIZE) // last))

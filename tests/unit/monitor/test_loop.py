@@ -17,8 +17,10 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.record.batch_job import BatchJob
 from profiler.settings import problems_message
 from profiler.sinks import DeliveryFailure
+from tests.batch_jobs import job_id
 from tests.fakes import START_NS, FakeClock, FakeStdout, sample, seconds
 from tests.monitor_world import MIB, OWN, FakeCollector, FakeDevices, PlayedMonitor
 
@@ -887,3 +889,11 @@ def test_the_call_stacks_are_delivered_before_the_report_and_not_with_checkpoint
         "task.report",
     ]
     assert {line["type"] for line in fakes.printed()} == {"task.checkpoint"}
+
+
+def test_the_monitor_of_a_job_of_aws_batch_says_which_job_it_is() -> None:
+    """Batch's variables are overrides of the containers, its own perhaps among them."""
+    job = BatchJob(job_id=job_id(1), queue="nightly", attempt=2)
+    record = PlayedMonitor(batch_ends=3, batch_job=job).run().report()
+    assert record["batch"] == {"jobId": job_id(1), "queue": "nightly", "attempt": 2}
+    assert "batch" not in PlayedMonitor(batch_ends=3).run().report()

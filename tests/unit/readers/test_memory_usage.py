@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.readers.memory_usage import MemoryCounters, divide_memory
+from profiler.readers.memory_usage import MemoryCounters, divide_memory, pinned_by_files_bytes
 from tests.values import present
 
 _sizes = st.integers(0, 2**20)
@@ -169,6 +169,21 @@ def test_what_open_files_keep_of_the_kernels_memory_is_a_bound() -> None:
     more = replace(counters, usage_bytes=435 * mib, reclaimable_slab_bytes=400 * mib)
     assert divide_memory(more).pinned_bound_bytes == pytest.approx(160 * mib, rel=0.01)
     assert divide_memory(more).used_bytes == 35 * mib
+
+
+@pytest.mark.parametrize(("open_files", "bound_mib"), [(256, 0), (16_384, 48), (10**6, 60)])
+def test_what_a_number_of_open_files_keeps_is_a_bound(open_files: int, bound_mib: int) -> None:
+    """20,000 open files have less than 4 MiB that is not reclaimable."""
+    mib = 2**20
+    counters = MemoryCounters(
+        usage_bytes=83 * mib,
+        cache_bytes=0,
+        reclaimable_slab_bytes=60 * mib,
+        unreclaimable_slab_bytes=3 * mib,
+    )
+    reading = divide_memory(counters)
+    assert reading.pinned_bound_bytes == 0
+    assert pinned_by_files_bytes(reading, open_files) == bound_mib * mib
 
 
 def test_without_kernel_memory_of_open_files_there_is_no_bound() -> None:

@@ -11,7 +11,9 @@ from profiler.record.batch_job import (
     parent_id,
     read_batch,
 )
-from tests.batch_jobs import SECRETS, job_id
+from profiler.record.stopped_task import parse_stopped_task
+from tests.batch_jobs import SECRETS, arn, job_id, task_event
+from tests.values import present
 
 ID = job_id(1)
 VARIABLES = {
@@ -101,3 +103,20 @@ def test_a_document_has_the_known_values_and_is_read_back() -> None:
     assert read_batch({**fields, "attempt": "2", "array_index": True, "node_index": -1}) == job
     assert read_batch({}) is None
     assert read_batch("x") is None
+
+
+def test_the_event_of_a_task_in_another_region_is_of_that_region() -> None:
+    region = "eu-west-1"
+    job = {
+        "jobId": ID,
+        "jobArn": arn("job", ID, region),
+        "jobQueue": arn("job-queue", "nightly", region),
+        "jobDefinition": arn("job-definition", "orders:7", region),
+    }
+    stopped = present(parse_stopped_task(task_event(job)))
+    assert (stopped.region, present(stopped.batch).job_id) == (region, ID)
+
+
+def test_a_task_in_no_cluster_of_batch_has_no_job() -> None:
+    job = {"jobId": ID, "jobArn": arn("job", ID), "jobQueue": "x", "jobDefinition": "y"}
+    assert present(parse_stopped_task(task_event(job, cluster="jobs"))).batch is None

@@ -285,7 +285,7 @@ def test_an_opened_run_says_what_its_gpus_did() -> None:
             "read files (48 %: /data/train.tar) and used the CPU (31 %)."
         ),
         "0.5 idle GPU-hours ($1.23).",
-        "1 of 4 GPUs was never used: request 3, or spread the work.",
+        "SM active 30 %.",
     ]
 
 

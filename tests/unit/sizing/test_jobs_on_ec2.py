@@ -4,12 +4,21 @@ are sold with.
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from profiler.record import task_needs
+from profiler.record.event_end import judge_candidates
 from profiler.record.record_model import Report, Visible
+from profiler.record.stop_causes import outcome_of
+from profiler.record.stopped_task import parse_stopped_task
 from profiler.sizing.advice import Advice
+from profiler.sizing.choose_size import Policy, recommend_size
+from profiler.sizing.evidence import Families
 from profiler.sizing.instance_memory import instance_for
+from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.sizing_rules import verdict_of
+from tests.batch_jobs import arn, submitted, task_event
 from tests.runs import report, slowdown
 from tests.sized_runs import advice, reasons
 
@@ -153,3 +162,64 @@ def test_only_jobs_on_ec2_are_placed_so() -> None:
     assert instance_for(8_000, report(cluster=JOBS).record) is None
     elsewhere = advice(jobs(peak_mb=7_300, cluster="jobs"))
     assert size_of(elsewhere)[1] == 8_064
+
+
+@pytest.mark.parametrize("exit_code", [137, 1, 2])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "OutOfMemoryError: Container killed due to memory usage",
+        "OutOfMemoryError: container killed due to memory usage",
+    ],
+)
+def test_a_run_killed_for_memory_is_known_by_its_reason_whatever_its_exit_code(
+    exit_code: int, reason: str
+) -> None:
+    definition = {"jobDefinitionArn": arn("job-definition", "etl:1"), "containerProperties": {}}
+    queue = {"jobQueueArn": arn("job-queue", "spot")}
+    (job,) = submitted({"jobName": "load"}, queue, definition, 1, 0)
+    killed = {"name": "default", "exitCode": exit_code, "reason": reason}
+    event = task_event(job, containers=[killed], cluster=JOBS, launchType="EC2")
+    task = parse_stopped_task(event)
+    assert task is not None
+    end, batch = judge_candidates(task, ["default"])
+    assert batch == "default"
+    failed = jobs(peak_mb=3_000, size=(4, 4_096), status="failure", exit_code=exit_code)
+    families = Families()
+    for one in failed:
+        families.add(one, outcome=outcome_of(one.record, end))
+    (evidence,) = families.evidence().values()
+    assert evidence is not None
+    assert evidence.outcomes.out_of_memory == 30
+    decision = recommend_size(evidence, Policy(), PriceOverrides())
+    assert (decision.size.memory_mb or 0) > 4_096
+
+
+def test_a_report_of_the_wrapper_has_the_size_that_the_job_asked_for() -> None:
+    """Batch's tasks on EC2 have no limits: the container has shares of CPU and a limit of memory."""
+    measured = {"vcpu_size": 16, "vcpu_share": 4, "memory_size_mb": 16_384}
+    runs = [
+        report(
+            number,
+            p95=14.6,
+            peak_mb=9_000,
+            size=None,
+            launch_type="EC2",
+            cluster=JOBS,
+            metrics=measured,
+        )
+        for number in range(30)
+    ]
+    found = advice(runs)
+    assert (found.choice.current.vcpu, found.choice.current.memory_mb) == (4, 16_384)
+    assert size_of(found) == (14.75, 9_920)
+    assert "The jobs asked for 4 vCPU and used 14.6 vCPU" in "\n".join(found.reasons)
+    families = Families(jobs_by="name")
+    for one in runs:
+        families.add(one)
+    (row,) = families.evidence()
+    assert row.distinction == "4 vCPU, 16 GB"
+    # Another task on the instance has no such size.
+    (other,) = runs[:1]
+    elsewhere = msgspec.structs.replace(other.record, cluster="jobs")
+    assert task_needs.size_of(elsewhere).vcpu is None

@@ -35,8 +35,13 @@ const CSV_COLUMNS = [
   ["blockWriteBytes", (run) => run.written],
   ["networkRxBytes", (run) => run.received],
   ["networkTxBytes", (run) => run.sent],
+  ["gpuUtilizationPercent", (run) => run.gpu],
+  ["maxGpuMemoryUsedMB", (run) => run.gpuPeak],
+  ["gpuIdlePercent", (run) => run.gpuIdle],
+  ["gpuIdleBetweenPercent", (run) => run.gpuBetween],
   ["tags", (run) => run.tags?.join(" ")],
   ["labels", (run) => run.labels?.join(" ")],
+  ["job", (run) => run.job],
 ];
 
 // A spreadsheet would run a text that begins like a formula.

@@ -44,6 +44,7 @@ function searchedFields(run) {
     run.region,
     run.cluster,
     run.exit,
+    run.job,
     ...(run.labels ?? []),
     ...(run.tags ?? []),
   ];

@@ -200,7 +200,9 @@ def test_the_parts_of_the_memory_of_a_process() -> None:
     status = proc.parse_status(
         b"Name:\tx\nVmHWM:\t  40 kB\nVmRSS:\t  30 kB\nRssAnon:\t  10 kB\n"
         b"RssShmem:\t  5 kB\nVmSwap:\t  7 kB\nSigIgn:\t0000000000001000\n"
+        b"FDSize:\t64\nVmLck:\t  8 kB\n"
     )
     sizes = (status.peak_bytes, status.rss_bytes, status.anonymous_bytes, status.shmem_bytes)
     assert sizes == (40 * 1024, 30 * 1024, 10 * 1024, 5 * 1024)
     assert status.swap_bytes == 7 * 1024
+    assert (status.locked_bytes, status.open_files_bound) == (8 * 1024, 64)

@@ -156,10 +156,13 @@ class PlayedCluster:
         keys = [
             {"name": f"f{number}", "account": None, "region": None} for number in range(families)
         ]
-        self.buckets = [{"key": key, "starts": {"buckets": [{"key": 1_000}]}} for key in keys]
+        self.buckets: list[dict[str, Any]] = [
+            {"key": key, "starts": {"buckets": [{"key": 1_000}]}} for key in keys
+        ]
         self.hits = [{"_source": source} for source in sources]
         self.found_by_search: list[int] = []
         self.family_pages = 0
+        self.asked_for: list[int] = []
 
     def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
         if body["track_total_hits"]:
@@ -168,6 +171,8 @@ class PlayedCluster:
         if "aggs" not in body:
             self.found_by_search.append(len(body["query"]["bool"]["filter"][0]["bool"]["should"]))
             return ServerResponse(status=200, body={"hits": {"hits": self.hits}})
+        of_family = body["aggs"]["families"]["aggs"]
+        self.asked_for.append(of_family["starts"]["terms"]["size"])
         composite = body["aggs"]["families"]["composite"]
         first = int(composite.get("after", {}).get("name", 0))
         page = self.buckets[first : first + composite["size"]]
@@ -313,6 +318,16 @@ def test_one_page_holds_the_last_runs_of_the_families_of_a_search(
     assert list(IndexedRuns(cluster, "task").last_runs(RunFilter(), last)) == []
     assert cluster.found_by_search == searches
     assert cluster.family_pages == family_pages
+
+
+def test_of_a_definition_of_jobs_more_runs_are_read() -> None:
+    cluster = PlayedCluster(families=3)
+    cluster.buckets[1]["jobs"] = {"doc_count": 7}
+    cluster.buckets[2]["jobs"] = {"doc_count": 0}
+    assert list(IndexedRuns(cluster, "task").last_runs(RunFilter(), 50)) == []
+    # The played cluster returns all families also for the question about one.
+    assert cluster.found_by_search == [2, 3]
+    assert cluster.asked_for == [50, 1_000]
 
 
 def test_unconfirmed_runs_in_a_cluster_are_counted_in_one_sentence() -> None:

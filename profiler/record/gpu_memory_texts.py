@@ -1,0 +1,35 @@
+"""The texts with which programs report that a GPU's memory was not enough, in their own log.
+
+Only the lines of the run's own stream count.
+"""
+
+import re
+from collections.abc import Sequence
+
+_MAX_LENGTH = 300
+# PyTorch (also before 2.0), XLA with JAX and TensorFlow, CUDA's driver and runtime, CuPy, RAPIDS
+# (RMM), llama.cpp and others on cudaMalloc, cuBLAS and cuDNN.
+_TEXTS = re.compile(
+    r"torch\.(?:cuda\.)?OutOfMemoryError"
+    r"|CUDA out of memory\. Tried to allocate"
+    r"|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate request for)"
+    r"|RESOURCE_EXHAUSTED: .{0,200}trying to allocate"
+    r"|OOM when allocating tensor"
+    r"|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|cudaErrorMemoryAllocation"
+    r"|CUDA error(?: \d+)?(?: in \S+)?: out of memory"
+    r"|cuda runtime error \(2\) ?: out of memory"
+    r"|cudaMalloc failed: out of memory"
+    r"|cupy\.cuda\.memory\.OutOfMemoryError"
+    r"|rmm::(?:out_of_memory|bad_alloc)"
+    r"|std::bad_alloc: (?:out_of_memory: )?CUDA error"
+    r"|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
+)
+
+
+def gpu_memory_text(lines: Sequence[str]) -> str | None:
+    """The last of the lines that reports a lack of GPU memory, cut; None if none does."""
+    for line in reversed(lines):
+        if _TEXTS.search(line):
+            return " ".join(line.split())[:_MAX_LENGTH]
+    return None

@@ -1,0 +1,18 @@
+"""What ``--label NAME=VALUE`` and ``FAMILY@NAME=VALUE`` select runs by."""
+
+from collections.abc import Mapping
+
+from profiler.record.batch_job import batch_values
+from profiler.record.record_model import Record
+from profiler.record.report_head import RecordHead
+
+BATCH_PREFIX = "batch."
+
+
+def label_values(record: Record | RecordHead) -> Mapping[str, str]:
+    """The labels of a run, and its job of AWS Batch as ``batch.job_id`` and so on."""
+    labels = dict(record.labels or {})
+    if record.batch is not None:
+        for name, value in batch_values(record.batch).items():
+            labels[f"{BATCH_PREFIX}{name}"] = str(value)
+    return labels

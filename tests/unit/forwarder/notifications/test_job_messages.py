@@ -1,0 +1,51 @@
+"""What messages say of a run that is an attempt of a job of AWS Batch."""
+
+import json
+
+from msgspec.structs import replace
+
+from profiler.forwarder.ended_run import EndedRun
+from profiler.forwarder.notifications.event_details import ended_run
+from profiler.forwarder.notifications.slack_messages import message_of
+from profiler.record.batch_job import BatchJob
+from profiler.record.record_model import Recommendation, TaskSize
+from tests.batch_jobs import CLUSTER, job_id
+from tests.ended_runs import NOTICE, in_task, recorded
+
+JOB = BatchJob(job_id=f"{job_id(1)}:17", queue="nightly", attempt=2, array_index=17)
+SMALLER = {
+    "task_size": TaskSize(vcpu=1, memory_mb=2048),
+    "recommendation": Recommendation(vcpu=0.25, memory_mb=512, saving_percent=75),
+}
+
+
+def of_job(job: BatchJob = JOB) -> EndedRun:
+    return in_task(NOTICE, cluster=CLUSTER, batch=job)
+
+
+def blocks(notice: EndedRun) -> str:
+    return json.dumps(message_of(notice, kibana_url=None).blocks, ensure_ascii=False)
+
+
+def test_a_message_says_job_attempt_and_queue() -> None:
+    names = f"job {JOB.job_id}  ·  attempt 2  ·  queue nightly"
+    assert names in blocks(of_job())
+    assert "attempt" not in blocks(NOTICE)
+    detail = ended_run(of_job(), kibana_url=None)
+    assert detail.batch == JOB
+    assert detail.summary.startswith(f"Job: {JOB.job_id}, attempt 2, queue nightly. ")
+
+
+def test_a_jobs_name_is_anybodys_words() -> None:
+    hostile = replace(JOB, job_name='<!channel> \x1b[31m"orders\\\n' + "x" * 5_000)
+    sent = blocks(of_job(hostile))
+    assert "<!channel>" not in sent
+    assert "\\u001b" not in sent
+    assert len(sent) < 5_000
+    summary = ended_run(of_job(hostile), kibana_url=None).summary
+    assert not {'"', "\\", "\x1b", "\n"} & set(summary)
+
+
+def test_no_command_resizes_what_batch_registers() -> None:
+    assert "taskdef resize" in blocks(recorded(NOTICE, **SMALLER))
+    assert "taskdef resize" not in blocks(recorded(of_job(), **SMALLER))
