@@ -230,6 +230,22 @@ class BusyTime(Struct):
                 total_ns += bucket.low_ns + share * bucket.span_ns
         return min(total_ns, self.busy_ns)
 
+    def merge(self, other: "BusyTime") -> None:
+        """Add the sums of other stretches."""
+        self.length_ns += other.length_ns
+        self.closed_busy_ns += other.closed_busy_ns
+        self.closed_on_cpu_ns += other.closed_on_cpu_ns
+        self.open_low_ns += other.open_low_ns
+        self.open_span_ns += other.open_span_ns
+        self.sure_low_ns += other.sure_low_ns
+        self.sure_span_ns += other.sure_span_ns
+        self.sure_able_ns += other.sure_able_ns
+        for number, bucket in other.buckets.items():
+            own = self.buckets.setdefault(number, _Bucket())
+            own.run_ns += bucket.run_ns
+            own.low_ns += bucket.low_ns
+            own.span_ns += bucket.span_ns
+
     def copy(self) -> "BusyTime":
         buckets = {number: replace(bucket) for number, bucket in self.buckets.items()}
         return replace(self, buckets=buckets)

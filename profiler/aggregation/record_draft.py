@@ -27,8 +27,8 @@ from profiler.aggregation.task_record import (
     run_of_task,
     with_cpu_covered,
     with_cpu_demand,
+    with_idle_parts,
     with_peak,
-    with_while_idle,
     within_total,
 )
 from profiler.core.optional_math import max_known
@@ -175,7 +175,7 @@ class RecordDraft:
         record = with_parts(record, parts)
         for evidence in seen:
             if evidence.activity is not None:
-                record = with_while_idle(record, evidence.activity.while_idle)
+                record = with_idle_parts(record, evidence.activity)
         return record
 
     def _verdict(

@@ -88,9 +88,9 @@ def batch_processes(
             machine_memory=lambda: memory_of_others() if is_alone() else None,
         )
         show = _argument_formatter(settings.process_arguments)
-        idle_ns = Collectors(*accelerators).idle_gpu_ns
+        idle_of = Collectors(*accelerators).idle_gpus
         return ProcessCollector(
-            machine, clock, interval_ns, show, settings.task.series_points, idle_ns=idle_ns
+            machine, clock, interval_ns, show, settings.task.series_points, idle_of=idle_of
         )
 
     return ProcessDiscovery(lambda docker_id: any(True for _ in pids_of(docker_id)), make_collector)

@@ -478,7 +478,10 @@ def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
         monitor=Monitor(),
         sampling=Sampling(),
     )
-    idle = Activity(while_idle=TimeBreakdown(sleep_percent=100))
+    idle = Activity(
+        idle_before=TimeBreakdown(on_cpu_percent=100),
+        idle_between=TimeBreakdown(sleep_percent=100),
+    )
     parts = (
         RecordPart(
             values={"tags": {"team": "data"}}, source="a", warnings=("A.",), reader_cpu_ns=1
@@ -493,7 +496,10 @@ def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
     assert first.gpus == (Gpu(uuid="GPU-a"),)
     assert first.monitor == Monitor(warnings=("A.",))
     assert first.gpu_idle == GpuIdle(
-        percent=5, gpu_hours=0.1, waiting_for=TimeBreakdown(sleep_percent=100)
+        percent=5,
+        gpu_hours=0.1,
+        waiting_for=TimeBreakdown(sleep_percent=100),
+        waiting_before=TimeBreakdown(on_cpu_percent=100),
     )
     assert of_parts(record, parts[2:]).gpu_idle is None
     assert first.sampling == Sampling(sources=("a", "b"))

@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
+from profiler.aggregation.busy_time import Stretch
+from profiler.aggregation.idle_gpus import IdlePlaces
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.time_breakdown import TimeAccount, wait_warnings
 from profiler.core.look_times import LookTimes
@@ -349,20 +352,79 @@ def test_memory_is_flat() -> None:
     assert len(account._head) <= 1001
 
 
-def test_the_time_in_which_the_gpus_were_idle_is_divided_on_its_own() -> None:
-    def idle_ns(start_ns: int, end_ns: int) -> int:
+class Gpus(Struct):
+    """GPUs that were idle from the second 1 to the second 3.5, in seconds of the run."""
+
+    work: tuple[float, float] | None
+    known_until: float | None = 1000
+
+    def idle_ns(self, start_ns: int, end_ns: int) -> int:
         first, last = START_NS + seconds(1), START_NS + seconds(3.5)
         return max(min(end_ns, last) - max(start_ns, first), 0)
 
+    def known_until_ns(self) -> int | None:
+        return None if self.known_until is None else START_NS + seconds(self.known_until)
+
+    def work_span(self) -> tuple[int, int] | None:
+        if self.work is None:
+            return None
+        first, last = self.work
+        return START_NS + seconds(first), START_NS + seconds(last)
+
+
+def run_beside(gpus: Gpus) -> LookedRun:
     run = LookedRun()
-    run.account = TimeAccount(START_NS, seconds(1), idle_ns)
+    run.account = TimeAccount(START_NS, seconds(1), gpus)
     run.look(Did(1, NETWORK, 0.0001)).look(Did(1, DISK, 0.0001))
-    run.look(Did(1, DISK, 0.5)).look(Did(1, NETWORK, 0.0001, 0.999))
-    idle = present(run.account.breakdown(is_idle=True))
-    assert (idle.on_cpu_percent, idle.waiting_for_cpu_percent) == (20.0, 20.0)
-    assert idle.disk_percent == 60.0
+    return run.look(Did(1, DISK, 0.5)).look(Did(1, NETWORK, 0.0001, 0.999))
+
+
+def test_the_idle_time_of_gpus_is_divided_before_their_work_and_between() -> None:
+    activity = run_beside(Gpus(work=(1, 4))).account.activity(None, 0)
+    between = present(activity.idle_between)
+    assert (between.on_cpu_percent, between.waiting_for_cpu_percent) == (20.0, 20.0)
+    assert between.disk_percent == 60.0
+    assert activity.idle_before is None
+    activity = run_beside(Gpus(work=(3, 4))).account.activity(None, 0)
+    before, between = present(activity.idle_before), present(activity.idle_between)
+    assert (before.on_cpu_percent, before.disk_percent) == (25.0, 75.0)
+    assert between.waiting_for_cpu_percent == 99.9
+
+
+def test_without_work_of_the_gpus_their_idle_time_is_not_divided() -> None:
+    activity = run_beside(Gpus(work=None)).account.activity(None, 0)
+    assert (activity.idle_before, activity.idle_between) == (None, None)
     never = LookedRun().look(Did(1, NETWORK))
-    assert never.account.breakdown(is_idle=True) is None
+    assert never.account.activity(None, 0).idle_between is None
+
+
+def test_a_look_waits_until_the_work_of_the_gpus_is_known_for_a_minute_at_most() -> None:
+    gpus = Gpus(work=(1, 4), known_until=2)
+    run = run_beside(gpus)
+    for _ in range(40):
+        run.look(Did(1, DISK, 0.0001))
+    run.account.flush(None)
+    settled_ns = run.account._open[0].stretch.end_ns
+    assert settled_ns == START_NS + seconds(3)
+    for _ in range(40):
+        run.look(Did(1, DISK, 0.0001))
+    run.account.flush(None)
+    assert run.account._open[0].stretch.end_ns > START_NS + seconds(20)
+
+
+def test_the_places_of_a_long_run_are_of_a_bounded_number() -> None:
+    places = IdlePlaces(0)
+    for at in range(3000):
+        stretch = Stretch(seconds(at), seconds(at + 1), run_ns=seconds(0.5))
+        places.add_stretch(stretch, seconds(1), 1.0, 1.0)
+        places.take(stretch, 1.0, {DISK.wait if at < 1500 else NETWORK.wait: 1.0})
+    assert 24 <= len(places.places) <= 48
+    before, between = places.divisions((seconds(1500), seconds(3000)))
+    disk = present(present(before).breakdown(sees_calls=True, has_waits=False, duration_ns=None))
+    network = present(
+        present(between).breakdown(sees_calls=True, has_waits=False, duration_ns=None)
+    )
+    assert (disk.disk_percent, network.network_percent) == (50.0, 50.0)
 
 
 @pytest.mark.parametrize(

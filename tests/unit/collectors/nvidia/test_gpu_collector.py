@@ -79,7 +79,8 @@ def test_the_record_has_the_idle_time_of_the_run_and_its_price() -> None:
     assert idle.gpu_hours == round(2 * 3 / 3600, 6)
     assert idle.usd == round(0.3 * 7.2 / 360, 8)
     assert fakes.record().gpu_idle is None
-    assert Collectors(fakes.collector).idle_gpu_ns("", 0, fakes.clock.monotonic_ns()) == seconds(4)
+    of_batch = Collectors(fakes.collector).idle_gpus("", 0)
+    assert of_batch.idle_ns(0, fakes.clock.monotonic_ns()) == seconds(4)
     # The report is made after further readings, when the end of the batch is noticed.
     ended = replace(run, finished_at=format_ms(fakes.clock.wall_ns() - seconds(1)))
     fakes.ticks(9)
