@@ -1,6 +1,7 @@
 """What the task of a run needed: its batch and the other containers together."""
 
 import math
+from typing import TYPE_CHECKING
 
 from profiler.core.ecs_terms import EC2, is_of_aws_batch
 from profiler.core.optional_math import sum_known
@@ -12,12 +13,14 @@ from profiler.record.record_model import (
     Record,
     TaskSize,
 )
-from profiler.record.report_head import RecordHead
+
+if TYPE_CHECKING:
+    from profiler.record.report_head import RecordHead
 
 _NEAR_LIMIT_FRACTION = 0.95
 
 
-def size_of(record: Record | RecordHead) -> TaskSize:
+def size_of(record: "Record | RecordHead") -> TaskSize:
     """The size of the run's task, of which each part may be unknown; of a job without one, what its
     container asked for.
     """
@@ -33,12 +36,12 @@ def vcpu_limit(record: Record) -> Number | None:
     return record.metrics.vcpu_size if vcpu is None else vcpu
 
 
-def is_job(record: Record | RecordHead) -> bool:
+def is_job(record: "Record | RecordHead") -> bool:
     """Whether the run is an attempt of a job of AWS Batch."""
     return record.batch is not None or is_of_aws_batch(record.cluster)
 
 
-def is_cpu_limited(record: Record | RecordHead) -> bool:
+def is_cpu_limited(record: "Record | RecordHead") -> bool:
     """Whether the task can use no more vCPUs than its size: AWS Batch gives its jobs on EC2 a share
     of the instance's CPUs, and no limit.
     """
