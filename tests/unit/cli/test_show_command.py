@@ -466,7 +466,7 @@ def test_the_last_lines_before_each_moment_and_before_the_end() -> None:
 
 def test_a_lack_of_gpu_memory_in_the_shown_lines_is_said_of_a_failed_run() -> None:
     logs = PlayedLogs()
-    at_ms = logs.events[-1]["timestamp"] - 1
+    at_ms = STARTED_NS // 1_000_000 + 1_182_000
     lack = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
     logs.events.insert(-2, {"timestamp": at_ms, "message": lack})
     succeeded = etl().record
