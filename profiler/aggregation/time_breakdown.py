@@ -397,11 +397,12 @@ class TimeAccount:
             stretch.most_ns = limits.most_ns
             stretch.throttled_ns = limits.throttled_ns
             self._pressure = look.pressure
-        is_able = bool(self._able)
+        able_threads = len(self._able)
         if look.is_behind:  # a thread that could run may be blocked since, and was not read
-            is_able = any(seen.blocked is None for seen in look.seen)
-        stretch.is_unsure = not is_able and _is_unsure(look)
-        if is_able:
+            able_threads = sum([seen.blocked is None for seen in look.seen])
+        stretch.able_threads = able_threads
+        stretch.is_unsure = not able_threads and _is_unsure(look)
+        if able_threads:
             stretch.able_ns = stretch.length_ns
         return stretch
 

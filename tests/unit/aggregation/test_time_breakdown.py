@@ -53,16 +53,28 @@ class TestCouldAnythingRun:
         run = LookedRun().look(Did(1, SLEEP, wait=0.6), Did(2, SLEEP, wait=0.6))
         assert run.parts == {"waiting_for_cpu": 60.0, "sleep": 40.0}
 
-    @pytest.mark.parametrize(("able", "busy"), [(0, 50.0), (10, 50.0), (16, 80.0), (20, 100.0)])
-    def test_where_the_bounds_lie_apart_the_share_of_looks_decides(
-        self, able: int, busy: float
+    @pytest.mark.parametrize(
+        ("one", "both", "busy"), [(0, 0, 50.0), (0, 10, 50.0), (12, 4, 80.0), (8, 1, 90.0)]
+    )
+    def test_where_the_bounds_lie_apart_looks_say_how_many_can_run_together(
+        self, one: int, both: int, busy: float
     ) -> None:
-        """Two threads that run for half of each step: together, or one after the other."""
+        """Two threads that run for half of each step: together, or one after the other. How often
+        a look comes while they run is chance.
+        """
         run = LookedRun()
         for number in range(20):
-            does = None if number < able else SLEEP
-            run.look(Did(1, does, run=0.5), Did(2, SLEEP, run=0.5))
+            first = None if number < one + both else SLEEP
+            second = None if number < both else SLEEP
+            run.look(Did(1, first, run=0.5), Did(2, second, run=0.5))
         assert run.parts["on_cpu"] == pytest.approx(busy, abs=0.1)
+
+    def test_where_too_much_ran_unread_the_share_of_the_looks_decides(self) -> None:
+        run = LookedRun(cpus=4)
+        for number in range(20):
+            does = None if number < 16 else SLEEP
+            run.look(Did(1, does, run=0.5), unread=0.5)
+        assert run.parts["on_cpu"] == pytest.approx(80, abs=0.1)
 
     def test_a_throttled_group_is_busy_whichever_of_its_threads_it_hit(self) -> None:
         run = LookedRun(cpus=1)
@@ -98,7 +110,7 @@ class TestCouldAnythingRun:
         assert run.parts["on_cpu"] == pytest.approx(100, abs=1.5)
 
     def test_what_ended_after_the_last_look_belongs_to_the_next_one(self) -> None:
-        run = LookedRun().look(Did(1, None, run=0.5), Did(2, None, run=0.5))
+        run = LookedRun().look(Did(1, None, run=0.5), Did(2, SLEEP, run=0.5))
         run.add_total(late=0.8, unread=0.8)
         run.look(Did(1, None, run=0.2))
         assert run.parts == {"on_cpu": 100.0}
