@@ -39,6 +39,8 @@ _SHOWN_FIELDS: Final = [
     "usage.memory.percent",
     "usage.memory.used_mb.max",
     "usage.memory.kills",
+    "usage.gpu",
+    "task.gpu_error",
     "cost.usd",
     "recommendation",
 ]
@@ -112,6 +114,7 @@ def _run() -> Json:
                     "usage": "datum.doc.usage || {}",
                     "cpu": "datum.usage.cpu || {}",
                     "memory": "datum.usage.memory || {}",
+                    "gpu": "datum.usage.gpu || {}",
                     "vcpu": "datum.cpu.size",
                     "size_mb": "datum.memory.size_mb",
                     "killed": _IS_KILLED,

@@ -100,7 +100,7 @@ def _accelerator_table(
 GPU: Final = Dashboard(
     key="task-gpu",
     title="GPU",
-    description="GPU utilization, idle time and memory of runs, and of one run over time.",
+    description="GPU utilization, idle time, memory and errors of runs, and of one run over time.",
     controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, parts.TASK_CONTROL),
     panels=(
         _device_chart(
@@ -124,16 +124,17 @@ GPU: Final = Dashboard(
         parts.ranking(
             "gpu-idle",
             "Idle GPU-hours by family",
-            "Time in which no kernel ran on a GPU, summed over runs and GPUs. If it is not known "
-            "which GPUs of an instance belong to a task, all of them count.",
+            "Time in which neither a kernel nor a copy ran on a GPU, summed over runs and GPUs "
+            "that are not shared. If it is not known which GPUs of an instance belong to a task, "
+            "all of them count.",
             PanelMetric(operation="sum", field="usage.gpu.idle.hours", label="Idle GPU-hours"),
         ),
         parts.ranking(
             "gpu-sm-active",
             "GPU % and SM active % by family",
             (
-                "Mean GPU utilization: a kernel ran. Mean share of the multiprocessors (SM) that "
-                "worked, from Hopper on."
+                "Mean GPU utilization: a kernel or a copy ran. Mean share of the multiprocessors "
+                "(SM) that worked, from Hopper on."
             ),
             parts.average("usage.gpu.percent.avg", "GPU %", colours.USED),
             parts.average("usage.gpu.sm_active.percent.avg", "SM active %", colours.HIGH),
@@ -142,7 +143,7 @@ GPU: Final = Dashboard(
         _accelerator_table(
             "gpu-families",
             "GPUs by family",
-            "Runs that had a GPU.",
+            "Runs that had a GPU. The use of a GPU that other programs shared does not count.",
             "usage.gpu.count",
             parts.highest("usage.gpu.count", "GPUs"),
             parts.average("usage.gpu.percent.avg", "GPU %"),
@@ -150,6 +151,29 @@ GPU: Final = Dashboard(
             parts.average("usage.gpu.sm_active.percent.avg", "SM active %"),
             parts.average("usage.gpu.idle.percent", "Idle %"),
             parts.highest("usage.gpu.memory_mb.max", "Peak MB"),
+        ),
+        parts.table(
+            "gpu-errors",
+            "GPU errors by family",
+            "Runs that probably ran out of GPU memory, or whose GPU's driver reported an error "
+            "(Xid). NVIDIA's Xid catalog says what a number means.",
+            parts.TASKS,
+            parts.highest("task.gpu_error", "Xid"),
+            parts.highest("usage.gpu.memory_mb.max", "Peak MB"),
+            parts.LATEST_TASK,
+            terms=(
+                parts.FAMILIES,
+                Terms(
+                    field="task.outcome",
+                    label="Outcome",
+                    size=10,
+                    order_by=model.BY_COUNT,
+                    has_missing_bucket=True,
+                ),
+            ),
+            condition="task.gpu_error: * or usage.gpu.out_of_memory: true",
+            is_short=True,
+            height=8,
         ),
     ),
 )

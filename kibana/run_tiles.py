@@ -148,6 +148,14 @@ def _facts_text() -> str:
         "datum.memory.used_mb && datum.memory.used_mb.max": (
             "'Memory peak ' + " + vega.memory_text("datum.memory.used_mb.max")
         ),
+        "datum.gpu.percent && datum.gpu.percent.avg": "'GPU mean ' + "
+        + _PERCENT.format("datum.gpu.percent.avg"),
+        "datum.gpu.memory_mb && datum.gpu.memory_mb.max": (
+            "'GPU memory peak ≥' + " + vega.memory_text("datum.gpu.memory_mb.max")
+        ),
+        "datum.gpu.idle && datum.gpu.idle.percent": "'GPU idle ' + "
+        + _PERCENT.format("datum.gpu.idle.percent"),
+        f"{task}.gpu_error": f"'GPU error (Xid) ' + {task}.gpu_error",
         kills: f"{kills} + ({kills} == 1 ? ' process' : ' processes') + ' killed by the kernel'",
         cause: f"'Cause: ' + {task}.outcome",
         unconfirmed: "'Unconfirmed'",

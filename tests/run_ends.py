@@ -473,6 +473,14 @@ ENDS: tuple[RunEnd, ...] = (
         said="GPU",
     ),
     _end(
+        "GPU memory that grew to its limit",
+        exit_code=1,
+        reported={"exitCode": 1, "likelyOutOfGpuMemory": True},
+        status="failure",
+        cause="gpu-oom",
+        said="more memory than its GPU has",
+    ),
+    _end(
         "an Xid that is a note",
         exit_code=1,
         reported={"exitCode": 1, "gpus": [{"uuid": "GPU-1", "index": 0, "xids": [45]}]},

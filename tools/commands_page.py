@@ -109,7 +109,7 @@ _SETTING_NOTES = {
     "emf_metrics": "[CloudWatch metrics](#cloudwatch-metrics), separated by commas",
     "prometheus_port": "[Prometheus](metrics.md#prometheus)",
     "price_vcpu_hour": "on Fargate; [prices](right-size.md#prices)",
-    "price_hour": "also on Managed Instances; without it, no cost",
+    "price_hour": "also on Managed Instances, and of a local machine with a GPU; without it, no cost",
 }
 
 

@@ -1,9 +1,9 @@
 """For how long anything could run, and for how long anything did, by the counters of the threads
-between two looks, and by how many looks found a thread that could run.
+between two looks, and by how many threads the looks found that could run.
 
 The counters leave a range where threads of several processes may have run at the same time or one
-after the other. There the share of the looks decides, over all such stretches of the run together:
-stretch by stretch it would be wrong, as two equal bursts lie on the lower bound.
+after the other. There the looks decide how many could run together, over all such stretches of the
+run: stretch by stretch it would be wrong, as two equal bursts lie on the lower bound.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,8 @@ from msgspec.structs import replace
 # The bounds of a stretch lie apart if the range is a larger part of it.
 _OPEN_DIVISOR = 10
 _BUCKETS = 64
+# The counters know for how long threads could run if so many times more was read than not.
+_READ_TIMES = 10
 
 
 class Stretch(Struct):
@@ -24,8 +26,8 @@ class Stretch(Struct):
     ``least_ns`` and ``most_ns``: how long threads waited for a CPU, by the kernel's own counters,
     None if these do not limit it. ``throttled_ns``: how long the group was stopped because its
     quota was used up, a sum over the CPUs, on which nothing of it ran meanwhile. ``able_ns`` is the
-    part that belongs to looks which found a thread that could run. ``is_unsure``: the look at its
-    end could not ask enough threads.
+    part that belongs to looks which found a thread that could run, ``able_threads`` how many the
+    look at its end found. ``is_unsure``: it could not ask enough threads.
     """
 
     start_ns: int
@@ -39,6 +41,7 @@ class Stretch(Struct):
     most_ns: int | None = None
     throttled_ns: int = 0
     able_ns: int = 0
+    able_threads: int = 0
     is_unsure: bool = False
 
     @property
@@ -164,6 +167,9 @@ class BusyTime(Struct):
     sure_low_ns: float = 0
     sure_span_ns: float = 0
     sure_able_ns: float = 0
+    sure_threads_ns: float = 0
+    sure_used_ns: float = 0
+    sure_unread_ns: float = 0
     buckets: dict[int, _Bucket] = field(default_factory=dict)
 
     def add(self, stretch: Stretch, part: float = 1.0) -> BlockedTime:
@@ -183,6 +189,9 @@ class BusyTime(Struct):
             self.sure_low_ns += part * low_ns
             self.sure_span_ns += part * span_ns
             self.sure_able_ns += part * stretch.able_ns
+            self.sure_threads_ns += part * stretch.able_ns * max(stretch.able_threads, 1)
+            self.sure_used_ns += part * (stretch.run_ns + stretch.wait_ns)
+            self.sure_unread_ns += part * stretch.unread_ns
         # From this share of the range on, the whole CPU time fits into the busy time.
         number = min(max((stretch.ran_ns - low_ns) * _BUCKETS // span_ns, 0), _BUCKETS)
         bucket = self.buckets.setdefault(number, _Bucket())
@@ -193,10 +202,17 @@ class BusyTime(Struct):
 
     @property
     def open_share(self) -> float:
-        """Which share of the open ranges was busy."""
+        """Which share of the open ranges was busy.
+
+        The looks say how many threads could run when any could, and the counters for how long all
+        of them could: a look that comes late, because others use the CPUs, finds more of both.
+        """
         if not self.sure_span_ns:
             return 0.0
-        return min(max((self.sure_able_ns - self.sure_low_ns) / self.sure_span_ns, 0.0), 1.0)
+        able_ns = self.sure_able_ns
+        if self.sure_threads_ns and _READ_TIMES * self.sure_unread_ns <= self.sure_used_ns:
+            able_ns *= self.sure_used_ns / self.sure_threads_ns
+        return min(max((able_ns - self.sure_low_ns) / self.sure_span_ns, 0.0), 1.0)
 
     @property
     def busy_ns(self) -> float:
@@ -213,6 +229,22 @@ class BusyTime(Struct):
             else:
                 total_ns += bucket.low_ns + share * bucket.span_ns
         return min(total_ns, self.busy_ns)
+
+    def merge(self, other: "BusyTime") -> None:
+        """Add the sums of other stretches."""
+        self.length_ns += other.length_ns
+        self.closed_busy_ns += other.closed_busy_ns
+        self.closed_on_cpu_ns += other.closed_on_cpu_ns
+        self.open_low_ns += other.open_low_ns
+        self.open_span_ns += other.open_span_ns
+        self.sure_low_ns += other.sure_low_ns
+        self.sure_span_ns += other.sure_span_ns
+        self.sure_able_ns += other.sure_able_ns
+        for number, bucket in other.buckets.items():
+            own = self.buckets.setdefault(number, _Bucket())
+            own.run_ns += bucket.run_ns
+            own.low_ns += bucket.low_ns
+            own.span_ns += bucket.span_ns
 
     def copy(self) -> "BusyTime":
         buckets = {number: replace(bucket) for number, bucket in self.buckets.items()}

@@ -11,6 +11,7 @@ from profiler.aggregation.statistics import (
     MeanAndMaximum,
     MonotonicCounter,
     TimeWeightedStatistics,
+    UseWindow,
 )
 from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
@@ -433,7 +434,13 @@ class ContainerUsage:
             and self.last_read_ns is not None
             and self.received_ns is not None
         ):
-            at_ns = self.last_read_ns - self._clock_shift_ns + now_ns - self.received_ns
+            shift_ns = self.last_read_ns - self._clock_shift_ns - self.received_ns
+            at_ns = now_ns + shift_ns
+            if readings.gpu_windows is not None:
+                readings.gpu_windows = [
+                    UseWindow(window.start_ns + shift_ns, window.end_ns + shift_ns, window.percent)
+                    for window in readings.gpu_windows
+                ]
             self.series.add_devices(at_ns, readings, around_ns=around_ns)
 
     def keep_totals_only(self) -> None:

@@ -27,8 +27,8 @@ from profiler.aggregation.task_record import (
     run_of_task,
     with_cpu_covered,
     with_cpu_demand,
+    with_idle_parts,
     with_peak,
-    with_while_idle,
     within_total,
 )
 from profiler.core.optional_math import max_known
@@ -43,7 +43,7 @@ from profiler.record.record_model import (
     Sampling,
     with_warnings,
 )
-from profiler.record.task_needs import size_of
+from profiler.record.task_needs import measured_vcpu_limit
 from profiler.record.units import CPU_SECONDS_DIGITS
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class RecordDraft:
         record = with_parts(record, parts)
         for evidence in seen:
             if evidence.activity is not None:
-                record = with_while_idle(record, evidence.activity.while_idle)
+                record = with_idle_parts(record, evidence.activity)
         return record
 
     def _verdict(
@@ -316,7 +316,7 @@ def _with_readings(record: Record, readings: ProcessReadings) -> Record:
         metrics = with_cpu_demand(
             metrics,
             readings.demand,
-            vcpu_size=size_of(record).vcpu or metrics.vcpu_size,
+            vcpu_size=measured_vcpu_limit(record),
             max_threads=metrics.max_pids,
         )
     interval = record.interval

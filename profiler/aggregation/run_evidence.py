@@ -70,7 +70,8 @@ class Activity(Struct, frozen=True, kw_only=True):
     """
 
     breakdown: "TimeBreakdown | None" = None
-    while_idle: "TimeBreakdown | None" = None
+    idle_before: "TimeBreakdown | None" = None
+    idle_between: "TimeBreakdown | None" = None
     cpu_wait_ns: int | None = None
     read_cpu_ns: int = 0
     cpu_ns: int = 0

@@ -78,6 +78,11 @@ class TimeWeightedStatistics:
         self._weights[number - self._lowest_bin] += weight_ns
 
     @property
+    def weight_ns(self) -> int:
+        """The time for which the quantity is known."""
+        return self._weight_ns
+
+    @property
     def maximum(self) -> float | None:
         return self._maximum if self._weight_ns else None
 
@@ -235,6 +240,14 @@ def percent_of(series: TimeWeightedStatistics, size: float | None) -> Distributi
     return series.distribution(per=size / 100) if size else None
 
 
+class UseWindow(Struct, frozen=True, gc=False):
+    """The share of a time (monotonic) in which a GPU worked: a kernel ran, or a copy."""
+
+    start_ns: int
+    end_ns: int
+    percent: float
+
+
 class DeviceReadings(Struct):
     """The readings of all devices over a period; ``gpus_memory_bytes`` is the memory of all GPUs
     together.
@@ -244,6 +257,8 @@ class DeviceReadings(Struct):
     gpu_memory_bytes: MeanAndMaximum = field(default_factory=MeanAndMaximum)
     gpus_memory_bytes: float | None = None
     neuron_percent: MeanAndMaximum = field(default_factory=MeanAndMaximum)
+    # The work of the GPUs where it is known without gaps. None: ``gpu_percent`` is all.
+    gpu_windows: list[UseWindow] | None = None
 
     def merge(self, other: "DeviceReadings") -> None:
         self.gpu_percent.merge(other.gpu_percent)

@@ -13,6 +13,7 @@ from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
 from profiler.aggregation.memory_evidence import evidence_from
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import (
+    Activity,
     CpuEvidence,
     DemandEvidence,
     RunEvidence,
@@ -54,7 +55,6 @@ from profiler.record.units import (
 
 if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-    from profiler.record.activity_model import TimeBreakdown
 
 # The time of the highest sample counts as the time of the peak if the sample reached this part of
 # it.
@@ -76,11 +76,16 @@ class RecordPart(Struct, frozen=True, kw_only=True):
     reader_cpu_ns: int = 0
 
 
-def with_while_idle(record: Record, while_idle: "TimeBreakdown | None") -> Record:
-    """Add to the idle time of the GPUs what the batch did meanwhile, if that is known."""
-    if record.gpu_idle is None or while_idle is None:
+def with_idle_parts(record: Record, activity: Activity) -> Record:
+    """Add to the idle time of the GPUs what the batch did meanwhile, as far as that is known."""
+    if record.gpu_idle is None:
         return record
-    return replace(record, gpu_idle=replace(record.gpu_idle, waiting_for=while_idle))
+    idle = replace(
+        record.gpu_idle,
+        waiting_for=activity.idle_between or record.gpu_idle.waiting_for,
+        waiting_before=activity.idle_before or record.gpu_idle.waiting_before,
+    )
+    return replace(record, gpu_idle=idle)
 
 
 def container_limits(
@@ -450,7 +455,9 @@ def processor_of(host: Host) -> Processor | None:
 def visible_of(host: Host) -> Visible | None:
     """What a program sees of the machine, for the record; None if nothing is known of it."""
     visible = Visible(
-        memory_mb=mebibytes(host.memory_bytes), cpus=as_number(host.processor_count or host.vcpu)
+        memory_mb=mebibytes(host.memory_bytes),
+        cpus=as_number(host.processor_count or host.vcpu),
+        instance_type=host.instance_type,
     )
     return visible if visible != Visible() else None
 

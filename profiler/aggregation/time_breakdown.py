@@ -2,9 +2,9 @@
 did anything run (:mod:`busy_time`), whose wait held the run back, and what did it wait for
 (:mod:`critical_thread`).
 
-A look is settled once every thread in it has run again, and the time on its CPUs is known, else
-after a minute: what a thread runs next says what its wait held back. Idle time of the GPUs has the
-same share of each part of a stretch between two looks.
+A look is settled once every thread in it has run again, and the time on its CPUs and the work of
+the GPUs are known, else after a minute: what a thread runs next says what its wait held back. Idle
+time of the GPUs has the same share of each part of a stretch between two looks.
 """
 
 from collections import deque
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.busy_time import BlockedTime, Stretch, spread_unread
 from profiler.aggregation.critical_thread import Division, ThreadWait
+from profiler.aggregation.idle_gpus import IdleGpus, IdlePlaces
 from profiler.aggregation.plausible_waits import plausible_waits
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.run_evidence import Activity
@@ -55,7 +56,6 @@ _MAX_PARTS_LEFT = 2
 _MAX_WAITING = 500
 # CPU time of ended processes is counted in ticks of 10 ms: so much may be counted later or earlier.
 _MAX_EARLY_NS = 50 * NS_PER_MS
-IdleBetween = Callable[[int, int], int]
 
 
 def wait_warnings(record: Record) -> tuple[str, ...]:
@@ -106,16 +106,14 @@ class _OpenLook(Struct, eq=False):
 class _Sums(Struct):
     """What is settled: of the whole time, and of that in which all GPUs were idle.
 
-    ``left`` is the blocked time that no look has taken so far, ``idle_left`` the same of the time
-    in which the GPUs were idle. ``last`` is the division of the last look that found only blocked
-    threads, or of any look as long as there is no such one.
+    ``left`` is the blocked time that no look has taken so far. ``last`` is the division of the last
+    look that found only blocked threads, or of any look as long as there is no such one.
     """
 
     parts: TimeParts = field(default_factory=TimeParts)
-    idle_parts: TimeParts = field(default_factory=TimeParts)
+    idle: IdlePlaces = field(default_factory=IdlePlaces)
     recent: RecentWaits = field(default_factory=RecentWaits)
     left: BlockedTime = BlockedTime()
-    idle_left: BlockedTime = BlockedTime()
     last: Mapping[Wait, float] = {}
     has_quiet: bool = False
 
@@ -123,7 +121,7 @@ class _Sums(Struct):
         return replace(
             self,
             parts=self.parts.copy(),
-            idle_parts=self.idle_parts.copy(),
+            idle=self.idle.copy(),
             recent=self.recent.copy(),
         )
 
@@ -137,9 +135,7 @@ class _Sums(Struct):
             known = look.covered_ns / stretch.length_ns
         self.parts.covered_ns += look.covered_ns
         self.left += self.parts.busy.add(stretch).part(known)
-        if idle_part:
-            self.idle_parts.covered_ns += idle_part * look.covered_ns
-            self.idle_left += self.idle_parts.busy.add(stretch, idle_part).part(known)
+        self.idle.add_stretch(stretch, look.covered_ns, idle_part, known)
 
     def take(self, look: _OpenLook, shares: Mapping[Wait, float]) -> None:
         """Give a look its part of the blocked time: all looks have the same, however near to each
@@ -149,36 +145,35 @@ class _Sums(Struct):
         wanted_ns = max(look.part_ns, left_ns - _MAX_PARTS_LEFT * look.part_ns)
         share = min(wanted_ns / left_ns, 1.0) if left_ns else 1.0
         self.parts.divide(self.left.part(share), shares)
-        self.idle_parts.divide(self.idle_left.part(share), shares)
+        self.idle.take(look.stretch, share, shares)
         waits = {wait: round(part * share * left_ns) for wait, part in shares.items()}
         self.recent.add(look.stretch.start_ns, look.stretch.end_ns, waits)
         self.left = self.left.part(1 - share)
-        self.idle_left = self.idle_left.part(1 - share)
         self.last = shares
         self.has_quiet = True
 
     def end(self) -> None:
         """Give what is left to the last look."""
         self.parts.divide(self.left, self.last)
-        self.idle_parts.divide(self.idle_left, self.last)
+        self.idle.end(self.last)
 
 
 class TimeAccount:
     """Divides the time of one run look by look, in constant memory; without ``started_ns``, from
     the first look on.
 
-    ``idle_ns`` returns for how long all GPUs were idle between two moments, on the clock of
-    ``started_ns``. After a defect (``failure``), nothing more is added, and nothing is said.
+    ``gpus`` is on the clock of ``started_ns``. After a defect (``failure``), nothing more is added,
+    and nothing is said.
     """
 
     def __init__(
-        self, started_ns: int | None, interval_ns: int, idle_ns: IdleBetween | None = None
+        self, started_ns: int | None, interval_ns: int, gpus: IdleGpus | None = None
     ) -> None:
         self.failure: Exception | None = None
         self._waiting: list[Callable[[], None]] = []
         self._waiting_values = 0
         self._until_ns = started_ns
-        self._idle_ns = idle_ns
+        self._gpus = gpus
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
         self._wait_ns = 0  # of the threads that were read
         self._run_ns = 0
@@ -200,7 +195,7 @@ class TimeAccount:
         # What threads used of the last stretches, by when these began.
         self._used: dict[int, dict[int, int]] = {}
         self._for_series: deque[tuple[int, int, int, bool]] = deque(maxlen=_MAX_OPEN_LOOKS)
-        self._sums = _Sums()
+        self._sums = _Sums(idle=IdlePlaces(started_ns))
 
     # What is read
 
@@ -348,27 +343,29 @@ class TimeAccount:
         if duration_ms is not None:
             duration_ns = round(duration_ms * NS_PER_MS)
         sums = self._so_far()
+        span = None if self._gpus is None else self._gpus.work_span()
+        before, between = sums.idle.divisions(span)
         return Activity(
             breakdown=self._breakdown(sums.parts, duration_ns),
-            while_idle=self._breakdown(sums.idle_parts),
+            idle_before=self._breakdown(before),
+            idle_between=self._breakdown(between),
             cpu_wait_ns=self._wait_ns if self._has_waits else None,
             read_cpu_ns=self._run_ns,
             cpu_ns=cpu_ns,
         )
 
-    def breakdown(
-        self, duration_ns: int | None = None, *, is_idle: bool = False
-    ) -> TimeBreakdown | None:
-        """The division of the whole time so far, or of that in which all GPUs were idle."""
-        sums = self._so_far()
-        return self._breakdown(sums.idle_parts if is_idle else sums.parts, duration_ns)
+    def breakdown(self, duration_ns: int | None = None) -> TimeBreakdown | None:
+        """The division of the whole time so far."""
+        return self._breakdown(self._so_far().parts, duration_ns)
 
     def longest_wait(self, since_ns: int) -> Wait | None:
         """What the run waited for longest since then; None if unknown."""
         return self._so_far().recent.longest(since_ns)
 
-    def _breakdown(self, parts: TimeParts, duration_ns: int | None = None) -> TimeBreakdown | None:
-        if not self._is_sampled or self.failure is not None:
+    def _breakdown(
+        self, parts: TimeParts | None, duration_ns: int | None = None
+    ) -> TimeBreakdown | None:
+        if parts is None or not self._is_sampled or self.failure is not None:
             return None
         return parts.breakdown(
             sees_calls=self._sees_calls, has_waits=self._has_waits, duration_ns=duration_ns
@@ -400,11 +397,12 @@ class TimeAccount:
             stretch.most_ns = limits.most_ns
             stretch.throttled_ns = limits.throttled_ns
             self._pressure = look.pressure
-        is_able = bool(self._able)
+        able_threads = len(self._able)
         if look.is_behind:  # a thread that could run may be blocked since, and was not read
-            is_able = any(seen.blocked is None for seen in look.seen)
-        stretch.is_unsure = not is_able and _is_unsure(look)
-        if is_able:
+            able_threads = sum([seen.blocked is None for seen in look.seen])
+        stretch.able_threads = able_threads
+        stretch.is_unsure = not able_threads and _is_unsure(look)
+        if able_threads:
             stretch.able_ns = stretch.length_ns
         return stretch
 
@@ -547,6 +545,7 @@ class TimeAccount:
 
     def _settle(self, now_ns: int) -> None:
         """Sum up the looks that nothing can change any more."""
+        gpus_known_ns = None if self._gpus is None else self._gpus.known_until_ns()
         while self._open:
             look = self._open[0]
             if not self._has_begun_head:
@@ -556,6 +555,8 @@ class TimeAccount:
                 self._has_begun_head = True
             end_ns = look.stretch.end_ns
             is_known = not self._unknown and end_ns <= self._total_ns
+            if gpus_known_ns is not None and end_ns > gpus_known_ns:
+                is_known = False
             is_old = now_ns - end_ns >= _MAX_OPEN_NS
             is_too_much = len(self._open) > _MAX_OPEN_LOOKS or self._open_waits > _MAX_OPEN_WAITS
             if len(self._open) <= _MAX_USED or not (is_known or is_old or is_too_much):
@@ -568,9 +569,9 @@ class TimeAccount:
 
     def _idle_part(self, stretch: Stretch) -> float:
         """The share of a stretch in which all GPUs were idle."""
-        if self._idle_ns is None or not stretch.length_ns:
+        if self._gpus is None or not stretch.length_ns:
             return 0.0
-        idle_ns = self._idle_ns(stretch.start_ns, stretch.end_ns)
+        idle_ns = self._gpus.idle_ns(stretch.start_ns, stretch.end_ns)
         return min(idle_ns / stretch.length_ns, 1.0)
 
     def _sum_up(self, look: _OpenLook, waits: Collection[ThreadWait], sums: _Sums) -> None:

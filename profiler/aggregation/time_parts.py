@@ -30,7 +30,7 @@ class _Sum(Struct):
     fixed_ns: float = 0.0
     open_ns: float = 0.0
 
-    def add(self, blocked: BlockedTime, share: float) -> None:
+    def add(self, blocked: "BlockedTime | _Sum", share: float) -> None:
         self.fixed_ns += share * blocked.fixed_ns
         self.open_ns += share * blocked.open_ns
 
@@ -54,6 +54,17 @@ class TimeParts(Struct):
             self.kinds.setdefault(wait.kind, _Sum()).add(blocked, share)
             if wait.target is not None:
                 self.targets.setdefault(wait, _Sum()).add(blocked, share)
+        if len(self.targets) > _MAX_TARGETS_KEPT:
+            self._forget_targets()
+
+    def merge(self, other: "TimeParts") -> None:
+        """Add the sums of other stretches."""
+        self.busy.merge(other.busy)
+        self.covered_ns += other.covered_ns
+        for kind, total in other.kinds.items():
+            self.kinds.setdefault(kind, _Sum()).add(total, 1.0)
+        for wait, total in other.targets.items():
+            self.targets.setdefault(wait, _Sum()).add(total, 1.0)
         if len(self.targets) > _MAX_TARGETS_KEPT:
             self._forget_targets()
 

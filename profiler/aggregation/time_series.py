@@ -156,6 +156,11 @@ class RunSeries:
         """Count the devices for the step of ``at_ns``, and for those of which most is within
         ``around_ns`` of it.
         """
+        windows = readings.gpu_windows
+        for window in windows or ():
+            length_ns = window.end_ns - window.start_ns
+            used_ns = round(window.percent * length_ns)
+            self.spread(self.gpu, window.start_ns, window.end_ns, used_ns)
         reach_ns = max(around_ns - self.step_ns // 2, 0)
         last = self._index(at_ns + reach_ns)
         for index in range(self._index(at_ns - reach_ns), last + 1):
@@ -163,7 +168,8 @@ class RunSeries:
                 (self.gpu, readings.gpu_percent),
                 (self.neuron, readings.neuron_percent),
             ):
-                if percents.weight:
+                is_known = column is self.gpu and windows is not None
+                if percents.weight and not is_known:
                     column.add(index, (percents.total, percents.weight))
             if readings.gpus_memory_bytes is not None:
                 self.gpus_memory.add(index, readings.gpus_memory_bytes)

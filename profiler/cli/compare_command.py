@@ -90,7 +90,10 @@ _NAMES = tuple(metric.name for metric in COMPARED_METRICS)
 @option(
     "--fail-above limit_percent",
     "PERCENT",
-    "Exit with 3 if a metric's whole interval is above it.",
+    (
+        "Exit with 3 if a metric's whole interval is above it; shares of time count only with "
+        "--metric."
+    ),
     type=Number(0, 10_000),
 )
 @on_fargate_option
@@ -125,7 +128,7 @@ def compare(
     """
     if not (a and b):
         raise UsageError("The name of a set is empty: name a family or run IDs.")
-    overrides = PriceOverrides() if on_fargate is None else price_overrides(on_fargate)
+    overrides = price_overrides(on_fargate)
     selection = run_filter(options)
     source = open_source(options)
     with warned_notes(source):
@@ -142,7 +145,7 @@ def compare(
         )
     metrics = [metric for metric in COMPARED_METRICS if not names or metric.name in names]
     changes = compare_metrics(a_records, b_records, metrics)
-    limited = changes if names else known_changes(changes)
+    limited = changes if names else limited_changes(changes)
     exceeded, sentences = check_limit(limited, limit_percent)
     conditions = list(conditions_of_comparison(sets))
     if as_json:
@@ -171,6 +174,11 @@ def _priced(run_set: RunSet, on_fargate: str | None, overrides: PriceOverrides) 
     for record in run_set.records:
         priced.append(replace(record, cost=cost_on_fargate(record, on_fargate, overrides)))
     return priced
+
+
+def limited_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
+    """The changes that count where no metric is named."""
+    return [compared for compared in known_changes(changes) if not compared.metric.is_share]
 
 
 def check_limit(

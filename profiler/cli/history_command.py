@@ -41,6 +41,7 @@ from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.batch_job import BatchJob
 from profiler.record.fact_list import cpu_text, peak_text
 from profiler.record.family_identity import family_key, place_columns
+from profiler.record.gpu_facts import GPU_COLUMNS, gpu_cells
 from profiler.record.mapped_files import mixed_note
 from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.lost_runs import LOST
@@ -53,8 +54,11 @@ _COLUMNS = (
     Column("CPU", is_right=True, rank=4),
     Column("Memory", is_right=True, rank=2),
     Column("", is_right=True, rank=5),
-    Column("Command", is_cut=True, rank=6),
 )
+_GPU_COLUMNS = tuple(
+    Column(title, is_right=True, rank=rank) for rank, (title, _) in enumerate(GPU_COLUMNS, start=2)
+)
+_COMMAND = Column("Command", is_cut=True, rank=6)
 _JOB_COLUMNS = (
     Column("Job", is_cut=True),
     Column("Attempt", is_right=True, rank=3),
@@ -159,10 +163,9 @@ def table_lines(
     jobs = [run.report.record.batch for run in runs]
     if any(jobs):
         columns += _JOB_COLUMNS
-    values: Sequence[Column] = _COLUMNS
-    if not any(run.command for run in runs):
-        values = _COLUMNS[:-1]
-    columns += values
+    has_gpus = any(run.report.record.gpus for run in runs)
+    has_commands = any(run.command for run in runs)
+    columns += (*_COLUMNS, *_GPU_COLUMNS * has_gpus, *[_COMMAND] * has_commands)
     rows: list[tuple[str | Span, ...]] = []
     for run, family, job in zip(runs, families, jobs, strict=True):
         record = run.report.record
@@ -177,13 +180,14 @@ def table_lines(
         share = ""
         if peak_mb is not None and size_mb:
             share = format_percent(100 * peak_mb / size_mb)
-        cells = (
+        cells: tuple[str | Span, ...] = (
             Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),
-            cpu_text(metrics) or UNKNOWN,
+            cpu_text(record) or UNKNOWN,
             peak_text(metrics) or UNKNOWN,
             share,
-            run.command or "",
+            *gpu_cells(record) * has_gpus,
+            *[run.command or ""] * has_commands,
         )
         names = [record.family or UNKNOWN, *(get(family) or UNKNOWN for _, get in places)]
         if any(jobs):
@@ -193,7 +197,7 @@ def table_lines(
                 record.task_id[:8],
                 format_local(parse_ns(record.started_at)) or UNKNOWN,
                 *names,
-                *cells[: len(values)],
+                *cells,
             )
         )
     return table(columns, rows, gap=1, width=width)

@@ -330,7 +330,7 @@ def _lines_for_engine(advice: Advice) -> Iterator[Line]:
 def _below_the_table(
     advices: Sequence[Advice], labels: Mapping[FamilyKey, str], width: int | None
 ) -> Iterator[Line]:
-    """The saving of all families, and the hours of idle GPUs."""
+    """The saving of all families, the use of their GPUs, and the hours in which these were idle."""
     if len(advices) > 1:
         changed = [advice.saving_usd_per_month for advice in _changed(advices)]
         usd = [advice.usd_per_month for advice in advices]
@@ -341,6 +341,9 @@ def _below_the_table(
             yield EMPTY
         yield from wrapped(note, width)
     for advice in advices:
+        if advice.evidence.usage.gpu_text:
+            text = f"{labels[advice.evidence.family]}: {advice.evidence.usage.gpu_text}"
+            yield from wrapped(text, width)
         hours = idle_gpu_hours_per_month(advice.evidence)
         if hours:
             whose = ""

@@ -30,6 +30,8 @@ class RunOptions(NamedTuple):
     max_memory_mb: float | None = None
     max_duration_ms: float | None = None
     max_cpu_seconds: float | None = None
+    max_gpu_memory_mb: float | None = None
+    max_gpu_idle_percent: float | None = None
 
 
 class Amount:
@@ -177,6 +179,16 @@ RUN_OPTIONS = (
         "TIME",
         "Exit with 3 if CMD succeeds but uses more than this.",
         Amount("parse_seconds"),
+    ),
+    RunOption(
+        *("--max-gpu-memory max_gpu_memory_mb", "SIZE"),
+        "Exit with 3 if CMD succeeds but was seen to hold more memory of a GPU.",
+        Amount("parse_memory_mb"),
+    ),
+    RunOption(
+        *("--max-gpu-idle max_gpu_idle_percent", "PERCENT"),
+        "Exit with 3 if CMD succeeds but its GPUs were idle for more of its time.",
+        Amount("parse_percent", 0, 100),
     ),
 )
 

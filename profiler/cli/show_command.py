@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.cli.options import (
@@ -39,6 +40,8 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, local_time, parse_ns
 from profiler.record.family_identity import family_key
+from profiler.record.gpu_facts import gpu_cause_sentences, lack_of_gpu_memory
+from profiler.record.gpu_memory_texts import gpu_memory_error, with_gpu_memory_error
 from profiler.record.line_trust import task_of_stream
 from profiler.record.record_model import LOCAL, Record, Series, known_status
 from profiler.runs.past_runs.family_evidence import earlier_successes, last_success
@@ -46,6 +49,7 @@ from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_stacks_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
+from profiler.sizing.prices import with_machine_price
 
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 60
@@ -123,8 +127,9 @@ def show(
     prices = price_overrides()
     pages = []
     with warned_notes(source):
-        for run in find_runs(source, selection):
-            record = run.report.record
+        for found in find_runs(source, selection):
+            record = with_machine_price(found.report.record, prices)
+            run = replace(found, report=replace(found.report, record=record))
             series = _series_of(run, source)
             family = source.family_source(run)
             comparison = _comparison(run, against, source, family)
@@ -231,6 +236,7 @@ def log_lines(
         )
     yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
     shown: set[str] = set()
+    texts: list[str] = []
     where = {"logGroupName": record.log_group, "logStreamName": record.log_stream}
     for title, until_ms in _places(record, moments):
         events = _last_events(
@@ -245,6 +251,12 @@ def log_lines(
                 shown.add(key)
                 at = local_time(event["timestamp"] * NS_PER_MS)
                 yield line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
+                texts.append(text)
+    lacking = with_gpu_memory_error(record, gpu_memory_error(texts))
+    if lacking != record:
+        yield EMPTY
+        yield line(lack_of_gpu_memory(record.container.name))
+        yield from map(line, gpu_cause_sentences(lacking))
 
 
 def _last_events(

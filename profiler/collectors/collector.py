@@ -16,6 +16,7 @@ from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.record_model import Record
 
 if TYPE_CHECKING:
+    from profiler.aggregation.idle_gpus import IdleGpus
     from profiler.collectors.neuron.neuron_collector import LiveNeuron
     from profiler.collectors.nvidia.gpu_usage import LiveGpus
     from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -69,7 +70,9 @@ class DeviceCollector(Protocol):
     """Reads devices. ``name`` is the source's name in ``sampling.sources``.
 
     ``take_readings`` adds the readings of the batch's devices since its last call. ``idle_ns`` is
-    for how long all of its GPUs were idle between two moments (monotonic) of the last minutes.
+    for how long all of its GPUs were idle between two moments (monotonic) of the last seconds,
+    which is known until ``known_until_ns``, and None if the devices are no GPUs; ``work_span`` is
+    from when to when they worked for it.
     ``latest`` is None before the first reading.
     """
 
@@ -77,6 +80,8 @@ class DeviceCollector(Protocol):
 
     def take_readings(self, batch: str, into: DeviceReadings) -> None: ...
     def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int: ...
+    def known_until_ns(self) -> int | None: ...
+    def work_span(self, batch: str) -> tuple[int, int] | None: ...
     def latest(self) -> "LiveGpus | LiveNeuron | None": ...
 
 
@@ -162,10 +167,9 @@ class Collectors:
             collector.take_readings(batch, readings)
         return readings
 
-    def idle_gpu_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
-        return max(
-            (collector.idle_ns(batch, start_ns, end_ns) for collector in self.devices), default=0
-        )
+    def idle_gpus(self, batch: str, offset_ns: int) -> "IdleGpus":
+        """The idle time of the batch's GPUs, on a clock that is ahead of the monotonic one."""
+        return _GpusOfBatch(self.devices, batch, offset_ns)
 
     def forget(self, batch: str) -> None:
         for collector in self._forgetting:
@@ -195,6 +199,36 @@ class Collectors:
     def stop(self) -> None:
         for collector in self.threads:
             collector.stop(1.5)
+
+
+class _GpusOfBatch:
+    """The idle time of a batch's GPUs (an ``IdleGpus``), on a clock that is ``offset_ns`` ahead of
+    the monotonic one.
+    """
+
+    def __init__(self, collectors: tuple[DeviceCollector, ...], batch: str, offset_ns: int) -> None:
+        self._collectors = collectors
+        self._batch = batch
+        self._offset_ns = offset_ns
+
+    def idle_ns(self, start_ns: int, end_ns: int) -> int:
+        start_ns -= self._offset_ns
+        end_ns -= self._offset_ns
+        return max(
+            (collector.idle_ns(self._batch, start_ns, end_ns) for collector in self._collectors),
+            default=0,
+        )
+
+    def known_until_ns(self) -> int | None:
+        known = (collector.known_until_ns() for collector in self._collectors)
+        return next((at_ns + self._offset_ns for at_ns in known if at_ns is not None), None)
+
+    def work_span(self) -> tuple[int, int] | None:
+        for collector in self._collectors:
+            span = collector.work_span(self._batch)
+            if span is not None:
+                return span[0] + self._offset_ns, span[1] + self._offset_ns
+        return None
 
 
 def add_collected(

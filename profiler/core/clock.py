@@ -80,6 +80,10 @@ class CpuBudget(Struct):
         """Whether work may begin now."""
         return self._left_ns(now_ns) >= (0 if is_urgent else self._last_cost_ns)
 
+    def next_ns(self, now_ns: int) -> int:
+        """When work may begin next."""
+        return now_ns if self._due_ns is None else max(self._due_ns, now_ns)
+
     def add_cost(self, cost_ns: int, now_ns: int) -> None:
         """Add work that began at ``now_ns``."""
         self._due_ns = now_ns + round((cost_ns - max(self._left_ns(now_ns), 0)) / self._max_share)

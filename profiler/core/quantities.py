@@ -50,6 +50,17 @@ def is_number(text: str) -> bool:
     return re.fullmatch(_NUMBER, text, re.ASCII) is not None
 
 
+def parse_percent(text: str) -> float:
+    """Parse a number with or without a percent sign.
+
+    Raises ValueError, whose text is a sentence.
+    """
+    number = text.removesuffix("%").rstrip()
+    if not is_number(number):
+        raise ValueError(f"{text!r} is not a share: write a number, as in 20 or 20%.")
+    return float(number)
+
+
 def time_ms(text: str) -> float | None:
     """The milliseconds of a time as people write it, 0 included; None if the text is not a time."""
     if is_number(text):

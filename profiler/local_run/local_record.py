@@ -19,7 +19,7 @@ from profiler.aggregation.memory_evidence import (
 )
 from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, shows_more
 from profiler.aggregation.record_draft import RecordDraft
-from profiler.aggregation.run_end import RunEnd, ended
+from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.run_evidence import (
     CpuEvidence,
     DemandEvidence,
@@ -30,7 +30,6 @@ from profiler.aggregation.run_evidence import (
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     container_limits,
-    kernel_memory_warnings,
     processor_of,
     usage_metrics,
     visible_of,
@@ -38,6 +37,7 @@ from profiler.aggregation.task_record import (
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
+from profiler.local_run.memory_doubts import MemoryDoubts
 from profiler.readers.cgroup.hierarchy import Cgroups
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
@@ -49,10 +49,10 @@ from profiler.record.record_model import (
     MemoryKills,
     Metrics,
     Monitor,
+    Number,
     Process,
     Record,
     Report,
-    Sampling,
     Series,
 )
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_number, mebibytes
@@ -140,28 +140,33 @@ class RunObservation(Struct, frozen=True, kw_only=True):
 
     Start and end are by the wall clock, the duration by the monotonic clock.
 
-    While the command runs, ``ending`` and ``duration_ns`` are None, and ``finished_ns`` is the last
-    reading's time. ``memory_kills`` counts the kernel's kills in the command's own control group;
-    it is 0, too, if the profiler's group or the whole machine had none. Otherwise it is None, and
-    ``shared_oom_kills`` counts those in the profiler's group, which may contain unrelated
-    processes. ``is_cpu_partial``: some processes ended without a count.
-    ``cancelled_write_bytes``: deleted before it was stored, as far as samples show.
+    While the command runs, ``ending`` and ``duration_ns`` are None, ``finished_ns`` is the last
+    reading's time, and ``end`` is read only if the profiler misses the end. ``memory_kills`` counts
+    the kernel's kills in the command's own control group; it is 0, too, if the profiler's group or
+    the whole machine had none. Otherwise it is None, and ``shared_oom_kills`` counts those in the
+    profiler's group, which may contain unrelated processes. ``is_cpu_partial``: some processes
+    ended without a count. ``cancelled_write_bytes``: deleted before it was stored, as far as
+    samples show. ``warnings`` are of the samples.
     """
 
     started_ns: int
     finished_ns: int | None
     duration_ns: int | None = None
     ending: CommandExit | None = None
+    end: RunEnd = RunEnd(status="unknown")
     usage: ContainerUsage
     demand: CpuDemand
     cpu_ns: int
     memory: tuple[MemoryEvidence, ...]
+    doubts: MemoryDoubts = MemoryDoubts()
     group_peak_bytes: int | None = None
     shared_oom_kills: int | None = None
     memory_kills: int | None = None
     has_block_io: bool = False
     cancelled_write_bytes: int = 0
     is_cpu_partial: bool = False
+    others_vcpu_used: Number | None = None
+    warnings: tuple[str, ...] = ()
     processes: tuple[Process, ...] = ()
     with_commands: Callable[[Series | None], Series | None] | None = None
 
@@ -236,27 +241,23 @@ def draft_run_record(
     identity: RunIdentity,
     observed: RunObservation,
     sizes: ResourceLimits,
-    sampling: Sampling,
     *,
-    monitor: Monitor,
     min_series_step_ms: float = 0,
     max_series_steps: int = 0,
 ) -> RecordDraft:
-    """The draft of a command that has ended, or runs: its ``unknown`` is read only if the
-    profiler misses the end.
-    """
-    ending = observed.ending
+    """The draft of a command that has ended, or runs."""
     placement = identity.placement
     task_vcpu = None
     if placement is not None:
         task_vcpu = placement.task.vcpu_limit
         known = container_limits(placement.container, placement.task, None, Host(vcpu=sizes.vcpu))
         sizes = replace(known, memory_bytes=known.memory_bytes or sizes.memory_bytes)
-    end = RunEnd(status="unknown")
-    if ending is not None:
-        end = ended(ending.exit_code, observed.finished_ns, was_stopped=ending.is_stop_requested)
-    run = _base_record(identity, end, observed.started_ns, observed.finished_ns, monitor)
-    run = replace(run, sampling=sampling, metrics=_sizes_and_duration(observed, sizes))
+    end = observed.end
+    run = _base_record(identity, end, observed.started_ns, observed.finished_ns)
+    if run.processor is not None:
+        processor = replace(run.processor, others_vcpu_used=observed.others_vcpu_used)
+        run = replace(run, processor=processor)
+    run = replace(run, metrics=_sizes_and_duration(observed, sizes))
     if placement is not None:
         run = apply_placement(
             run,
@@ -332,7 +333,7 @@ def _rows(observed: RunObservation) -> ProcessRows:
 
 
 def _warnings(observed: RunObservation) -> tuple[str, ...]:
-    warnings = kernel_memory_warnings(observed.usage)
+    warnings = observed.warnings
     if observed.ending is not None and observed.has_block_io:
         reaped = observed.ending.reaped
         written_bytes = _written_bytes(reaped, observed.cancelled_write_bytes)
@@ -347,13 +348,12 @@ def build_not_started_record(
     identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor
 ) -> Record:
     """The record of a command that could not be started; it has no metrics."""
-    return _base_record(
-        identity, RunEnd(status="failure", exit_code=exit_code), now_ns, now_ns, monitor
-    )
+    end = RunEnd(status="failure", exit_code=exit_code)
+    return replace(_base_record(identity, end, now_ns, now_ns), monitor=monitor)
 
 
 def _base_record(
-    identity: RunIdentity, end: RunEnd, started_ns: int, finished_ns: int | None, monitor: Monitor
+    identity: RunIdentity, end: RunEnd, started_ns: int, finished_ns: int | None
 ) -> Record:
     return Record(
         task_id=identity.task_id,
@@ -369,7 +369,6 @@ def _base_record(
         exit_code=end.exit_code,
         started_at=format_ms(started_ns),
         finished_at=None if finished_ns is None else format_ms(finished_ns),
-        monitor=monitor,
     )
 
 
@@ -401,6 +400,10 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
         average = Distribution(avg=round(vcpu, VCPU_DIGITS))
         measured = replace(measured, vcpu_used=average, cpu_utilization_percent=percent)
     measured = replace(measured, memory_usage_peak_mb=mebibytes(observed.group_peak_bytes))
+    bound_mb = observed.doubts.bound_mb
+    if bound_mb is not None:
+        bound_mb = max(bound_mb, measured.memory_used_bound_mb or 0)
+        measured = replace(measured, memory_used_bound_mb=bound_mb)
     if not observed.has_block_io:
         return replace(measured, block_read_bytes=None, block_write_bytes=None)
     return replace(

@@ -6,8 +6,12 @@ from msgspec import Struct
 
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
-from profiler.record.record_model import Metrics
-from profiler.record.units import format_duration, format_memory
+from profiler.record.fact_list import GPU_IDLE, GPU_MEMORY_PEAK, number_value
+from profiler.record.record_model import Metrics, Record
+from profiler.record.units import format_duration, format_memory, format_percent
+
+_GPU_MEMORY = "GPU memory"
+_GPU_IDLE = "GPU idle time"
 
 
 class _Budget(Struct, frozen=True):
@@ -45,6 +49,18 @@ class _Budget(Struct, frozen=True):
         return f"{self.name} {value_text} (limit {limit_text})"
 
 
+class GpuUse(Struct, frozen=True):
+    """The largest memory peak of a run's GPUs, and their idle time."""
+
+    memory_mb: float | None
+    idle_percent: float | None
+
+
+def gpu_use(record: Record) -> GpuUse:
+    """What the budgets of GPUs are compared with."""
+    return GpuUse(number_value(GPU_MEMORY_PEAK, record), number_value(GPU_IDLE, record))
+
+
 def failed_budgets(
     runs: Sequence[Metrics],
     *,
@@ -52,22 +68,27 @@ def failed_budgets(
     duration_ms: float | None,
     cpu_seconds: float | None,
     memory_bounds_mb: Sequence[float | None],
+    gpu_memory_mb: float | None = None,
+    gpu_idle_percent: float | None = None,
+    gpu_uses: Sequence[GpuUse] = (),
 ) -> tuple[str, ...]:
     """A sentence about the budgets that the successful runs exceeded, and one about those that
     could not be checked.
 
     A run whose memory is unknown has not exceeded a budget above its bound in ``memory_bounds_mb``.
     """
+    memory = _memory_values(runs, memory_bounds_mb, memory_mb or 0)
+    candidates = (
+        ("memory", memory_mb, memory, _write_memory),
+        ("duration", duration_ms, [run.duration_ms for run in runs], _write_duration),
+        ("CPU time", cpu_seconds, [run.cpu_seconds for run in runs], _write_seconds),
+        (_GPU_MEMORY, gpu_memory_mb, [use.memory_mb for use in gpu_uses], _write_memory),
+        (_GPU_IDLE, gpu_idle_percent, [use.idle_percent for use in gpu_uses], _write_percent),
+    )
     budgets: list[_Budget] = []
-    if memory_mb is not None:
-        memory = _memory_values(runs, memory_bounds_mb, memory_mb)
-        budgets.append(_Budget("memory", memory_mb, memory, _write_memory))
-    if duration_ms is not None:
-        durations = [run.duration_ms for run in runs]
-        budgets.append(_Budget("duration", duration_ms, durations, _write_duration))
-    if cpu_seconds is not None:
-        cpu_times = [run.cpu_seconds for run in runs]
-        budgets.append(_Budget("CPU time", cpu_seconds, cpu_times, _write_seconds))
+    for name, limit, values, write in candidates:
+        if limit is not None:
+            budgets.append(_Budget(name, limit, values, write))
     exceeded: set[int] = set()
     unknown: set[int] = set()
     texts: list[str] = []
@@ -85,9 +106,12 @@ def failed_budgets(
         sentences.append(f"{subject} exceeded the budget: {listed(texts)}.")
     if unknown:
         of_runs = "the run" if len(runs) == 1 else f"{len(unknown)} of {len(runs)} runs"
+        remedy = "omit this budget if the command is always this short."
+        if {_GPU_MEMORY, _GPU_IDLE} & {*names}:
+            remedy = "it needs a GPU that can be read, and its idle time one that is not shared."
         sentences.append(
             f"The {listed(names)} of {of_runs} could not be measured, and so the budget could not "
-            "be checked: omit this budget if the command is always this short."
+            f"be checked: {remedy}"
         )
     return tuple(sentences)
 
@@ -111,6 +135,10 @@ def _memory_values(
 
 def _write_memory(size_mb: float) -> tuple[str, str]:
     return format_memory(size_mb), f"{_exact(size_mb)} MB"
+
+
+def _write_percent(percent: float) -> tuple[str, str]:
+    return format_percent(percent), f"{_exact(percent)} %"
 
 
 def _write_seconds(seconds: float) -> tuple[str, str]:

@@ -333,9 +333,6 @@ class RunSampler:
         def new_series() -> SeriesByCommand[Any]:
             return SeriesByCommand(started_ns, interval_ns, plan.series_points, finest_ns=FINEST_NS)
 
-        def idle_ns(start_ns: int, end_ns: int) -> int:
-            return plan.collectors.idle_gpu_ns(COMMAND, start_ns - offset_ns, end_ns - offset_ns)
-
         return Details(
             processes=ProcessTotals(make_series=new_series if plan.series_points else None),
             threads=ThreadReader(
@@ -345,6 +342,8 @@ class RunSampler:
                 open_pressure=open_group_pressure,
                 is_frozen=is_frozen,
             ),
-            time=TimeAccount(started_ns, interval_ns, idle_ns),
+            time=TimeAccount(
+                started_ns, interval_ns, plan.collectors.idle_gpus(COMMAND, offset_ns)
+            ),
             looks=LookTimes(now_ns, interval_ns, _MAX_LOOKS_SHARE, now_ns % _PLACES / _PLACES),
         )

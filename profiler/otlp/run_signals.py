@@ -21,6 +21,7 @@ from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.family_identity import family_key
+from profiler.record.hardware import gpu_error
 from profiler.record.metric_catalogue import RunView, reader, view_of
 from profiler.record.record_model import LOCAL, Container, Record, Report
 from profiler.record.run_outcome import Outcome
@@ -83,6 +84,8 @@ _GAUGES = (
     _Gauge("gpu.dram_active.avg", "1", _PERCENT, reader("gpus.dram_active_percent.avg")),
     _Gauge("gpu.idle", "1", _PERCENT, reader("record.gpu_idle.percent")),
     _Gauge("gpu.idle.time", "s", 1 / _SECONDS_PER_HOUR, reader("record.gpu_idle.gpu_hours")),
+    _Gauge("gpu.idle.between", "1", _PERCENT, reader("record.gpu_idle.between_percent")),
+    _Gauge("gpu.memory.peak", "By", _MB_PER_BYTE, reader("gpus.memory_used_mb.max")),
     _Gauge("cost", "{USD}", 1, reader("record.cost.usd")),
     _Gauge("network.io", "By", 1, reader("metrics.network_rx_bytes"), "receive"),
     _Gauge("network.io", "By", 1, reader("metrics.network_tx_bytes"), "transmit"),
@@ -316,6 +319,8 @@ def _run_attributes(run: ExportedRun) -> list[Message]:
             "task_profiler.stop_category": outcome.category,
             "task_profiler.stopped_reason": run.reason,
             "task_profiler.out_of_memory": outcome.ran_out_of_memory,
+            "task_profiler.gpu.out_of_memory": record.likely_out_of_gpu_memory,
+            "task_profiler.gpu.error": gpu_error(record),
         }
     )
 

@@ -4,11 +4,13 @@ environment.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from profiler.core.json_fields import Json, count, mapping, mappings, text
 from profiler.core.text import on_one_line
 from profiler.record.model_base import Model
+
+if TYPE_CHECKING:
+    from profiler.core.json_fields import Json
 
 # Batch sets them. An environment variable that a user gives to a job cannot begin so.
 VARIABLE_PREFIX = "AWS_BATCH_"
@@ -106,11 +108,13 @@ def job_of_variables(variables: Mapping[str, str]) -> BatchJob | None:
     return BatchJob(job_id=job_id, **known | numbers)
 
 
-def job_of_overrides(overrides: Iterable[Mapping[str, Json]]) -> BatchJob | None:
+def job_of_overrides(overrides: "Iterable[Mapping[str, Json]]") -> BatchJob | None:
     """The job of a task that was started with these overrides of its containers.
 
     Batch's variables are among the user's, whose values may be secrets: no other name is looked at.
     """
+    from profiler.core.json_fields import mappings, text  # not for `run`
+
     for container in overrides:
         variables: dict[str, str] = {}
         for variable in mappings(container.get("environment")):
@@ -129,10 +133,12 @@ def batch_values(job: BatchJob) -> Mapping[str, str | int]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def read_batch(fields: Json) -> BatchJob | None:
+def read_batch(fields: "Json") -> BatchJob | None:
     """The job in the ``batch`` of a search document; None without one. A value of another type
     counts as absent.
     """
+    from profiler.core.json_fields import count, mapping, text  # not for `run`
+
     read = mapping(fields)
     values: dict[str, Any] = {
         name: count(read.get(name)) if name in WHOLE_NUMBERS else text(read.get(name))

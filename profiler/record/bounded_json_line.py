@@ -134,7 +134,11 @@ def _truncate_cores(neuron: Neuron) -> Neuron:
 
 
 def _truncate_idle(idle: GpuIdle) -> GpuIdle:
-    return replace(idle, waiting_for=known(_truncate_targets, idle.waiting_for))
+    return replace(
+        idle,
+        waiting_for=known(_truncate_targets, idle.waiting_for),
+        waiting_before=known(_truncate_targets, idle.waiting_before),
+    )
 
 
 def _truncate_warnings(monitor: Monitor) -> Monitor:

@@ -34,6 +34,7 @@ from profiler.record.record_model import (
     known_peak_source,
 )
 from profiler.record.spot_price import is_on_spot
+from profiler.record.task_needs import cpu_share, is_cpu_limited, size_of
 from profiler.record.units import (
     AT_LEAST,
     format_count,
@@ -48,9 +49,8 @@ from profiler.record.units import (
 )
 
 Bound = Literal["", "≥"]
-# As a whole percent, 100 at most; of a limited CPU, short intervals are measured a little above.
+# As a whole percent, 100 at most.
 _ALL_PERCENT: Final = 100.5
-_MAX_PEAK_PERCENT: Final = 110
 
 _MAX_TARGETS: Final = 5
 _MAX_VICTIMS: Final = 5
@@ -109,7 +109,16 @@ SENT = NumberRow("sent", "bytes", "metrics.network_tx_bytes", "sent")
 VCPU_AVERAGE = NumberRow(
     "vCPU average", "vCPU", "metrics.vcpu_used.avg", "vcpuAvg", compared_on_page=True
 )
-GPU_AVERAGE = NumberRow("GPU average", "%", "gpus.utilization_percent.avg")
+GPU_AVERAGE = NumberRow(
+    "GPU average", "%", "gpus.utilization_percent.avg", "gpu", compared_on_page=True
+)
+GPU_IDLE = NumberRow("GPU idle", "%", "record.gpu_idle.percent", "gpuIdle")
+GPU_IDLE_BETWEEN = NumberRow(
+    "GPU idle between", "%", "record.gpu_idle.between_percent", "gpuBetween", compared_on_page=True
+)
+GPU_MEMORY_PEAK = NumberRow(
+    "GPU memory peak", "MB", "gpus.memory_used_mb.max", "gpuPeak", compared_on_page=True
+)
 NEURON_AVERAGE = NumberRow("NeuronCore average", "%", "neuron.utilization_percent.avg")
 # In the order in which outputs list them.
 NUMBERS: tuple[NumberRow, ...] = (
@@ -131,9 +140,10 @@ NUMBERS: tuple[NumberRow, ...] = (
     SENT,
     NumberRow("most threads", "count", "metrics.max_pids", "pids"),
     GPU_AVERAGE,
-    NumberRow("SM active average", "%", "gpus.sm_active_percent.avg"),
-    NumberRow("GPU idle", "%", "record.gpu_idle.percent"),
-    NumberRow("GPU memory peak", "MB", "gpus.memory_used_mb.max"),
+    NumberRow("SM active average", "%", "gpus.sm_active_percent.avg", "gpuSm"),
+    GPU_IDLE,
+    GPU_IDLE_BETWEEN,
+    GPU_MEMORY_PEAK,
     NEURON_AVERAGE,
 )
 _TRAFFIC = (READ, WRITTEN, RECEIVED, SENT)
@@ -188,6 +198,8 @@ def bound_of(row: NumberRow, record: Record) -> Bound:
         is_least = record.metrics.memory_peak_source != "kernel"
     elif row is CPU_TIME:
         is_least = is_cpu_partial(record)
+    elif row is GPU_MEMORY_PEAK:
+        is_least = True  # it is sampled
     elif row is COST:
         is_least = is_on_spot(record.cost)
     elif row in _TRAFFIC:
@@ -202,24 +214,22 @@ def peak_text(metrics: Metrics) -> str:
     return format_peak(metrics.max_memory_used_mb, metrics.memory_peak_source)
 
 
-def uses_more_cpu_than_asked(metrics: Metrics) -> bool:
-    """Whether the use of CPU is no part of the size, as of a job of AWS Batch on EC2."""
-    percent = metrics.cpu_utilization_percent or Distribution()
-    return (percent.avg or 0) > _ALL_PERCENT or (percent.max or 0) > _MAX_PEAK_PERCENT
+def uses_more_cpu_than_asked(record: Record) -> bool:
+    """Whether the use of CPU is no part of what was asked for, because nothing limits it."""
+    share = cpu_share(record)
+    return not is_cpu_limited(record) and max(share.avg or 0, share.max or 0) > _ALL_PERCENT
 
 
-def cpu_text(metrics: Metrics) -> str:
-    """The mean use of CPU in percent of the size; "" if it is unknown.
-
-    Where nothing limits the CPU, more can be used than was asked for, and is no part of it.
-    """
-    percent = (metrics.cpu_utilization_percent or Distribution()).avg
-    used = (metrics.vcpu_used or Distribution()).avg
+def cpu_text(record: Record) -> str:
+    """The mean use of CPU in percent of the size, or against it; "" if it is unknown."""
+    percent = cpu_share(record).avg
+    used = (record.metrics.vcpu_used or Distribution()).avg
+    asked = size_of(record).vcpu
     if percent is None:
         return ""
-    if not uses_more_cpu_than_asked(metrics) or used is None or metrics.vcpu_size is None:
+    if is_cpu_limited(record) or percent <= _ALL_PERCENT or used is None or asked is None:
         return format_percent(percent)
-    return format_part(format_vcpu(used), format_vcpu(metrics.vcpu_size))
+    return format_part(format_vcpu(used), format_vcpu(asked))
 
 
 def cost_text(cost: Cost | None) -> str:

@@ -3,21 +3,15 @@ and advice on them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from profiler.core.optional_math import max_known, mean_known
-from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
-from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.mention_limits import (
-    MIN_GPU_IDLE_PERCENT,
-    MIN_WAIT_PERCENT,
-    PAST_WAITS,
     SATURATED_PERCENT,
     is_near_limit,
-    wait_in_words,
     whole_cpu_seconds,
 )
 from profiler.record.record_model import (
@@ -28,16 +22,16 @@ from profiler.record.record_model import (
     Record,
     TaskSize,
     Visible,
-    known_status,
 )
 from profiler.record.units import (
-    format_gpu_hours,
     format_memory,
-    format_percent,
-    format_usd,
     format_vcpu,
 )
+from profiler.record.xids import is_xid_error, worst_xid
 
+# A context takes 250 to 650 MiB of a GPU's memory: with less, no program was on it.
+_UNUSED_MB = 64
+_GAP_FREE = ("driver-samples", "gpm")
 # The record's ``gpuScope`` if it is not known which of the instance's GPUs belong to the batch.
 WHOLE_INSTANCE = "instance"
 _NOT_MEASURED = Distribution()
@@ -49,29 +43,24 @@ _MAX_THREADS_PER_VCPU = 2  # that can run at the same time, on average
 _PROCESSOR_WORDS = (
     r"(?i)\((?:R|TM)\)|\b(?:Intel|AMD|CPU|Processor|Platinum|Gold|Silver|Bronze|\d+-Core)\b"
 )
-_ON_CPU = "on_cpu"
-_ACTIVITIES = {**PAST_WAITS, _ON_CPU: "used one CPU", "disk": "read files"}
-_MIN_SHOWN_PERCENT = 1
-# A run that used fewer vCPUs for 95 % of its time worked on one of them.
-_MAX_ONE_VCPU = 1.5
-_TWO_VCPU = 2
-_SMALL_PERCENT = 25
-# A context takes 250 to 650 MiB of a GPU's memory: with less, no program was on it.
-_UNUSED_MB = 64
-_MIN_UNUSED_MS = 2000  # a shorter run has two readings or fewer
-_PERCENT = 100
 
 
 class GpuTotals(Struct, frozen=True, kw_only=True):
-    """All GPUs of a run as one: the mean of their averages, and the largest maximum."""
+    """All GPUs of a run as one: the mean of their averages, and the largest maximum.
+
+    ``memory_size_mb`` is what the run may hold on the GPU with the largest peak. Of a GPU that is
+    ``shared`` only the memory is the run's own, so that its other values do not count.
+    """
 
     count: int | None = None
     idle: int | None = None
+    shared: int = 0
     utilization_percent: Distribution = _NOT_MEASURED
     sm_active_percent: Distribution = _NOT_MEASURED
     tensor_active_percent: Distribution = _NOT_MEASURED
     dram_active_percent: Distribution = _NOT_MEASURED
     memory_used_mb: Distribution = _NOT_MEASURED
+    memory_size_mb: Number | None = None
 
 
 class NeuronTotals(Struct, frozen=True, kw_only=True):
@@ -86,15 +75,28 @@ def gpu_totals(gpus: Sequence[Gpu]) -> GpuTotals | None:
     """Combine the GPUs of a run; None without GPUs."""
     if not gpus:
         return None
+    own = own_gpus(gpus)
+    fullest = max(gpus, key=_peak_mb)
     return GpuTotals(
         count=len(gpus),
         idle=sum(map(is_idle, gpus)),
-        utilization_percent=_combine(gpu.utilization_percent for gpu in gpus),
-        sm_active_percent=_combine(gpu.sm_active_percent for gpu in gpus),
-        tensor_active_percent=_combine(gpu.tensor_active_percent for gpu in gpus),
-        dram_active_percent=_combine(gpu.dram_active_percent for gpu in gpus),
+        shared=len(gpus) - len(own),
+        utilization_percent=_combine(gpu.utilization_percent for gpu in own),
+        sm_active_percent=_combine(gpu.sm_active_percent for gpu in own),
+        tensor_active_percent=_combine(gpu.tensor_active_percent for gpu in own),
+        dram_active_percent=_combine(gpu.dram_active_percent for gpu in own),
         memory_used_mb=_combine(gpu.memory_used_mb for gpu in gpus),
+        memory_size_mb=fullest.memory_limit_mb or fullest.memory_size_mb,
     )
+
+
+def own_gpus(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """The GPUs whose values are not also other programs'."""
+    return [gpu for gpu in gpus if not gpu.shared]
+
+
+def _peak_mb(gpu: Gpu) -> Number:
+    return (gpu.memory_used_mb or _NOT_MEASURED).max or 0
 
 
 def neuron_totals(neuron: Neuron | None) -> NeuronTotals | None:
@@ -119,34 +121,23 @@ def _combine(distributions: Iterable[Distribution | None]) -> Distribution:
 
 
 def is_idle(gpu: Gpu) -> bool:
-    """Whether the GPU was never used: no kernel was seen, and no program held memory of it.
-
-    A reading once a second misses kernels, but not the memory of the program that ran them.
+    """Whether the GPU was never used: it did not work in samples without gaps, and no program held
+    memory of it.
     """
-    if gpu.utilization_percent is None or gpu.utilization_percent.max != 0:
+    if gpu.utilization_percent is None or gpu.utilization_percent.max != 0 or gpu.shared:
+        return False
+    if gpu.utilization_source not in _GAP_FREE:
         return False
     used_mb = (gpu.memory_used_mb or _NOT_MEASURED).max
     return used_mb is not None and used_mb < _UNUSED_MB
 
 
-def idle_advice(record: Record) -> str | None:
-    """A sentence about the GPUs that were never used; None if all were used, or if the run was
-    too short to show it.
+def gpu_error(record: Record) -> int | None:
+    """The driver's error (Xid) that says most about the run; None without any, also if there are
+    only notes.
     """
-    gpus = record.gpus
-    idle = sum(map(is_idle, gpus))
-    if not idle or (record.metrics.duration_ms or 0) < _MIN_UNUSED_MS:
-        return None
-    if idle == len(gpus):
-        return (
-            "No GPU was ever used: run the task without one, or check why the batch did not find "
-            "it."
-        )
-    were = "was" if idle == 1 else "were"
-    return (
-        f"{idle} of {len(gpus)} GPUs {were} never used: request {len(gpus) - idle}, or spread the "
-        "work."
-    )
+    number = worst_xid([xid for gpu in record.gpus for xid in gpu.xids])
+    return number if number is not None and is_xid_error(number) else None
 
 
 def unseen_memory_limit(
@@ -246,137 +237,3 @@ def processor_difference(
     brand, _, rest = others.partition(" ")
     is_same_brand = bool(rest) and own.startswith(f"{brand} ")
     return f"ran on {own}, {other_name} on {rest if is_same_brand else others}"
-
-
-def gpu_idle_sentence(record: Record) -> str | None:
-    """``the GPU was idle 63 % of the run; meanwhile the batch read files (48 %:
-    /data/train.tar)``, if it was idle.
-    """
-    idle = record.gpu_idle
-    if idle is None or idle.percent < _MIN_SHOWN_PERCENT:
-        return None
-    several = len(record.gpus) != 1  # a record that was too long has none
-    whose = " of the instance" if record.gpu_scope == WHOLE_INSTANCE else ""
-    if several:
-        gpus = f"the {len(record.gpus) or ''} GPUs{whose} were".replace("  ", " ")
-    else:
-        gpus = f"the GPU{whose} was"
-    text = (
-        f"{gpus} idle {format_percent(min(idle.percent, _PERCENT))} of the "
-        f"run{' on average' if several else ''}"
-    )
-    times = idle.waiting_for or TimeBreakdown()
-    largest = [activity for activity in _activities(times)[:3] if activity[0] >= MIN_WAIT_PERCENT]
-    if not largest:
-        return text
-    done = listed(_in_words(kind, percent, times, record) for percent, kind in largest)
-    return f"{text}; {'while all were idle,' if several else 'meanwhile'} the batch {done}"
-
-
-def gpu_idle_texts(record: Record) -> Iterator[str]:
-    """The sentence, and ``0.63 idle GPU-hours ($1.27)``; nothing if the GPUs were not idle, or
-    if that is unknown.
-    """
-    sentence = gpu_idle_sentence(record)
-    idle = record.gpu_idle
-    if sentence is not None and idle is not None:
-        yield sentence
-        yield format_gpu_hours(idle.gpu_hours) + (
-            "" if idle.usd is None else f" ({format_usd(idle.usd)})"
-        )
-
-
-def gpu_advice(record: Record) -> Iterator[str]:
-    """Sentences: about GPUs that were never used, else about idle time, and about GPUs that are
-    too large.
-
-    A run that did not do its work shows nothing about them.
-    """
-    if known_status(record) not in ("success", "running"):
-        return
-    never_used = idle_advice(record)
-    if never_used:
-        yield never_used
-        return
-    for text in (_data_advice(record), _size_advice(record.gpus)):
-        if text is not None:
-            yield text
-
-
-def _activities(times: TimeBreakdown) -> list[tuple[float, str]]:
-    """The known parts of the time with their shares, the largest first."""
-    return sorted(
-        ((getattr(times, f"{kind}_percent") or 0.0, kind) for kind in _ACTIVITIES), reverse=True
-    )
-
-
-def _in_words(kind: str, percent: float, times: TimeBreakdown, record: Record) -> str:
-    """A part with its share and its longest target."""
-    if kind == _ON_CPU and not _is_one_cpu(record):
-        done = "used the CPU"
-    else:
-        done = _ACTIVITIES[kind]
-    share = format_percent(percent)
-    longest: WaitTarget | None = None
-    for target in times.waiting_for:
-        if target.kind != kind or target.target == kind or target.percent <= 0:
-            continue
-        if longest is None or target.percent > longest.percent:
-            longest = target
-    if longest is None:
-        return f"{done} ({share})"
-    if longest.percent * 2 >= percent:
-        return f"{done} ({share}: {longest.target})"
-    return f"{done} ({share}, {format_percent(longest.percent)} for {longest.target})"
-
-
-def _is_one_cpu(record: Record) -> bool:
-    p95 = (record.metrics.vcpu_used or _NOT_MEASURED).p95
-    return p95 is None or p95 < _MAX_ONE_VCPU
-
-
-def _data_advice(record: Record) -> str | None:
-    """A sentence on what the GPUs waited for, if the largest part of their idle time shows that."""
-    idle = record.gpu_idle
-    if idle is None or idle.percent < MIN_GPU_IDLE_PERCENT or idle.waiting_for is None:
-        return None
-    percent, kind = _activities(idle.waiting_for)[0]
-    if percent <= (idle.waiting_for.other_percent or 0):
-        return None
-    subject = "The GPU waited for" if len(record.gpus) == 1 else "The GPUs waited for"
-    if kind in ("disk", "network"):
-        return f"{subject} {wait_in_words(kind)}: use more loader workers or prefetch."
-    if kind != _ON_CPU or not _is_one_cpu(record):
-        return None
-    is_small = (record.metrics.vcpu_size or _TWO_VCPU) < _TWO_VCPU
-    return f"{subject} one CPU: use more workers{', and more vCPUs' if is_small else ''}."
-
-
-def _size_advice(gpus: tuple[Gpu, ...]) -> str | None:
-    """A sentence if the batch used less than a quarter of the memory and of the multiprocessors
-    of each GPU.
-    """
-    use = [(gpu.sm_active_percent or _NOT_MEASURED).avg for gpu in gpus]
-    name = "SM active"
-    if None in use:
-        use = [(gpu.utilization_percent or _NOT_MEASURED).avg for gpu in gpus]
-        name = "utilization"
-    memory = [_memory_percent(gpu) for gpu in gpus]
-    most_use = max_known(*use)
-    most_memory = max_known(*memory)
-    if most_use is None or most_memory is None or None in (*use, *memory):
-        return None
-    if max(most_use, most_memory) >= _SMALL_PERCENT:
-        return None
-    subject = "The GPU is" if len(gpus) == 1 else "The GPUs are"
-    return (
-        f"{subject} larger than needed (memory peak {format_percent(most_memory)}, {name} "
-        f"{format_percent(most_use)}): use a smaller GPU or a larger batch size."
-    )
-
-
-def _memory_percent(gpu: Gpu) -> float | None:
-    used_mb = (gpu.memory_used_mb or _NOT_MEASURED).max
-    if used_mb is None or not gpu.memory_size_mb:
-        return None
-    return _PERCENT * used_mb / gpu.memory_size_mb

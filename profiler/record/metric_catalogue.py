@@ -11,7 +11,14 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import sum_known
-from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
+from profiler.record.hardware import (
+    GpuTotals,
+    NeuronTotals,
+    gpu_error,
+    gpu_totals,
+    neuron_totals,
+    own_gpus,
+)
 from profiler.record.mapped_files import memory_with_files_mb
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Interval, Metrics, Number, Record, known_status
@@ -165,7 +172,7 @@ def _gpu_total(
     document_field: str | None = None,
     **outputs: Any,  # noqa: ANN401
 ) -> Metric:
-    """A row for the sum of a counter over all GPUs.
+    """A row for the sum of a counter over all GPUs that are not shared.
 
     ``profiler/collectors/nvidia`` reads it, ``Gpu`` has its field.
     """
@@ -179,7 +186,7 @@ def _gpu_total(
 
 
 def _sum_of_gpus(name: str, run: RunView) -> Number | None:
-    return sum_known(*(getattr(gpu, name) for gpu in run.record.gpus))
+    return sum_known(*(getattr(gpu, name) for gpu in own_gpus(run.record.gpus)))
 
 
 def _statistics(
@@ -237,6 +244,19 @@ def _out_of_memory(run: RunView) -> int | None:
     if run.record.status == "running" or likely is None:
         return None
     return int(likely)
+
+
+def _out_of_gpu_memory(run: RunView) -> int | None:
+    if run.record.status == "running" or not run.record.gpus:
+        return None
+    return int(bool(run.record.likely_out_of_gpu_memory))
+
+
+def _gpu_failed(run: RunView) -> int | None:
+    """Whether the driver of the run's GPUs has reported an error."""
+    if run.record.status == "running" or not run.record.gpus:
+        return None
+    return int(gpu_error(run.record) is not None)
 
 
 def _active_percents(unit: str) -> Iterator[Metric]:
@@ -403,6 +423,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(unit="USD", get=_waste_usd, document_field="cost.waste_usd"),
     Metric(unit="count", get=_failed, emf_name="failed"),
     Metric(unit="count", get=_out_of_memory, emf_name="outOfMemory"),
+    Metric(unit="count", get=_out_of_gpu_memory, emf_name="outOfGpuMemory"),
+    Metric(unit="count", get=_gpu_failed, emf_name="gpuError"),
     # All GPUs
     _value("count", "gpus.count", "usage.gpu.count", text_label="GPUs"),
     _value("count", "gpus.idle", text_label="Idle GPUs"),

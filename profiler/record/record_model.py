@@ -215,23 +215,36 @@ class Gpu(Model, frozen=True, kw_only=True):
     """One NVIDIA GPU. ``throttleReasons`` maps each reason to its share of the sampled time in
     percent.
 
-    ``utilizationPercent`` is the share of time in which any kernel ran. The four values in percent
-    after it, and the bytes, exist on Hopper and newer. ``idlePercent`` is the share of the run in
-    which no kernel ran.
+    ``utilizationPercent`` is the share of time in which a kernel or a copy ran, by
+    ``utilizationSource``; ``idlePercent`` is the rest of the run. The four values from
+    ``smActivePercent`` on, and the bytes, exist on Hopper and newer. With ``shared``, another
+    program used the GPU in the run: all values but the memory are of all programs.
     """
 
     uuid: str
     index: int | None = None
     name: str | None = None
     utilization_percent: Distribution | None = None
+    utilization_source: str | None = None
+    shared: bool | None = None
     sm_active_percent: Distribution | None = None
     sm_occupancy_percent: Distribution | None = None
     tensor_active_percent: Distribution | None = None
     dram_active_percent: Distribution | None = None
     idle_seconds: float | None = None
     idle_percent: float | None = None
+    first_used_seconds: float | None = None
+    last_used_seconds: float | None = None
+    idle_before_seconds: float | None = None
+    idle_between_seconds: float | None = None
+    idle_after_seconds: float | None = None
     memory_used_mb: Distribution | None = None
     memory_size_mb: Number | None = None
+    memory_limit_mb: Number | None = None
+    compute_limit_percent: float | None = None
+    copy_seconds: float | None = None
+    copy_bytes_per_second: int | None = None
+    link_bytes_per_second: int | None = None
     pcie_tx_bytes: int | None = None
     pcie_rx_bytes: int | None = None
     nvlink_tx_bytes: int | None = None
@@ -245,6 +258,20 @@ class Gpu(Model, frozen=True, kw_only=True):
     ecc_uncorrected: int | None = None
 
 
+class GpuMemoryEvidence(Model, frozen=True, kw_only=True):
+    """What speaks for a lack of GPU memory.
+
+    ``kind`` is ``memory-at-limit`` (the values are of the GPU) or ``log`` (``text`` is the line).
+    """
+
+    kind: str
+    uuid: str | None = None
+    own_mb: Number | None = None
+    used_mb: Number | None = None
+    limit_mb: Number | None = None
+    text: str | None = None
+
+
 class GpuIdle(Model, frozen=True, kw_only=True):
     """The idle time of the batch's GPUs; of all visible GPUs if ``gpuScope`` is ``instance``.
 
@@ -254,9 +281,13 @@ class GpuIdle(Model, frozen=True, kw_only=True):
     """
 
     percent: float
+    before_percent: float | None = None
+    between_percent: float | None = None
+    after_percent: float | None = None
     gpu_hours: float
     usd: float | None = None
     waiting_for: TimeBreakdown | None = None
+    waiting_before: TimeBreakdown | None = None
 
 
 class NeuronCore(Model, frozen=True, kw_only=True):
@@ -329,13 +360,15 @@ class Processor(Model, frozen=True, kw_only=True):
 
 
 class Visible(Model, frozen=True, kw_only=True):
-    """The machine's memory and its number of CPUs.
+    """The machine's memory and its number of CPUs, and EC2's type of the instance, which instances
+    on Xen do not tell.
 
     Programs see them instead of the task's limits.
     """
 
     memory_mb: Number | None = None
     cpus: Number | None = None
+    instance_type: str | None = None
 
 
 class TaskSize(Model, frozen=True, kw_only=True):
@@ -414,6 +447,8 @@ class Record(Model, frozen=True, kw_only=True):
     likely_out_of_memory: bool | None = None
     out_of_memory_evidence: _AnyEvidence | None = None
     memory_kills: MemoryKills | None = None
+    likely_out_of_gpu_memory: bool | None = None
+    gpu_memory_evidence: "GpuMemoryEvidence | None" = None
     started_at: str | None = None
     finished_at: str | None = None
     sampling: Sampling | None = None

@@ -4,13 +4,20 @@ from collections.abc import Mapping
 
 from profiler.record.batch_job import BatchJob
 from profiler.record.model_base import Model
-from profiler.record.record_model import SCHEMA_VERSION, RecordType, TaskSize
+from profiler.record.record_model import SCHEMA_VERSION, Number, RecordType, TaskSize
 
 
 class ContainerHead(Model, frozen=True, kw_only=True):
     """The part of a container that filters read."""
 
     name: str
+
+
+class SizesHead(Model, frozen=True, kw_only=True):
+    """What a container asked for."""
+
+    vcpu_share: Number | None = None
+    memory_size_mb: Number | None = None
 
 
 class RecordHead(Model, frozen=True, kw_only=True):
@@ -28,7 +35,9 @@ class RecordHead(Model, frozen=True, kw_only=True):
     finished_at: str | None = None
     labels: Mapping[str, str] | None = None
     batch: BatchJob | None = None
+    launch_type: str | None = None
     task_size: TaskSize | None = None
+    metrics: SizesHead = SizesHead()
     tags: Mapping[str, str] | None = None
 
 

@@ -10,7 +10,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.hardware import gpu_error
 from profiler.record.mention_limits import is_cpu_partial
 from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
 from profiler.record.record_model import Number, Report
@@ -24,6 +26,7 @@ _FIRST_LABELS = (
 )
 _LAST_LABELS = ("Cost", "Recommended vCPU", "Recommended Memory", "Saving")
 _CPU_TIME = "CPU Time"
+_GPU_MEMORY = "Max GPU Memory Used"
 _LABELLED = {metric.text_label: metric for metric in METRICS if metric.text_label is not None}
 _MEASURED_LABELS = (
     *_FIRST_LABELS,
@@ -55,6 +58,8 @@ def report_text(report: Report) -> str:
     texts = {label: _format(metric, metric.get(run)) for label, metric in _LABELLED.items()}
     if is_cpu_partial(record) and texts[_CPU_TIME] is not None:
         texts[_CPU_TIME] = f"{AT_LEAST}{texts[_CPU_TIME]}"
+    if texts[_GPU_MEMORY] is not None:  # it is sampled
+        texts[_GPU_MEMORY] = f"{AT_LEAST}{texts[_GPU_MEMORY]}"
     fields = (
         ("REPORT TaskId", record.task_id),
         *((label, texts[label]) for label in _MEASURED_LABELS),
@@ -62,6 +67,8 @@ def report_text(report: Report) -> str:
         ("Status", record.status),
         ("Exit Code", None if record.exit_code is None else str(record.exit_code)),
         ("Likely Out Of Memory", "true" if record.likely_out_of_memory else None),
+        ("Likely Out Of GPU Memory", "true" if record.likely_out_of_gpu_memory else None),
+        ("GPU Error (Xid)", known(str, gpu_error(record))),
         *((label, texts[label]) for label in _LAST_LABELS),
         ("Advice", advice),
     )

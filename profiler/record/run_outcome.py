@@ -13,6 +13,7 @@ Cause = Literal[
     "success",
     "failure",
     "oom",
+    "gpu-oom",
     "gpu-error",
     "timeout",
     "user",
@@ -54,6 +55,7 @@ PREDICATES: Mapping[Status, str] = {
 _CATEGORIES: Mapping[Cause, StopCategory] = {
     "success": "exit",
     "failure": "exit",
+    "gpu-oom": "exit",
     "gpu-error": "exit",
     "oom": "oom",
     "user": "user",

@@ -11,6 +11,7 @@ from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.batch_job import WHOLE_NUMBERS, BatchJob
 from profiler.record.equal_steps import with_longer_steps
+from profiler.record.hardware import gpu_error
 from profiler.record.metric_catalogue import METRICS, IndexType, RunView, json_path, reader
 from profiler.record.record_model import known_status
 
@@ -158,7 +159,12 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     # The size before the last resize of the task definition, as its tag has it.
     *keywords("task.resized_from"),
     DocumentField(name="task.out_of_memory", index_type="boolean"),
+    # The line of the batch's log that reports a lack of GPU memory.
+    *keywords("task.gpu_memory_error"),
     _copied("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
+    # The error (Xid) of the GPU's driver that says most about the run.
+    DocumentField(name="task.gpu_error", index_type="long", get=lambda run: gpu_error(run.record)),
+    _copied("usage.gpu.out_of_memory", "likely_out_of_gpu_memory", "boolean"),
     DocumentField(name="task.complete", index_type="boolean"),
     # Whether ECS's event agrees with the report; absent until there is an event.
     DocumentField(name="task.confirmed", index_type="boolean"),

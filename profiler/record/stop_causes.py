@@ -172,11 +172,19 @@ def _is_local_stop(seen: _Seen) -> bool:
     return seen.status == "stopped" and seen.record.launch_type == LOCAL
 
 
+def _failed_by_itself(seen: _Seen) -> bool:
+    """Whether the run failed, and the event knows no other cause."""
+    is_explained = seen.event is not None and seen.event.cause != "failure"
+    return seen.status == "failure" and not is_explained
+
+
+def _lacked_gpu_memory(seen: _Seen) -> bool:
+    return _failed_by_itself(seen) and bool(seen.record.likely_out_of_gpu_memory)
+
+
 def _is_gpu_error(seen: _Seen) -> bool:
-    """An Xid of a run that failed without another cause."""
-    if seen.status != "failure" or (seen.event is not None and seen.event.cause != "failure"):
-        return False
-    return any(is_xid_error(xid) for gpu in seen.record.gpus for xid in gpu.xids)
+    xids = [xid for gpu in seen.record.gpus for xid in gpu.xids]
+    return _failed_by_itself(seen) and any(map(is_xid_error, xids))
 
 
 def _was_stopped_by_another_end(seen: _Seen) -> bool:
@@ -278,6 +286,12 @@ TABLE: Final = (
         title="Stopped with its task",
         sentence="{end} before {batch} ended, so ECS stopped the task",
         report=_was_stopped_by_another_end,
+    ),
+    _Row(
+        cause="gpu-oom",
+        title="Out of GPU memory",
+        sentence="The run probably needed more memory than its GPU has",
+        report=_lacked_gpu_memory,
     ),
     _Row(
         cause="gpu-error",

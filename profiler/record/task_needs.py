@@ -1,17 +1,32 @@
 """What the task of a run needed: its batch and the other containers together."""
 
 import math
+from typing import TYPE_CHECKING
 
 from profiler.core.ecs_terms import EC2, is_of_aws_batch
 from profiler.core.optional_math import sum_known
-from profiler.record.record_model import Metrics, Number, OtherContainer, Record, TaskSize
-from profiler.record.report_head import RecordHead
+from profiler.record.record_model import (
+    Distribution,
+    Metrics,
+    Number,
+    OtherContainer,
+    Record,
+    TaskSize,
+)
+
+if TYPE_CHECKING:
+    from profiler.record.report_head import RecordHead
 
 _NEAR_LIMIT_FRACTION = 0.95
 
 
-def size_of(record: Record) -> TaskSize:
-    """The size of the run's task, of which each part may be unknown."""
+def size_of(record: "Record | RecordHead") -> TaskSize:
+    """The size of the run's task, of which each part may be unknown; of a job without one, what its
+    container asked for.
+    """
+    if record.task_size is None and not is_cpu_limited(record):
+        metrics = record.metrics
+        return TaskSize(vcpu=metrics.vcpu_share, memory_mb=metrics.memory_size_mb)
     return record.task_size or TaskSize()
 
 
@@ -21,16 +36,37 @@ def vcpu_limit(record: Record) -> Number | None:
     return record.metrics.vcpu_size if vcpu is None else vcpu
 
 
-def is_job(record: Record | RecordHead) -> bool:
+def is_job(record: "Record | RecordHead") -> bool:
     """Whether the run is an attempt of a job of AWS Batch."""
     return record.batch is not None or is_of_aws_batch(record.cluster)
 
 
-def is_cpu_limited(record: Record) -> bool:
+def is_cpu_limited(record: "Record | RecordHead") -> bool:
     """Whether the task can use no more vCPUs than its size: AWS Batch gives its jobs on EC2 a share
     of the instance's CPUs, and no limit.
     """
     return record.launch_type != EC2 or not is_job(record)
+
+
+def measured_vcpu_limit(record: Record) -> Number | None:
+    """The vCPUs that bounded the run, which a job's request does not."""
+    if is_cpu_limited(record):
+        return vcpu_limit(record)
+    return record.metrics.vcpu_size
+
+
+def cpu_share(record: Record) -> Distribution:
+    """The use of CPU in percent of the size; where nothing limits it, of what was asked for, which
+    can be less than was used.
+    """
+    metrics = record.metrics
+    asked = size_of(record).vcpu
+    used = metrics.vcpu_used
+    if is_cpu_limited(record) or used is None or not asked:
+        return metrics.cpu_utilization_percent or Distribution()
+    average = None if used.avg is None else 100 * used.avg / asked
+    highest = None if used.max is None else 100 * used.max / asked
+    return Distribution(avg=average, max=highest)
 
 
 def vcpu_p95(metrics: Metrics | None) -> float | None:

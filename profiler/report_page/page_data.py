@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import cluster_name
@@ -38,7 +39,7 @@ from profiler.runs.past_runs.schedule_notices import due_ns, family_of_notice
 from profiler.sizing.advice import advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.prices import PriceOverrides, with_machine_price
 from profiler.sizing.run_facts import cost_on_fargate
 from profiler.sizing.what_if import runs_per_month
 
@@ -116,7 +117,10 @@ def build_page_data(
     # The time series get the other half of the space that the runs leave.
     before = _successes_before(runs, keys)
     details, _ = first_that_fit(
-        (run_details(run, now_ns, before(row)).as_json() for row, run in enumerate(shown)),
+        (
+            run_details(_priced(run, request), now_ns, before(row)).as_json()
+            for row, run in enumerate(shown)
+        ),
         room,
         share=0.5,
     )
@@ -189,6 +193,14 @@ def _run_rows(
             yield page_run(run, label, cost)
         else:
             yield page_run(run, f"{label} (unconfirmed)", None)
+
+
+def _priced(run: Run, request: PageRequest) -> Run:
+    """The run with the price of its machine, and of the idle time of its GPUs."""
+    record = with_machine_price(run.record, request.price_overrides)
+    if record is run.record:
+        return run
+    return replace(run, past=replace(run.past, report=replace(run.past.report, record=record)))
 
 
 def _successes_before(

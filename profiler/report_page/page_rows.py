@@ -30,6 +30,9 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     ``vcpu_max`` are in vCPU. ``size``, ``memory_avg`` and ``peak`` are the container's memory,
     which may include mapped files if ``counts_files``.
     ``task_size`` is vCPU and memory. ``read``, ``written``, ``received`` and ``sent`` are bytes.
+    ``gpu``, ``gpu_sm`` and ``gpu_peak`` are of all GPUs together, ``gpu_word`` stands in place of
+    their use, ``gpu_idle`` and ``gpu_between`` are shares of the run, and ``gpu_size`` is the
+    memory of the GPU with the largest peak.
     ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``why`` says why the
     run ended in a few words.
     """
@@ -74,6 +77,13 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     sent: int | None = None
     bytes_partial: bool | None = None
     pids: int | None = None
+    gpu: Number | None = None
+    gpu_word: str | None = None
+    gpu_sm: Number | None = None
+    gpu_idle: Number | None = None
+    gpu_between: Number | None = None
+    gpu_peak: Number | None = None
+    gpu_size: Number | None = None
     course: str | None = None
 
 
@@ -83,8 +93,8 @@ PageProcess = tuple[str, str | None, int | None, Number | None, Number | None, i
 
 
 class PageGpu(PageRow, frozen=True, kw_only=True):
-    """One GPU: ``percent`` and ``top`` are its mean and largest utilization, ``mb`` and ``size``
-    its largest used memory and its whole memory.
+    """One GPU: ``percent`` and ``top`` are its mean and largest utilization, of all programs if it
+    is ``shared``; ``memory`` says how much of its ``size`` in MB the run was seen to hold.
     """
 
     name: str
@@ -92,7 +102,8 @@ class PageGpu(PageRow, frozen=True, kw_only=True):
     top: Number | None = None
     sm: Number | None = None
     idle: Number | None = None
-    mb: Number | None = None
+    shared: bool | None = None
+    memory: str | None = None
     size: Number | None = None
     watts: Number | None = None
     celsius: Number | None = None
@@ -144,7 +155,8 @@ class RunDetails(RunActivity, frozen=True, kw_only=True):
     ``huge_pages`` say what the memory used lacks. ``peak_at`` is also after the start. ``kills`` is
     a sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
     numbers that are within the spread of the family's earlier successes, ``unusual`` those
-    that are not; a number of fewer than five runs is in neither.
+    that are not; a number of fewer than five runs is in neither. ``gpu_use`` says in a line what
+    the GPUs did, ``beside`` which GPUs a size of vCPU and memory leaves out.
     """
 
     verdict: list[str]
@@ -160,6 +172,8 @@ class RunDetails(RunActivity, frozen=True, kw_only=True):
     kills: tuple[str, list[PageProcess]] | None = None
     usual: list[str] | None = None
     unusual: list[str] | None = None
+    gpu_use: str | None = None
+    beside: str | None = None
     gpus: list[PageGpu] | None = None
     gpu_notes: list[str] | None = None
     neuron: PageNeuron | None = None

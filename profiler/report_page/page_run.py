@@ -1,6 +1,7 @@
 """The rows of a run on the report page."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import asdict, replace
 
@@ -10,7 +11,15 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.batch_job import job_text
 from profiler.record.fact_list import NUMBERS, kills_fact, number_value
 from profiler.record.family import usual_number
-from profiler.record.hardware import gpu_advice, gpu_idle_texts
+from profiler.record.gpu_facts import (
+    all_gpu_advice,
+    beside_gpus,
+    gpu_memory_text,
+    gpu_notes,
+    gpu_use_text,
+    gpu_word,
+)
+from profiler.record.hardware import gpu_totals
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import counts_files, files_text
 from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial
@@ -29,6 +38,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.spot_price import is_on_spot
+from profiler.record.task_needs import cpu_share, is_cpu_limited, vcpu_limit
 from profiler.record.units import span_ms
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
@@ -45,7 +55,7 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
     record = run.record
     outcome = run.past.outcome
     metrics = record.metrics
-    cpu = metrics.cpu_utilization_percent or _NO_DISTRIBUTION
+    cpu = cpu_share(record)
     memory = metrics.memory_utilization_percent or _NO_DISTRIBUTION
     vcpu = metrics.vcpu_used or _NO_DISTRIBUTION
     started_ns = parse_ns(run.past.started_at)
@@ -65,7 +75,9 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         billed=finite_number(metrics.billed_duration_ms),
         cpu=finite_number(cpu.avg),
         memory=finite_number(memory.avg),
-        vcpu_size=finite_number(metrics.vcpu_size),
+        vcpu_size=finite_number(
+            metrics.vcpu_size if is_cpu_limited(record) else vcpu_limit(record)
+        ),
         vcpu_avg=finite_number(vcpu.avg),
         vcpu_p95=finite_number(vcpu.p95),
         vcpu_max=finite_number(vcpu.max),
@@ -90,8 +102,26 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         sent=metrics.network_tx_bytes,
         bytes_partial=are_bytes_partial(record) or None,
         pids=metrics.max_pids,
+        **_gpu_values(record),
         course=memory_course(run.steps),
     )
+
+
+def _gpu_values(record: Record) -> dict[str, Any]:
+    """The fields of all GPUs together."""
+    totals = gpu_totals(record.gpus)
+    if totals is None:
+        return {}
+    idle = record.gpu_idle
+    return {
+        "gpu": finite_number(totals.utilization_percent.avg),
+        "gpu_word": gpu_word(record),
+        "gpu_sm": finite_number(totals.sm_active_percent.avg),
+        "gpu_idle": None if idle is None else finite_number(idle.percent),
+        "gpu_between": None if idle is None else finite_number(idle.between_percent),
+        "gpu_peak": finite_number(totals.memory_used_mb.max),
+        "gpu_size": finite_number(totals.memory_size_mb),
+    }
 
 
 def judged_numbers(record: Record, earlier: Sequence[Record]) -> dict[str, bool]:
@@ -132,8 +162,10 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         kills=known(_kills_row, record.memory_kills),
         usual=[field for field, is_usual in judged.items() if is_usual] or None,
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
+        gpu_use=gpu_use_text(record) or None,
+        beside=beside_gpus(record) or None,
         gpus=[_gpu_row(gpu) for gpu in record.gpus] or None,
-        gpu_notes=[*map(as_sentence, gpu_idle_texts(record)), *gpu_advice(record)] or None,
+        gpu_notes=[*gpu_notes(record), *map(as_sentence, all_gpu_advice(record))] or None,
         neuron=known(_neuron_row, record.neuron),
         labels=_pairs(record.labels),
         job=known(job_text, record.batch),
@@ -200,15 +232,15 @@ def _kills_row(kills: MemoryKills) -> tuple[str, list[PageProcess]] | None:
 
 def _gpu_row(gpu: Gpu) -> PageGpu:
     utilization = gpu.utilization_percent or _NO_DISTRIBUTION
-    memory = gpu.memory_used_mb or _NO_DISTRIBUTION
     return PageGpu(
         name=gpu.name or gpu.uuid,
         percent=finite_number(utilization.avg),
         top=finite_number(utilization.max),
         sm=finite_number((gpu.sm_active_percent or _NO_DISTRIBUTION).avg),
         idle=finite_number(gpu.idle_percent),
-        mb=finite_number(memory.max),
-        size=finite_number(gpu.memory_size_mb),
+        shared=gpu.shared or None,
+        memory=gpu_memory_text(gpu) or None,
+        size=finite_number(gpu.memory_limit_mb or gpu.memory_size_mb),
         watts=finite_number((gpu.power_watts or _NO_DISTRIBUTION).avg),
         celsius=finite_number((gpu.temperature_celsius or _NO_DISTRIBUTION).max),
         xids=list(gpu.xids) or None,

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import known
 from profiler.record.family import Month
-from profiler.record.hardware import WHOLE_INSTANCE, gpu_advice
+from profiler.record.gpu_facts import all_gpu_advice
+from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.impossible_values import without_impossible
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
@@ -249,7 +250,7 @@ def with_recommendation(
             reasons=advised.reasons,
         )
     if record.gpu_scope != WHOLE_INSTANCE:
-        for sentence in gpu_advice(record):
+        for sentence in all_gpu_advice(record):
             advice = advice or Recommendation()
             advice = replace(advice, reasons=(*advice.reasons, sentence))
     return replace(record, cost=cost_of(possible, prices), recommendation=advice)

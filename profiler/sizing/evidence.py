@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import known_values, max_known, mean_known, min_known
 from profiler.record.family_identity import FamilyKey
+from profiler.record.gpu_facts import gpu_family_text
 from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
 from profiler.record.held_huge_pages import huge_pages_mb
 from profiler.record.mapped_files import mapped_files_mb, of_one_meaning
@@ -138,6 +139,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     cpu_wait_percent: float | None = None
     is_cpu_wait_partial: bool = False
     gpus_idle: bool = False
+    gpu_text: str = ""
     idle_gpu_hours: float | None = None
     has_gpus_of_others: bool = False
     billed: BilledTasks = ()
@@ -447,6 +449,7 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
         cpu_wait_percent=_mean_percent(records_now, counted_cpu_wait),
         is_cpu_wait_partial=any(is_cpu_wait_partial(record) for record in records_now),
         gpus_idle=bool(idle_flags) and all(idle_flags),
+        gpu_text=gpu_family_text(records),
         idle_gpu_hours=mean_known(*(idle.gpu_hours for idle in idle_gpus)),
         has_gpus_of_others=any(record.gpu_scope == WHOLE_INSTANCE for record in records),
         billed=billed_tasks(records_now or records),

@@ -17,7 +17,7 @@ from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.job_names import common_name, name_without_changes
 from profiler.record.record_model import Record, TaskSize
 from profiler.record.report_head import RecordHead
-from profiler.record.task_needs import is_job
+from profiler.record.task_needs import is_job, size_of
 from profiler.record.units import format_task_size
 
 # None: by name where a definition's jobs ask for several sizes, or an engine registered it.
@@ -99,7 +99,7 @@ class JobKinds:
         if not is_job(record):
             return family
         job = record.batch or BatchJob()
-        size = record.task_size or TaskSize()
+        size = size_of(record)
         name = known(name_without_changes, job.job_name)
         # A file has a million of them, and few kinds.
         values = (family, job.job_definition, name, size.vcpu, size.memory_mb)

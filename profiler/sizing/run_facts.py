@@ -32,7 +32,7 @@ from profiler.record.task_needs import (
 )
 from profiler.record.units import billed_ms
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
-from profiler.sizing.prices import PriceOverrides, cost_of
+from profiler.sizing.prices import PriceOverrides, cost_of, with_machine_price
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
@@ -215,7 +215,7 @@ def cost_on_fargate(
     its size.
     """
     if region is None or record.launch_type == FARGATE:
-        return record.cost
+        return with_machine_price(record, price_overrides).cost
     moved = record_on_fargate(record, region)
     size = size_of(moved)
     is_legal = (

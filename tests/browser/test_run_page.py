@@ -18,7 +18,8 @@ from profiler.record import stacks_line
 from profiler.record.record_model import Report
 from profiler.runs.step_series import steps_of_record
 from tests import shown_runs
-from tests.browser.conftest import LOOKS, OVERFLOW, Opener, page_of, violations
+from tests.browser.conftest import LOOKS, OVERFLOW, Opener, Theme, page_of, violations
+from tests.gpu_runs import gpu_run
 from tests.report_page import INJECTIONS, run_of, write_page
 from tests.values import present
 
@@ -218,7 +219,7 @@ def test_sizes_without_a_price_or_duration_have_no_picture(
 ) -> None:
     tab = opened(ecs_dashboard, "#run=train-1")
     tab.wait_for_selector("#detail[open] dl.facts")
-    assert tab.locator(".lead").count() == 1
+    assert tab.locator(".lead").count() == 2  # its GPUs, and the size beside them
     assert tab.locator(".sizes-chart").count() == 0
 
 
@@ -567,3 +568,30 @@ def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(
         "Memory peak 3.9 GB between samples (kernel), 98 % of 4 GB; highest sample 3.2 GB at "
         "+19m 40s"
     ) in moments
+
+
+@LOOKS
+def test_a_gpu_is_said_first_and_fits(
+    opened: Opener, tmp_path: Path, width: int, theme: Theme
+) -> None:
+    runs = [gpu_run(tape) for tape in ("starved", "beside", "illegal")]
+    file = page_of(tmp_path, *runs)
+    tab = opened(file, width=width, theme=theme)
+    assert tab.evaluate(OVERFLOW) <= 0
+    assert {"3 %", "shared", "6 %"} <= {*tab.locator("#runs td.gpus").all_inner_texts()}
+    said = {
+        "starved": "GPU 3 %, ≥1.7 GB of 79.6 GB, idle 30 % between its work.",
+        "beside": "GPU shared with other programs, own memory ≥838 MB of 79.6 GB.",
+        "illegal": "GPU 6 %, ≥621 MB of 79.6 GB.",
+    }
+    for name, sentence in said.items():
+        tab = opened(file, f"#run={name}-run", width=width, theme=theme)
+        lead = tab.inner_text("#detail-body .lead >> nth=0").replace("\u00a0", " ")
+        assert lead == sentence
+        place = tab.evaluate(
+            "(() => { const [table, room] = ['[aria-label=GPUs]', '#detail-body'].map((one) =>"
+            " document.querySelector(one).getBoundingClientRect()); return room.right - table.right })()"
+        )
+        assert place >= -1, name
+    assert "Errors (Xid)" in text_of(tab)
+    assert violations(tab) == []

@@ -56,6 +56,22 @@ test("a number has its unit, and the mark of a lower bound", () => {
   assert.equal(numberOf({ ...run, ms: 9500 }, ["duration", "ms", "ms"]), "9.5 s");
 });
 
+test("the memory peak of a GPU is sampled, and has a change", () => {
+  const run = runAt(1, { gpuPeak: 2820, gpu: 35.4, gpuBetween: 0.03 });
+  assert.equal(numberOf(run, ["GPU memory peak", "gpuPeak", "MB"]), "≥2.8 GB");
+  assert.equal(numberOf(run, ["GPU average", "gpu", "%"]), "35 %");
+  assert.equal(haveChange("gpuPeak", run, runAt(0, { gpuPeak: 900 })), true);
+});
+
+test("runs are sorted by the use of their GPUs, those that share one last", () => {
+  const runs = [
+    runAt(0, { id: "a", gpu: 5 }),
+    runAt(1, { id: "b", gpuWord: "shared" }),
+    runAt(2, { id: "c", gpu: 70 }),
+  ];
+  assert.equal(ids(sortRuns(runs, { sort: "gpu", descending: true })), "cab");
+});
+
 test("bytes that were not counted to the end are a lower bound, which has no change", () => {
   const run = runAt(0, { read: 2097152, bytesPartial: true });
   assert.equal(numberOf(run, ["read", "read", "bytes"]), "≥2 MB");
@@ -220,6 +236,10 @@ test("a killed run names the memory that was too little and the one that is reco
   );
   const success = runAt(0, { outcome: "success", taskSize: [1, 2048] });
   assert.equal(runAdviceText(success, { recommended: {}, risk: "a run was killed" }), "No size has enough memory.");
+  assert.equal(
+    runAdviceText({ ...success, beside: " beside 1 GPU" }, { recommended: { vcpu: 1, memoryMB: 832 } }),
+    "1 vCPU, 832 MB recommended beside 1 GPU.",
+  );
   assert.equal(runAdviceText(success, ADVICE), "0.5 vCPU, 1 GB recommended: saves 50 %, $10.00 a month.");
   assert.equal(runAdviceText(success, { recommended: { vcpu: 1, memoryMB: 832 } }), "1 vCPU, 832 MB recommended.");
   assert.equal(runAdviceText(success, { ...ADVICE, changes: false, fits: true }), "1 vCPU, 2 GB fits.");

@@ -170,6 +170,7 @@ def _devices(report: Report) -> dict[str, Any]:
             Gpu(
                 uuid="G1",
                 utilization_percent=Distribution(avg=percent + 20, max=99),
+                xids=(31,) if report.record.interval is None else (),
                 memory_used_mb=Distribution(max=6000),
             ),
         ),

@@ -349,6 +349,7 @@ ROWS: dict[str, Rows] = {
     "gpu-families": {("nightly",): (1, 2, close(60), 99, close(25), close(10), 6000, "a")},
     "gpu-idle": {("nightly",): (0.25,)},
     "gpu-sm-active": {("nightly",): (close(60), close(25))},
+    "gpu-errors": {("nightly", "success"): (1, 31, 6000, "a")},
     "neuron-families": {("nightly",): (1, 1, close(50), 51, 1500, "a")},
     "running-notices": {("Stuck", ELEVEN): (1,)},
     "missed-runs": {("Missed", TEN): (1,), ("Late", TEN): (1,)},

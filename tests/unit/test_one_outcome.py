@@ -112,6 +112,8 @@ def tells(text: str, outcome: Outcome) -> bool:
     """
     if outcome.cause == "gpu-error" and "GPU's driver reported Xid 31 during the run: " in text:
         return True
+    if outcome.cause == "gpu-oom" and "probably ran out of GPU memory" in text:
+        return True
     if outcome.sentence is not None:
         return outcome.sentence in text or (
             outcome.cause == "failure" and f"exit code {outcome.exit_code}" in text

@@ -50,8 +50,11 @@ def comparison_lines(
         yield from wrapped(sentence, width)
     yield EMPTY
     styled_rows: list[Sequence[str | Span]] = []
-    for *figures, verdict in metric_rows(changes):
-        styled_rows.append((*figures, Span(verdict, _STYLES.get(verdict, ""))))
+    for compared, (*figures, verdict) in zip(
+        known_changes(changes), metric_rows(changes), strict=True
+    ):
+        style = "" if compared.metric.is_share else _STYLES.get(verdict, "")
+        styled_rows.append((*figures, Span(verdict, style)))
     yield from table(METRIC_COLUMNS, styled_rows, width=width)
     for sentence in limits_of_comparison(sets, changes):
         yield from wrapped(sentence, width)

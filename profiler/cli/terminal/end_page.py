@@ -55,6 +55,8 @@ from profiler.record.fact_list import (
     peak_text,
     wait_name,
 )
+from profiler.record.gpu_facts import gpu_use_parts, gpus_memory_text
+from profiler.record.hardware import gpu_totals
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.record_model import Metrics, Record, Report, Series
@@ -194,8 +196,14 @@ def run_line(report: Report, view: EndView) -> Line:
 
 
 def _facts(record: Record, room: int) -> str:
-    """The memory peak of a run without a curve, and the CPU time, as far as there is room."""
+    """The GPU of a run without its curve, the memory peak of one without a curve, and the CPU
+    time, as far as there is room.
+    """
     facts = ""
+    gpu: list[str] = []
+    if not _has_gpu_curve(record.series):
+        parts = gpu_use_parts(record)
+        gpu += [", ".join(parts[:count]) for count in range(len(parts), 0, -1)]
     metrics = record.metrics
     peak = number_fact(MEMORY_PEAK, record).short
     peaks: list[str] = []
@@ -206,7 +214,7 @@ def _facts(record: Record, room: int) -> str:
     cpu_time: list[str] = []
     if metrics.cpu_seconds is not None:
         cpu_time.append(f"{number_fact(CPU_TIME, record).text} of CPU time")
-    for texts in (peaks, cpu_time):
+    for texts in (gpu, peaks, cpu_time):
         left = room - len(facts) - len(" · ")
         text = next((text for text in texts if len(text) <= left), "")
         if text:
@@ -217,8 +225,8 @@ def _facts(record: Record, room: int) -> str:
 def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ...]:
     outcome = outcome_of(record, None)
     is_kill = outcome.ran_out_of_memory or outcome.exit_code == SIGKILL_EXIT_CODE
-    is_explained = is_kill or outcome.cause == "gpu-error"
-    if verdict.evidence is None or not (is_explained or outcome.status in ("stopped", "unknown")):
+    is_explained = is_kill or outcome.cause in ("gpu-oom", "gpu-error")
+    if verdict.evidence is None or not (is_explained or verdict.tone == "warning"):
         return ()
     return _rows(verdict.evidence, Span(INDENT), view)[:_MAX_WRAPPED]
 
@@ -228,6 +236,12 @@ def _has_curves(series: Series | None) -> bool:
         return False
     values = (*(series.vcpu_used or ()), *(series.memory_used_mb or ()))
     return any(value is not None for value in values)
+
+
+def _has_gpu_curve(series: Series | None) -> bool:
+    return series is not None and any(
+        value is not None for value in series.gpu_utilization_percent or ()
+    )
 
 
 def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
@@ -259,7 +273,7 @@ def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...
     for number, (curve, text) in enumerate(rows):
         style = use_style(curve.label, is_full=curve.is_near_limit)
         drawn = Span(f"{curve.drawn(curve_width)} ", style)
-        rank = 2 + (number > 1)
+        rank = 2 + (number > 1 and curve.label != GPU)
         yield rank, (line(label(curve.label, "bold", _LABEL_WIDTH), drawn, text),)
     if times is not None and legend:
         bar = time_bar(times, curve_width)
@@ -278,7 +292,11 @@ def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:
         if curve.label == CPU and curve.is_to_limit:
             top = top.replace("▔", "▔ limit")
         average = _average(curve.label, record)
-        yield curve, (f"{top}, average {average}", top) if average else (top,)
+        texts = [f"{top}, average {average}", top] if average else [top]
+        memory = _gpu_memory(record) if curve.label == GPU else ""
+        if memory:
+            texts.insert(0, f"{texts[0]}, {memory}")
+        yield curve, texts
 
 
 def _average(curve_label: str, record: Record) -> str:
@@ -286,6 +304,11 @@ def _average(curve_label: str, record: Record) -> str:
     rows = {CPU: VCPU_AVERAGE, GPU: GPU_AVERAGE}
     average = number_fact(rows.get(curve_label, NEURON_AVERAGE), record)
     return "" if average.value is None else average.text.removesuffix(" vCPU")
+
+
+def _gpu_memory(record: Record) -> str:
+    totals = gpu_totals(record.gpus)
+    return "" if totals is None else gpus_memory_text(totals)
 
 
 def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:

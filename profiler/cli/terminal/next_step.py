@@ -2,7 +2,8 @@
 
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.fact_list import LargestWait, cpu_wait_fact, largest_wait
-from profiler.record.hardware import gpu_advice, idle_advice
+from profiler.record.gpu_facts import all_gpu_advice, beside_gpus
+from profiler.record.gpu_sentences import MORE_GPU_MEMORY, never_used_advice
 from profiler.record.mention_limits import (
     is_long_cpu_wait,
     is_near_limit,
@@ -36,12 +37,14 @@ def next_step(record: Record, recommend: str) -> str | None:
     metrics = record.metrics
     if outcome_of(record, None).ran_out_of_memory:
         return _more_memory(record, recommend)
+    if record.likely_out_of_gpu_memory:
+        return MORE_GPU_MEMORY
     if known_status(record) != "success":
         return None
     texts = (
-        idle_advice(record),
+        never_used_advice(record),
         _near_limit(metrics),
-        next(gpu_advice(record), None),
+        next(iter(all_gpu_advice(record)), None),
         _largest_part(record),
         _one_cpu(metrics),
     )
@@ -169,4 +172,6 @@ def _enough(record: Record, recommend: str) -> str | None:
     if recommended is None or not may_name_size(record):
         return None
     size = format_task_size(recommended.vcpu, recommended.memory_mb)
-    return size and f"{size} would have been enough{recommend and f' ({recommend})'}."
+    if size is None:
+        return None
+    return f"{size}{beside_gpus(record)} would have been enough{recommend and f' ({recommend})'}."

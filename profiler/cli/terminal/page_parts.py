@@ -130,8 +130,9 @@ class Curve:
         self._top, self.is_to_limit = curve_top(highest, limit, least_top)
         self.is_near_limit = self.is_to_limit and is_near_limit(highest, self._top)
         top = format_value(self._top)
-        # The value at the top of the curve, and the limit if that is far above.
-        if limit and not self.is_to_limit:
+        # The value at the top of the curve, and the limit if that is far above. Of a share, the
+        # limit is known.
+        if limit and not self.is_to_limit and format_value is not format_percent:
             top = format_part(top, format_value(limit))
         self.limit_text = f"▔ {top}"
 

@@ -38,13 +38,14 @@ from profiler.record.fact_list import (
     kills_fact,
     peak_text,
 )
-from profiler.record.hardware import (
-    GpuTotals,
-    gpu_idle_texts,
-    gpu_totals,
-    neuron_totals,
-    short_processor_name,
+from profiler.record.gpu_facts import (
+    gpu_error_note,
+    gpu_memory_text,
+    gpu_work_texts,
+    gpus_memory_text,
 )
+from profiler.record.gpu_sentences import gpu_idle_texts
+from profiler.record.hardware import gpu_totals, neuron_totals, short_processor_name
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.mention_limits import is_near_limit
@@ -322,14 +323,14 @@ def _gpu_bars(gpus: Sequence[Gpu]) -> Iterator[_Bar]:
     """A bar for each GPU; many have one together."""
     totals = gpu_totals(gpus)
     if totals is not None and len(gpus) > _MAX_GPUS:
-        note = f"{format_count(len(gpus), 'GPU')} together"
+        memory = gpus_memory_text(totals)
+        note = f"{format_count(len(gpus), 'GPU')} together{memory and f', {memory}'}"
         yield _Bar("GPUs", totals.utilization_percent, 100, format_percent, note)
         return
     for gpu in gpus:
-        memory = gpu.memory_used_mb or _NO_DISTRIBUTION
         name = "GPU" if gpu.index is None else f"GPU {gpu.index}"
         use = gpu.utilization_percent or _NO_DISTRIBUTION
-        yield _Bar(name, use, 100, format_percent, _of_memory(memory.max, gpu.memory_size_mb))
+        yield _Bar(name, use, 100, format_percent, gpu_memory_text(gpu))
 
 
 def _of_size(size: float | None, format_size: Callable[[float], str]) -> str:
@@ -386,12 +387,11 @@ def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
 
 
 def _gpu_use(record: Record, view: View) -> Iterator[Line]:
-    texts = list(gpu_idle_texts(record)) or [""]
-    active = (gpu_totals(record.gpus) or GpuTotals()).sm_active_percent.avg
-    if active is not None:
-        texts.append(f"SM active {format_percent(active)}")
-    yield from labelled("GPU", texts[0], view)
-    yield from labelled("" if texts[0] else "GPU", " · ".join(texts[1:]), view)
+    """The sentences on the GPUs without their full stops, the first after the label."""
+    idle = list(gpu_idle_texts(record))
+    more = " · ".join((*idle[1:], *gpu_work_texts(record)))
+    error = gpu_error_note(record)
+    yield from labelled_once("GPU", filter(None, (*idle[:1], more, error)), view)
 
 
 def _others(record: Record, view: View) -> Iterator[Line]:

@@ -14,6 +14,7 @@ from profiler.record.fact_list import (
     COST,
     CPU_TIME,
     DURATION,
+    GPU_MEMORY_PEAK,
     MEMORY_PEAK,
     MEMORY_ROWS,
     NUMBERS,
@@ -228,11 +229,11 @@ def _number_row(
 
 def _are_comparable(row: NumberRow, new: Fact, old: Fact) -> bool:
     """Whether two numbers have a change: a peak that was sampled has one, with a note; of the
-    least that Spot costs, both are.
+    least that Spot costs, both are, and each peak of a GPU was sampled.
     """
     if row is MEMORY_PEAK:
         return True
-    if row is COST:
+    if row in (COST, GPU_MEMORY_PEAK):
         return new.bound == old.bound
     return not (new.bound or old.bound)
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from profiler.record.hardware import gpu_advice, visible_cpus_advice, visible_memory_advice
+from profiler.record.gpu_facts import all_gpu_advice, beside_gpus, gpu_remedy
+from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.record_model import Record, SlowdownBounds
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
@@ -109,8 +110,9 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
     if advice is not None:
         choice = advice.choice
         size = format_task_size(choice.size.vcpu, choice.size.memory_mb)
+        beside = beside_gpus(record).replace(" ", ", ", 1)
         runs = advice.evidence.outcomes.runs + advice.evidence.outcomes.out_of_memory_unmeasured
-        basis = f"(based on {'this run' if runs == 1 else f'{runs} runs'})"
+        basis = f"(based on {'this run' if runs == 1 else f'{runs} runs'}){beside}"
         is_kept = choice.is_right and advice.risk is None
         if is_kept:
             yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
@@ -124,5 +126,5 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         yield from advice.reasons[1 : 1 + count]
     is_killed = outcome_of(record, None).ran_out_of_memory
     memory = visible_memory_advice(record, is_out_of_memory=is_killed)
-    texts = (*gpu_advice(record), memory, visible_cpus_advice(record))
+    texts = (gpu_remedy(record), *all_gpu_advice(record), memory, visible_cpus_advice(record))
     yield from filter(None, texts)

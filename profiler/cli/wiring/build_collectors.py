@@ -23,7 +23,8 @@ from profiler.settings import AcceleratorSettings, Arguments, MonitorSettings
 
 if TYPE_CHECKING:
     from profiler.collectors.nvidia.gpu_collector import GpuCollector as _GpuCollector
-    from profiler.collectors.nvidia.visible_gpus import GpuScope
+    from profiler.collectors.nvidia.gpu_owners import GpuOwners
+    from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
     from profiler.collectors.processes.discovery import ProcessDiscovery
     from profiler.collectors.processes.process_collector import ProcessCollector
     from profiler.core.stop_request import SignalHandler
@@ -87,9 +88,9 @@ def batch_processes(
             machine_memory=lambda: memory_of_others() if is_alone() else None,
         )
         show = _argument_formatter(settings.process_arguments)
-        idle_ns = Collectors(*accelerators).idle_gpu_ns
+        idle_of = Collectors(*accelerators).idle_gpus
         return ProcessCollector(
-            machine, clock, interval_ns, show, settings.task.series_points, idle_ns=idle_ns
+            machine, clock, interval_ns, show, settings.task.series_points, idle_of=idle_of
         )
 
     return ProcessDiscovery(lambda docker_id: any(True for _ in pids_of(docker_id)), make_collector)
@@ -128,7 +129,7 @@ def accelerator_collectors(
         settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)
     ):
         # See the module's docstring.
-        from profiler.collectors.nvidia.gpu_collector import GpuCollector
+        from profiler.collectors.nvidia.gpu_collector import GpuCollector, GpuSurroundings
         from profiler.collectors.nvidia.nvml_calls import load_binding
         from profiler.collectors.nvidia.nvml_source import NvmlSource
 
@@ -140,6 +141,11 @@ def accelerator_collectors(
             max(round(interval_seconds * NS_PER_SECOND), _MIN_GPU_INTERVAL_NS),
             is_required=settings.gpu == "on",
             hour_usd=hour_usd,
+            surroundings=GpuSurroundings(
+                owners=_gpu_owners(is_local=is_local),
+                limits_of=_gpu_limits(is_local=is_local),
+                is_local=is_local,
+            ),
         )
         collectors.append(gpu)
     if gpus_of is not None and settings.gpu != "off":
@@ -159,6 +165,35 @@ def accelerator_collectors(
     return tuple(collectors)
 
 
+def _gpu_owners(*, is_local: bool) -> "GpuOwners":
+    # See the module's docstring.
+    from profiler.collectors.nvidia.gpu_owners import ContainerProcesses, of_this_process
+
+    if is_local:
+        return of_this_process()
+    from profiler.collectors.processes.discovery import is_group_of, pids_of
+
+    visible: dict[str, bool] = {}
+
+    def docker_id_of(batch: str) -> str | None:
+        if not visible.get(batch):  # its processes may not have started yet
+            visible[batch] = any(True for _ in pids_of(batch))
+        return batch if visible[batch] else None
+
+    return ContainerProcesses(docker_id_of, is_group_of)
+
+
+def _gpu_limits(*, is_local: bool) -> "Callable[[str], GpuLimits]":
+    # See the module's docstring.
+    from profiler.collectors.nvidia.visible_gpus import MPS_VARIABLES, parse_limits
+
+    if is_local:
+        return lambda _: parse_limits(os.environ)
+    from profiler.collectors.processes.discovery import environment_of
+
+    return lambda batch: parse_limits(environment_of(batch, MPS_VARIABLES))
+
+
 def _gpu_scope(
     uuids: tuple[str, ...], gpus_of: Callable[[str], str | None] | None, *, is_local: bool
 ) -> "GpuScope":
@@ -169,7 +204,12 @@ def _gpu_scope(
     from profiler.collectors.nvidia.visible_gpus import GpuScope
 
     if is_local:
-        return GpuScope(uuids, own=os.environ.get("NVIDIA_VISIBLE_DEVICES", ""))
+        return GpuScope(
+            uuids,
+            own=os.environ.get("NVIDIA_VISIBLE_DEVICES", ""),
+            # Elsewhere, other programs of the container may use them.
+            is_own_assigned="ECS_CONTAINER_METADATA_URI_V4" in os.environ,
+        )
     # `run` does without it.
     from profiler.collectors.processes.discovery import visible_devices
 

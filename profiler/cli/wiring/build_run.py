@@ -33,6 +33,7 @@ from profiler.local_run.runner_labels import parse_labels
 if TYPE_CHECKING:
     from profiler.cli.wiring.build_session import RunSession
     from profiler.local_run.report_file import ReportFile
+    from profiler.local_run.run_budgets import GpuUse
     from profiler.record.record_model import Metrics, Record
 
 _STDERR = 2
@@ -80,6 +81,7 @@ class _Runner:
         self._exported: list[Record] = []
         self._successes: list[Metrics] = []
         self._memory_bounds_mb: list[float | None] = []
+        self._gpu_uses: list[GpuUse] = []
 
     def run_all(self) -> int:
         """Run the command until the last run, the first failure, or a signal; returns the exit
@@ -154,7 +156,15 @@ class _Runner:
         if is_success:
             self._successes.append(finished.report.record.metrics)
             self._memory_bounds_mb.append(finished.memory_bound_mb)
+            self._keep_gpu_use(finished.report.record)
         return finished.exit_code, is_success
+
+    def _keep_gpu_use(self, record: "Record") -> None:
+        limits = (self._options.max_gpu_memory_mb, self._options.max_gpu_idle_percent)
+        if limits != (None, None):
+            from profiler.local_run.run_budgets import gpu_use  # most runs have no budget
+
+            self._gpu_uses.append(gpu_use(record))
 
     def _export(self, session: "RunSession") -> None:
         """Export the runs after the last one: the imported modules stay in memory, and would
@@ -177,13 +187,18 @@ class _Runner:
             "memory_mb": options.max_memory_mb,
             "duration_ms": options.max_duration_ms,
             "cpu_seconds": options.max_cpu_seconds,
+            "gpu_memory_mb": options.max_gpu_memory_mb,
+            "gpu_idle_percent": options.max_gpu_idle_percent,
         }
         if all(limit is None for limit in limits.values()):
             return 0
         from profiler.local_run.run_budgets import failed_budgets  # most runs have no budget
 
         sentences = failed_budgets(
-            self._successes, **limits, memory_bounds_mb=self._memory_bounds_mb
+            self._successes,
+            **limits,
+            memory_bounds_mb=self._memory_bounds_mb,
+            gpu_uses=self._gpu_uses,
         )
         _warn(self.stderr, sentences)
         return _OVER_BUDGET if sentences else 0

@@ -66,8 +66,14 @@ class RunSession:
         if options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb":
             self._view = _LateView(options, clock, stderr)
         settings = SettingsReader(os.environ)
+        prices = settings.prices()
         accelerators = accelerator_collectors(
-            settings.accelerators(), clock, Log(), options.interval_seconds, is_local=True
+            settings.accelerators(),
+            clock,
+            Log(),
+            options.interval_seconds,
+            is_local=True,
+            hour_usd=None if prices is None else prices.hour_usd,
         )
         prints_json = options.output is None and self._format == "json"
         self._plan = RunPlan(
@@ -82,7 +88,7 @@ class RunSession:
                 partial(_print_notice, stderr, prints_json),
             ),
             collectors=Collectors(*accelerators),
-            prices=settings.prices(),
+            prices=prices,
             series_points=settings.value("series_points"),
             max_history_steps=0 if self._recorder is None else self._recorder.max_steps,
             stuck_minutes=settings.value("stuck_minutes"),

@@ -346,6 +346,12 @@ class NeuronCollector:
     def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:  # noqa: ARG002  not a GPU
         return 0
 
+    def known_until_ns(self) -> int | None:
+        return None
+
+    def work_span(self, batch: str) -> tuple[int, int] | None:  # noqa: ARG002
+        return None
+
     def _on_report(self, report: NeuronReport) -> None:
         self._usage.add(report)
         self._reports += 1

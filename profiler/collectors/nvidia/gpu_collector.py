@@ -1,14 +1,23 @@
 """Collects GPU readings in a thread and follows how the driver answers."""
 
 import threading
+import time
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
+
+from profiler.aggregation.out_of_gpu_memory import gpu_memory_evidence
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import COMMAND
+from profiler.collectors.nvidia.gpu_owners import GpuOwners
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.visible_gpus import GpuScope
+from profiler.collectors.nvidia.quick_readings import QuickReadings
+from profiler.collectors.nvidia.run_gpu import RunGpu
+from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
@@ -19,9 +28,9 @@ from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import Record
 
 _HANG_NS = 5 * NS_PER_SECOND
-# Reading a GPU's energy takes 4 ms (H200, driver 580): every 10 s for each GPU that is 0.04 % of a
-# core.
-COUNTER_PERIOD_NS = 10 * NS_PER_SECOND
+# Reading a GPU's energy takes 3 to 6 ms (H100, H200; driver 580): every 60 s for each GPU that is
+# 0.01 % of a core. A complete reading has it, too: at checkpoints and at the end.
+COUNTER_PERIOD_NS = 60 * NS_PER_SECOND
 _REQUIREMENTS = (
     "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility "
     "in its environment."
@@ -30,14 +39,33 @@ _MATCHES_NONE = (
     "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's "
     "NVIDIA_VISIBLE_DEVICES, with nvidia-smi -L."
 )
+_UNMATCHED = (
+    "The driver's list of processes cannot be matched with the batch's processes: pidMode task "
+    "shows whose use it is."
+)
+# One every 10 s.
+_MAX_LOOKS_FOR_LIMITS = 6
 _NO_ANSWER = (
     "The GPU driver does not answer; the GPUs' last numbers, and energy since the last reading, "
     "are missing."
 )
 
 
+class GpuSurroundings(Struct, frozen=True, kw_only=True):
+    """What is known of the runs beside the driver: whose a process is, and what MPS lets a batch
+    use.
+
+    ``is_local``: for ``run``. ``cpu_ns`` is the CPU time of the thread.
+    """
+
+    owners: GpuOwners | None = None
+    limits_of: Callable[[str], GpuLimits] = lambda _: GpuLimits()
+    is_local: bool = False
+    cpu_ns: Callable[[], int] = time.thread_time_ns
+
+
 class GpuCollector:
-    """Reads the GPUs at every tick.
+    """Reads the GPUs at every tick, and their processes between two ticks.
 
     ``is_required``: warn if none is found. ``hour_usd`` is the price of the task.
     """
@@ -54,14 +82,23 @@ class GpuCollector:
         *,
         is_required: bool,
         hour_usd: float | None = None,
+        surroundings: "GpuSurroundings | None" = None,
     ) -> None:
+        known = surroundings or GpuSurroundings()
+        self._is_local = known.is_local
+        self._limits_of = known.limits_of
+        self._limits: dict[str, GpuLimits] = {}
+        self._looks_for_limits: Counter[str] = Counter()
+        self.quick = QuickReadings(
+            self._read_quickly, clock, known.cpu_ns, lambda: self._usage.is_memory_changing
+        )
         self.name = source.name
         self._source = source
         self._scope = scope
         self._clock = clock
         self._is_required = is_required
         self._hour_usd = hour_usd
-        self._usage = GpuUsage(interval_ns)
+        self._usage = GpuUsage(interval_ns, known.owners)
         self._health = SourceHealth("NVML", log)
         self._log = log
         self._problem: str | None = None  # why no GPU was read
@@ -72,7 +109,13 @@ class GpuCollector:
         self._lock = threading.Lock()
         self._counters_due_ns = 0
         self._reader = PeriodicReader(
-            "gpu", self.tick, source.close, waiter=Waiter(), clock=clock, interval_ns=interval_ns
+            "gpu",
+            self.tick,
+            source.close,
+            waiter=Waiter(),
+            clock=clock,
+            interval_ns=interval_ns,
+            between=self.quick.read_due,
         )
 
     @property
@@ -87,7 +130,23 @@ class GpuCollector:
         return self._unreadable_reason
 
     def start(self) -> None:
+        self.begin()
         self._reader.start()  # its thread also opens the driver
+
+    def begin(self) -> None:
+        """Begin the command of ``run``."""
+        if self._is_local:
+            with self._lock:
+                self._find_limits(COMMAND)
+                self._usage.begin_run(COMMAND, self._clock.monotonic_ns())
+
+    def _find_limits(self, batch: str) -> None:
+        """Look for the limits of MPS, as long as the batch's processes may come."""
+        known = self._limits.get(batch, GpuLimits())
+        if known.is_mps or self._looks_for_limits[batch] >= _MAX_LOOKS_FOR_LIMITS:
+            return
+        self._looks_for_limits[batch] += 1
+        self._limits[batch] = self._limits_of(batch)
 
     @property
     def startup_error(self) -> str | None:
@@ -96,6 +155,7 @@ class GpuCollector:
     def on_batch_started(self, container: ContainerMetadata) -> None:
         with self._lock:
             self._scope.discover(container)
+            self._find_limits(container.followed_id)
             self._begin_run(container.followed_id, container.started_ns)
 
     def _begin_run(self, batch: str, started_wall_ns: int | None) -> None:
@@ -149,17 +209,26 @@ class GpuCollector:
             if batch != COMMAND and started_wall_ns is not None:
                 self._begin_run(batch, started_wall_ns)
             selection = self._scope.selection_for(batch, self._usage.facts())
-            gpus = self._usage.gpus(selection.selectors, batch, duration_ms, finished_ns)
-        matches_none = self.has_data and bool(selection.selectors) and not gpus
+            found = self._usage.gpus(
+                selection.selectors, batch, duration_ms, finished_ns, self._limits.get(batch)
+            )
+        matches_none = self.has_data and bool(selection.selectors) and not found
+        warnings = [*self._warnings(matches_none=matches_none), *stopped]
+        if any(run_gpu.has_unmatched for run_gpu in found):
+            warnings.append(_UNMATCHED)
+        if not selection.is_assigned:
+            # Visible GPUs are the run's if one of its processes was on them.
+            found = tuple(run_gpu for run_gpu in found if run_gpu.is_own is not False)
+        gpus = tuple(run_gpu.gpu for run_gpu in found)
         values: dict[str, Any] = {}
         if gpus:
+            is_known = selection.is_known or all(run_gpu.is_own for run_gpu in found)
             values["gpus"] = gpus
-            values["gpu_scope"] = None if selection.is_known else WHOLE_INSTANCE
+            values["gpu_scope"] = None if is_known else WHOLE_INSTANCE
             values["gpu_idle"] = gpu_idle(gpus, duration_ms, self._hour_usd)
+            values |= _memory_verdict(record, found)
         return RecordPart(
-            values=values,
-            source=self.name if self.has_data else None,
-            warnings=(*self._warnings(matches_none=matches_none), *stopped),
+            values=values, source=self.name if self.has_data else None, warnings=tuple(warnings)
         )
 
     def latest(self) -> LiveGpus | None:
@@ -175,12 +244,30 @@ class GpuCollector:
 
     def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
         with self._lock:
-            return self._usage.idle_ns(batch, start_ns, end_ns)
+            selection = self._scope.selection_for(batch, self._usage.facts())
+            return self._usage.idle_ns(batch, selection.selectors, start_ns, end_ns)
+
+    def known_until_ns(self) -> int | None:
+        """Until when the work of the GPUs is known (monotonic); None before the first reading."""
+        with self._lock:
+            return self._usage.known_until_ns() if self._usage.readings else None
+
+    def work_span(self, batch: str) -> tuple[int, int] | None:
+        """From when to when the batch's GPUs worked for it (monotonic); None if they did not."""
+        with self._lock:
+            selection = self._scope.selection_for(batch, self._usage.facts())
+            found = self._usage.gpus(selection.selectors, batch)
+        limits = [run_gpu.limits for run_gpu in found if run_gpu.limits is not None]
+        if not limits:
+            return None
+        return min(each.first_ns for each in limits), max(each.last_ns for each in limits)
 
     def forget(self, batch: str) -> None:
         with self._lock:
             self._scope.forget(batch)
             self._usage.forget(batch)
+            self._limits.pop(batch, None)
+            del self._looks_for_limits[batch]
 
     def take_readings(self, batch: str, into: DeviceReadings) -> None:
         with self._lock:
@@ -211,7 +298,7 @@ class GpuCollector:
     def tick(self, *, is_complete: bool = False) -> bool:
         """Take one reading; False if none can succeed.
 
-        A complete one has the slow counters, else every 10 s a GPU.
+        A complete one has the slow counters, else every 60 s.
         """
         if self._source.permanently_unavailable:
             return False
@@ -227,14 +314,27 @@ class GpuCollector:
             return True
         self._health.on_success()
         self._read_error = None
+        read_ns = self._clock.monotonic_ns()  # the driver may have been opened
         if with_counters:
-            self._counters_due_ns = now_ns + COUNTER_PERIOD_NS * max(len(reading.samples), 1)
+            self._counters_due_ns = now_ns + COUNTER_PERIOD_NS
         with self._lock:
-            self._usage.add(reading, now_ns, self._clock.wall_ns())
-            self._usage.add_idle(self._scope.selection_for_all(self._usage.facts()).selectors)
-            for batch, selection in self._scope.known.items():
-                self._usage.add_idle(selection.selectors, batch)
+            self._usage.add(reading, read_ns, self._clock.wall_ns())
         return True
+
+    def _read_quickly(self) -> None:
+        """Read the processes between two ticks."""
+        if not self.has_data:
+            return
+        with self._lock:
+            with_memory = not self._usage.sees_processes
+        now_ns = self._clock.monotonic_ns()
+        self._busy_since_ns = now_ns
+        try:
+            samples = self._source.read_quickly(with_memory=with_memory)
+        finally:
+            self._busy_since_ns = None
+        with self._lock:
+            self._usage.add_quick(samples, now_ns)
 
     def _on_failure(self, failure: Unavailable) -> None:
         """Log the failure if a GPU was readable before or, once, if a GPU is required; else only
@@ -259,3 +359,15 @@ class GpuCollector:
         if self._problem is None:
             self._log.warning(problem)
         self._problem = problem
+
+
+def _memory_verdict(record: Record, found: tuple[RunGpu, ...]) -> dict[str, Any]:
+    """The verdict on the GPUs' memory, unless the driver reported an error."""
+    if any(run_gpu.gpu.xids for run_gpu in found):
+        return {}
+    evidence = gpu_memory_evidence(
+        record, {run_gpu.gpu.uuid: run_gpu.at_limit for run_gpu in found}
+    )
+    if evidence is None:
+        return {}
+    return {"likely_out_of_gpu_memory": True, "gpu_memory_evidence": evidence}

@@ -25,7 +25,7 @@ _SERIES = (
     "temperature_celsius",
     "sm_clock_mhz",
 )
-_GPM_SERIES = (
+GPM_SERIES = (
     "sm_active_percent",
     "sm_occupancy_percent",
     "tensor_active_percent",
@@ -35,7 +35,7 @@ _GPM_SERIES = (
 
 def gpm_values(sample: GpuSample) -> Mapping[str, Any]:
     """The values of GPM in percent, by their names."""
-    return {name: getattr(sample, name) for name in _GPM_SERIES}
+    return {name: getattr(sample, name) for name in GPM_SERIES}
 
 
 class TimedSample(Struct, frozen=True, kw_only=True):
@@ -49,11 +49,20 @@ class TimedSample(Struct, frozen=True, kw_only=True):
     xids: tuple[int, ...] = ()
 
 
-class GpuPeriod:
-    """Aggregates the samples of one GPU."""
+# Copies limit a run in the time in which they take this share of what the link can move, while the
+# multiprocessors do next to nothing.
+_LINK_SHARE = 0.5
+_IDLE_SM_PERCENT = 5
 
-    def __init__(self) -> None:
-        self._series = {name: TimeWeightedStatistics() for name in (*_SERIES, *_GPM_SERIES)}
+
+class GpuPeriod:
+    """Aggregates the samples of one GPU; ``link_bytes_per_second`` is of its PCIe link, one way."""
+
+    def __init__(self, link_bytes_per_second: float | None = None) -> None:
+        self._link_bytes_per_second = link_bytes_per_second
+        self._copy_ns = 0
+        self._copy_rate = 0.0  # the largest of a span
+        self._series = {name: TimeWeightedStatistics() for name in (*_SERIES, *GPM_SERIES)}
         # The driver's counters, which begin at 0 again when the driver is loaded again.
         self._counters: defaultdict[str, MonotonicCounter] = defaultdict(MonotonicCounter)
         self._amounts: Counter[str] = Counter()
@@ -78,6 +87,11 @@ class GpuPeriod:
         return {name: round(held_ns / NS_PER_SECOND, 6) for name, held_ns in throttled}
 
     @property
+    def xids(self) -> tuple[int, ...]:
+        """The driver's errors, each once."""
+        return tuple(self._xids)
+
+    @property
     def total_joules(self) -> float | None:
         """The energy by the driver's counter since the driver was loaded, else by the power."""
         millijoules = self._counters[ENERGY].total
@@ -96,8 +110,14 @@ class GpuPeriod:
             value = getattr(sample, name)
             if value is not None:
                 series.add(value, weight_ns if name in _SERIES else gpm_ns)
+        is_unused = sample.processes == () and sample.memory_used_bytes == 0
+        if sample.is_gpm_begun and is_unused and since_ns:
+            # Nothing has run since the start of the run.
+            for name in GPM_SERIES:
+                self._series[name].add(0.0, timed.end_ns - since_ns)
         if 2 * gpm_ns >= (sample.gpm_ns or 0):
             self._amounts.update(sample.amounts)
+        self._add_copies(sample, gpm_ns)
         if sample.power_watts is not None and step_ns > 0:
             joules = sample.power_watts * step_ns / NS_PER_SECOND
             self._power_joules = (self._power_joules or 0.0) + joules
@@ -105,6 +125,46 @@ class GpuPeriod:
                 self._uncounted_joules += joules
         self._add_throttling(sample, weight_ns)
         self.add_counts(timed)
+
+    def add_last_span(self, timed: TimedSample, since_ns: int, finished_ns: int) -> None:
+        """Add GPM's span in which the run ended: what was active in it, was so before the end."""
+        sample = timed.sample
+        if not sample.gpm_ns:
+            return
+        start_ns = max(timed.end_ns - sample.gpm_ns, since_ns)
+        length_ns = finished_ns - start_ns
+        if length_ns <= 0:
+            return
+        for name in GPM_SERIES:
+            value = getattr(sample, name)
+            if value is not None:
+                in_run = min(value * (timed.end_ns - start_ns) / length_ns, _PERCENT)
+                self._series[name].add(in_run, length_ns)
+        self._amounts.update(sample.amounts)
+        self._add_copies(sample, length_ns)
+
+    def _add_copies(self, sample: GpuSample, gpm_ns: int) -> None:
+        """Add a span of GPM, if copies filled it."""
+        if not self._link_bytes_per_second or not sample.gpm_ns or gpm_ns <= 0:
+            return
+        moved = max(sample.amounts.get("pcie_tx_bytes", 0), sample.amounts.get("pcie_rx_bytes", 0))
+        seconds = sample.gpm_ns / NS_PER_SECOND
+        sm_percent = sample.sm_active_percent
+        if sm_percent is None or sm_percent >= _IDLE_SM_PERCENT:
+            return
+        if moved / seconds >= _LINK_SHARE * self._link_bytes_per_second:
+            self._copy_ns += gpm_ns
+            self._copy_rate = max(self._copy_rate, moved / seconds)
+
+    def _copies(self) -> Mapping[str, Any]:
+        if not self._copy_ns:
+            return {}
+        seconds = self._copy_ns / NS_PER_SECOND
+        return {
+            "copy_seconds": round(seconds, 3),
+            "copy_bytes_per_second": round(self._copy_rate),
+            "link_bytes_per_second": round(self._link_bytes_per_second or 0),
+        }
 
     def add_counts(self, timed: TimedSample) -> None:
         """Add what a sample counts since earlier ones: the driver's counters and errors."""
@@ -119,6 +179,11 @@ class GpuPeriod:
         for bit, reason in THROTTLE_REASONS.items():
             if sample.throttle_reasons & bit:
                 self._throttled_ns[reason] += weight_ns
+
+    @property
+    def gpm_covered_ns(self) -> int:
+        """The time that GPM's spans cover."""
+        return self._series["sm_active_percent"].weight_ns
 
     def totals(self) -> Mapping[str, Any]:
         """The bytes and errors, by the record's field."""
@@ -141,6 +206,7 @@ class GpuPeriod:
         if counted_millijoules is not None:
             joules = self._uncounted_joules + counted_millijoules / 1000
         return {
+            **self._copies(),
             "utilization_percent": series["utilization_percent"].distribution(),
             "memory_used_mb": series["memory_used_bytes"].distribution(per=MIB),
             "power_watts": series["power_watts"].distribution(),
@@ -148,8 +214,8 @@ class GpuPeriod:
             "temperature_celsius": series["temperature_celsius"].distribution(),
             "sm_clock_mhz": series["sm_clock_mhz"].distribution(),
             "throttle_reasons": throttled_percent if self._throttle_observed_ns else None,
-            "xids": tuple(self._xids),
-            **{name: series[name].distribution() for name in _GPM_SERIES},
+            "xids": self.xids,
+            **{name: series[name].distribution() for name in GPM_SERIES},
             **self.totals(),
         }
 
@@ -159,9 +225,9 @@ class GpuRun:
     in its statistics.
     """
 
-    def __init__(self, started_ns: int) -> None:
+    def __init__(self, started_ns: int, link_bytes_per_second: float | None = None) -> None:
         self.started_ns = started_ns
-        self._period = GpuPeriod()
+        self._period = GpuPeriod(link_bytes_per_second)
 
     def add(self, timed: TimedSample) -> None:
         """Add a sample that is too old to be after the end of the run."""
@@ -180,6 +246,7 @@ class GpuRun:
             if finished_ns is None or timed.end_ns <= finished_ns:
                 period.add(timed, since_ns=self.started_ns)
             else:
+                period.add_last_span(timed, self.started_ns, finished_ns)
                 period.add_counts(timed)
         return period
 

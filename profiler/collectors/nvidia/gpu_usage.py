@@ -1,21 +1,31 @@
 """The usage of the GPUs so far: takes readings and keeps aggregates of constant size."""
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.statistics import DeviceReadings, RecentByBatch
+from profiler.aggregation.statistics import DeviceReadings, RecentByBatch, UseWindow
 from profiler.collectors.impossible_readings import impossible_warning
+from profiler.collectors.nvidia.gpu_owners import GpuOwners, NoOwners
 from profiler.collectors.nvidia.gpu_period import GpuPeriod, GpuRun, TimedSample, gpm_values
-from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample, match_uuids
+from profiler.collectors.nvidia.gpu_timeline import GpuTimeline
+from profiler.collectors.nvidia.run_gpu import GpuInRun, RunGpu
+from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu
+from profiler.collectors.nvidia.visible_gpus import (
+    CHANGED_BYTES,
+    DriverReading,
+    GpuFacts,
+    GpuLimits,
+    GpuProcess,
+    GpuSample,
+    match_uuids,
+)
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
-from profiler.record.units import mebibytes
 
 _PERCENT = 100
 _SECONDS_PER_HOUR = 3600
@@ -23,17 +33,14 @@ _SECONDS_PER_HOUR = 3600
 _MAX_GPM_AGE_NS = 30 * NS_PER_SECOND
 # A run's start and end are noticed up to 10 s late: so long, its samples wait.
 _NOTICE_NS = 15 * NS_PER_SECOND
-# A run's start and end are noticed up to 10 s late, and its time is divided up to several hundred
-# steps late.
-_IDLE_SPANS_OF_A_GPU = 64
-_IDLE_SPANS = 1024
 
 
 class LatestGpu(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading, and sums since the first reading.
 
     ``energy_joules`` is the driver's counter, else power multiplied by time. ``throttled_seconds``
-    is by the reason's name, ``totals`` by the record's field.
+    is by the reason's name, ``totals`` by the record's field; ``xids`` are the driver's
+    errors.
     """
 
     sample: GpuSample
@@ -41,6 +48,7 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
     throttled_seconds: Mapping[str, float] | None = None
     idle_seconds: float | None = None
     totals: Mapping[str, int] = {}
+    xids: tuple[int, ...] = ()
 
 
 class LiveGpus(Struct, frozen=True, kw_only=True):
@@ -54,35 +62,12 @@ class LiveGpus(Struct, frozen=True, kw_only=True):
     is_known: bool = False
 
 
-class GpuIdleTime:
-    """The time in which one or several GPUs were idle: its sum, and the last spans of it."""
-
-    def __init__(self, max_spans: int) -> None:
-        self._spans: deque[tuple[int, int]] = deque(maxlen=max_spans)
-        self.total_ns = 0
-
-    def add(self, start_ns: int, end_ns: int) -> None:
-        """Add a span that begins at the end of the last one or later."""
-        self.total_ns += end_ns - start_ns
-        if self._spans and self._spans[-1][1] == start_ns:
-            start_ns = self._spans.pop()[0]
-        self._spans.append((start_ns, end_ns))
-
-    def between(self, start_ns: int, end_ns: int) -> int:
-        """The idle time between two moments, as far as the last spans reach back."""
-        idle_ns = 0
-        for first_ns, last_ns in reversed(self._spans):
-            if last_ns <= start_ns:
-                break
-            idle_ns += max(min(last_ns, end_ns) - max(first_ns, start_ns), 0)
-        return idle_ns
-
-
 class GpuUsage:
     """Aggregates the readings of every GPU, by UUID."""
 
-    def __init__(self, interval_ns: int) -> None:
+    def __init__(self, interval_ns: int, owners: GpuOwners | None = None) -> None:
         self._interval_ns = interval_ns
+        self._owners: GpuOwners = owners or NoOwners()
         self._gpus: dict[str, _GpuAggregate] = {}
         self._read_ns: int | None = None
         self._lost: dict[str, str] = {}
@@ -90,9 +75,10 @@ class GpuUsage:
         self._unattributed_xids: dict[int, None] = {}
         self._present: frozenset[str] = frozenset()
         self._step_ns = 0
-        self._idle: defaultdict[str, GpuIdleTime] = defaultdict(partial(GpuIdleTime, _IDLE_SPANS))
         self._runs: dict[str, int] = {}  # their starts (monotonic)
         self._impossible = 0
+        self._listed_bytes = 0
+        self.is_memory_changing = False
         self.readings = 0
 
     def add(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
@@ -106,8 +92,12 @@ class GpuUsage:
         for sample in reading.samples:
             self._impossible += len(sample.impossible)
             if sample.facts.uuid not in self._gpus:
-                self._gpus[sample.facts.uuid] = _GpuAggregate(sample.facts)
+                added = _GpuAggregate(sample.facts)
+                self._gpus[sample.facts.uuid] = added
+                for run, started_ns in self._runs.items():
+                    self._begin(added, run, started_ns)
             self._gpus[sample.facts.uuid].add(sample, self._step_ns, now_ns)
+        self._add_processes(reading.samples, now_ns)
         for xid in reading.xids:
             gpu = self._gpus.get(xid.uuid or "")
             if gpu is None:
@@ -124,26 +114,56 @@ class GpuUsage:
         self._read_ns = now_ns
         self.readings += 1
 
-    def add_idle(self, selectors: Collection[str] | None, batch: str = "") -> None:
-        """Note whether all of the GPUs were read and idle in the last reading."""
-        selected = self._selected(selectors)
-        if not selected or not self._step_ns or self._read_ns is None:
-            return
-        for gpu in selected:
-            if gpu.facts.uuid not in self._present or gpu.last.utilization_percent != 0:
-                return
-        self._idle[batch].add(self._read_ns - self._step_ns, self._read_ns)
+    def add_quick(self, samples: Sequence[GpuSample], now_ns: int) -> None:
+        """Add a reading of the processes alone, between two others."""
+        self._add_processes(samples, now_ns)
 
-    def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
-        """For how long all GPUs of the batch, if they are known, else all GPUs were idle between
-        two moments.
-        """
-        if batch not in self._idle:
-            batch = ""
-        return self._idle[batch].between(start_ns, end_ns)
+    def _add_processes(self, samples: Sequence[GpuSample], now_ns: int) -> None:
+        listed = [process for sample in samples for process in sample.processes or ()]
+        for sample in samples:
+            gpu = self._gpus.get(sample.facts.uuid)
+            if gpu is not None:
+                processes = None
+                if sample.processes is not None:
+                    processes = tuple(map(self._identified, sample.processes))
+                gpu.add_processes(processes, sample.memory_used_bytes, now_ns, self._interval_ns)
+        if any(sample.processes is not None for sample in samples):
+            self._owners.keep({process.pid for process in listed})
+            listed_bytes = sum(process.memory_bytes or 0 for process in listed)
+            self.is_memory_changing = abs(listed_bytes - self._listed_bytes) >= CHANGED_BYTES
+            self._listed_bytes = listed_bytes
+
+    def _identified(self, process: GpuProcess) -> ProcessOnGpu:
+        return ProcessOnGpu(
+            self._owners.identify(process.pid), process.memory_bytes, process.is_only_graphics
+        )
+
+    @property
+    def sees_processes(self) -> bool:
+        """Whether the lists of processes say whose use a GPU is, of all runs."""
+        uses = [use for gpu in self._gpus.values() for use in gpu.timeline.runs.values()]
+        return bool(uses) and all(use.sees_processes for use in uses)
+
+    def idle_ns(
+        self, batch: str, selectors: Collection[str] | None, start_ns: int, end_ns: int
+    ) -> int:
+        """For how long all GPUs of the batch were idle between two moments of the last seconds."""
+        idle = [
+            gpu.timeline.idle_ns(start_ns, end_ns)
+            for gpu in self._selected(selectors)
+            if not self._is_unused(gpu, batch)
+        ]
+        return min(idle, default=0)
+
+    def _is_unused(self, gpu: "_GpuAggregate", batch: str) -> bool:
+        use = gpu.timeline.runs.get(batch)
+        return use is not None and use.is_unused
+
+    def known_until_ns(self) -> int:
+        """Until when the use of all GPUs is known."""
+        return min((gpu.timeline.known_until_ns for gpu in self._gpus.values()), default=0)
 
     def forget(self, batch: str) -> None:
-        self._idle.pop(batch, None)
         self._runs.pop(batch, None)
         for gpu in self._gpus.values():
             gpu.forget(batch)
@@ -157,7 +177,11 @@ class GpuUsage:
         """
         started_ns = self._runs.setdefault(run, started_ns)
         for gpu in self._selected(selectors):
-            gpu.begin_run(run, started_ns, self._interval_ns)
+            self._begin(gpu, run, started_ns)
+
+    def _begin(self, gpu: "_GpuAggregate", run: str, started_ns: int) -> None:
+        gpu.begin_run(run, started_ns)
+        gpu.timeline.begin_run(run, started_ns, lambda: self._owners.owner_of(run))
 
     def has_begun(self, run: str) -> bool:
         return run in self._runs
@@ -168,12 +192,16 @@ class GpuUsage:
         run: str = "",
         duration_ms: float | None = None,
         finished_ns: int | None = None,
-    ) -> tuple[Gpu, ...]:
-        """The record's entries by index; None selects all.
+        mps: GpuLimits | None = None,
+    ) -> tuple[RunGpu, ...]:
+        """The GPUs by index; None selects all.
 
         ``finished_ns`` (monotonic) is the end of the run. One that was not begun has all readings.
         """
-        return tuple(gpu.record(run, duration_ms, finished_ns) for gpu in self._selected(selectors))
+        return tuple(
+            gpu.in_run(run, duration_ms, finished_ns, mps or GpuLimits())
+            for gpu in self._selected(selectors)
+        )
 
     def facts(self) -> tuple[GpuFacts, ...]:
         return tuple(gpu.facts for gpu in self._gpus.values())
@@ -196,7 +224,10 @@ class GpuUsage:
         for gpu in self._gpus.values():
             percent = gpu.recent_percent.take(batch)
             memory_bytes = gpu.recent_memory_bytes.take(batch)
-            if gpu in selected:
+            windows = gpu.take_windows(batch, self._runs.get(batch, 0))
+            if gpu in selected and not self._is_unused(gpu, batch):
+                if windows is not None:
+                    into.gpu_windows = [*(into.gpu_windows or ()), *windows]
                 into.gpu_percent.merge(percent)
                 into.gpu_memory_bytes.merge(memory_bytes)
                 into.gpus_memory_bytes = sum_known(into.gpus_memory_bytes, memory_bytes.maximum)
@@ -225,16 +256,18 @@ class _GpuAggregate:
         self.facts = facts
         self.last = GpuSample(facts=facts)
         self._read_ns = 0
+        self._looked_ns: int | None = None
+        self._listed_ns: int | None = None
         self._gpm_read_ns = 0
         self._last_gpm: Mapping[str, Any] = {}
         self.recent_percent = RecentByBatch()
         self.recent_memory_bytes = RecentByBatch()
-        self._whole = GpuPeriod()
+        self._whole = GpuPeriod(facts.link_bytes_per_second)
         self._runs: dict[str, GpuRun] = {}
         self._recent: deque[TimedSample] = deque()
-        self._idle = GpuIdleTime(_IDLE_SPANS_OF_A_GPU)
-        self._idle_before: dict[str, int] = {}
-        self._utilization_observed_ns = 0
+        self.timeline = GpuTimeline(_NOTICE_NS)
+        self._idle_ns = 0.0
+        self._taken_ns: dict[str, int] = {}
         self._memory_size_bytes: int | None = None
 
     def add(self, sample: GpuSample, step_ns: int, now_ns: int) -> None:
@@ -242,16 +275,54 @@ class _GpuAggregate:
         if sample.gpm_ns is not None:
             self._gpm_read_ns = now_ns
             self._last_gpm = gpm_values(sample)
+        self._add_windows(sample, step_ns, now_ns)
         if sample.utilization_percent is not None:
             self.recent_percent.add(sample.utilization_percent)
-            self._utilization_observed_ns += step_ns
-            if sample.utilization_percent == 0 and step_ns:
-                self._idle.add(now_ns - step_ns, now_ns)
         if sample.memory_used_bytes is not None:
             self.recent_memory_bytes.add(sample.memory_used_bytes)
         self._memory_size_bytes = sample.memory_size_bytes or self._memory_size_bytes
         self.last = sample
         self._read_ns = now_ns
+
+    def _add_windows(self, sample: GpuSample, step_ns: int, now_ns: int) -> None:
+        """The work since the reading before: by the driver's samples, else by GPM, else by the
+        reading.
+        """
+        before_ns = self.timeline.known_until_ns
+        if sample.windows is not None:
+            self.timeline.add_windows(sample.windows, "driver-samples")
+        elif sample.kernel_percent is not None and sample.gpm_ns:
+            window = UseWindow(now_ns - sample.gpm_ns, now_ns, sample.kernel_percent)
+            self.timeline.add_windows((window,), "gpm")
+        elif sample.utilization_percent is not None and step_ns:
+            window = UseWindow(now_ns - step_ns, now_ns, sample.utilization_percent)
+            self.timeline.add_windows((window,), "once-a-second")
+        self._idle_ns += self.timeline.idle_ns(before_ns, self.timeline.known_until_ns)
+
+    def add_processes(
+        self,
+        processes: tuple[ProcessOnGpu, ...] | None,
+        used_bytes: int | None,
+        now_ns: int,
+        interval_ns: int,
+    ) -> None:
+        """Add the list of processes, or the memory, for the time since the one before."""
+        if processes is None and used_bytes is None:
+            return
+        before_ns = self._looked_ns if processes is None else self._listed_ns
+        if before_ns is None:
+            before_ns = now_ns - interval_ns
+        self._looked_ns = now_ns
+        if processes is not None:
+            self._listed_ns = now_ns
+        self.timeline.add_reading(
+            GpuReading(
+                start_ns=max(before_ns, now_ns - _NOTICE_NS),
+                end_ns=now_ns,
+                processes=processes,
+                used_bytes=used_bytes,
+            )
+        )
 
     def add_error(self, xid: int, now_ns: int) -> None:
         """Add an error of the driver, also of a GPU that was lost."""
@@ -267,60 +338,45 @@ class _GpuAggregate:
             for run in self._runs.values():
                 run.add(old)
 
-    def begin_run(self, run: str, started_ns: int, interval_ns: int) -> None:
+    def begin_run(self, run: str, started_ns: int) -> None:
         if run in self._runs:
             return
-        self._runs[run] = GpuRun(started_ns)
+        self._runs[run] = GpuRun(started_ns, self.facts.link_bytes_per_second)
         in_run = [timed.sample for timed in self._recent if timed.end_ns > started_ns]
         self.recent_percent.begin(run, [sample.utilization_percent for sample in in_run])
         self.recent_memory_bytes.begin(run, [sample.memory_used_bytes for sample in in_run])
-        # It counts as idle from the last reading to a later start.
-        ahead_ns = min(max(started_ns - self._read_ns, 0), interval_ns)
-        before_ns = self._idle.total_ns - self._idle.between(started_ns, self._read_ns) + ahead_ns
-        self._idle_before[run] = before_ns
+
+    def take_windows(self, batch: str, since_ns: int) -> list[UseWindow] | None:
+        """The work since the batch's last call; None if it is not known without gaps."""
+        if self.timeline.source != "driver-samples":
+            return None
+        since_ns = self._taken_ns.get(batch, since_ns)
+        self._taken_ns[batch] = max(self.timeline.known_until_ns, since_ns)
+        return self.timeline.windows_since(since_ns)
 
     def forget(self, batch: str) -> None:
+        self._taken_ns.pop(batch, None)
         self._runs.pop(batch, None)
-        self._idle_before.pop(batch, None)
+        self.timeline.runs.pop(batch, None)
         self.recent_percent.forget(batch)
         self.recent_memory_bytes.forget(batch)
 
-    def _idle_seconds(
-        self, run: str, duration_ms: float | None, finished_ns: int | None
-    ) -> float | None:
-        """The idle time of a run, at most its duration; None if utilization was read no more
-        than once.
-        """
-        if not self._utilization_observed_ns:
-            return None
-        idle_ns: float = self._idle.total_ns - self._idle_before.get(run, 0)
-        if finished_ns is not None:
-            idle_ns -= self._idle.between(finished_ns, self._read_ns)
-        if duration_ms is not None:
-            idle_ns = min(idle_ns, duration_ms * NS_PER_MS)
-        return round(max(idle_ns, 0) / NS_PER_SECOND, 3)
-
-    def record(self, run: str, duration_ms: float | None, finished_ns: int | None) -> Gpu:
+    def in_run(
+        self, run: str, duration_ms: float | None, finished_ns: int | None, mps: GpuLimits
+    ) -> RunGpu:
         period = self._whole
         if run in self._runs:
             period = self._runs[run].until(finished_ns, self._recent)
-        idle_seconds = self._idle_seconds(run, duration_ms, finished_ns)
-        idle_percent = None
-        if idle_seconds is not None and duration_ms:
-            idle_ms = idle_seconds * NS_PER_SECOND / NS_PER_MS
-            # The run may be shorter than the time of its readings.
-            known_ms = max(duration_ms - period.unknown_utilization_ns / NS_PER_MS, idle_ms)
-            if known_ms:
-                idle_percent = round(_PERCENT * idle_ms / known_ms, 3)
-        return Gpu(
-            uuid=self.facts.uuid,
-            index=self.facts.index,
-            name=self.facts.name,
-            idle_seconds=idle_seconds,
-            idle_percent=idle_percent,
-            memory_size_mb=mebibytes(self._memory_size_bytes),
-            **period.record_values(),
-        )
+        return GpuInRun(
+            facts=self.facts,
+            period=period,
+            use=self.timeline.until(run, finished_ns),
+            source=self.timeline.source,
+            memory_size_bytes=self._memory_size_bytes,
+            mps=mps,
+            duration_ms=duration_ms,
+            finished_ns=finished_ns,
+        ).entry()
 
     def latest(self) -> LatestGpu:
         sample = self.last
@@ -328,13 +384,14 @@ class _GpuAggregate:
             sample = replace(sample, **self._last_gpm)
         idle_seconds = None
         if self._whole.has_utilization:
-            idle_seconds = self._idle.total_ns / NS_PER_SECOND
+            idle_seconds = self._idle_ns / NS_PER_SECOND
         return LatestGpu(
             sample=sample,
             energy_joules=self._whole.total_joules,
             throttled_seconds=self._whole.throttled_seconds,
             idle_seconds=idle_seconds,
             totals=self._whole.totals(),
+            xids=self._whole.xids,
         )
 
 
@@ -350,7 +407,14 @@ def gpu_idle(
         return None
     percent = sum(percents) / len(percents)
     hours = duration_ms * NS_PER_MS / NS_PER_SECOND / _SECONDS_PER_HOUR
+    phases = {}
+    for name in ("before", "between", "after"):
+        seconds = [getattr(gpu, f"idle_{name}_seconds") for gpu in gpus]
+        if None not in seconds and duration_ms:
+            mean = sum(seconds) / len(seconds)
+            phases[f"{name}_percent"] = round(_PERCENT * mean * 1000 / duration_ms, 3)
     return GpuIdle(
+        **phases,
         percent=round(percent, 3),
         gpu_hours=round(sum(gpu.idle_seconds or 0 for gpu in gpus) / _SECONDS_PER_HOUR, 6),
         usd=None if hour_usd is None else round(percent / _PERCENT * hours * hour_usd, 8),

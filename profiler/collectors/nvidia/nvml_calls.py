@@ -81,6 +81,9 @@ def call_nvml(
     """Call an NVML function by name; returns its result, or the failure as a value."""
     try:
         return getattr(nvml, function)(*arguments, **options)
+    except getattr(nvml, "NVMLLibraryMismatchError", ()) as error:
+        # The driver lacks the newest version of the function. It is no NVMLError.
+        return Failure(ErrorAction.UNSUPPORTED, str(error))
     except nvml.NVMLError as error:
         value = getattr(error, "value", None)
         return Failure(_ACTIONS.get(value, ErrorAction.RETRY), f"{error} (NVML error {value})")

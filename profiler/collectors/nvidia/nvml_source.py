@@ -80,6 +80,12 @@ class NvmlSource:
             samples=tuple(samples), xids=events.drain(), lost=lost, notes=tuple(notes)
         )
 
+    def read_quickly(self, *, with_memory: bool) -> tuple[GpuSample, ...]:
+        """The processes of each open GPU, or else its memory, and nothing else."""
+        if self._events is None:
+            return ()
+        return tuple(device.read_quickly(with_memory=with_memory) for device in self._devices)
+
     def _missing(self) -> set[str]:
         return self._known_gpus.keys() - {device.facts.uuid for device in self._devices}
 
@@ -158,5 +164,23 @@ class NvmlSource:
         if isinstance(uuid, Failure):
             return f"GPU {index} is visible and cannot be read: {uuid.reason}."
         name = call_nvml(nvml, "nvmlDeviceGetName", handle)
-        facts = GpuFacts(uuid=uuid, index=index, name=None if isinstance(name, Failure) else name)
+        facts = GpuFacts(
+            uuid=uuid,
+            index=index,
+            name=None if isinstance(name, Failure) else name,
+            link_bytes_per_second=_link_speed(nvml, handle),
+        )
         return Device(nvml, handle, facts, self._clock)
+
+
+# PCIe by generation: bytes a second of a lane, one way, after its line code.
+_LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+
+
+def _link_speed(nvml: Nvml, handle: object) -> float | None:
+    generation = call_nvml(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", handle)
+    width = call_nvml(nvml, "nvmlDeviceGetMaxPcieLinkWidth", handle)
+    if isinstance(generation, Failure) or isinstance(width, Failure):
+        return None
+    lane_bytes = _LANE_BYTES.get(generation)
+    return None if lane_bytes is None else lane_bytes * width

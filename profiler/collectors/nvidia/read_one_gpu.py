@@ -5,9 +5,13 @@ events (Xid) of all GPUs.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from profiler.collectors.impossible_readings import possible_percent
+from profiler.collectors.nvidia.driver_samples import DriverSamples
 from profiler.collectors.nvidia.gpm import REFUSED, Gpm
 from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, call_nvml
+from profiler.collectors.nvidia.process_lists import ProcessLists
 from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuFacts, GpuSample, Xid
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
@@ -86,6 +90,8 @@ class Device:
         self.handle = handle
         self.facts = facts
         self.gpm = Gpm(nvml, handle, clock)
+        self._driver_samples = DriverSamples(nvml, handle, clock)
+        self._lists = ProcessLists(self._field, clock)
         self.silent_reads = 0
         self._is_permission_denied = False
 
@@ -99,13 +105,32 @@ class Device:
         if self.gpm.is_refused:
             yield REFUSED
 
+    def read_quickly(self, *, with_memory: bool) -> GpuSample:
+        """Between two readings: the processes, with their memory, or that of the device."""
+        if with_memory:
+            sample = self._with_memory(GpuSample(facts=self.facts))
+        else:
+            sample = GpuSample(facts=self.facts, processes=self._lists.read())
+        self._failure = None
+        return sample
+
+    def _with_memory(self, sample: GpuSample) -> GpuSample:
+        # Version 2 of the call leaves out the memory that the driver reserves.
+        memory = self._field("nvmlDeviceGetMemoryInfo", version=self._nvml.nvmlMemory_v2)
+        if memory is None:
+            return sample
+        if not (0 <= memory.used <= memory.total and memory.total):
+            return replace(sample, impossible=(*sample.impossible, "memory_used_bytes"))
+        return replace(
+            sample, memory_used_bytes=int(memory.used), memory_size_bytes=int(memory.total)
+        )
+
     def read(self, *, counters: bool) -> GpuSample | Failure:
-        """Read the fast fields and, with ``counters``, the slow ones; returns a failure if
-        errors leave no field.
+        """Read the fast fields and, with ``counters`` or when they are due, the slow ones;
+        returns a failure if errors leave no field.
         """
         nvml = self._nvml
-        # Version 2 of the call leaves out the memory that the driver reserves.
-        memory = self._field("nvmlDeviceGetMemoryInfo", version=nvml.nvmlMemory_v2)
+        sample = self._with_memory(GpuSample(facts=self.facts))
         utilization = self._field("nvmlDeviceGetUtilizationRates")
         power_milliwatts = self._field("nvmlDeviceGetPowerUsage")
         readings: dict[str, float | None] = {
@@ -123,24 +148,21 @@ class Device:
                 values[name] = _possible(name, value)
                 if values[name] is None:
                     impossible.append(name)
-        if memory is not None and not (0 <= memory.used <= memory.total and memory.total):
-            impossible.append("memory_used_bytes")
-            memory = None
         counted = self._read_counters(impossible) if counters else {}
-        sample = GpuSample(
-            facts=self.facts,
-            memory_used_bytes=None if memory is None else int(memory.used),
-            memory_size_bytes=None if memory is None else int(memory.total),
+        sample = replace(
+            sample,
             # Newer drivers call these event reasons, and still have the function under its old
             # name.
             throttle_reasons=self._field("nvmlDeviceGetCurrentClocksThrottleReasons"),
             counters=counted,
-            impossible=tuple(impossible),
+            impossible=(*sample.impossible, *impossible),
             **values,
         )
+        processes = self._lists.read(memory_bytes=sample.memory_used_bytes, is_complete=counters)
         failure = self._failure
         self._failure = None
         is_silent = failure is not None and sample == GpuSample(facts=self.facts)
+        sample = self._with_windows(replace(sample, processes=processes), is_complete=counters)
         if is_silent:
             self.silent_reads += 1
         else:
@@ -148,6 +170,12 @@ class Device:
         if failure is not None and (is_silent or failure.action in _DEVICE_WIDE):
             return failure
         return self.gpm.added_to(sample, is_complete=counters)
+
+    def _with_windows(self, sample: GpuSample, *, is_complete: bool) -> GpuSample:
+        before = self._driver_samples.impossible
+        windows = self._driver_samples.read(is_complete=is_complete)
+        names = ("samples",) * (self._driver_samples.impossible - before)
+        return replace(sample, windows=windows, impossible=(*sample.impossible, *names))
 
     def _read_counters(self, impossible: list[str]) -> Mapping[str, int]:
         """The counters; adds the names of impossible ones to ``impossible``."""

@@ -4,18 +4,35 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
+from profiler.aggregation.statistics import UseWindow
 from profiler.core.text import names_in
 from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.record.units import MIB
 
 ENERGY = "energy_millijoules"
+# A process that comes or goes changes a GPU's memory by more: a context takes 250 to 650 MiB.
+CHANGED_BYTES = 64 * MIB
 
 
 class GpuFacts(Struct, frozen=True, kw_only=True):
-    """The identity of a GPU."""
+    """The identity of a GPU. ``link_bytes_per_second``: what its PCIe link can move one way."""
 
     uuid: str
     index: int
     name: str | None = None
+    link_bytes_per_second: float | None = None
+
+
+class GpuProcess(Struct, frozen=True, gc=False):
+    """A process with a context on a GPU, by its id in the pid namespace of this process.
+
+    ``memory_bytes`` is None if the driver does not say it, or says 0 (drivers before 565 do so in
+    a container).
+    """
+
+    pid: int
+    memory_bytes: int | None = None
+    is_only_graphics: bool = False  # as a display server
 
 
 class GpuSample(Struct, frozen=True, kw_only=True):
@@ -44,6 +61,56 @@ class GpuSample(Struct, frozen=True, kw_only=True):
     amounts: Mapping[str, int] = {}
     gpm_ns: int | None = None
     impossible: tuple[str, ...] = ()
+    # GPM's share of the time in which any kernel ran; copies do not count.
+    kernel_percent: float | None = None
+    # Its first sample was taken now: it says nothing of the time before.
+    is_gpm_begun: bool = False
+    # None if the driver does not list them.
+    processes: tuple[GpuProcess, ...] | None = None
+    # The driver's own samples of utilization since the last that were read; None if not read now.
+    windows: tuple[UseWindow, ...] | None = None
+
+
+class GpuLimits(Struct, frozen=True, kw_only=True):
+    """What CUDA's Multi-Process Service lets a container have of a GPU that it shares.
+
+    ``memory`` is ``CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`` in bytes by the device's number.
+    """
+
+    memory: Mapping[str, int] = {}
+    compute_percent: float | None = None
+    is_mps: bool = False
+
+    def memory_bytes(self, index: int) -> int | None:
+        """The limit on a GPU. A container numbers its GPUs from 0 on: the only one is meant."""
+        if len(self.memory) == 1:
+            return next(iter(self.memory.values()))
+        return self.memory.get(str(index))
+
+
+MPS_VARIABLES = (
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+)
+_PERCENT = 100
+_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def parse_limits(environment: Mapping[str, str]) -> GpuLimits:
+    """Read the limits of MPS from a container's environment; ECS sets ``0=4096M`` and ``25``."""
+    memory: dict[str, int] = {}
+    for part in environment.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "").split(","):
+        device, _, size = part.strip().partition("=")
+        size = size.strip().upper().removesuffix("B")
+        if device.strip() and size[:-1].isdecimal() and size[-1:] in _SIZES:
+            memory[device.strip()] = int(size[:-1]) * _SIZES[size[-1]]
+    percent = environment.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "").strip()
+    compute = None
+    if percent.replace(".", "", 1).isdecimal() and 0 < float(percent) <= _PERCENT:
+        compute = float(percent)
+    is_mps = bool(memory) or compute is not None or "CUDA_MPS_PIPE_DIRECTORY" in environment
+    return GpuLimits(memory=memory, compute_percent=compute, is_mps=is_mps)
 
 
 class Xid(Struct, frozen=True):
@@ -77,18 +144,21 @@ def match_uuids(selectors: Collection[str], visible: Collection[GpuFacts]) -> fr
 class GpuSelection(Struct, frozen=True, kw_only=True):
     """The GPUs of a batch; all visible ones if ``selectors`` is None.
 
-    Without ``is_known``, it is an assumption.
+    Without ``is_known``, it is an assumption. ``is_assigned``: a person or ECS named them, so that
+    they are the batch's even if it does not use them.
     """
 
     selectors: frozenset[str] | None = None
     is_known: bool = False
+    is_assigned: bool = False
 
 
 class GpuScope:
     """The GPUs of each batch: configured, else by NVIDIA_VISIBLE_DEVICES of a Docker id, else by
     ``own``.
 
-    ``own`` is the variable of this process. Its selection depends on the GPUs that are visible.
+    ``own`` is the variable of this process. Its selection depends on the GPUs that are visible;
+    they are the batch's even if it does not use them with ``is_own_assigned``.
     With ``has_all_ids``, a Docker id without the variable has no GPU.
     """
 
@@ -99,12 +169,16 @@ class GpuScope:
         own: str = "",
         *,
         has_all_ids: bool = False,
+        is_own_assigned: bool = True,
     ) -> None:
         self._visible_devices = visible_devices
         self._own = parse_visible_devices(own)
+        self._is_own_assigned = is_own_assigned
         self._configured: GpuSelection | None = None
         if configured:
-            self._configured = GpuSelection(selectors=frozenset(configured), is_known=True)
+            self._configured = GpuSelection(
+                selectors=frozenset(configured), is_known=True, is_assigned=True
+            )
         self._otherwise: GpuSelection | None = None
         if has_all_ids:
             self._otherwise = GpuSelection(selectors=frozenset(), is_known=True)
@@ -152,11 +226,11 @@ class GpuScope:
         if selectors is None:
             return self._own
         if selectors and all(map(str.isdecimal, selectors)) and len(selectors) == len(visible):
-            return GpuSelection(is_known=True)
+            return GpuSelection(is_known=True, is_assigned=self._is_own_assigned)
         uuids = match_uuids(selectors, visible)
         if not uuids:
             return GpuSelection()
-        return GpuSelection(selectors=uuids, is_known=True)
+        return GpuSelection(selectors=uuids, is_known=True, is_assigned=self._is_own_assigned)
 
 
 def parse_visible_devices(visible_devices: str) -> GpuSelection:
@@ -168,4 +242,4 @@ def parse_visible_devices(visible_devices: str) -> GpuSelection:
         return GpuSelection(is_known=bool(value))
     if value in ("none", "void"):
         return GpuSelection(selectors=frozenset(), is_known=True)
-    return GpuSelection(selectors=frozenset(names_in(value)), is_known=True)
+    return GpuSelection(selectors=frozenset(names_in(value)), is_known=True, is_assigned=True)

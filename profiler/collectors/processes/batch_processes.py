@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.idle_gpus import IdleGpus
 from profiler.aggregation.out_of_memory import OomKillTracker
 from profiler.aggregation.process_table import ProcessTotals, ShowArguments
 from profiler.aggregation.process_tree_usage import (
@@ -22,7 +23,7 @@ from profiler.aggregation.process_tree_usage import (
 from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter
-from profiler.aggregation.time_breakdown import IdleBetween, TimeAccount
+from profiler.aggregation.time_breakdown import TimeAccount
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
@@ -207,7 +208,7 @@ class BatchProcesses:
         *,
         started_ns: int | None = None,
         is_new: bool = True,
-        idle_ns: IdleBetween | None = None,
+        gpus: IdleGpus | None = None,
     ) -> None:
         self._started_ns = started_ns
         self._is_new = is_new
@@ -238,7 +239,7 @@ class BatchProcesses:
                 SeriesByCommand, started_ns, interval_ns, series_points, is_new=is_new
             )
         self.totals = ProcessTotals(show_arguments, make_series)
-        self.time = TimeAccount(started_ns if is_new else None, interval_ns, idle_ns)
+        self.time = TimeAccount(started_ns if is_new else None, interval_ns, gpus)
         self._is_alive = False
         self._main_pid: int | None = None
         self.kills = OomKillTracker()

@@ -5,7 +5,7 @@ Their collector is imported only once they are seen.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
 from profiler.aggregation.task_record import RecordPart
@@ -51,6 +51,21 @@ def visible_devices(docker_id: str, proc_folder: str = "/proc") -> str | None:
             if entry.startswith(_VISIBLE_DEVICES):
                 return entry.removeprefix(_VISIBLE_DEVICES).decode(errors="replace")
     return None
+
+
+def environment_of(
+    docker_id: str, names: Collection[str], proc_folder: str = "/proc"
+) -> dict[str, str]:
+    """These variables of the container's first process that has one of them; nothing else."""
+    for pid in pids_of(docker_id, proc_folder):
+        found: dict[str, str] = {}
+        for entry in (proc.read(f"{proc_folder}/{pid}/environ") or b"").split(b"\0"):
+            name, _, value = entry.decode(errors="replace").partition("=")
+            if name in names:
+                found[name] = value
+        if found:
+            return found
+    return {}
 
 
 class _ProcessCollector(Collector, ThreadCollector, BatchFollower, Protocol): ...

@@ -11,6 +11,7 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from profiler.aggregation.idle_gpus import IdleGpus
 from profiler.aggregation.memory_evidence import MemoryEvidence, evidence_from, group_evidence
 from profiler.aggregation.process_table import ShowArguments
 from profiler.aggregation.process_tree_usage import GroupPeak
@@ -55,7 +56,7 @@ _MAX_LOOKS_SHARE = 0.001
 _PLACES = 9973  # the first look is at one of so many places in its part of the interval
 
 SeriesWithCommands = Callable[[Series | None], Series | None]
-IdleOfBatch = Callable[[str, int, int], int]
+IdleOfBatch = Callable[[str, int], IdleGpus | None]
 
 
 def _run_evidence(
@@ -255,17 +256,14 @@ class ProcessCollector:
         show_arguments: ShowArguments,
         series_points: int = 0,
         *,
-        idle_ns: IdleOfBatch = lambda _batch, _start_ns, _end_ns: 0,
+        idle_of: IdleOfBatch = lambda _batch, _offset_ns: None,
     ) -> None:
         self._machine = machine
         self._clock = clock
         # Wall-clock time that is not set during the run.
-        offset_ns = clock.wall_ns() - clock.monotonic_ns()
-        self._wall_offset_ns = offset_ns
+        self._wall_offset_ns = clock.wall_ns() - clock.monotonic_ns()
         self._new_batch = partial(BatchProcesses, interval_ns, show_arguments, series_points)
-        self._idle_ns: IdleOfBatch = lambda batch, start_ns, end_ns: idle_ns(
-            batch, start_ns - offset_ns, end_ns - offset_ns
-        )
+        self._idle_of = idle_of
         self._containers: dict[str, ContainerMetadata] = {}
         self._tracked: dict[str, _TrackedContainer] = {}
         self._host_kills: int | None = None  # as of this tick
@@ -446,7 +444,7 @@ class ProcessCollector:
             batch = self._new_batch(
                 started_ns=container.started_ns,
                 is_new=not container.restart_count,
-                idle_ns=partial(self._idle_ns, batch_id),
+                gpus=self._idle_of(batch_id, self._wall_offset_ns),
             )
             tracked = _TrackedContainer(batch, self._lock)
             with self._lock:

@@ -32,8 +32,12 @@ _HEADING = re.compile(r"^\s*#")
 
 
 def embeddable(text: str, max_length: int) -> str:
-    """The text on one line, and without the characters that need an escape in JSON."""
-    return on_one_line(text[:max_length].translate(_ESCAPED_IN_JSON)).strip()
+    """The text on one line, and without the characters that need an escape in JSON.
+
+    It has at most ``max_length`` characters and twice as many bytes: an event is limited in bytes.
+    """
+    line = on_one_line(text[:max_length].translate(_ESCAPED_IN_JSON)).strip()
+    return line.encode(errors="replace")[: 2 * max_length].decode(errors="ignore")
 
 
 def markdown_safe(text: str) -> str:

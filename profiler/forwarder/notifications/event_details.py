@@ -2,7 +2,7 @@
 ``task.ended`` line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
@@ -31,6 +31,8 @@ from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_sched
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.batch_job import BatchJob, job_text
 from profiler.record.fact_list import cost_text
+from profiler.record.gpu_facts import gpu_use_text
+from profiler.record.gpu_sentences import gpu_idle_texts
 from profiler.record.notice_model import (
     Notice,
     NoticedSchedule,
@@ -251,13 +253,14 @@ def _with_markdown(detail: _AnyDetail) -> _AnyDetail:
 
 def _summary(notice: EndedRun) -> str:
     """The times, the numbers and the advice, as far as they are known."""
-    cpu, memory = value_formats.cpu_and_memory(notice.metrics)
+    cpu, memory = value_formats.cpu_and_memory(notice.metrics, notice.record)
     sentences = [
         _stated("Job: {}.", known(job_text, notice.run.record.batch)),
         _times(notice),
         _stated("Cost: {}.", cost_text(notice.cost)),
         _stated("CPU: {}.", cpu),
         _stated("Memory: {}.", memory),
+        *_gpu_sentences(notice),
         value_formats.source_of_numbers(notice),
     ]
     record = notice.record
@@ -265,6 +268,18 @@ def _summary(notice: EndedRun) -> str:
         sentences.append(value_formats.recommended_size(record.recommendation))
         sentences += map(as_sentence, record.recommendation.reasons[:1])
     return " ".join(filter(None, sentences))
+
+
+def _gpu_sentences(notice: EndedRun) -> Iterator[str]:
+    """The use of the GPUs, and what shows that they were the cause of a failure, or whose the
+    numbers are and when they were idle.
+    """
+    record = notice.record
+    if record is None or not record.gpus:
+        return
+    yield as_sentence(gpu_use_text(record))
+    yield from value_formats.gpu_sentences(notice)
+    yield from map(as_sentence, gpu_idle_texts(record))
 
 
 def _stated(sentence: str, value: str | None) -> str:
@@ -472,12 +487,13 @@ def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> Sche
 def _summary_of_notice(line: NoticeLine) -> str:
     """How long the run has been running, and its numbers so far."""
     metrics = line.record.metrics
-    cpu, memory = value_formats.cpu_and_memory(metrics)
+    cpu, memory = value_formats.cpu_and_memory(metrics, line.record)
     duration = known(format_duration, metrics.duration_ms)
     sentences = (
         f"Running for {duration}." if duration else "It is running.",
         _stated("CPU: {}.", cpu),
         _stated("Memory: {}.", memory),
+        _stated("{}.", gpu_use_text(line.record)),
     )
     return " ".join(filter(None, sentences))
 

@@ -33,12 +33,8 @@ from profiler.forwarder.notifications.notification import NightSummary, Notifica
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.batch_job import BatchJob
 from profiler.record.fact_list import cost_text, device_facts, kills_fact, peak_text
-from profiler.record.hardware import (
-    gpu_idle_texts,
-    gpu_totals,
-    neuron_totals,
-    visible_memory_advice,
-)
+from profiler.record.gpu_facts import gpu_notes
+from profiler.record.hardware import neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
     Metrics,
@@ -266,7 +262,7 @@ def _fields(notice: EndedRun) -> JsonObject | None:
 
 def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
     """Return the run's usage of CPU, memory and accelerators, as far as known."""
-    cpu, memory = value_formats.cpu_and_memory(metrics)
+    cpu, memory = value_formats.cpu_and_memory(metrics, record)
     cpu_used = value_formats.with_bar(cpu, metrics.cpu_utilization_percent)
     memory_used = value_formats.with_bar(memory, metrics.memory_utilization_percent)
     series = Series(started_at="", step_ms=0)
@@ -285,15 +281,12 @@ def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
 
 
 def _accelerators(record: Record) -> Iterator[str]:
-    gpus = gpu_totals(record.gpus)
     neuron = neuron_totals(record.neuron)
     for fact in device_facts(record):
-        if fact.value and fact.name == "GPU" and gpus is not None:
-            peak_mb = gpus.memory_used_mb.max
-            yield value_formats.accelerators(fact.sentence, gpus.utilization_percent, peak_mb)
+        if fact.value and fact.name == "GPU":
+            yield f"*{fact.sentence}*  {value_formats.gpus(record)}"
         elif fact.value and neuron is not None:
-            peak_mb = neuron.device_memory_used_mb.max
-            yield value_formats.accelerators(fact.sentence, neuron.utilization_percent, peak_mb)
+            yield f"*{fact.sentence}*  {value_formats.neuron_cores(neuron)}"
 
 
 def _commands(steps: Sequence[NextStep]) -> JsonObject | None:
@@ -344,6 +337,8 @@ def _cause_lines(notice: EndedRun) -> list[str]:
     if outcome.status == "failure" and notice.record is not None:
         seen = visible_memory_advice(notice.record, is_out_of_memory=outcome.ran_out_of_memory)
         lines.append(known(as_sentence, seen))
+    for sentence in value_formats.gpu_sentences(notice):
+        lines.append(escape_text(sentence, MAX_SENTENCE_LENGTH))
     kills = None
     if notice.record is not None:
         kills = kills_fact(notice.record.memory_kills)
@@ -409,7 +404,7 @@ def _why(notice: EndedRun) -> list[str]:
         sentences.append(notice.comparison.text)
     sentences.append(value_formats.longest_wait(notice) or "")
     if notice.record is not None:
-        sentences += map(as_sentence, gpu_idle_texts(notice.record))
+        sentences += gpu_notes(notice.record)
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences]
 
 

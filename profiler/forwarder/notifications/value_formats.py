@@ -6,12 +6,21 @@ from profiler.core.optional_math import known
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
 from profiler.record.fact_list import largest_wait, peak_text, uses_more_cpu_than_asked
+from profiler.record.gpu_facts import (
+    NEVER_USED,
+    SHARED,
+    gpu_cause_sentences,
+    gpu_word,
+    gpus_memory_text,
+)
+from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_error, gpu_totals
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Distribution, Metrics, Recommendation, Record
 from profiler.record.run_outcome import Outcome, Status
 from profiler.record.sparkline import GAP, curve_top, sparkline
+from profiler.record.task_needs import size_of
 from profiler.record.units import (
     format_duration,
     format_memory,
@@ -41,26 +50,26 @@ def with_bar(words: str, percent: Distribution | None) -> str:
     return f"{bar(shown)}  {words}" if words and shown is not None else words
 
 
-def cpu_and_memory(metrics: Metrics) -> tuple[str, str]:
-    """The usage of CPU and memory in words, empty where unknown."""
+def cpu_and_memory(metrics: Metrics, record: Record | None) -> tuple[str, str]:
+    """The usage of CPU and memory in words, empty where unknown; ``record`` has these metrics."""
     memory = metrics.memory_utilization_percent or Distribution()
     size = known(format_memory, metrics.memory_size_mb) or ""
     memory_used = usage_words(memory.avg, memory.max, peak=peak_text(metrics), size=size)
     return (
-        _cpu_words(metrics),
+        _cpu_words(metrics, record),
         "; ".join(filter(None, (memory_used, files_text(metrics), huge_pages_text(metrics)))),
     )
 
 
-def _cpu_words(metrics: Metrics) -> str:
+def _cpu_words(metrics: Metrics, record: Record | None) -> str:
     """The use in percent of the size, or in vCPUs where nothing limited it."""
-    percent = metrics.cpu_utilization_percent or Distribution()
-    size = known(format_vcpu, metrics.vcpu_size) or ""
     used = metrics.vcpu_used or Distribution()
-    if used.avg is None or not uses_more_cpu_than_asked(metrics):
-        return usage_words(percent.avg, percent.max, size=size)
-    peak = "" if used.max is None else f", peak {format_vcpu(used.max)}"
-    return f"{format_vcpu(used.avg)} avg{peak}, asked for {size}"
+    if record is not None and uses_more_cpu_than_asked(record) and used.avg is not None:
+        peak = "" if used.max is None else f", peak {format_vcpu(used.max)}"
+        asked = known(format_vcpu, size_of(record).vcpu) or ""
+        return f"{format_vcpu(used.avg)} avg{peak}, asked for {asked}"
+    percent = metrics.cpu_utilization_percent or Distribution()
+    return usage_words(percent.avg, percent.max, size=known(format_vcpu, metrics.vcpu_size) or "")
 
 
 def source_of_numbers(notice: EndedRun) -> str:
@@ -108,20 +117,46 @@ def series(values: Sequence[float | None] | None, size: float | None, least: flo
     return f"`{drawn}`"
 
 
-def accelerators(devices: str, utilization: Distribution, peak_mb: float | None) -> str:
-    """Return the use of all GPUs or NeuronCores together, with a clear statement if they were
-    idle.
+def gpus(record: Record) -> str:
+    """The use of all GPUs of the run together, with a clear statement if none was ever used."""
+    totals = gpu_totals(record.gpus) or GpuTotals()
+    if gpu_word(record) == NEVER_USED:
+        return f"{bar(0)}  never used: allocated and billed"
+    parts = [_use(totals.utilization_percent)]
+    if gpu_word(record) == SHARED:
+        parts = ["shared with other programs"]
+    memory = gpus_memory_text(totals)
+    if memory:
+        parts.append(f"peak memory {memory}")
+    return "; ".join(parts)
+
+
+def gpu_sentences(notice: EndedRun) -> list[str]:
+    """What shows that the GPU was the cause of a failure; of a success, the error of its driver."""
+    record = notice.record
+    cause = notice.outcome.cause
+    is_noted = cause == "success" and record is not None and gpu_error(record) is not None
+    if record is None or not (is_noted or cause in ("gpu-oom", "gpu-error")):
+        return []
+    return [*gpu_cause_sentences(record)]
+
+
+def neuron_cores(totals: NeuronTotals) -> str:
+    """The use of all NeuronCores together, with a clear statement if they were idle, and the
+    memory of their devices.
     """
-    parts = []
-    busiest = utilization.avg if utilization.max is None else utilization.max
+    parts = [_use(totals.utilization_percent)]
+    busiest = totals.utilization_percent.max
     if busiest is not None and busiest < 1:
-        parts.append(f"{bar(busiest)}  idle throughout: allocated and billed, but not used")
-    elif busiest is not None:
-        words = usage_words(utilization.avg, utilization.max)
-        parts.append(with_bar(words, utilization))
+        parts = [f"{bar(busiest)}  idle throughout: allocated and billed, but not used"]
+    peak_mb = totals.device_memory_used_mb.max
     if peak_mb is not None:
         parts.append(f"peak memory {format_memory(peak_mb)}")
-    return f"*{devices}*  {'; '.join(parts) or 'use unknown'}"
+    return "; ".join(parts)
+
+
+def _use(utilization: Distribution) -> str:
+    return with_bar(usage_words(utilization.avg, utilization.max), utilization) or "use unknown"
 
 
 def headline(notice: EndedRun) -> str:

@@ -37,6 +37,8 @@ _HERTZ_PER_MHZ = 1_000_000
 _MAX_LABEL_LENGTH = 255
 # Twice the largest possible number: 16 containers, 32 GPUs with 8 reasons each, 128 NeuronCores.
 _LABEL_CACHE_SIZE = 1024
+# Of one GPU: more would be a driver that invents them.
+_MAX_XIDS = 16
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
@@ -143,6 +145,12 @@ def _gpu_throttling(snapshot: Snapshot) -> Iterator[Subject]:
     for gpu in _gpus(snapshot):
         for reason, seconds in (gpu.throttled_seconds or {}).items():
             yield (gpu.sample.facts.uuid, reason), seconds
+
+
+def _gpu_errors(snapshot: Snapshot) -> Iterator[Subject]:
+    for gpu in _gpus(snapshot):
+        for xid in gpu.xids[:_MAX_XIDS]:
+            yield (gpu.sample.facts.uuid, str(xid)), gpu
 
 
 def _executions(snapshot: Snapshot) -> Iterator[Subject]:
@@ -320,7 +328,7 @@ GROUPS: tuple[MetricGroup, ...] = (
         _gpu_readings,
         (
             "gpu_utilization_ratio",
-            "Share of the driver's last period in which a kernel ran, 0 to 1.",
+            "Share of the driver's last period in which a kernel or a copy ran, 0 to 1.",
             _at("sample.utilization_percent", _from_percent),
         ),
         (
@@ -343,7 +351,11 @@ GROUPS: tuple[MetricGroup, ...] = (
             "Share of time in which the device memory transferred data, 0 to 1. From Hopper on.",
             _at("sample.dram_active_percent", _from_percent),
         ),
-        ("gpu_idle_seconds_total", "Time in which no kernel ran.", _at("idle_seconds")),
+        (
+            "gpu_idle_seconds_total",
+            "Time in which neither a kernel nor a copy ran.",
+            _at("idle_seconds"),
+        ),
         *(
             (metric.live_name, metric.live_help, partial(_gpu_total, metric.gpu_field))
             for metric in LIVE_GPU_TOTALS
@@ -367,6 +379,11 @@ GROUPS: tuple[MetricGroup, ...] = (
         ("uuid", "reason"),
         _gpu_throttling,
         ("gpu_throttled_seconds_total", "Time throttled for this reason.", _same),
+    ),
+    _group(
+        ("uuid", "xid"),
+        _gpu_errors,
+        ("gpu_error_info", "The driver has reported this error (Xid), always 1.", _one),
     ),
     _group(
         ("neuron_core",),

@@ -650,11 +650,7 @@ class ThreadReader:
         return pids
 
     def _look_for_able(self, budget: _Budget) -> None:
-        """Look for a thread that can run, though it has not run since it was blocked, unless one is
-        known.
-        """
-        if any(seen.blocked is None for seen in self._seen):
-            return
+        """Look for threads that can run, though they have not run since they were blocked."""
         left = _MAX_STATES
         for thread in reversed(self._recent):
             if left == 0 or not budget.allows():
@@ -665,7 +661,6 @@ class ThreadReader:
             if thread.read_state().letter == "R":
                 thread.blocked = None
                 self._seen.append(ThreadSeen(thread.thread_id, self._recent[thread], None))
-                return
 
     def _note_state(self, process: _Process, now_ns: int) -> None:
         """Note what the only thread waits for, by the state that was read with the process."""

@@ -1,7 +1,7 @@
 // Written by `make page-types` from profiler/report_page/page_rows.py.
 
-/** One GPU: ``percent`` and ``top`` are its mean and largest utilization, ``mb`` and ``size``
- * its largest used memory and its whole memory.
+/** One GPU: ``percent`` and ``top`` are its mean and largest utilization, of all programs if it
+ * is ``shared``; ``memory`` says how much of its ``size`` in MB the run was seen to hold.
  */
 export interface PageGpu {
   name: string;
@@ -9,7 +9,8 @@ export interface PageGpu {
   top?: number;
   sm?: number;
   idle?: number;
-  mb?: number;
+  shared?: boolean;
+  memory?: string;
   size?: number;
   watts?: number;
   celsius?: number;
@@ -70,6 +71,9 @@ export interface PageNotice {
  * ``vcpu_max`` are in vCPU. ``size``, ``memory_avg`` and ``peak`` are the container's memory,
  * which may include mapped files if ``counts_files``.
  * ``task_size`` is vCPU and memory. ``read``, ``written``, ``received`` and ``sent`` are bytes.
+ * ``gpu``, ``gpu_sm`` and ``gpu_peak`` are of all GPUs together, ``gpu_word`` stands in place of
+ * their use, ``gpu_idle`` and ``gpu_between`` are shares of the run, and ``gpu_size`` is the
+ * memory of the GPU with the largest peak.
  * ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``why`` says why the
  * run ended in a few words.
  */
@@ -114,6 +118,13 @@ export interface PageRun {
   sent?: number;
   bytesPartial?: boolean;
   pids?: number;
+  gpu?: number;
+  gpuWord?: string;
+  gpuSm?: number;
+  gpuIdle?: number;
+  gpuBetween?: number;
+  gpuPeak?: number;
+  gpuSize?: number;
   course?: string;
 }
 
@@ -144,7 +155,8 @@ export interface RunActivity {
  * ``huge_pages`` say what the memory used lacks. ``peak_at`` is also after the start. ``kills`` is
  * a sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
  * numbers that are within the spread of the family's earlier successes, ``unusual`` those
- * that are not; a number of fewer than five runs is in neither.
+ * that are not; a number of fewer than five runs is in neither. ``gpu_use`` says in a line what
+ * the GPUs did, ``beside`` which GPUs a size of vCPU and memory leaves out.
  */
 export interface RunDetails {
   time?: Array<number | null>;
@@ -171,6 +183,8 @@ export interface RunDetails {
   kills?: [string, Array<[string, string | null, number | null, number | null, number | null, number | null, boolean]>];
   usual?: Array<string>;
   unusual?: Array<string>;
+  gpuUse?: string;
+  beside?: string;
   gpus?: Array<PageGpu>;
   gpuNotes?: Array<string>;
   neuron?: PageNeuron;

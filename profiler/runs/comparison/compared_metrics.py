@@ -4,6 +4,7 @@ Each metric has its own 95 % interval, without a correction for the number of me
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -13,6 +14,10 @@ from profiler.record.fact_list import (
     COST,
     CPU_TIME,
     DURATION,
+    GPU_AVERAGE,
+    GPU_IDLE,
+    GPU_IDLE_BETWEEN,
+    GPU_MEMORY_PEAK,
     MEMORY_AVERAGE,
     MEMORY_PEAK,
     MEMORY_ROWS,
@@ -21,6 +26,7 @@ from profiler.record.fact_list import (
     Bound,
     NumberRow,
     bound_of,
+    number_value,
 )
 from profiler.record.mapped_files import counts_files
 from profiler.record.mention_limits import whole_cpu_seconds
@@ -38,6 +44,13 @@ class ComparedMetric(Struct, frozen=True):
     row: NumberRow
     read: Callable[[Record], float | None]
 
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share of the run's time, of which more is not worse: what it costs is in
+        the duration.
+        """
+        return self.row.unit == "%"
+
 
 COMPARED_METRICS = (
     ComparedMetric("durationMs", DURATION, lambda record: record.metrics.duration_ms),
@@ -53,6 +66,12 @@ COMPARED_METRICS = (
     ComparedMetric("blockReadBytes", READ, lambda record: record.metrics.block_read_bytes),
     ComparedMetric("blockWriteBytes", WRITTEN, lambda record: record.metrics.block_write_bytes),
     ComparedMetric("costUsd", COST, lambda record: (record.cost or Cost()).usd),
+    ComparedMetric("gpuUtilizationPercent", GPU_AVERAGE, partial(number_value, GPU_AVERAGE)),
+    ComparedMetric("maxGpuMemoryUsedMB", GPU_MEMORY_PEAK, partial(number_value, GPU_MEMORY_PEAK)),
+    ComparedMetric("gpuIdlePercent", GPU_IDLE, partial(number_value, GPU_IDLE)),
+    ComparedMetric(
+        "gpuIdleBetweenPercent", GPU_IDLE_BETWEEN, partial(number_value, GPU_IDLE_BETWEEN)
+    ),
 )
 
 

@@ -143,7 +143,20 @@ def _id_that_begins(record: Record, name: str) -> str:
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
     similar = similar_families(selection, source.family_names)
-    return f"{_no_run_sentence(source, selection)}{similar}"
+    return f"{_no_run_sentence(source, selection)}{similar}{_swapped(source, selection)}"
+
+
+def _swapped(source: RunSource, selection: RunFilter) -> str:
+    """A sentence, after a space, if a run has the labels that were given as tags, or the tags that
+    were given as labels; "" if none has, or it cannot be read.
+    """
+    if not selection.tags and not selection.labels:
+        return ""
+    other = replace(selection, tags=selection.labels, labels=selection.tags)
+    with suppress(TaskProfilerError):  # what was not found matters more
+        if next(iter(source.runs(other)), None) is not None:
+            return f" Did you mean {'--label' if selection.tags else '--tag'}?"
+    return ""
 
 
 def similar_families(selection: RunFilter, family_names: Callable[[], Collection[str]]) -> str:

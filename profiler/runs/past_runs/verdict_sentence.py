@@ -6,6 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence, lack_of_gpu_memory
+from profiler.record.hardware import gpu_error
 from profiler.record.record_model import (
     CHECKPOINT,
     LOCAL,
@@ -16,7 +18,6 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome, describe_exit_code
 from profiler.record.units import format_duration, format_memory, format_percent
-from profiler.record.xids import xid_sentence
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
 from profiler.runs.past_runs.run_source import PastRun
 
@@ -51,7 +52,7 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     if outcome.ran_out_of_memory:
         return _out_of_memory(record, outcome, name)
     if status == "success":
-        return Verdict(text=f"{name} succeeded{_duration(record, ' in ')}.", tone="good")
+        return _success(record, name)
     if status == "failure":
         return _failure(run, outcome, name)
     if status == "stopped":
@@ -69,6 +70,14 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     else:
         text = f"{name} ended{_after(record)} with an unknown result."
     return Verdict(text=text, evidence=_lost(run), tone="warning")
+
+
+def _success(record: Record, name: str) -> Verdict:
+    """An error of the GPU's driver is a warning: the result may be wrong."""
+    text = f"{name} succeeded{_duration(record, ' in ')}."
+    if gpu_error(record) is None:
+        return Verdict(text=text, tone="good")
+    return Verdict(text=text, evidence=gpu_error_text(record), tone="warning")
 
 
 def _running(run: PastRun, name: str, now_ns: int) -> Verdict:
@@ -117,9 +126,19 @@ def _out_of_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
     return Verdict(text=f"{name} ran out of memory{_after(record)}.", evidence=evidence, tone="bad")
 
 
+def _out_of_gpu_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
+    evidence = gpu_memory_evidence(record)
+    if evidence is not None and outcome.exit_code is not None:
+        evidence = f"{evidence} Exit code {describe_exit_code(outcome.exit_code)}."
+    text = lack_of_gpu_memory(name, _after(record))
+    return Verdict(text=text, evidence=evidence, tone="bad")
+
+
 def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
     record = run.report.record
-    cause = _xid_cause(record) if outcome.cause == "gpu-error" else _cause(outcome)
+    if outcome.cause == "gpu-oom":
+        return _out_of_gpu_memory(record, outcome, name)
+    cause = gpu_error_text(record) if outcome.cause == "gpu-error" else _cause(outcome)
     if outcome.exit_code is None:
         if record.started_at is None:
             text = f"{name} did not start."
@@ -139,15 +158,6 @@ def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
         text=f"{name} failed with exit code {exit_code}{_after(record)}.",
         evidence=cause,
         tone="bad",
-    )
-
-
-def _xid_cause(record: Record) -> str | None:
-    """What the error of the GPU's driver means."""
-    return xid_sentence(
-        [xid for gpu in record.gpus for xid in gpu.xids],
-        is_shared=False,
-        is_local=record.launch_type == LOCAL,
     )
 
 

@@ -141,6 +141,7 @@ def test_usage_is_relative_to_the_limits() -> None:
     usage = usage_with(
         0.123456789,
         memory_cache_bytes=30 * MIB,
+        memory_mapped_file_bytes=20 * MIB,
         memory_usage_peak_bytes=150 * MIB,
         network_rx_bytes=1,
         network_tx_bytes=2,
@@ -151,6 +152,7 @@ def test_usage_is_relative_to_the_limits() -> None:
     assert usage_metrics(usage, SIZES) == replace(
         USED,
         memory_cache_mb=AverageAndMaximum(avg=30, max=30),
+        memory_mapped_file_mb=AverageAndMaximum(avg=20, max=20),
         memory_usage_peak_mb=150,
         network_rx_bytes=1,
         network_tx_bytes=2,
@@ -478,7 +480,10 @@ def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
         monitor=Monitor(),
         sampling=Sampling(),
     )
-    idle = Activity(while_idle=TimeBreakdown(sleep_percent=100))
+    idle = Activity(
+        idle_before=TimeBreakdown(on_cpu_percent=100),
+        idle_between=TimeBreakdown(sleep_percent=100),
+    )
     parts = (
         RecordPart(
             values={"tags": {"team": "data"}}, source="a", warnings=("A.",), reader_cpu_ns=1
@@ -493,7 +498,10 @@ def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
     assert first.gpus == (Gpu(uuid="GPU-a"),)
     assert first.monitor == Monitor(warnings=("A.",))
     assert first.gpu_idle == GpuIdle(
-        percent=5, gpu_hours=0.1, waiting_for=TimeBreakdown(sleep_percent=100)
+        percent=5,
+        gpu_hours=0.1,
+        waiting_for=TimeBreakdown(sleep_percent=100),
+        waiting_before=TimeBreakdown(on_cpu_percent=100),
     )
     assert of_parts(record, parts[2:]).gpu_idle is None
     assert first.sampling == Sampling(sources=("a", "b"))

@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
+from profiler.aggregation.busy_time import Stretch
+from profiler.aggregation.idle_gpus import IdlePlaces
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.time_breakdown import TimeAccount, wait_warnings
 from profiler.core.look_times import LookTimes
@@ -50,16 +53,28 @@ class TestCouldAnythingRun:
         run = LookedRun().look(Did(1, SLEEP, wait=0.6), Did(2, SLEEP, wait=0.6))
         assert run.parts == {"waiting_for_cpu": 60.0, "sleep": 40.0}
 
-    @pytest.mark.parametrize(("able", "busy"), [(0, 50.0), (10, 50.0), (16, 80.0), (20, 100.0)])
-    def test_where_the_bounds_lie_apart_the_share_of_looks_decides(
-        self, able: int, busy: float
+    @pytest.mark.parametrize(
+        ("one", "both", "busy"), [(0, 0, 50.0), (0, 10, 50.0), (12, 4, 80.0), (8, 1, 90.0)]
+    )
+    def test_where_the_bounds_lie_apart_looks_say_how_many_can_run_together(
+        self, one: int, both: int, busy: float
     ) -> None:
-        """Two threads that run for half of each step: together, or one after the other."""
+        """Two threads that run for half of each step: together, or one after the other. How often
+        a look comes while they run is chance.
+        """
         run = LookedRun()
         for number in range(20):
-            does = None if number < able else SLEEP
-            run.look(Did(1, does, run=0.5), Did(2, SLEEP, run=0.5))
+            first = None if number < one + both else SLEEP
+            second = None if number < both else SLEEP
+            run.look(Did(1, first, run=0.5), Did(2, second, run=0.5))
         assert run.parts["on_cpu"] == pytest.approx(busy, abs=0.1)
+
+    def test_where_too_much_ran_unread_the_share_of_the_looks_decides(self) -> None:
+        run = LookedRun(cpus=4)
+        for number in range(20):
+            does = None if number < 16 else SLEEP
+            run.look(Did(1, does, run=0.5), unread=0.5)
+        assert run.parts["on_cpu"] == pytest.approx(80, abs=0.1)
 
     def test_a_throttled_group_is_busy_whichever_of_its_threads_it_hit(self) -> None:
         run = LookedRun(cpus=1)
@@ -95,7 +110,7 @@ class TestCouldAnythingRun:
         assert run.parts["on_cpu"] == pytest.approx(100, abs=1.5)
 
     def test_what_ended_after_the_last_look_belongs_to_the_next_one(self) -> None:
-        run = LookedRun().look(Did(1, None, run=0.5), Did(2, None, run=0.5))
+        run = LookedRun().look(Did(1, None, run=0.5), Did(2, SLEEP, run=0.5))
         run.add_total(late=0.8, unread=0.8)
         run.look(Did(1, None, run=0.2))
         assert run.parts == {"on_cpu": 100.0}
@@ -337,20 +352,79 @@ def test_memory_is_flat() -> None:
     assert len(account._head) <= 1001
 
 
-def test_the_time_in_which_the_gpus_were_idle_is_divided_on_its_own() -> None:
-    def idle_ns(start_ns: int, end_ns: int) -> int:
+class Gpus(Struct):
+    """GPUs that were idle from the second 1 to the second 3.5, in seconds of the run."""
+
+    work: tuple[float, float] | None
+    known_until: float | None = 1000
+
+    def idle_ns(self, start_ns: int, end_ns: int) -> int:
         first, last = START_NS + seconds(1), START_NS + seconds(3.5)
         return max(min(end_ns, last) - max(start_ns, first), 0)
 
+    def known_until_ns(self) -> int | None:
+        return None if self.known_until is None else START_NS + seconds(self.known_until)
+
+    def work_span(self) -> tuple[int, int] | None:
+        if self.work is None:
+            return None
+        first, last = self.work
+        return START_NS + seconds(first), START_NS + seconds(last)
+
+
+def run_beside(gpus: Gpus) -> LookedRun:
     run = LookedRun()
-    run.account = TimeAccount(START_NS, seconds(1), idle_ns)
+    run.account = TimeAccount(START_NS, seconds(1), gpus)
     run.look(Did(1, NETWORK, 0.0001)).look(Did(1, DISK, 0.0001))
-    run.look(Did(1, DISK, 0.5)).look(Did(1, NETWORK, 0.0001, 0.999))
-    idle = present(run.account.breakdown(is_idle=True))
-    assert (idle.on_cpu_percent, idle.waiting_for_cpu_percent) == (20.0, 20.0)
-    assert idle.disk_percent == 60.0
+    return run.look(Did(1, DISK, 0.5)).look(Did(1, NETWORK, 0.0001, 0.999))
+
+
+def test_the_idle_time_of_gpus_is_divided_before_their_work_and_between() -> None:
+    activity = run_beside(Gpus(work=(1, 4))).account.activity(None, 0)
+    between = present(activity.idle_between)
+    assert (between.on_cpu_percent, between.waiting_for_cpu_percent) == (20.0, 20.0)
+    assert between.disk_percent == 60.0
+    assert activity.idle_before is None
+    activity = run_beside(Gpus(work=(3, 4))).account.activity(None, 0)
+    before, between = present(activity.idle_before), present(activity.idle_between)
+    assert (before.on_cpu_percent, before.disk_percent) == (25.0, 75.0)
+    assert between.waiting_for_cpu_percent == 99.9
+
+
+def test_without_work_of_the_gpus_their_idle_time_is_not_divided() -> None:
+    activity = run_beside(Gpus(work=None)).account.activity(None, 0)
+    assert (activity.idle_before, activity.idle_between) == (None, None)
     never = LookedRun().look(Did(1, NETWORK))
-    assert never.account.breakdown(is_idle=True) is None
+    assert never.account.activity(None, 0).idle_between is None
+
+
+def test_a_look_waits_until_the_work_of_the_gpus_is_known_for_a_minute_at_most() -> None:
+    gpus = Gpus(work=(1, 4), known_until=2)
+    run = run_beside(gpus)
+    for _ in range(40):
+        run.look(Did(1, DISK, 0.0001))
+    run.account.flush(None)
+    settled_ns = run.account._open[0].stretch.end_ns
+    assert settled_ns == START_NS + seconds(3)
+    for _ in range(40):
+        run.look(Did(1, DISK, 0.0001))
+    run.account.flush(None)
+    assert run.account._open[0].stretch.end_ns > START_NS + seconds(20)
+
+
+def test_the_places_of_a_long_run_are_of_a_bounded_number() -> None:
+    places = IdlePlaces(0)
+    for at in range(3000):
+        stretch = Stretch(seconds(at), seconds(at + 1), run_ns=seconds(0.5))
+        places.add_stretch(stretch, seconds(1), 1.0, 1.0)
+        places.take(stretch, 1.0, {DISK.wait if at < 1500 else NETWORK.wait: 1.0})
+    assert 24 <= len(places.places) <= 48
+    before, between = places.divisions((seconds(1500), seconds(3000)))
+    disk = present(present(before).breakdown(sees_calls=True, has_waits=False, duration_ns=None))
+    network = present(
+        present(between).breakdown(sees_calls=True, has_waits=False, duration_ns=None)
+    )
+    assert (disk.disk_percent, network.network_percent) == (50.0, 50.0)
 
 
 @pytest.mark.parametrize(

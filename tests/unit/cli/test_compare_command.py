@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from profiler.cli.compare_command import annotations, append_summary, check_limit
 from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines
-from profiler.record.record_model import AverageAndMaximum, Cost, Distribution, Report, Sampling
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Cost,
+    Distribution,
+    Gpu,
+    GpuIdle,
+    Report,
+    Sampling,
+)
 from profiler.runs.comparison.change_interval import MedianChange
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange
 from profiler.runs.comparison.run_sets import RunSet
@@ -66,7 +74,8 @@ def test_json_is_the_object_of_the_contract(cli: Cli) -> None:
     assert shown["a"] == {"set": "nightly@1", "runs": 8}
     assert shown["b"] == {"set": "nightly@2", "runs": 8}
     assert list(shown["metrics"]) == [
-        "durationMs", "cpuSeconds", "maxMemoryUsedMB", "memoryAverageMB", "blockReadBytes", "blockWriteBytes", "costUsd"
+        "durationMs", "cpuSeconds", "maxMemoryUsedMB", "memoryAverageMB", "blockReadBytes", "blockWriteBytes", "costUsd",
+        "gpuUtilizationPercent", "maxGpuMemoryUsedMB", "gpuIdlePercent", "gpuIdleBetweenPercent",
     ]  # fmt: skip
     for change in shown["metrics"].values():
         assert list(change) == [
@@ -92,6 +101,23 @@ def test_json_is_the_object_of_the_contract(cli: Cli) -> None:
     assert set(unknown.values()) == {None}
     assert found.code == 0
     assert found.err == "task-profiler: Left out of nightly@2: 1 failed.\n"
+
+
+def test_shares_of_a_gpus_time_fail_no_check_unless_they_are_named(cli: Cli) -> None:
+    def on_gpu(revision: str, idle_percent: float) -> list[Report]:
+        idle = GpuIdle(percent=idle_percent, between_percent=idle_percent / 2, gpu_hours=0.1)
+        gpus = (Gpu(uuid="a", utilization_percent=Distribution(avg=100 - idle_percent)),)
+        made = nights(revision, 400)
+        return [replace(one, record=replace(one.record, gpus=gpus, gpu_idle=idle)) for one in made]
+
+    source = ("--from", kept(on_gpu("1", 10), on_gpu("2", 40)), "--fail-above", "5")
+    found = cli("compare", *BOTH, *source)
+    assert found.code == 0
+    rows = [re.split(r"  +", row.strip())[:4] for row in found.out.splitlines()]
+    assert ["GPU average", "90 %", "60 %", "-33.3 %"] in rows
+    assert ["GPU idle", "10 %", "40 %", "+300.0 %"] in rows
+    assert ["GPU idle between", "5 %", "20 %", "+300.0 %"] in rows
+    assert cli("compare", *BOTH, *source, "--metric", "gpuIdlePercent").code == 3
 
 
 def test_a_few_kilobytes_are_not_0(cli: Cli) -> None:

@@ -1,6 +1,7 @@
 """The table of past runs."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from profiler.core.timestamps import local_zone
 from profiler.record.record_model import AverageAndMaximum, Distribution, Report
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.command_line import run_here
+from tests.gpu_runs import gpu_run
 from tests.runs import history_of, lines, report
 from tests.terminals import texts
 from tests.unit.cli.conftest import Cli
@@ -41,6 +43,19 @@ def test_runs_that_count_mapped_files_have_a_note_beside_others(cli: Cli) -> Non
     assert cli("history", "--json", "--from", "runs.jsonl").err == ""
     Path("runs.jsonl").write_bytes(lines([report(), report(1)]))
     assert cli("history", "--from", "runs.jsonl").err == ""
+
+
+def test_runs_on_gpus_have_columns_for_them() -> None:
+    runs = [PastRun(report=gpu_run(tape)) for tape in ("two", "beside", "neighbour")]
+    titles, *rows = texts(table_lines(runs, None))
+    assert titles.split("Memory")[1].split() == ["GPU", "GPU", "memory", "Idle", "between"]
+    ends = [row.split()[-5:] for row in rows]
+    assert ends[0] == ["35", "%", "≥2.8", "GB", "0.03", "%"][-5:]
+    assert ends[1][-4:] == ["shared", "≥838", "MB", "-"]
+    assert ends[2][-3:] == ["-", "-", "-"]
+    narrow = texts(table_lines(runs, 80))
+    assert "GPU" in narrow[0].split()
+    assert max(map(columns_of, narrow)) <= 80
 
 
 def test_a_retry_is_marked() -> None:
@@ -157,15 +172,30 @@ def test_no_runs_is_an_error_for_every_command_that_reads_runs(tmp_path: Path) -
     assert not missing.parent.exists()
 
 
-def test_more_cpu_than_was_asked_for_is_no_part_of_it() -> None:
+def test_more_cpu_than_a_job_asked_for_is_no_part_of_it() -> None:
+    """As the wrapper measures it: its limit is the machine's."""
     used = {
-        "cpu_utilization_percent": Distribution(avg=366, max=400),
+        "cpu_utilization_percent": Distribution(avg=91, max=100),
         "vcpu_used": Distribution(avg=14.6, max=16),
-        "vcpu_size": 4,
+        "vcpu_size": 16,
+        "vcpu_share": 4,
     }
-    (_, row) = texts(table_lines([PastRun(report=report(metrics=used))], None))
+    place: dict[str, Any] = {"launch_type": "EC2", "cluster": "AWSBatch-spot-1"}
+    (_, row) = texts(table_lines([PastRun(report=report(size=None, metrics=used, **place))], None))
     assert " 14.6 of 4 vCPU " in row
-    assert "366" not in row
-    all_of_it = {**used, "cpu_utilization_percent": Distribution(avg=100.2, max=103)}
-    (_, row) = texts(table_lines([PastRun(report=report(metrics=all_of_it))], None))
-    assert " 100 % " in row
+    (_, row) = texts(table_lines([PastRun(report=report(size=None, metrics=used))], None))
+    assert " 91 % " in row
+    less = {**used, "vcpu_used": Distribution(avg=1, max=2)}
+    (_, row) = texts(table_lines([PastRun(report=report(size=None, metrics=less, **place))], None))
+    assert " 25 % " in row
+
+
+def test_a_job_of_container_insights_has_its_size() -> None:
+    used = {
+        "cpu_utilization_percent": Distribution(avg=365, max=400),
+        "vcpu_used": Distribution(avg=14.6, max=16),
+    }
+    place: dict[str, Any] = {"launch_type": "EC2", "cluster": "AWSBatch-spot-1"}
+    job = report(size=(4, 8_192), metrics=used, **place)
+    (_, row) = texts(table_lines([PastRun(report=job)], None))
+    assert " 14.6 of 4 vCPU " in row

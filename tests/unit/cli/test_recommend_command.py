@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import Cost, GpuIdle, Report
+from tests.gpu_runs import gpu_run
 from tests.runs import lines, report, slowdown
 from tests.unit.cli.conftest import Cli
 
@@ -93,6 +94,14 @@ def test_the_idle_time_of_the_gpus_in_a_month(
         assert [one for one in rows if "GPU-hours" in one] == [one + more for one in shown]
         (found,) = cli("recommend", "--json", "--from", source).objects
         assert found["idleGpuHoursPerMonth"] == (gpu_hours and gpu_hours * 30.4375)
+
+
+def test_a_family_on_a_gpu_says_how_it_uses_it(cli: Cli) -> None:
+    runs = [gpu_run(tape) for tape in ("starved", "beside", "neighbour")]
+    rows = cli("recommend", "--from", kept(runs)).out.splitlines()
+    assert "starved: GPU 3 % on average, ≥1.7 GB of 79.6 GB, idle 30 % between its work" in rows
+    assert "beside: GPU ≥838 MB of 79.6 GB" in rows
+    assert not any(row.startswith("neighbour: GPU") for row in rows)
 
 
 def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(cli: Cli) -> None:

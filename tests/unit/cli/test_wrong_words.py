@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.record.record_model import SCHEMA_VERSION
 from tests.command_line import run_here
@@ -176,10 +177,27 @@ def test_an_option_before_its_command_is_told_its_place(words: tuple[str, ...], 
     assert "--version" not in done.stderr
 
 
-def test_labels_of_run_and_tags_of_tasks_are_not_mixed_up() -> None:
+def test_run_has_labels_and_no_tags() -> None:
     done = run_here({}, "run", "--tag", "team=etl", "--", "true")
     assert done.returncode == 2
     assert done.stderr.endswith("No such option '--tag'. Did you mean '--label'?\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"), [(("--tag", "team=etl"), "--label"), (("--label", "cost=a"), "--tag")]
+)
+def test_labels_and_tags_are_not_mixed_up(
+    option: tuple[str, str], meant: str, tmp_path: Path
+) -> None:
+    one = report(family="nightly-etl")
+    made = tmp_path / "runs.jsonl"
+    record = replace(one.record, labels={"team": "etl"}, tags={"cost": "a"})
+    made.write_bytes(lines([replace(one, record=record)]))
+    done = run_here({}, "history", "--from", str(made), *option)
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"use fewer filters. Did you mean {meant}?\n")
+    wrong = run_here({}, "history", "--from", str(made), option[0], "a=b")
+    assert wrong.stderr.endswith("use fewer filters.\n")
 
 
 @pytest.mark.parametrize("name", ["task_profiler_tags", "TASK_PROFILER_TAG"])
@@ -188,5 +206,4 @@ def test_a_setting_that_is_nearly_right_is_refused(name: str) -> None:
         {}, "taskdef", "add-monitor", "--image", "i", "--setting", f"{name}=true", "etl.json"
     )
     assert done.returncode == 2
-    assert "the monitor has no such setting" in done.stderr
-    assert done.stderr.endswith("Did you mean TASK_PROFILER_TAGS?\n")
+    assert "the monitor has no such setting, but TASK_PROFILER_TAGS: check" in done.stderr

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock, call
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from profiler.core.errors import UsageError
 from profiler.local_run import runner_labels as labels_module
-from profiler.local_run.run_budgets import failed_budgets
+from profiler.local_run.run_budgets import failed_budgets, gpu_use
 from profiler.local_run.runner_labels import (
     _RUNNER_LABELS,
     MAX_LABEL_CHARS,
@@ -16,6 +17,7 @@ from profiler.local_run.runner_labels import (
     runner_labels,
 )
 from profiler.record.record_model import AverageAndMaximum, Metrics
+from tests.gpu_runs import gpu_run
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -93,7 +95,7 @@ def test_the_commit_of_a_branch_of_a_detached_head_and_of_a_worktree(
 
 
 def check(*runs: Metrics, bound_mb: float | None = None, **limits: float) -> tuple[str, ...]:
-    every: dict[str, float | None] = {
+    every: dict[str, Any] = {
         "memory_mb": None,
         "duration_ms": None,
         "cpu_seconds": None,
@@ -135,6 +137,47 @@ def test_the_sentence_names_all_exceeded_budgets_with_value_and_limit(
     """A value just above its limit is written exactly."""
     assert check(run, **limits) == (f"The run exceeded the budget: {exceeded}.",)
     assert check(run) == ()
+
+
+@pytest.mark.parametrize(
+    ("tape", "limits", "sentences"),
+    [
+        ("starved", {"gpu_memory_mb": 2048, "gpu_idle_percent": 98}, []),
+        (
+            "starved",
+            {"gpu_memory_mb": 1024, "gpu_idle_percent": 20},
+            [
+                (
+                    "The run exceeded the budget: GPU memory 1.7 GB (limit 1 GB) and GPU idle time 97 % "
+                    "(limit 20 %)."
+                )
+            ],
+        ),
+        ("beside", {"gpu_memory_mb": 1024}, []),
+        (
+            "beside",
+            {"gpu_idle_percent": 20},
+            [
+                (
+                    "The GPU idle time of the run could not be measured, and so the budget could not be "
+                    "checked: it needs a GPU that can be read, and its idle time one that is not shared."
+                )
+            ],
+        ),
+    ],
+)
+def test_gpus_have_budgets(tape: str, limits: dict[str, float], sentences: list[str]) -> None:
+    record = gpu_run(tape).record
+    found = failed_budgets(
+        [record.metrics],
+        memory_mb=None,
+        duration_ms=None,
+        cpu_seconds=None,
+        memory_bounds_mb=[None],
+        gpu_uses=[gpu_use(record)],
+        **limits,
+    )
+    assert [*found] == sentences
 
 
 def test_huge_pages_are_memory_of_the_budget() -> None:

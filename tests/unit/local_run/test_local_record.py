@@ -12,6 +12,7 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryPeak, choose_peak
 from profiler.aggregation.memory_evidence import evidence_from as memory_observed
 from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, TreeBlocks, TreeCpu
+from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import build_sampling
 from profiler.core.threads import BackgroundCall
@@ -255,9 +256,11 @@ def _observed(
     exit_code: int = 0, *, is_stop_requested: bool = False, **more: Any
 ) -> RunObservation:
     facts: dict[str, Any] = {"memory": (), "shared_oom_kills": 0, **more}
+    finished_ns = 10**18 + 2_500 * _MS
     return RunObservation(
         started_ns=10**18,
-        finished_ns=10**18 + 2_500 * _MS,
+        finished_ns=finished_ns,
+        end=ended(exit_code, finished_ns, was_stopped=is_stop_requested),
         duration_ns=2_500_250_000,
         ending=_ending(exit_code, is_stop_requested=is_stop_requested),
         usage=ContainerUsage(10**9),
@@ -273,8 +276,9 @@ def _record(observed: RunObservation) -> Record:
     sampling = build_sampling(
         observed.usage, ("processes",), interval_ns=20 * _MS, failures=0, missed=0
     )
-    monitor = Monitor(version="1")
-    return draft_run_record(identity, observed, sizes, sampling, monitor=monitor).record()
+    draft = draft_run_record(identity, observed, sizes)
+    draft.run = replace(draft.run, sampling=sampling, monitor=Monitor(version="1"))
+    return draft.record()
 
 
 def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
@@ -405,7 +409,7 @@ def test_what_ecs_does_not_say_stays_as_it_was() -> None:
     )
     sizes = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
     identity = RunIdentity(task_id="local", family="etl.py", host=Host(), placement=placement)
-    draft = draft_run_record(identity, _observed(), sizes, Sampling(), monitor=Monitor())
+    draft = draft_run_record(identity, _observed(), sizes)
     metrics = draft.record().metrics
     assert metrics.vcpu_size == 2
     assert metrics.memory_size_mb == 8192
@@ -431,12 +435,11 @@ def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
         finished_ns=START_NS + seconds(5),
         duration_ns=None,
         ending=None,
+        end=RunEnd(status="unknown"),
     )
     placement = Placement(task=TASK, container=OWN)
     identity = RunIdentity(task_id="local", family="etl.py", host=Host(vcpu=4), placement=placement)
-    record = draft_run_record(
-        identity, so_far, ResourceLimits(vcpu=2), Sampling(), monitor=Monitor(version="1")
-    ).record()
+    record = draft_run_record(identity, so_far, ResourceLimits(vcpu=2)).record()
     identity_of_task = record.task_id, record.family, record.launch_type, record.status
     assert identity_of_task == ("0123", "nightly", "FARGATE", "unknown")
     assert record.metrics.vcpu_size == 0.5

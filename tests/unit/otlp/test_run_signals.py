@@ -166,7 +166,7 @@ def test_what_a_run_keeps_of_its_files_is_apart_from_what_it_uses() -> None:
 def test_what_the_gpus_did_is_measured() -> None:
     found = gauges(shown_runs.gpu().record)
     values = {
-        name.removeprefix("task_profiler.run."): points[0].get("asDouble")
+        name.removeprefix("task_profiler.run."): points[0].get("asDouble", points[0].get("asInt"))
         for name, (_, points) in found.items()
     }
     assert {name: value for name, value in values.items() if name.startswith("gpu.")} == {
@@ -174,6 +174,7 @@ def test_what_the_gpus_did_is_measured() -> None:
         "gpu.sm_active.avg": 0.3,
         "gpu.idle": 0.38,
         "gpu.idle.time": pytest.approx(1796.6412),
+        "gpu.memory.peak": str(64_800 * 2**20),
     }
 
 

@@ -8,11 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, gpu_idle_texts
 from profiler.record.hardware import (
     WHOLE_INSTANCE,
-    gpu_advice,
-    gpu_idle_sentence,
-    gpu_idle_texts,
     processor_difference,
     short_processor_name,
     visible_cpus_advice,
@@ -41,8 +39,9 @@ FILES_AND_CPU = TimeBreakdown(
     covered_percent=100,
 )
 DATABASE = WaitTarget(kind="network", target="10.0.0.3:5432", percent=60)
-LOADER = "The GPU waited for the disk: use more loader workers or prefetch."
-MORE_WORKERS = "The GPU waited for one CPU: use more workers."
+WAITED = "The GPU waited for {} % of the time between its first and last work, for {}"
+LOADER = f"{WAITED.format(63, 'the disk')}: use more loader workers or prefetch."
+MORE_WORKERS = f"{WAITED.format(63, 'one CPU')}: use more workers."
 SMALLER = "use a smaller GPU or a larger batch size."
 
 
@@ -192,6 +191,7 @@ def gpu(
     return Gpu(
         uuid="GPU-a",
         utilization_percent=Distribution(avg=use, max=min(2 * use, 100)),
+        utilization_source="driver-samples",
         sm_active_percent=None if sm_active is None else Distribution(avg=sm_active, max=100),
         memory_used_mb=Distribution(max=memory_percent),
         memory_size_mb=100,
@@ -215,7 +215,18 @@ def run(
         gpus=(gpu(),),
         gpu_idle=idle,
     )
-    return replace(made, **values)
+    made = replace(made, **values)
+    return replace(made, gpus=tuple(working(one, percent) for one in made.gpus))
+
+
+def working(one: Gpu, idle_percent: float) -> Gpu:
+    """A GPU whose work began with the run, ended with it, and paused."""
+    return replace(
+        one,
+        first_used_seconds=0,
+        last_used_seconds=3600,
+        idle_between_seconds=36 * idle_percent,
+    )
 
 
 def using(p95: float | None, vcpu_size: float = 8) -> Metrics:
@@ -239,7 +250,7 @@ def using(p95: float | None, vcpu_size: float = 8) -> Metrics:
                 gpus=(gpu(use=29, sm_active=26),),
             ),
             "the GPU was idle 71 % of the run; meanwhile the batch used one CPU (96 %)",
-            [MORE_WORKERS],
+            [f"{WAITED.format(71, 'one CPU')}: use more workers."],
             id="one-cpu",
         ),
         pytest.param(
@@ -249,7 +260,9 @@ def using(p95: float | None, vcpu_size: float = 8) -> Metrics:
                 gpus=(gpu(use=95.8, sm_active=9, memory_percent=12),),
             ),
             "the GPU was idle 4 % of the run; meanwhile the batch used one CPU (100 %)",
-            [f"The GPU is larger than needed (memory peak 12 %, SM active 9 %): {SMALLER}"],
+            [
+                f"The GPU is larger than needed (memory peak 12 %, SM active 9 % while it worked): {SMALLER}"
+            ],
             id="small-model",
         ),
         pytest.param(
@@ -261,13 +274,16 @@ def using(p95: float | None, vcpu_size: float = 8) -> Metrics:
                     lock_percent=13.8,
                     waiting_for=(DATABASE,),
                 ),
-                gpus=(gpu(use=24, memory_percent=8, sm_active=11),),
+                gpus=(gpu(use=24, memory_percent=8, sm_active=3),),
             ),
             "the GPU was idle 38 % of the run; meanwhile the batch waited for the network (64 %: "
             "10.0.0.3:5432), used one CPU (22 %) and waited for a lock (14 %)",
             [
-                "The GPU waited for the network: use more loader workers or prefetch.",
-                f"The GPU is larger than needed (memory peak 8 %, SM active 11 %): {SMALLER}",
+                f"{WAITED.format(38, 'the network')}: use more loader workers or prefetch.",
+                (
+                    "The GPU is larger than needed (memory peak 8 %, SM active 13 % while it "
+                    f"worked): {SMALLER}"
+                ),
             ],
             id="mixed",
         ),
@@ -337,17 +353,28 @@ def test_no_part_of_the_sentence_is_invented(record: Record, sentence: str | Non
         (run(waiting_for=TimeBreakdown(on_cpu_percent=90), metrics=using(3.9)), []),
         (
             run(waiting_for=TimeBreakdown(on_cpu_percent=90), metrics=using(1, vcpu_size=1)),
-            ["The GPU waited for one CPU: use more workers, and more vCPUs."],
+            [f"{WAITED.format(63, 'one CPU')}: use more workers, and more vCPUs."],
         ),
         (run(9.9), []),
-        (run(waiting_for=None, gpus=(gpu(use=9, memory_percent=9, sm_active=30),)), []),
-        (run(waiting_for=None, gpus=(gpu(use=9, memory_percent=30, sm_active=9),)), []),
-        (run(waiting_for=None, gpus=(gpu(use=9, memory_percent=9), Gpu(uuid="b"))), []),
+        (run(9, None, gpus=(gpu(use=90, memory_percent=9, sm_active=30),)), []),
+        (run(9, None, gpus=(gpu(use=90, memory_percent=30, sm_active=9),)), []),
+        (run(9, None, gpus=(gpu(use=90, memory_percent=9),)), []),  # only Hopper has the SMs
+        (run(9, None, gpus=(gpu(use=90, memory_percent=9, sm_active=9), Gpu(uuid="b"))), []),
         (
             run(
-                waiting_for=None, gpus=(gpu(use=9, memory_percent=8), gpu(use=7, memory_percent=9))
+                9,
+                None,
+                gpus=(
+                    gpu(use=90, memory_percent=8, sm_active=9),
+                    gpu(use=70, memory_percent=9, sm_active=14),
+                ),
             ),
-            [f"The GPUs are larger than needed (memory peak 9 %, utilization 9 %): {SMALLER}"],
+            [
+                (
+                    "The GPUs are larger than needed (memory peak 9 %, SM active 20 % while it "
+                    f"worked): {SMALLER}"
+                )
+            ],
         ),
         (
             run(gpus=(gpu(use=0, memory_percent=0),)),

@@ -253,6 +253,7 @@ def test_gpus_and_neuron_cores_are_combined() -> None:
         utilization_percent=unused,
         sm_active_percent=unused,
         memory_used_mb=unused,
+        utilization_source="driver-samples",
         energy_joules=6.5,
     )
     assert gpu_totals((busy, idle, Gpu(uuid="c"))) == GpuTotals(

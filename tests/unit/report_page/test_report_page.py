@@ -42,7 +42,9 @@ from profiler.report_page.page_series import (
     series_columns,
     steps_per_run,
 )
+from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
+from tests.gpu_runs import gpu_run
 from tests.report_page import INJECTIONS, content, parsed, report, run_of, series_of, step, unpacked
 from tests.runs import report as sized_run
 from tests.values import present
@@ -285,8 +287,20 @@ def test_an_opened_run_says_what_its_gpus_did() -> None:
             "read files (48 %: /data/train.tar) and used the CPU (31 %)."
         ),
         "0.5 idle GPU-hours ($1.23).",
-        "1 of 4 GPUs was never used: request 3, or spread the work.",
+        "SM active 30 %.",
     ]
+
+
+def test_a_gpu_machine_has_the_price_of_its_owner_on_the_page() -> None:
+    request = PageRequest(
+        generated_at="2026-11-20T06:00:00.000Z",
+        version="1",
+        price_overrides=PriceOverrides(hour_usd=4.1),
+    )
+    page = unpacked(build_page_data([run_of(gpu_run("starved"))], request).text)
+    (run,) = page["runs"]
+    assert run["usd"] == pytest.approx(0.0212, abs=0.0001)
+    assert "0.005 idle GPU-hours ($0.021)." in run["gpuNotes"]
 
 
 def test_a_series_has_a_column_for_each_kind_of_number_that_was_measured() -> None:

@@ -40,11 +40,13 @@ from profiler.sizing.prices import (
     charged_storage_gb,
     cost_of,
     prices,
+    with_machine_price,
 )
 from profiler.sizing.run_facts import cost_on_fargate, record_on_fargate
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import runs_per_month
 from tests.changed_records import changed_lines
+from tests.gpu_runs import gpu_run
 from tests.runs import evidence_of, report, slowdown
 from tests.sized_runs import GB, advice, reasons, rows
 from tests.values import present
@@ -185,6 +187,23 @@ def cost(own: PriceOverrides = NONE, **record: Any) -> tuple[float | None, str |
     return None if found is None else (found.usd, found.price_basis)
 
 
+def test_a_gpu_machine_has_the_price_of_its_owner() -> None:
+    """18.574 s at 4.10 USD an hour, of which the GPU was idle 97 %."""
+    record = gpu_run("starved").record
+    own = PriceOverrides(hour_usd=4.1)
+    priced = with_machine_price(record, own)
+    assert present(priced.cost).usd == pytest.approx(18.574 / 3600 * 4.1, rel=1e-4)
+    assert present(priced.cost).price_basis == "LOCAL with TASK_PROFILER_PRICE_HOUR"
+    idle = present(priced.gpu_idle)
+    assert idle.usd == pytest.approx(18.073 / 3600 * 4.1, rel=1e-3)
+    assert cost_on_fargate(record, None, own) == priced.cost
+    assert with_recommendation(record, own, time=TIME).cost == priced.cost
+    assert with_machine_price(record, NONE) == record
+    assert with_machine_price(priced, PriceOverrides(hour_usd=9)) == priced
+    without = gpu_run("neighbour").record
+    assert with_machine_price(without, own) == without
+
+
 def test_the_cost_is_billed_duration_times_size() -> None:
     """Ten minutes of 1 vCPU and 2 GiB: (0.04048 + 2 x 0.004445) / 6 = 0.00822833."""
     assert cost() == (0.00822833, f"us-east-1 FARGATE X86_64 {PRICE_TABLE_DATE} on-demand price")
@@ -241,7 +260,15 @@ def test_a_run_gets_its_cost_and_what_it_says_about_the_size() -> None:
 def test_what_is_said_of_gpus_comes_after_the_size() -> None:
     said = "No GPU was ever used: run the task without one, or check why the batch did not find it."
     unused = Distribution(max=0.0)
-    idle = (Gpu(uuid="GPU-a", index=0, utilization_percent=unused, memory_used_mb=unused),)
+    idle = (
+        Gpu(
+            uuid="GPU-a",
+            index=0,
+            utilization_percent=unused,
+            utilization_source="driver-samples",
+            memory_used_mb=unused,
+        ),
+    )
     found = present(
         with_recommendation(replace(report().record, gpus=idle), NONE, time=TIME).recommendation
     )

@@ -329,7 +329,14 @@ def test_growth_is_said_with_the_runs_that_are_left() -> None:
 def test_gpus_that_no_run_used_are_said() -> None:
     unused = Distribution(max=0)
     idle, busy = (
-        (Gpu(uuid="G", utilization_percent=Distribution(max=most), memory_used_mb=unused),)
+        (
+            Gpu(
+                uuid="G",
+                utilization_percent=Distribution(max=most),
+                utilization_source="driver-samples",
+                memory_used_mb=unused,
+            ),
+        )
         for most in (0, 3)
     )
     assert "GPUs were allocated but never used in any run" in reasons(

@@ -5,7 +5,7 @@ import { content } from "#page/content.js";
 import { asExactDuration, asMemory, isKnown } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { layerTones, outlineOf, stackColumns } from "#page/process_layers.js";
-import { isMissedPeak, layersOf, pointsOf, rowsOf, seriesOf } from "#page/run_rows.js";
+import { isMissedPeak, layersOf, pointsOf, rowsOf, rowTitle, seriesOf } from "#page/run_rows.js";
 import { max } from "#page/statistics.js";
 import { colour, isOnPaper } from "#page/theme.js";
 import { DAY, HOUR, MINUTE } from "#page/time_units.js";
@@ -124,13 +124,13 @@ function rowParts(run, other, row, axisName) {
       xshift: 8,
     });
   }
-  return { traces, shapes, annotations: [titleOf(row, lines, axisName), ...annotations], axis: row.axis(top) };
+  return { traces, shapes, annotations: [titleOf(run, row, lines, axisName), ...annotations], axis: row.axis(top) };
 }
 
-function titleOf(row, lines, axisName) {
+function titleOf(run, row, lines, axisName) {
   const mark = ({ tone, name }) => `<span style="color:${colour(tone)}">\u25ac</span> ${name}`;
   return {
-    text: `<b>${row.title}</b>  ${lines.length > 1 ? lines.map(mark).join("  ") : ""}`,
+    text: `<b>${rowTitle(run, row)}</b>  ${lines.length > 1 ? lines.map(mark).join("  ") : ""}`,
     x: 0,
     xref: "paper",
     y: 1,

@@ -117,9 +117,11 @@ function momentsOf(run, chart, flame) {
 }
 
 // The recommended size is what a reader acts on: it follows the verdict, and its reasons the numbers.
+// Of a run with GPUs, what they did comes first: they are what the machine costs.
 function sizeLead(run) {
   const advice = adviceOf(run.family);
-  return advice ? [element("p", { className: "lead", textContent: runAdviceText(run, advice) })] : [];
+  const texts = [run.gpuUse && `${unbroken(run.gpuUse)}.`, advice && runAdviceText(run, advice)].filter(Boolean);
+  return texts.map((textContent) => element("p", { className: "lead", textContent }));
 }
 
 function sizePart(run, sizesChart) {
@@ -197,10 +199,10 @@ export function drawRunPage(place, run, { other = lastSuccess(run), linkTo } = {
       ...listSection("Notices", run.notices),
       ...listSection("Warnings", run.warnings),
     ),
+    ...devices(run),
     section("Numbers", facts(run)),
     ...kills(run),
     ...(run.processes ? [section("Processes", table(PROCESS_COLUMNS, run.processes, { label: "Processes" }))] : []),
-    ...devices(run),
     ...sizePart(run, sizesChart),
     element("div", { className: "parts" }, ...listSection("Labels", run.labels), ...listSection("Tags", run.tags)),
   );

@@ -33,6 +33,12 @@ export function seriesWithPeak(run, series) {
 
 const hasVcpuSize = (run) => isKnown(run.vcpuSize) && run.vcpuSize > 0;
 
+// What other programs on a GPU use cannot be told apart over time.
+const ofAll = (run) => (run.gpus?.some((gpu) => gpu.shared) ? ", all programs" : "");
+
+/** The title of a row of the chart. */
+export const rowTitle = (run, row) => (typeof row.title === "function" ? row.title(run) : row.title);
+
 const ROWS = [
   {
     id: "cpu",
@@ -65,7 +71,7 @@ const ROWS = [
   },
   {
     id: "gpu",
-    title: "Mean GPU utilization",
+    title: (run) => `Mean GPU utilization${ofAll(run)}`,
     show: asPercent,
     axis: () => percentAxis(),
     lines: [{ column: "gpu", name: "GPUs", tone: "device", gapMs: 3000 }],
@@ -73,7 +79,7 @@ const ROWS = [
   {
     id: "gpu-memory",
     unit: "mb",
-    title: "GPU memory, all GPUs",
+    title: (run) => `GPU memory, all GPUs${ofAll(run)}`,
     limit: (run) => total(known(run.gpus ?? [], (gpu) => gpu.size)) || undefined,
     show: asMemory,
     axis: (top) => memoryAxis(top),

@@ -33,15 +33,14 @@ export const PROCESS_COLUMNS = [
 
 const KILL_COLUMNS = [PROCESS_COLUMNS[0], { ...PROCESS_COLUMNS[3], name: "Memory when last seen" }];
 
-/** @type {Array<{ name: string, className?: string, show: (gpu: import("../page_rows").PageGpu) => unknown }>} */
+/** @type {Array<{ name: string, className?: string, isShown?: (gpu: import("../page_rows").PageGpu) => boolean, show: (gpu: import("../page_rows").PageGpu) => unknown }>} */
 const GPU_COLUMNS = [
-  { name: "GPU", show: (gpu) => escapeControls(gpu.name) },
+  { name: "GPU", show: (gpu) => `${escapeControls(gpu.name)}${gpu.shared ? ", shared" : ""}` },
   { name: "Average", className: "number", show: (gpu) => asPercent(gpu.percent) },
   { name: "Peak", className: "number wide", show: (gpu) => asPercent(gpu.top) },
-  { name: "SM active", className: "number", show: (gpu) => asPercent(gpu.sm) },
+  { name: "SM active", className: "number wide", show: (gpu) => asPercent(gpu.sm) },
   { name: "Idle", className: "number", show: (gpu) => asPercent(gpu.idle) },
-  { name: "Peak memory", className: "number", show: (gpu) => asMemory(gpu.mb) },
-  { name: "Memory size", className: "number wide", show: (gpu) => asMemory(gpu.size) },
+  { name: "Peak memory", className: "number wraps", show: (gpu) => unbroken(gpu.memory ?? UNKNOWN) },
   {
     name: "Power",
     className: "number wide",
@@ -52,7 +51,11 @@ const GPU_COLUMNS = [
     className: "number wide",
     show: (gpu) => (isKnown(gpu.celsius) ? `${Math.round(gpu.celsius)} °C` : UNKNOWN),
   },
-  { name: "Errors (Xid)", className: "wide", show: (gpu) => (gpu.xids ? gpu.xids.join(", ") : "none") },
+  {
+    name: "Errors (Xid)",
+    isShown: (gpu) => Boolean(gpu.xids),
+    show: (gpu) => (gpu.xids ? gpu.xids.join(", ") : "none"),
+  },
 ];
 
 export function section(title, ...children) {
@@ -64,7 +67,8 @@ export function devices(run) {
   const parts = [];
   if (run.gpus) {
     const notes = (run.gpuNotes ?? []).map((text) => element("p", { textContent: unbroken(escapeControls(text)) }));
-    parts.push(section("GPUs", ...notes, table(GPU_COLUMNS, run.gpus, { label: "GPUs" })));
+    const columns = GPU_COLUMNS.filter(({ isShown }) => !isShown || run.gpus.some(isShown));
+    parts.push(section("GPUs", ...notes, table(columns, run.gpus, { label: "GPUs" })));
   }
   if (run.neuron) {
     const { cores = [], mb, size, completed, failed } = run.neuron;

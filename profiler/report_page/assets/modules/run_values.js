@@ -90,6 +90,7 @@ const TRAFFIC = ["read", "written", "received", "sent"];
 const BOUNDED = {
   cpuSeconds: asCpuTime,
   peak: (mb, run) => asPeak(mb, run.peakBy),
+  gpuPeak: (mb) => asPeak(mb), // it is sampled
   usd: asCost,
   ...Object.fromEntries(TRAFFIC.map((field) => [field, asTraffic])),
 };

@@ -98,6 +98,27 @@ const RUN_COLUMNS = [
     show: (run) => asPercent(shareOf(run.peak, run.size)),
   },
   {
+    key: "gpu",
+    name: "GPU",
+    className: "number gpus",
+    pick: (run) => run.gpu,
+    show: (run) => run.gpuWord ?? asPercent(run.gpu),
+  },
+  {
+    key: "gpuPeak",
+    name: "GPU memory",
+    className: "number wide",
+    pick: (run) => run.gpuPeak,
+    show: (run) => withBar(asPeak(run.gpuPeak), shareOf(run.gpuPeak, run.gpuSize), "memory"),
+  },
+  {
+    key: "gpuBetween",
+    name: "Idle between",
+    className: "number wider",
+    pick: (run) => run.gpuBetween,
+    show: (run) => asPercent(run.gpuBetween),
+  },
+  {
     key: "usd",
     name: "Cost",
     className: "number wide",
@@ -125,7 +146,12 @@ let first = 0;
 
 const several = (name) => content.runs.some((run) => run[name] !== content.runs[0][name]);
 
+const hasGpus = () => content.runs.some((run) => isKnown(run.gpu) || isKnown(run.gpuWord) || isKnown(run.gpuPeak));
+
 const isShown = {
+  gpu: hasGpus,
+  gpuPeak: hasGpus,
+  gpuBetween: hasGpus,
   usd: () => content.runs.some((run) => isKnown(run.usd)),
   account: () => several("account"),
   region: () => several("region"),

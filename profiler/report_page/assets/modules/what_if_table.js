@@ -49,12 +49,15 @@ export function adviceText(advice, runs) {
 /** Returns what the advice means for one run: "Ran out of memory with 4 GB; 5 GB recommended." */
 export function runAdviceText(run, advice) {
   const { recommended } = advice;
+  const beside = run.beside ?? ""; // the GPUs that a size of vCPU and memory leaves out
   if (wasKilled(run)) {
     const [vcpu, memoryMB] = run.taskSize ?? [undefined, run.size];
     if (run.size < memoryMB) return `Ran out of memory with its container's own limit of ${asMemory(run.size)}.`;
     const asSize =
       !isKnown(vcpu) || vcpu === recommended.vcpu ? (one) => asTaskSize({ memoryMB: one.memoryMB }) : asTaskSize;
-    const advised = isKnown(recommended.memoryMB) ? `${asSize(recommended)} recommended` : "no size has enough";
+    const advised = isKnown(recommended.memoryMB)
+      ? `${asSize(recommended)} recommended${beside}`
+      : "no size has enough";
     return `Ran out of memory with ${asSize({ vcpu, memoryMB })}; ${advised}.`;
   }
   if (advice.onlyFailures && !advice.changes)
@@ -63,7 +66,7 @@ export function runAdviceText(run, advice) {
     return `${asTaskSize(advice.current)} ${hasFitted(run, advice) ? "fits." : "is right for the family."}`;
   if (!isKnown(recommended.vcpu) && !isKnown(recommended.memoryMB) && advice.risk) return "No size has enough memory.";
   const change = adviceText(advice, []);
-  return `${asTaskSize(recommended)} recommended${change === UNKNOWN ? "" : `: ${change}`}.`;
+  return `${asTaskSize(recommended)} recommended${beside}${change === UNKNOWN ? "" : `: ${change}`}.`;
 }
 
 /** Returns why a size is not recommended, "" if it could be. */

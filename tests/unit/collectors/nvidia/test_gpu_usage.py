@@ -3,21 +3,17 @@
 from collections.abc import Collection
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.collectors.nvidia.gpu_usage import GpuIdleTime, GpuUsage, gpu_idle
+from profiler.collectors.nvidia.gpu_usage import GpuUsage, gpu_idle
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, Xid
-from profiler.record.hardware import idle_advice
+from profiler.record.gpu_sentences import never_used_advice
 from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
     Distribution,
     Gpu,
     GpuIdle,
-    Metrics,
     Record,
 )
 from tests.fakes import START_NS, seconds
@@ -36,8 +32,8 @@ def at_each_second(*samples: GpuSample) -> GpuUsage:
 
 
 def only(usage: GpuUsage) -> Gpu:
-    (gpu,) = usage.gpus(None)
-    return gpu
+    (found,) = usage.gpus(None)
+    return found.gpu
 
 
 def reading(**values: Any) -> GpuSample:
@@ -132,14 +128,15 @@ def idle_of(
     *percents: float | None, duration_ms: float | None = 10_000
 ) -> tuple[float | None, float | None]:
     usage = at_each_second(*(reading(utilization_percent=percent) for percent in percents))
-    (gpu,) = usage.gpus(None, "batch", duration_ms)
-    return gpu.idle_seconds, gpu.idle_percent
+    usage.begin_run("batch", 0)
+    (found,) = usage.gpus(None, "batch", duration_ms)
+    return found.gpu.idle_seconds, found.gpu.idle_percent
 
 
-def test_idle_time_is_the_time_before_the_readings_without_a_kernel() -> None:
-    assert idle_of(0, 0, 0.5, 0, 100) == (2, 20)
-    assert idle_of(90, 90) == (0, 0)
-    assert idle_of(0, 0, duration_ms=None) == (1, None)
+def test_idle_time_is_what_the_readings_leave_of_the_time_before_them() -> None:
+    assert idle_of(0, 0, 0.5, 0, 100) == (2.995, 29.95)
+    assert idle_of(90, 90) == (0.1, 1)
+    assert idle_of(0, 0, duration_ms=None) == (1, 100)  # of the time so far
     assert idle_of(0, 0, 0, duration_ms=1500) == (1.5, 100)  # never more than the run
     # What was not read is not idle.
     assert idle_of(0, None, 0, None) == (1, 10)
@@ -150,7 +147,7 @@ def test_idle_time_is_the_time_before_the_readings_without_a_kernel() -> None:
         usage.add(
             DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(second), START_NS
         )
-    assert [only(usage).idle_seconds, usage.latest(None)[0].idle_seconds] == [3, 3]
+    assert usage.latest(None)[0].idle_seconds == 3
 
 
 def test_the_time_before_the_run_is_not_idle_time_of_the_run() -> None:
@@ -163,7 +160,7 @@ def test_the_time_before_the_run_is_not_idle_time_of_the_run() -> None:
         if second == 68:
             usage.begin_run("batch", seconds(60))
     usage.begin_run("batch", seconds(70))
-    assert [gpu.idle_seconds for gpu in usage.gpus(None, "batch", 10_000)] == [10]
+    assert [one.gpu.idle_seconds for one in usage.gpus(None, "batch", 10_000)] == [10]
     assert [gpu.idle_seconds for gpu in usage.latest(None)] == [70]
 
 
@@ -195,7 +192,8 @@ def test_the_numbers_of_a_run_are_those_between_its_start_and_its_end() -> None:
             usage.begin_run("second", seconds(1000))
             usage.forget("first")
     usage.add(DriverReading(xids=(Xid("GPU-a", 43),)), seconds(1064), START_NS)
-    (gpu,) = usage.gpus(None, "second", 60_000, seconds(1060))
+    (found,) = usage.gpus(None, "second", 60_000, seconds(1060))
+    gpu = found.gpu
     assert gpu.utilization_percent == Distribution(avg=10, p50=10, p95=10, p99=10, max=10)
     assert present(gpu.memory_used_mb).max == 1024
     assert present(gpu.power_watts).max == 60
@@ -208,7 +206,8 @@ def test_the_numbers_of_a_run_are_those_between_its_start_and_its_end() -> None:
 def test_a_run_without_a_reading_has_no_numbers() -> None:
     usage = at_each_second(*(reading(utilization_percent=50.0) for _ in range(60)))
     usage.begin_run("batch", seconds(59.2))
-    (gpu,) = usage.gpus(None, "batch", 500, seconds(59.7))
+    (found,) = usage.gpus(None, "batch", 500, seconds(59.7))
+    gpu = found.gpu
     assert gpu.uuid == "GPU-a"
     assert gpu.utilization_percent is None
     assert gpu.energy_joules is None
@@ -216,46 +215,19 @@ def test_a_run_without_a_reading_has_no_numbers() -> None:
 
 def test_gpus_are_idle_together_while_each_of_them_was_read_as_idle() -> None:
     usage = GpuUsage(seconds(1))
-    for second, other_percent in enumerate([0.0, 0.0, 7.0, 0.0, None]):
+    for second, other_percent in enumerate([0.0, 0.0, 7.0, 0.0]):
         add_both(usage, second, 0.0, other_percent)
-        usage.add_idle(None)
-    usage.add(
-        DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(5), START_NS
-    )  # the other is lost
-    usage.add_idle(None)
-    assert usage.idle_ns("", 0, seconds(10)) == seconds(1 + 1)
-    assert usage.idle_ns("", seconds(0.5), seconds(2.25)) == seconds(0.5 + 0.25)
-    assert usage.idle_ns("", seconds(3), seconds(10)) == 0
+    # 7 % of the second before its reading; of the rest, all is idle.
+    assert usage.idle_ns("", None, 0, seconds(10)) == seconds(1 + 0.93 + 1)
+    assert usage.idle_ns("", None, seconds(0.5), seconds(1)) == seconds(0.5)
+    assert usage.idle_ns("", None, seconds(4), seconds(10)) == 0
     # Each batch has the idle time of its own GPUs.
     usage = GpuUsage(seconds(1))
     for second in range(4):
         add_both(usage, second, 0.0, 50.0)
-        for batch, selectors in (("", None), ("x", {"GPU-a"}), ("y", {"GPU-b"})):
-            usage.add_idle(selectors, batch)
-    assert [usage.idle_ns(batch, 0, seconds(9)) for batch in ("x", "y", "unknown")] == [
-        seconds(3),
-        0,
-        0,
-    ]
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=60),
-    st.integers(0, 1000),
-    st.integers(0, 1000),
-)
-def test_idle_time_between_two_moments_is_the_sum_of_its_parts(
-    steps: list[tuple[int, bool]], first: int, second: int
-) -> None:
-    idle, now, idle_moments = GpuIdleTime(64), 0, set[int]()
-    for length, is_idle in steps:
-        if is_idle:
-            idle.add(now, now + length)
-            idle_moments.update(range(now, now + length))
-        now += length
-    start, end = sorted((first, second))
-    assert idle.total_ns == len(idle_moments)
-    assert idle.between(start, end) == len(idle_moments & set(range(start, end)))
+    found = [usage.idle_ns("", selectors, 0, seconds(9)) for selectors in ({"GPU-a"}, {"GPU-b"})]
+    assert found == [seconds(3), seconds(1.5)]
+    assert usage.idle_ns("", {"GPU-zz"}, 0, seconds(9)) == 0
 
 
 def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus() -> None:
@@ -359,15 +331,19 @@ def test_each_batch_takes_the_readings_of_its_own_gpus_since_its_own_last_call()
     assert percent("GPU-b", "y") == AverageAndMaximum(avg=60, max=60)
 
 
-def used(percent: float | None) -> Gpu:
+def used(percent: float | None, source: str | None = "driver-samples") -> Gpu:
     utilization = None if percent is None else Distribution(max=percent)
-    return Gpu(uuid="GPU", utilization_percent=utilization, memory_used_mb=Distribution(max=0))
+    return Gpu(
+        uuid="GPU",
+        utilization_percent=utilization,
+        utilization_source=source,
+        memory_used_mb=Distribution(max=0),
+    )
 
 
-def advice_on(*gpus: Gpu, seconds: float = 2) -> str | None:
-    metrics = Metrics(duration_ms=1000 * seconds)
-    return idle_advice(
-        Record(task_id="1", container=Container(name="batch"), metrics=metrics, gpus=gpus)
+def advice_on(*gpus: Gpu) -> str | None:
+    return never_used_advice(
+        Record(task_id="1", container=Container(name="batch"), status="success", gpus=gpus)
     )
 
 
@@ -380,7 +356,8 @@ def test_idle_gpus_are_named_in_the_advice() -> None:
     assert advice_on(used(0), used(90), used(0)) == (
         "2 of 3 GPUs were never used: request 1, or spread the work."
     )
-    assert advice_on(used(0), seconds=1.9) is None, "between its readings it may have used it"
+    for source in ("once-a-second", None):
+        assert advice_on(used(0, source)) is None, "between its readings it may have used it"
 
 
 def test_recent_readings_are_those_of_the_selected_gpus() -> None:

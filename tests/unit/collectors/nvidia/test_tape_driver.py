@@ -7,7 +7,7 @@ import pytest
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuScope
-from profiler.record.hardware import gpu_advice
+from profiler.record.gpu_sentences import gpu_advice
 from profiler.record.record_model import Container, Metrics, Monitor, Record, Sampling
 from tests.collected import with_collected
 from tests.fakes import FakeClock, FakeLog, seconds

@@ -410,6 +410,12 @@ def test_the_schema_in_the_docs_is_that_of_the_type(name: str) -> None:
     assert written == json.loads(json.dumps(SCHEMAS[name]))
 
 
+def test_the_longest_name_of_characters_of_four_bytes_leaves_the_detail_within_its_limit() -> None:
+    line = missed_notice()
+    long = replace(line, schedule=replace(line.schedule, name="\N{ABACUS}" * 6000))
+    check_detail(event(long)[1], SCHEDULE_SCHEMA)
+
+
 @settings(deadline=None)
 @given(RUN_NOTICES | SCHEDULE_NOTICES)
 def test_any_notice_becomes_a_bounded_detail_that_can_be_embedded(

@@ -84,24 +84,34 @@ def test_files_in_memory_are_said_beside_the_memory_used() -> None:
     kept = model.AverageAndMaximum(avg=300, max=600)
     assert NOTICE.record is not None
     metrics = replace(NOTICE.record.metrics, memory_mapped_file_mb=kept)
-    words = value_formats.cpu_and_memory(metrics)[1]
+    words = value_formats.cpu_and_memory(metrics, NOTICE.record)[1]
     assert words == (
         "61 % avg, peak 97 % (≥993 MB) of 1 GB; it also keeps up to 600 MB of its files in memory "
         "(with less memory it reads them again)"
     )
 
 
-def test_more_cpu_than_was_asked_for_is_said_in_vcpus() -> None:
+def test_more_cpu_than_a_job_asked_for_is_said_in_vcpus() -> None:
     assert NOTICE.record is not None
     metrics = replace(
         NOTICE.record.metrics,
-        cpu_utilization_percent=model.Distribution(avg=366, max=400),
+        cpu_utilization_percent=model.Distribution(avg=91, max=100),
         vcpu_used=model.Distribution(avg=14.6, max=16),
-        vcpu_size=4,
+        vcpu_size=16,
+        vcpu_share=4,
     )
-    assert value_formats.cpu_and_memory(metrics)[0] == (
+    job = replace(
+        NOTICE.record,
+        metrics=metrics,
+        task_size=None,
+        launch_type="EC2",
+        cluster="AWSBatch-spot-1",
+    )
+    assert value_formats.cpu_and_memory(metrics, job)[0] == (
         "14.6 vCPU avg, peak 16 vCPU, asked for 4 vCPU"
     )
+    task = replace(job, cluster="jobs")
+    assert value_formats.cpu_and_memory(metrics, task)[0] == "91 % avg, peak 100 % of 16 vCPU"
 
 
 @pytest.mark.parametrize(
@@ -300,8 +310,8 @@ USED = model.Distribution(avg=41, max=99)
 @pytest.mark.parametrize(
     ("count", "utilization", "peak_mb", "line"),
     [
-        (2, USED, 12_000, "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 11.7 GB"),
-        (1, model.Distribution(avg=0, max=0), None, "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle throughout: "),
+        (2, USED, 12_000, "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory ≥11.7 GB"),
+        (1, model.Distribution(avg=0, max=0), 5, "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  never used: "),
         (1, None, None, "*1 GPU*  use unknown"),
     ],
 )
@@ -310,13 +320,20 @@ def test_gpus(
 ) -> None:
     memory = model.Distribution(max=peak_mb)
     gpus = tuple(
-        model.Gpu(uuid=str(n), utilization_percent=utilization, memory_used_mb=memory)
+        model.Gpu(
+            uuid=str(n),
+            utilization_percent=utilization,
+            utilization_source="driver-samples",
+            memory_used_mb=memory,
+        )
         for n in range(count)
     )
     assert line in text_of(recorded(NOTICE, gpus=gpus))
     cores = tuple(model.NeuronCore(index=n, utilization_percent=utilization) for n in range(count))
     neuron = model.Neuron(cores=cores, device_memory_used_mb=memory)
-    assert line.replace("GPU", "NeuronCore") in text_of(recorded(NOTICE, neuron=neuron))
+    of_cores = line.replace("GPU", "NeuronCore").replace("≥", "")
+    of_cores = of_cores.replace("never used", "idle throughout")
+    assert of_cores in text_of(recorded(NOTICE, neuron=neuron))
 
 
 SERIES = model.Series(

@@ -82,6 +82,7 @@ FULL = Snapshot(
                 ),
                 energy_joules=1000.5,
                 idle_seconds=12.5,
+                xids=(31,),
                 totals={
                     "pcie_tx_bytes": 11,
                     "pcie_rx_bytes": 12,
@@ -162,6 +163,7 @@ def values(snapshot: Snapshot, name: str) -> dict[frozenset[tuple[str, str]], fl
         ("gpu_energy_joules_total", {"uuid": "GPU-a"}, 1000.5),
         ("gpu_sm_clock_hertz", {"uuid": "GPU-a"}, 1.41e9),
         ("gpu_info", {"uuid": "GPU-a", "index": "0", "name": "NVIDIA A10G", "scope": "batch"}, 1),
+        ("gpu_error_info", {"uuid": "GPU-a", "xid": "31"}, 1),
         ("neuron_core_utilization_ratio", {"neuron_core": "1"}, 0.5),
         ("neuron_memory_used_bytes", {"category": "tensors"}, 7),
         ("neuron_ecc_uncorrected_errors_total", {}, 0),

@@ -462,6 +462,11 @@ class TestLooksBetweenTheReadings:
         running.clocks[9] = 2
         assert not running.look(1.3).shows_work
 
+    def test_all_threads_that_wait_for_a_cpu_are_seen(self, running: FakeMachine) -> None:
+        running.thread(7, state="R", call=SLEEPING)
+        running.thread(9, state="R", call=LOCKED)
+        assert [seen.blocked for seen in running.look(1.2).look.seen] == [None, None]
+
     def test_what_was_read_of_ended_processes_is_known(self, running: FakeMachine) -> None:
         assert running.reader.take_read_ended_ns() == 0
         running.reader.follow([process()])

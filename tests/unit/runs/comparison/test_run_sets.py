@@ -27,7 +27,7 @@ from profiler.runs.comparison.run_sets import RunSet, read_run_sets
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
-from tests.shown_runs import etl
+from tests.shown_runs import etl, gpu
 from tests.values import present
 
 amounts = st.floats(min_value=0.001, max_value=1e15)
@@ -351,8 +351,11 @@ def test_a_revision_or_label_that_no_run_has_names_those_that_there_are(suffix: 
     )
 
 
-def test_the_seven_metrics_are_those_of_the_record() -> None:
+def test_the_metrics_are_those_of_the_record() -> None:
     record = etl().record
+    of_gpus = {"maxGpuMemoryUsedMB": 64_800, "gpuIdlePercent": 38}
+    on_gpus = {metric.name: metric.read(gpu().record) for metric in COMPARED_METRICS}
+    assert on_gpus.items() >= {"gpuUtilizationPercent": 60, **of_gpus}.items()
     assert {metric.name: metric.read(record) for metric in COMPARED_METRICS} == {
         "durationMs": 1_182_000,
         "cpuSeconds": 1290.4,
@@ -361,9 +364,13 @@ def test_the_seven_metrics_are_those_of_the_record() -> None:
         "blockReadBytes": 1_200_000_000,
         "blockWriteBytes": 380_000_000,
         "costUsd": 0.0329,
+        "gpuUtilizationPercent": None,
+        "maxGpuMemoryUsedMB": None,
+        "gpuIdlePercent": None,
+        "gpuIdleBetweenPercent": None,
     }
     bare = report(metrics=dict.fromkeys(Metrics.__struct_fields__)).record
-    assert [metric.read(bare) for metric in COMPARED_METRICS] == [None] * 7
+    assert [metric.read(bare) for metric in COMPARED_METRICS] == [None] * 11
     assert is_measured(record) is True
     assert is_measured(bare) is False
 

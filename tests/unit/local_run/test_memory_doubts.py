@@ -7,33 +7,24 @@ import pytest
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryPeak
-from profiler.local_run.local_record import RunObservation
-from profiler.local_run.report_builder import ReportBuilder
-from profiler.readers.container_sample import ResourceLimits
-from profiler.record.record_model import Metrics, PeakSource
+from profiler.local_run.memory_doubts import MemoryDoubts, memory_doubts
+from profiler.record.record_model import PeakSource
 
 _MIB = 2**20
 
 
-def _doubts(source: PeakSource = "sampled", **evidence: Any) -> tuple[str, ...]:
-    return _builder(**evidence)._memory_doubts(_observation(source, **evidence))
-
-
-def _bound_mb(source: PeakSource = "sampled", **evidence: Any) -> float | None:
-    metrics = _builder(**evidence)._with_bound(Metrics(), _observation(source, **evidence))
-    return metrics.memory_used_bound_mb
-
-
-def _builder(
+def _memory_doubts(
     *,
+    source: PeakSource = "sampled",
+    pinned_mib: int = 0,
     swap_mib: int = 0,
     shared_bound_mib: int | None = None,
     has_hidden: bool = False,
     counts_memory: bool = False,
     kernel_bound_mib: int = 0,
     unassigned_mib: int = 0,
-    **_: int,
-) -> ReportBuilder:
+) -> MemoryDoubts:
+    """The doubts about a peak of 100 MiB."""
     command = Mock(
         memory_bound_bytes=0,
         swap_peak_bytes=swap_mib * _MIB,
@@ -42,18 +33,20 @@ def _builder(
         kernel_bound_bytes=kernel_bound_mib * _MIB,
         average_bound_bytes=unassigned_mib * _MIB,
     )
-    sampler = Mock(command=command)
-    sampler.prepared.own_cgroup.counts_memory = counts_memory
-    return ReportBuilder(Mock(), sampler, Mock(), None, ResourceLimits(), None, Mock())
-
-
-def _observation(source: PeakSource, *, pinned_mib: int = 0, **_: object) -> RunObservation:
-    """That of a run with a peak of 100 MiB."""
     usage = ContainerUsage(1)
     usage.memory_max_bytes = 100 * _MIB
     usage.memory_bound_bytes = (100 + pinned_mib) * _MIB
     usage.run.memory_bytes.add(50 * _MIB, 1)
-    return Mock(peak=MemoryPeak(size_bytes=100 * _MIB, source=source), usage=usage)
+    peak = MemoryPeak(size_bytes=100 * _MIB, source=source)
+    return memory_doubts(peak, usage, command, counts_hidden=counts_memory)
+
+
+def _doubts(**evidence: Any) -> tuple[str, ...]:
+    return _memory_doubts(**evidence).sentences
+
+
+def _bound_mb(**evidence: Any) -> float | None:
+    return _memory_doubts(**evidence).bound_mb
 
 
 def test_without_evidence_there_is_no_doubt() -> None:

@@ -1,0 +1,115 @@
+"""Whether a run failed for lack of GPU memory, by the memory that its processes held on a GPU.
+
+The driver reports no such failure: the program gets an error of an allocation and ends with its own
+exit code. What can be seen is memory that grows in steps up to the limit just before the end. A
+program that takes a large share of the memory at once, at its start (JAX 75 %, TensorFlow, vLLM),
+holds that much on purpose: that alone is no evidence.
+"""
+
+from collections import deque
+from itertools import pairwise
+
+from msgspec import Struct
+
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.record_model import GpuMemoryEvidence, Record
+from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE
+from profiler.record.units import mebibytes
+
+_AT_LIMIT_SHARE = 0.9
+# The growth counts in this time before the last process of the run left the GPU.
+_END_NS = 10 * NS_PER_SECOND
+_KEPT_READINGS = 160
+# With longer steps between the readings, a pool cannot be told from growth.
+_MAX_STEP_NS = NS_PER_SECOND // 2
+_STEP_SHARE = 0.002
+# A single large step, before and after which nothing grows, is taken on purpose: a pool, a cache.
+_POOL_SHARE = 0.2
+_MIN_STEPS = 3
+_MIN_GROWTH_SHARE = 0.05
+
+
+class MemoryAtLimit(Struct, frozen=True, kw_only=True):
+    """Growth up to the limit: how much the run and all programs held at the peak, of how much."""
+
+    own_bytes: int
+    used_bytes: int
+    limit_bytes: int
+
+
+class _Reading(Struct, frozen=True, gc=False):
+    at_ns: int
+    own_bytes: int
+    used_bytes: int | None
+
+
+class MemoryGrowth:
+    """The memory of a run's processes on one GPU, at the last readings with a process there."""
+
+    def __init__(self) -> None:
+        self._readings: deque[_Reading] = deque(maxlen=_KEPT_READINGS)
+
+    def add(self, at_ns: int, own_bytes: int, used_bytes: int | None) -> None:
+        """Add a reading: what the run's processes held, and what all programs held, if known."""
+        self._readings.append(_Reading(at_ns, own_bytes, used_bytes))
+
+    def at_limit(self, limit_bytes: int | None) -> MemoryAtLimit | None:
+        """The evidence that the memory grew step by step up to ``limit_bytes``; None without."""
+        if not limit_bytes or not self._readings:
+            return None
+        begin_ns = self._readings[-1].at_ns - _END_NS
+        recent = [reading for reading in self._readings if reading.at_ns >= begin_ns]
+        # What others hold is read once a second.
+        used = [reading for reading in recent if reading.used_bytes is not None]
+        others_bytes = 0
+        if used:
+            others_bytes = max((used[-1].used_bytes or 0) - used[-1].own_bytes, 0)
+        peak = max(recent, key=lambda reading: (reading.own_bytes, -reading.at_ns))
+        if peak.own_bytes + others_bytes < _AT_LIMIT_SHARE * limit_bytes:
+            return None
+        until_peak = [reading for reading in recent if reading.at_ns <= peak.at_ns]
+        if not _has_grown(until_peak, limit_bytes):
+            return None
+        return MemoryAtLimit(
+            own_bytes=peak.own_bytes,
+            used_bytes=peak.own_bytes + others_bytes,
+            limit_bytes=limit_bytes,
+        )
+
+
+def _has_grown(readings: list[_Reading], limit_bytes: int) -> bool:
+    """Whether the memory rose in several steps, since the last one that was taken on purpose."""
+    spans_ns = sorted(after.at_ns - before.at_ns for before, after in pairwise(readings))
+    if not spans_ns or spans_ns[len(spans_ns) // 2] > _MAX_STEP_NS:
+        return False
+    rises = [after.own_bytes - before.own_bytes for before, after in pairwise(readings)]
+    step_bytes = _STEP_SHARE * limit_bytes
+    steps: list[int] = []
+    for index, rise in enumerate(rises):
+        around = (*rises[max(index - 1, 0) : index], *rises[index + 1 : index + 2])
+        if rise >= _POOL_SHARE * limit_bytes and max(around, default=0) < step_bytes:
+            steps = []
+        elif rise >= step_bytes:
+            steps.append(rise)
+    return len(steps) >= _MIN_STEPS and sum(steps) >= _MIN_GROWTH_SHARE * limit_bytes
+
+
+def gpu_memory_evidence(
+    record: Record, at_limit: dict[str, MemoryAtLimit | None]
+) -> GpuMemoryEvidence | None:
+    """The evidence that a failed run lacked memory of one of its GPUs, by their UUIDs; None
+    without, and where a signal or an error of the driver explains the end.
+    """
+    is_signal = record.exit_code in (SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE)
+    if record.status != "failure" or is_signal:
+        return None
+    for uuid, found in at_limit.items():
+        if found is not None:
+            return GpuMemoryEvidence(
+                kind="memory-at-limit",
+                uuid=uuid,
+                own_mb=mebibytes(found.own_bytes),
+                used_mb=mebibytes(found.used_bytes),
+                limit_mb=mebibytes(found.limit_bytes),
+            )
+    return None

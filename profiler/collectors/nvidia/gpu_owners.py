@@ -1,0 +1,160 @@
+"""Which processes on a GPU are the run's: by the control group of a container, or by descent.
+
+The driver lists processes by their ids in the pid namespace of the caller, without those that it
+cannot see; older drivers by the host's ids. So an id counts only if there is such a process here.
+"""
+
+import os
+from collections.abc import Callable, Collection, Hashable
+from typing import Protocol
+
+from profiler.readers.linux import proc
+
+# CUDA's server of MPS, which has the contexts of its clients: no program of anybody.
+_MPS_SERVER = b"nvidia-cuda-mps"
+MPS_SERVER = "mps-server"
+_OWN = "own"
+_OTHER = "other"
+_MAX_GENERATIONS = 1000
+# Whether an identity is a run's; None if that cannot be said.
+Owns = Callable[[Hashable], bool | None]
+
+
+class GpuOwners(Protocol):
+    """``identify`` is called when a process is listed, ``owner_of`` when its run is known.
+
+    An identity is None if there is no such process here. ``owner_of`` returns None if the run's
+    processes cannot be seen here. ``keep`` forgets the processes that are not listed any more,
+    whose ids may be used again.
+    """
+
+    def identify(self, pid: int) -> Hashable: ...
+    def owner_of(self, batch: str) -> Owns | None: ...
+    def keep(self, pids: Collection[int]) -> None: ...
+
+
+class NoOwners:
+    """The processes of the batch are not visible."""
+
+    def identify(self, pid: int) -> Hashable:  # noqa: ARG002
+        return None
+
+    def owner_of(self, batch: str) -> Owns | None:  # noqa: ARG002
+        return None
+
+    def keep(self, pids: Collection[int]) -> None: ...
+
+
+class _Identities:
+    """The identities of the processes that are listed."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Hashable] = {}
+
+    def identify(self, pid: int) -> Hashable:
+        if pid not in self._known:
+            identity = self._look_up(pid)
+            if identity is None:
+                return None
+            self._known[pid] = identity
+        return self._known[pid]
+
+    def keep(self, pids: Collection[int]) -> None:
+        for pid in self._known.keys() - set(pids):
+            del self._known[pid]
+
+    def _look_up(self, pid: int) -> Hashable:
+        raise NotImplementedError
+
+
+class Descendants(_Identities):
+    """For ``run``: its command's processes descend from this process.
+
+    ``read_status`` returns the parent's id and the name of a process; None if there is none.
+    """
+
+    def __init__(
+        self,
+        own_pid: int,
+        read_status: Callable[[int], tuple[int, bytes] | None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._own_pid = own_pid
+        self._read_status = read_status or _read_status
+
+    def _look_up(self, pid: int) -> Hashable:
+        status = self._read_status(pid)
+        if status is None:
+            return None
+        if status[1].startswith(_MPS_SERVER):
+            return MPS_SERVER
+        ancestor = pid
+        for _ in range(_MAX_GENERATIONS):
+            if ancestor == self._own_pid:
+                return (_OWN, pid)
+            parent = self._read_status(ancestor)
+            if parent is None or ancestor <= 1:
+                break
+            ancestor = parent[0]
+        return (_OTHER, pid)
+
+    def owner_of(self, batch: str) -> Owns | None:  # noqa: ARG002
+        return _is_descendant
+
+
+def _is_descendant(identity: Hashable) -> bool | None:
+    return isinstance(identity, tuple) and identity[0] == _OWN
+
+
+def _read_status(pid: int) -> tuple[int, bytes] | None:
+    stat = proc.read(f"/proc/{pid}/stat")
+    if not stat:
+        return None
+    # The name may have spaces and parentheses.
+    name = stat[stat.find(b"(") + 1 : stat.rfind(b")")]
+    fields = stat[stat.rfind(b")") + 2 :].split()
+    return (int(fields[1]), name) if len(fields) > 1 else None
+
+
+class ContainerProcesses(_Identities):
+    """For a monitor: by the Docker id in the control groups of a process.
+
+    ``docker_id_of`` returns the id of a batch, None if its processes are not visible here.
+    """
+
+    def __init__(
+        self,
+        docker_id_of: Callable[[str], str | None],
+        is_group_of: Callable[[str, bytes], bool],
+        read_groups: Callable[[int], bytes | None] = lambda pid: proc.read(f"/proc/{pid}/cgroup"),
+        read_name: Callable[[int], bytes | None] = lambda pid: proc.read(f"/proc/{pid}/comm"),
+    ) -> None:
+        super().__init__()
+        self._docker_id_of = docker_id_of
+        self._is_group_of = is_group_of
+        self._read_groups = read_groups
+        self._read_name = read_name
+
+    def _look_up(self, pid: int) -> Hashable:
+        groups = self._read_groups(pid)
+        if groups is None:
+            return None
+        if (self._read_name(pid) or b"").startswith(_MPS_SERVER):
+            return MPS_SERVER
+        return groups
+
+    def owner_of(self, batch: str) -> Owns | None:
+        docker_id = self._docker_id_of(batch)
+        if docker_id is None:
+            return None
+        is_group_of = self._is_group_of
+
+        def owns(identity: Hashable) -> bool | None:
+            return is_group_of(docker_id, identity) if isinstance(identity, bytes) else None
+
+        return owns
+
+
+def of_this_process() -> Descendants:
+    """The processes that descend from this one."""
+    return Descendants(os.getpid())

@@ -1,0 +1,103 @@
+"""The last seconds of one GPU, and the runs to which they belong: the ends of runs and the driver's
+own samples are known late.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Literal
+
+from profiler.aggregation.statistics import UseWindow
+from profiler.collectors.nvidia.gpu_owners import Owns
+from profiler.collectors.nvidia.run_use import GpuReading, RunUse
+from profiler.core.timestamps import NS_PER_SECOND
+
+UseSource = Literal["driver-samples", "gpm", "once-a-second"]
+# The best first: all work without gaps, kernels without gaps, one moment of each second.
+_SOURCES: tuple[UseSource, ...] = ("driver-samples", "gpm", "once-a-second")
+_PERCENT = 100
+# The time of a run is divided by what it did up to so much later.
+_KEPT_NS = 60 * NS_PER_SECOND
+
+
+class GpuTimeline:
+    """Keeps readings and windows for ``notice_ns``, then adds them to the runs."""
+
+    def __init__(self, notice_ns: int) -> None:
+        self._notice_ns = notice_ns
+        self._readings: deque[GpuReading] = deque()
+        self._windows: deque[UseWindow] = deque()  # that no run has yet
+        self._recent_windows: deque[UseWindow] = deque()
+        self.runs: dict[str, RunUse] = {}
+        self.known_until_ns = 0
+        self.source: UseSource | None = None
+
+    def begin_run(self, run: str, started_ns: int, find_owner: Callable[[], Owns | None]) -> None:
+        """Begin a run, or look again for its processes, which may not have been visible."""
+        use = self.runs.get(run)
+        if use is None:
+            self.runs[run] = RunUse(started_ns, find_owner())
+        elif use.owns is None:
+            use.owns = find_owner()
+
+    def add_reading(self, reading: GpuReading) -> None:
+        self._readings.append(reading)
+        for use in self.runs.values():
+            if reading.end_ns > use.started_ns:
+                use.look(reading)
+        while self._readings[0].end_ns < reading.end_ns - self._notice_ns:
+            old = self._readings.popleft()
+            for use in self.runs.values():
+                use.add_reading(old)
+
+    def add_windows(self, windows: Sequence[UseWindow], source: UseSource) -> None:
+        """Add the work of the time since the last window; a better source replaces a worse one
+        for good.
+        """
+        if self.source is None or _SOURCES.index(source) < _SOURCES.index(self.source):
+            self.source = source
+        if source != self.source:
+            return
+        for window in windows:
+            if window.end_ns > self.known_until_ns:
+                self._windows.append(window)
+                self._recent_windows.append(window)
+                self.known_until_ns = window.end_ns
+        while self._recent_windows and (
+            self._recent_windows[0].end_ns < self.known_until_ns - _KEPT_NS
+        ):
+            self._recent_windows.popleft()
+        # A list of processes counts for the time since the one before.
+        waiting_ns = min((reading.start_ns for reading in self._readings), default=0)
+        while self._windows and self._windows[0].end_ns < waiting_ns - NS_PER_SECOND:
+            old = self._windows.popleft()
+            for use in self.runs.values():
+                use.add_window(old)
+
+    def idle_ns(self, start_ns: int, end_ns: int) -> int:
+        """For how long the GPU did not work between two moments of the last minute."""
+        idle_ns = 0.0
+        for window in reversed(self._recent_windows):
+            if window.end_ns <= start_ns:
+                break
+            part_ns = min(window.end_ns, end_ns) - max(window.start_ns, start_ns)
+            if part_ns > 0:
+                idle_ns += part_ns * (1 - window.percent / _PERCENT)
+        return round(idle_ns)
+
+    def until(self, run: str, finished_ns: int | None) -> RunUse | None:
+        """The use by a run with the last seconds; None if it has not begun."""
+        if run not in self.runs:
+            return None
+        use = deepcopy(self.runs[run])
+        for reading in self._readings:
+            use.add_reading(reading, finished_ns)
+        for window in self._windows:
+            use.add_window(window, finished_ns)
+        if finished_ns is not None:
+            use.finish(finished_ns)
+        return use
+
+    def windows_since(self, since_ns: int) -> list[UseWindow]:
+        """The windows of the last minute that end after a moment."""
+        return [window for window in self._recent_windows if window.end_ns > since_ns]

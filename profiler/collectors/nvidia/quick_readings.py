@@ -1,0 +1,59 @@
+"""Readings of the processes on the GPUs between two ticks, within a budget of CPU time."""
+
+from collections.abc import Callable
+
+from profiler.core.clock import Clock, CpuBudget
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+
+# The processes and their memory are read ten times a second as long as that costs less than this
+# share of a core, after 50 ms of CPU time at the start.
+_PERIOD_NS = 100 * NS_PER_MS
+_SHARE = 0.0004
+_ADVANCE_NS = 150 * NS_PER_MS  # a third of it at the start
+_MAX_DEBT_NS = 125 * NS_PER_SECOND  # 50 ms of CPU time
+
+
+class QuickReadings:
+    """When the processes are read. While their memory changes, the budget may be overdrawn.
+
+    The cost is the CPU time of the thread, the wake included: ``cpu_ns`` returns it.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], None],
+        clock: Clock,
+        cpu_ns: Callable[[], int],
+        is_changing: Callable[[], bool],
+    ) -> None:
+        self._read = read
+        self._clock = clock
+        self._cpu_ns = cpu_ns
+        self._is_changing = is_changing
+        self._budget = CpuBudget(_SHARE, _ADVANCE_NS)
+        self._before_ns: int | None = None
+        self._due_ns: int | None = None
+
+    def read_due(self) -> int:
+        """Read if a reading is due; returns when the next one is."""
+        now_ns = self._clock.monotonic_ns()
+        if self._due_ns is not None and now_ns >= self._due_ns:
+            self.read()
+        self._due_ns = self.next_ns(self._clock.monotonic_ns())
+        return self._due_ns
+
+    def next_ns(self, now_ns: int) -> int:
+        """When the next reading is due, after a reading that ends now."""
+        self._before_ns = self._cpu_ns()
+        next_ns = now_ns + _PERIOD_NS
+        due_ns = self._budget.next_ns(next_ns)
+        if self._is_changing() and due_ns - now_ns < _MAX_DEBT_NS:
+            return next_ns
+        return due_ns
+
+    def read(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        before_ns = self._before_ns
+        self._read()
+        if before_ns is not None:
+            self._budget.add_cost(self._cpu_ns() - before_ns, now_ns)

@@ -1,0 +1,154 @@
+"""A GPU in a run: its entry in the record, from what was read of the device and what the run did
+there.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aggregation.out_of_gpu_memory import MemoryAtLimit
+from profiler.aggregation.statistics import TimeWeightedStatistics
+from profiler.collectors.nvidia.gpu_period import GPM_SERIES, GpuPeriod
+from profiler.collectors.nvidia.gpu_timeline import UseSource
+from profiler.collectors.nvidia.gpu_work import WorkLimits
+from profiler.collectors.nvidia.run_use import RunUse
+from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuLimits
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.record.record_model import Gpu
+from profiler.record.units import MIB, mebibytes
+
+_PERCENT = 100
+# With less, the uncovered time counts neither as use nor as idle.
+_COVERED_SHARE = 0.95
+# That no process of the run was there is known if somebody looked for so long.
+_WATCHED_SHARE = 0.9
+
+
+class RunGpu(Struct, frozen=True, kw_only=True):
+    """A GPU in a run: its entry in the record, and what the record does not say of it.
+
+    ``is_own``: a process of the run was on it; None if that cannot be seen. ``has_unmatched``: a
+    process was there whose owner cannot be seen. ``limits`` are those of its work.
+    """
+
+    gpu: Gpu
+    is_own: bool | None = None
+    has_unmatched: bool = False
+    limits: WorkLimits | None = None
+    at_limit: MemoryAtLimit | None = None
+
+
+class GpuInRun(Struct, frozen=True, kw_only=True):
+    """One GPU over a run. ``duration_ms`` is None for one that goes on, and ``finished_ns``."""
+
+    facts: GpuFacts
+    period: GpuPeriod
+    use: RunUse | None
+    source: UseSource | None
+    memory_size_bytes: int | None
+    mps: GpuLimits
+    duration_ms: float | None
+    finished_ns: int | None
+
+    def entry(self) -> RunGpu:
+        mps_bytes = self.mps.memory_bytes(self.facts.index)
+        gpu = Gpu(
+            uuid=self.facts.uuid,
+            index=self.facts.index,
+            name=self.facts.name,
+            memory_size_mb=mebibytes(self.memory_size_bytes),
+            memory_limit_mb=mebibytes(mps_bytes),
+            compute_limit_percent=self.mps.compute_percent,
+            **self.period.record_values(),
+        )
+        use = self.use
+        if use is None:
+            return RunGpu(gpu=gpu)
+        is_seen = self._sees_processes(use)
+        is_shared = use.is_shared or self.mps.is_mps
+        limits = None if is_shared else use.work.limits(self._until_ns(use))
+        values: dict[str, Any] = {
+            "memory_used_mb": self._memory(use, is_shared=is_shared),
+            "utilization_percent": use.work.utilization.distribution(),
+            "utilization_source": self.source,
+            "shared": True,
+        }
+        if is_shared:
+            # The device's work is not the run's.
+            values["utilization_percent"] = use.device_work.utilization.distribution()
+        else:
+            values["shared"] = False if is_seen else None
+            values |= self._idle(use)
+            values |= _work_values(use, limits)
+        if 2 * self.period.gpm_covered_ns < self._duration_ns(use):
+            values |= dict.fromkeys(GPM_SERIES)  # of the rest nothing is known
+        return RunGpu(
+            gpu=replace(gpu, **values),
+            is_own=use.has_own if is_seen else None,
+            has_unmatched=use.has_unmatched and not use.sees_processes,
+            limits=limits,
+            at_limit=use.growth.at_limit(mps_bytes or self.memory_size_bytes),
+        )
+
+    def _until_ns(self, use: RunUse) -> int:
+        if self.finished_ns is not None:
+            return self.finished_ns
+        return max(use.windows_until_ns, use.started_ns)
+
+    def _duration_ns(self, use: RunUse) -> int:
+        if self.duration_ms is not None:
+            return max(round(self.duration_ms * NS_PER_MS), 1)
+        return max(self._until_ns(use) - use.started_ns, 1)
+
+    def _sees_processes(self, use: RunUse) -> bool:
+        is_watched = use.listed_ns >= _WATCHED_SHARE * self._duration_ns(use)
+        return use.sees_processes and (use.has_own or is_watched)
+
+    def _memory(self, use: RunUse, *, is_shared: bool) -> Any:  # noqa: ANN401
+        """The memory of the run's processes; of the device where they cannot be seen."""
+        is_seen = self._sees_processes(use)
+        is_read = 2 * use.watched_ns >= self._duration_ns(use) or (is_seen and use.has_own)
+        memory: TimeWeightedStatistics | None = use.device_memory
+        if is_seen and use.lacks_memory:
+            memory = None if is_shared else use.device_memory
+        elif is_seen and (use.has_own or is_shared):
+            memory = use.own_memory
+        if memory is None or not is_read:
+            return None
+        return memory.distribution(per=MIB)
+
+    def _idle(self, use: RunUse) -> Mapping[str, Any]:
+        work = use.work
+        if not work.covered_ns:
+            return {}
+        duration_ns = self._duration_ns(use)
+        # The time of impossible readings counts neither as use nor as idle.
+        known_ns = max(duration_ns - self.period.unknown_utilization_ns, 1)
+        if self.source != "once-a-second":
+            known_ns = duration_ns
+        idle_ns = max(work.covered_ns - work.used_ns, 0.0)
+        if work.covered_ns >= _COVERED_SHARE * known_ns:
+            idle_ns *= known_ns / work.covered_ns
+        idle_ns = min(idle_ns, known_ns)
+        return {
+            "idle_seconds": _seconds(idle_ns),
+            "idle_percent": round(_PERCENT * idle_ns / known_ns, 3),
+        }
+
+
+def _work_values(use: RunUse, limits: WorkLimits | None) -> Mapping[str, float]:
+    if limits is None:
+        return {}
+    return {
+        "first_used_seconds": _seconds(limits.first_ns - use.started_ns),
+        "last_used_seconds": _seconds(limits.last_ns - use.started_ns),
+        "idle_before_seconds": _seconds(limits.before_ns),
+        "idle_between_seconds": _seconds(limits.between_ns),
+        "idle_after_seconds": _seconds(limits.after_ns),
+    }
+
+
+def _seconds(value_ns: float) -> float:
+    return round(value_ns / NS_PER_SECOND, 3)

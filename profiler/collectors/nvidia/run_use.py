@@ -1,0 +1,257 @@
+"""The use of one GPU by one run: which of its processes were there, how much memory they held, and
+when the GPU worked for them.
+
+Everything has a constant size, however long the run is.
+"""
+
+from collections import deque
+from collections.abc import Hashable
+
+from msgspec import Struct
+
+from profiler.aggregation.out_of_gpu_memory import MemoryGrowth
+from profiler.aggregation.statistics import TimeWeightedStatistics, UseWindow
+from profiler.collectors.nvidia.gpu_owners import MPS_SERVER, Owns
+from profiler.collectors.nvidia.gpu_work import GpuWork
+from profiler.collectors.nvidia.visible_gpus import CHANGED_BYTES
+from profiler.core.timestamps import NS_PER_SECOND
+
+_PERCENT = 100
+# Presence on the GPU is kept for windows that are read up to 10 s late.
+_KEPT_NS = 60 * NS_PER_SECOND
+_MAX_OTHERS = 64
+# Up to so long before the end of the run, its last window may not be readable yet.
+_MAX_TAIL_NS = NS_PER_SECOND // 2
+# A reading counts for the time since the one before, but not for a gap without readings.
+_MAX_COVERED_NS = 2 * NS_PER_SECOND
+
+
+class ProcessOnGpu(Struct, frozen=True, gc=False):
+    """A process with a context on the GPU.
+
+    ``identity`` is what its owner is recognized by, None if there is no such process here.
+    ``memory_bytes`` is None if the driver does not say it. ``is_only_graphics``: it draws, as a
+    display server.
+    """
+
+    identity: Hashable
+    memory_bytes: int | None
+    is_only_graphics: bool = False
+
+
+class GpuReading(Struct, frozen=True, kw_only=True, gc=False):
+    """The processes on a GPU and its memory in use at ``end_ns``; None is not read.
+
+    It counts for the time since ``start_ns`` (monotonic), the reading of the same kind before it.
+    """
+
+    start_ns: int
+    end_ns: int
+    processes: tuple[ProcessOnGpu, ...] | None = None
+    used_bytes: int | None = None
+
+
+class _Listed(Struct, kw_only=True):
+    """The processes of a reading, counted: ``own_bytes`` is None if the driver does not say what
+    one of the run's processes holds.
+    """
+
+    all_bytes: int = 0
+    own_bytes: int | None = 0
+    has_own: bool = False
+
+
+class RunUse:
+    """Takes the readings and windows of one GPU in the order of time.
+
+    ``owns``: whether an identity is the run's; None if the processes of the run are not visible.
+    """
+
+    def __init__(self, started_ns: int, owns: Owns | None = None) -> None:
+        self.started_ns = started_ns
+        self.owns = owns
+        # From when to when a process of the run was on the GPU, the last ones.
+        self._presence: deque[tuple[int, int]] = deque()
+        self._was_present = False
+        self._listed_used_bytes: int | None = None
+        self.has_own = False
+        self.is_seen = False  # as ``has_own``, with the readings that wait to be added
+        self._is_listed = False  # the driver lists processes
+        self.has_unmatched = False
+        self._has_matched = False
+        self._others: set[Hashable] = set()
+        self._has_hidden_use = False
+        self.own_memory = TimeWeightedStatistics()
+        self.device_memory = TimeWeightedStatistics()
+        self.lacks_memory = False  # the driver does not say what a process of the run holds
+        self._memory_until_ns = started_ns
+        self.watched_ns = 0  # the time that readings cover
+        self.listed_ns = 0  # the time that lists of processes cover
+        self.growth = MemoryGrowth()
+        self.own_work = GpuWork(started_ns)
+        self.device_work = GpuWork(started_ns)
+        self._last_window: UseWindow | None = None
+        self.windows_until_ns = started_ns
+
+    @property
+    def sees_processes(self) -> bool:
+        """Whether the lists of processes say whether the run uses the GPU."""
+        return self.owns is not None and (self._has_matched or not self.has_unmatched)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a program that is not the run's had a context on the GPU meanwhile."""
+        return bool(self._others) or self._has_hidden_use
+
+    @property
+    def work(self) -> GpuWork:
+        """The work while a process of the run was there; of the device if that is unknown."""
+        return self.own_work if self.has_own else self.device_work
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether the lists of processes show that the run has not been on the GPU so far."""
+        return self._is_listed and self.sees_processes and not self.is_seen
+
+    def look(self, reading: GpuReading) -> None:
+        """Note at once what a reading shows, which is added only later."""
+        self._is_listed = self._is_listed or reading.processes is not None
+        for process in reading.processes or ():
+            is_own = self._judge(process)
+            self.is_seen = self.is_seen or bool(is_own)
+
+    def _judge(self, process: ProcessOnGpu) -> bool | None:
+        """Whether the process is the run's; None if nobody knows."""
+        if process.identity == MPS_SERVER:
+            return None
+        is_own = None
+        if self.owns is not None and process.identity is not None:
+            is_own = self.owns(process.identity)
+        if is_own is None:
+            self.has_unmatched = True
+        else:
+            self._has_matched = True
+        return is_own
+
+    def add_reading(self, reading: GpuReading, finished_ns: int | None = None) -> None:
+        """Add a reading; one after the end of the run is none of its own."""
+        is_of_run = reading.end_ns > self.started_ns
+        if not is_of_run or (finished_ns is not None and reading.end_ns > finished_ns):
+            return
+        start_ns = max(reading.start_ns, self.started_ns)
+        covered_ns = min(reading.end_ns - start_ns, _MAX_COVERED_NS)
+        self.watched_ns += covered_ns
+        if reading.used_bytes is not None:
+            since_ns = max(self._memory_until_ns, reading.end_ns - covered_ns)
+            self.device_memory.add(reading.used_bytes, max(reading.end_ns - since_ns, 1))
+            self._memory_until_ns = reading.end_ns
+        if reading.processes is None:
+            self._extend_presence(reading)
+        if reading.processes is None or self.owns is None:
+            return
+        self.listed_ns += covered_ns
+        listed = self._count(reading.processes)
+        if reading.used_bytes is not None:
+            self._listed_used_bytes = reading.used_bytes
+        is_hidden = not reading.processes and (reading.used_bytes or 0) >= CHANGED_BYTES
+        if is_hidden and not self.has_own and not listed.has_own:
+            self._has_hidden_use = True
+        self._add_presence(start_ns, reading.end_ns, is_present=listed.has_own)
+        if listed.own_bytes is None:
+            return
+        own_bytes = listed.own_bytes
+        if listed.has_own and reading.used_bytes is not None and not self.is_shared:
+            # What the driver counts for no process: its own need, and managed memory.
+            own_bytes += max(reading.used_bytes - listed.all_bytes, 0)
+        self.own_memory.add(own_bytes, max(reading.end_ns - start_ns, 1))
+        if listed.has_own:
+            self.growth.add(reading.end_ns, listed.own_bytes, reading.used_bytes)
+
+    def _count(self, processes: tuple[ProcessOnGpu, ...]) -> _Listed:
+        listed = _Listed()
+        for process in processes:
+            listed.all_bytes += process.memory_bytes or 0
+            is_own = self._judge(process)
+            if is_own:
+                listed.has_own = True
+                if process.memory_bytes is None:
+                    self.lacks_memory = True
+                    listed.own_bytes = None
+                elif listed.own_bytes is not None:
+                    listed.own_bytes += process.memory_bytes
+            elif is_own is False:
+                self._add_other(process)
+        return listed
+
+    def _add_other(self, process: ProcessOnGpu) -> None:
+        if not process.is_only_graphics and len(self._others) < _MAX_OTHERS:
+            self._others.add(process.identity)
+
+    def _extend_presence(self, reading: GpuReading) -> None:
+        """Between two lists, the processes are there as long as the memory does not change."""
+        listed_bytes = self._listed_used_bytes
+        if not self._was_present or listed_bytes is None or reading.used_bytes is None:
+            return
+        if abs(reading.used_bytes - listed_bytes) < CHANGED_BYTES:
+            self._presence[-1] = (self._presence[-1][0], reading.end_ns)
+
+    def _add_presence(self, start_ns: int, end_ns: int, *, is_present: bool) -> None:
+        if is_present and self._was_present:
+            self._presence[-1] = (self._presence[-1][0], end_ns)
+        elif is_present:
+            self.has_own = True
+            self._presence.append((start_ns, end_ns))
+            while len(self._presence) > 1 and self._presence[0][1] < end_ns - _KEPT_NS:
+                self._presence.popleft()
+        elif self._was_present:
+            # The last one left between the two readings.
+            begin_ns, last_ns = self._presence[-1]
+            self._presence[-1] = (begin_ns, (last_ns + end_ns) // 2)
+        self._was_present = is_present
+
+    def add_window(self, window: UseWindow, finished_ns: int | None = None) -> None:
+        """Add a window after the readings of its time."""
+        start_ns = max(window.start_ns, self.started_ns, self.windows_until_ns)
+        end_ns = window.end_ns
+        if finished_ns is not None:
+            end_ns = min(end_ns, finished_ns)
+        if end_ns <= start_ns:
+            return
+        share = window.percent / _PERCENT
+        self.device_work.add(
+            start_ns,
+            end_ns,
+            share * (end_ns - start_ns),
+            within=(start_ns, end_ns),
+            percent=window.percent,
+        )
+        if self.owns is not None:
+            first_ns, last_ns = self._present(start_ns, end_ns)
+            used_ns = min(share * (window.end_ns - window.start_ns), last_ns - first_ns)
+            has_left = last_ns < window.end_ns and last_ns < end_ns
+            if has_left and not (self._last_window is not None and self._last_window.percent):
+                used_ns = 0.0  # the driver clears the memory of a process that has ended
+            self.own_work.add(
+                start_ns, end_ns, used_ns, within=(first_ns, last_ns), percent=window.percent
+            )
+        self.windows_until_ns = end_ns
+        self._last_window = window
+
+    def _present(self, start_ns: int, end_ns: int) -> tuple[int, int]:
+        """The part of a time from the first to the last moment in which a process of the run was
+        on the GPU; an empty one if none was.
+        """
+        first_ns = end_ns
+        last_ns = end_ns
+        for begin_ns, until_ns in self._presence:
+            if begin_ns < end_ns and until_ns > start_ns:
+                first_ns = min(first_ns, max(begin_ns, start_ns))
+                last_ns = min(until_ns, end_ns)
+        return first_ns, last_ns
+
+    def finish(self, finished_ns: int) -> None:
+        """The last window of the run may not be readable yet: it is taken as the one before."""
+        left_ns = finished_ns - self.windows_until_ns
+        if self._last_window is not None and 0 < left_ns <= _MAX_TAIL_NS:
+            percent = self._last_window.percent
+            self.add_window(UseWindow(self.windows_until_ns, finished_ns, percent))

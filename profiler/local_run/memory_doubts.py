@@ -1,0 +1,97 @@
+"""Why a command may have needed notably more memory than was seen of it."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.memory_evidence import MemoryPeak
+from profiler.aggregation.process_tree_usage import lacks_memory
+from profiler.aggregation.task_record import pinned_memory_warnings
+from profiler.local_run.command_reader import CommandReader
+from profiler.record.record_model import Number
+from profiler.record.units import MIB, format_memory, mebibytes
+
+_MEMORY_IS_UNSURE = (
+    "The memory peak may have been {} or more: how many pages the processes share or map again "
+    "could not be read often enough."
+)
+_SHARED_MEMORY_IS_UNSURE = (
+    "The memory peak may have been {}, and the average is a lower bound: files in memory (tmpfs, "
+    "/dev/shm) and shared memory grew during the run, and it is unknown which program made them."
+)
+_AVERAGE_IS_UNSURE = (
+    "The average memory use may have been {}: shared memory grew during the run, and it is unknown "
+    "which program made it."
+)
+_KERNEL_MEMORY_IS_UNSURE = (
+    "The memory peak may have been {}, and the average is a lower bound: the machine's kernel "
+    "memory grew during the run, such as socket queues and pipes, perhaps by other programs."
+)
+_MEMORY_IS_IN_SWAP = (
+    "Up to {} of the processes' memory was in swap: the memory values do not include it."
+)
+_PROCESSES_ARE_HIDDEN = (
+    "The memory peak and average are lower bounds: /proc hides processes of another user from "
+    "this one (mount option hidepid)."
+)
+
+
+class MemoryDoubts(Struct, frozen=True, kw_only=True):
+    """One sentence for each reason, and the most that the command may have needed, by all doubts
+    that know it.
+    """
+
+    sentences: tuple[str, ...] = ()
+    bound_mb: Number | None = None
+
+
+def memory_doubts(
+    peak: MemoryPeak, usage: ContainerUsage, command: CommandReader, *, counts_hidden: bool
+) -> MemoryDoubts:
+    """The doubts about a peak. ``counts_hidden``: hidden processes are counted, too."""
+    bounds = list(_bounds(peak, command))
+    sentences = tuple(sentence for _, sentence in bounds)
+    bound_mb = mebibytes(max((bound_bytes for bound_bytes, _ in bounds), default=None))
+    most_bytes = max(peak.size_bytes or 0, command.shared_bound_bytes or 0)
+    of_average = _average_doubts(usage, command.average_bound_bytes, most_bytes)
+    if peak.source != "sampled":
+        return MemoryDoubts(sentences=sentences + of_average, bound_mb=bound_mb)
+    sentences += pinned_memory_warnings(usage)
+    if not sentences:  # else they say it
+        sentences = of_average
+    if command.has_hidden_processes and not counts_hidden:
+        sentences += (_PROCESSES_ARE_HIDDEN,)
+    return MemoryDoubts(sentences=sentences, bound_mb=bound_mb)
+
+
+def _bounds(peak: MemoryPeak, command: CommandReader) -> Iterator[tuple[float, str]]:
+    """How much the command may have needed, where that is notably more than the peak, and why."""
+    peak_bytes = peak.size_bytes or 0
+    swap_bytes = command.swap_peak_bytes
+    if lacks_memory(peak_bytes, peak_bytes + swap_bytes):
+        sentence = _MEMORY_IS_IN_SWAP.format(format_memory(swap_bytes / MIB))
+        yield peak_bytes + swap_bytes, sentence
+    if peak.source != "sampled":
+        return
+    for bound_bytes, sentence in (
+        (command.memory_bound_bytes, _MEMORY_IS_UNSURE),
+        (command.shared_bound_bytes or 0, _SHARED_MEMORY_IS_UNSURE),
+        (command.kernel_bound_bytes, _KERNEL_MEMORY_IS_UNSURE),
+    ):
+        if lacks_memory(peak_bytes, bound_bytes):
+            yield bound_bytes, sentence.format(format_memory(bound_bytes / MIB))
+
+
+def _average_doubts(
+    usage: ContainerUsage, unassigned_bytes: float, most_bytes: float
+) -> tuple[str, ...]:
+    """Why the average may be too low, although the peak is right: a segment of shared memory that
+    its maker has filled, and left. No average is above ``most_bytes``.
+    """
+    memory = usage.run.memory_bytes.distribution()
+    average_bytes = 0.0 if memory is None else memory.avg or 0.0
+    bound_bytes = min(average_bytes + unassigned_bytes, most_bytes)
+    if not lacks_memory(average_bytes, bound_bytes):
+        return ()
+    return (_AVERAGE_IS_UNSURE.format(format_memory(bound_bytes / MIB)),)

@@ -1,0 +1,286 @@
+"""What outputs say of a run's GPUs: their use and memory in one line, how they worked, and what
+their driver reported.
+
+The terminal, the report page, Slack and the events print these, with the sentences of
+``gpu_sentences``: each number has the same digits and marks everywhere.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from profiler.core.optional_math import mean_known
+from profiler.core.text import as_sentence
+from profiler.core.timestamps import MS_PER_SECOND
+from profiler.record.fact_list import (
+    GPU_AVERAGE,
+    GPU_IDLE_BETWEEN,
+    GPU_MEMORY_PEAK,
+    number_fact,
+    number_value,
+)
+from profiler.record.gpu_sentences import (
+    MORE_GPU_MEMORY,
+    copy_rate,
+    gpu_advice,
+    gpu_idle_texts,
+    startup_sentence,
+)
+from profiler.record.hardware import WHOLE_INSTANCE, GpuTotals, gpu_totals, is_idle
+from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record, known_status
+from profiler.record.stop_causes import outcome_of
+from profiler.record.units import (
+    format_count,
+    format_duration,
+    format_memory,
+    format_peak,
+    format_percent,
+)
+from profiler.record.xids import xid_sentence
+
+# The numbers in tables of runs, and their titles.
+GPU_COLUMNS = (
+    ("GPU", GPU_AVERAGE),
+    ("GPU memory", GPU_MEMORY_PEAK),
+    ("Idle between", GPU_IDLE_BETWEEN),
+)
+NEVER_USED = "never used"
+SHARED = "shared"
+_MIN_SHOWN_PERCENT = 1
+_MIN_THROTTLED_PERCENT = 10
+_MIN_DRAM_PERCENT = 10
+# A run that computes so much of its time, and hardly ever with the tensor cores, does without them.
+_MIN_SM_PERCENT = 25
+_MIN_COPY_SECONDS = 0.1
+_PERCENT = 100
+# The driver needs 9 MiB of its own a process.
+_MIN_OTHERS_MB = 64
+# Clocks that an administrator has set, and those of a display, hold nothing back unexpectedly.
+_THROTTLING = {
+    "swPowerCap": "power cap",
+    "hwPowerBrakeSlowdown": "power brake",
+    "hwSlowdown": "slowed down by the hardware",
+    "swThermalSlowdown": "too hot",
+    "hwThermalSlowdown": "too hot (hardware)",
+}
+
+
+def gpu_memory_text(gpu: Gpu) -> str:
+    """The most memory of the GPU that the run was seen to hold, of what it may hold: ``≥1.7 GB of
+    79.6 GB``; "" if it is unknown.
+    """
+    used_mb = None if gpu.memory_used_mb is None else gpu.memory_used_mb.max
+    return _memory_text(used_mb, gpu.memory_limit_mb or gpu.memory_size_mb)
+
+
+def _memory_text(used_mb: float | None, size_mb: float | None) -> str:
+    if used_mb is None:
+        return ""
+    peak = format_peak(used_mb, None)
+    return f"{peak} of {format_memory(size_mb)}" if size_mb else peak
+
+
+def gpus_memory_text(totals: GpuTotals) -> str:
+    """As `gpu_memory_text`, of the GPU with the largest peak."""
+    return _memory_text(totals.memory_used_mb.max, totals.memory_size_mb)
+
+
+def gpu_use_text(record: Record) -> str:
+    """Use, memory and idle time between in one line: ``GPU 3 %, ≥1.7 GB of 79.6 GB, idle 30 %
+    between its work``; "" without GPUs.
+    """
+    return ", ".join(gpu_use_parts(record))
+
+
+def gpu_use_parts(record: Record) -> list[str]:
+    """The parts of `gpu_use_text`, the most important first."""
+    totals = gpu_totals(record.gpus)
+    if totals is None or not totals.count:
+        return []
+    name = "GPU" if totals.count == 1 else format_count(totals.count, "GPU")
+    parts = [f"{name} {_use_text(record)}"]
+    memory = gpus_memory_text(totals)
+    if memory:
+        parts.append(f"own memory {memory}" if totals.shared else memory)
+    between = number_fact(GPU_IDLE_BETWEEN, record)
+    if (between.value or 0) >= _MIN_SHOWN_PERCENT:
+        parts.append(f"idle {between.text} between its work")
+    return parts
+
+
+def _use_text(record: Record) -> str:
+    word = gpu_word(record)
+    if word == SHARED:
+        return "shared with other programs"
+    return word or number_fact(GPU_AVERAGE, record).text.replace("-", "use unknown")
+
+
+def gpu_family_text(records: Sequence[Record]) -> str:
+    """As `gpu_use_text`, of several runs: the means, and the largest memory peak; "" without a
+    run whose GPUs are known to be its own.
+    """
+    known = [record for record in records if record.gpus and record.gpu_scope != WHOLE_INSTANCE]
+    use = mean_known(*(number_value(GPU_AVERAGE, record) for record in known))
+    parts = [] if use is None else [f"{format_percent(use)} on average"]
+    totals = [gpu_totals(record.gpus) or GpuTotals() for record in known]
+    fullest = max(totals, key=lambda one: one.memory_used_mb.max or 0, default=GpuTotals())
+    parts.append(gpus_memory_text(fullest))
+    between = mean_known(*(number_value(GPU_IDLE_BETWEEN, record) for record in known))
+    if (between or 0) >= _MIN_SHOWN_PERCENT:
+        parts.append(f"idle {format_percent(between or 0)} between its work")
+    text = ", ".join(filter(None, parts))
+    return f"GPU {text}" if text else ""
+
+
+def gpu_word(record: Record) -> str | None:
+    """What stands in tables in place of the use of the GPUs: that they were never used, or that
+    their use is not the run's own.
+    """
+    totals = gpu_totals(record.gpus)
+    if totals is None:
+        return None
+    if totals.idle == totals.count:
+        return NEVER_USED
+    return SHARED if totals.shared and totals.utilization_percent.avg is None else None
+
+
+def gpu_cells(record: Record) -> list[str]:
+    """The cells of a run below ``GPU_COLUMNS``."""
+    use, *others = (number_fact(row, record).text for _, row in GPU_COLUMNS)
+    return [gpu_word(record) or use, *others]
+
+
+def gpu_notes(record: Record) -> Iterator[str]:
+    """Sentences: whose the numbers are, when the GPUs were idle and what that costs, how they
+    worked, an error that the verdict does not say, and what to do if their memory was too small.
+    """
+    yield from map(as_sentence, gpu_idle_texts(record))
+    work = " · ".join(gpu_work_texts(record))
+    if work:
+        yield as_sentence(work)
+    yield from filter(None, (gpu_error_note(record), gpu_remedy(record)))
+
+
+def gpu_remedy(record: Record) -> str | None:
+    """What to do for a run that ran out of GPU memory; an error of the driver says it itself."""
+    if outcome_of(record, None).cause != "gpu-oom":
+        return None
+    return as_sentence(MORE_GPU_MEMORY)
+
+
+def gpu_error_note(record: Record) -> str | None:
+    """The error of the GPU's driver, of a run whose verdict does not say it."""
+    is_said = known_status(record) in ("failure", "success")
+    return None if is_said else gpu_error_text(record)
+
+
+def gpu_work_texts(record: Record) -> Iterator[str]:
+    """How the run's own GPUs worked, where it says something: multiprocessors, tensor cores,
+    device memory, copies, and what held the clock back. Of a run that failed, nothing.
+    """
+    totals = gpu_totals(record.gpus)
+    if totals is None or totals.shared or known_status(record) == "failure":
+        return
+    active = totals.sm_active_percent.avg
+    if active is not None:
+        yield f"SM active {format_percent(active)}"
+    yield from _tensor_texts(totals)
+    dram = totals.dram_active_percent.avg
+    if dram is not None and dram >= _MIN_DRAM_PERCENT:
+        yield f"DRAM active {format_percent(dram)}"
+    yield from _copy_texts(record)
+    yield from _throttling_texts(record)
+
+
+def _tensor_texts(totals: GpuTotals) -> Iterator[str]:
+    tensor = totals.tensor_active_percent.avg
+    if tensor is None:
+        return
+    if tensor >= _MIN_SHOWN_PERCENT:
+        yield f"tensor cores {format_percent(tensor)}"
+        return
+    active = totals.sm_active_percent.avg
+    used = totals.utilization_percent.avg
+    if active is not None and used and _PERCENT * active / used >= _MIN_SM_PERCENT:
+        yield f"tensor cores {format_percent(tensor)}: it computes without them, as in fp32"
+
+
+def _copy_texts(record: Record) -> Iterator[str]:
+    for gpu in record.gpus:
+        seconds = gpu.copy_seconds or 0
+        if seconds >= _MIN_COPY_SECONDS:
+            of_gpu = "" if len(record.gpus) == 1 else f" of GPU {gpu.index}"
+            duration = format_duration(seconds * MS_PER_SECOND)
+            yield f"copies over PCIe{of_gpu} {duration}, at {copy_rate(gpu)} GB/s"
+
+
+def _throttling_texts(record: Record) -> Iterator[str]:
+    """The largest share of each reason among the GPUs."""
+    percents: dict[str, float] = {}
+    for gpu in record.gpus:
+        for reason, percent in (gpu.throttle_reasons or {}).items():
+            percents[reason] = max(percents.get(reason, 0.0), percent)
+    for reason, name in _THROTTLING.items():
+        percent = percents.get(reason, 0.0)
+        if percent >= _MIN_THROTTLED_PERCENT:
+            yield f"{name} {format_percent(percent)} of the time"
+
+
+def gpu_error_text(record: Record) -> str | None:
+    """What the error of the GPU's driver means."""
+    return xid_sentence(
+        [xid for gpu in record.gpus for xid in gpu.xids],
+        is_shared=any(gpu.shared for gpu in record.gpus),
+        is_local=record.launch_type == LOCAL,
+    )
+
+
+def lack_of_gpu_memory(name: str, when: str = "") -> str:
+    """The sentence of a run that probably ran out of GPU memory; ``when`` begins with a blank."""
+    return f"{name} probably ran out of GPU memory{when}."
+
+
+def gpu_memory_evidence(record: Record) -> str | None:
+    """Why the run probably ran out of GPU memory: its log's line, or how much was in use just
+    before the end.
+    """
+    seen = record.gpu_memory_evidence
+    if seen is None or seen.text is None:
+        return None if seen is None else _held_gpu_memory(seen)
+    return f"Its log says: {seen.text}"
+
+
+def _held_gpu_memory(seen: GpuMemoryEvidence) -> str | None:
+    if seen.own_mb is None or seen.used_mb is None or not seen.limit_mb:
+        return None
+    others = ""
+    if seen.used_mb - seen.own_mb > _MIN_OTHERS_MB:
+        others = f", other programs {format_memory(seen.used_mb - seen.own_mb)}"
+    share = format_percent(_PERCENT * seen.used_mb / seen.limit_mb)
+    return (
+        f"Its processes held ≥ {format_memory(seen.own_mb)} of the GPU's "
+        f"{format_memory(seen.limit_mb)}{others} ({share} in use), and had taken more and more "
+        "just before the end."
+    )
+
+
+def gpu_cause_sentences(record: Record) -> Iterator[str]:
+    """What shows that the GPU was the cause of a failure, and the remedy; or its error."""
+    if record.likely_out_of_gpu_memory:
+        evidence = gpu_memory_evidence(record)
+        if evidence is not None:
+            yield evidence
+        yield as_sentence(MORE_GPU_MEMORY)
+        return
+    error = gpu_error_text(record)
+    if error is not None:
+        yield error
+
+
+def all_gpu_advice(record: Record) -> list[str]:
+    """The advice on the GPUs, and when a late start of their work explains more."""
+    return [*gpu_advice(record), *filter(None, [startup_sentence(record)])]
+
+
+def beside_gpus(record: Record) -> str:
+    """What a size of vCPU and memory leaves out: `` beside 1 GPU``; "" without a GPU in use."""
+    count = sum(not is_idle(gpu) for gpu in record.gpus)
+    return f" beside {format_count(count, 'GPU')}" if count else ""

@@ -1,0 +1,353 @@
+"""What is said of a run's GPUs: when they were idle, who used them, and advice on them."""
+
+from collections.abc import Iterator
+
+from profiler.core.text import listed
+from profiler.core.timestamps import MS_PER_SECOND
+from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.hardware import WHOLE_INSTANCE, is_idle
+from profiler.record.mention_limits import (
+    MIN_GPU_IDLE_PERCENT,
+    MIN_WAIT_PERCENT,
+    PAST_WAITS,
+    wait_in_words,
+)
+from profiler.record.record_model import Distribution, Gpu, Record, known_status
+from profiler.record.units import (
+    format_duration,
+    format_gpu_hours,
+    format_memory,
+    format_percent,
+    format_usd,
+)
+
+MORE_GPU_MEMORY = "use a smaller batch size, free what is not needed, or a GPU with more memory."
+_NOT_MEASURED = Distribution()
+_PERCENT = 100
+_ON_CPU = "on_cpu"
+_ACTIVITIES = {**PAST_WAITS, _ON_CPU: "used one CPU", "disk": "read files"}
+_MIN_SHOWN_PERCENT = 1
+# A run that used fewer vCPUs for 95 % of its time worked on one of them.
+_MAX_ONE_VCPU = 1.5
+_TWO_VCPU = 2
+# What the supply of data can be judged by: how long the run worked, and waited meanwhile.
+_MIN_WORK_SECONDS = 30
+_MIN_BETWEEN_SECONDS = 10
+# What the size of a GPU can be judged by: how long the run worked, and how little it waited.
+_MIN_SIZED_SECONDS = 10
+_MAX_STARVED_PERCENT = 50
+_SMALL_PERCENT = 25
+_MIN_STARTUP_SECONDS = 2
+_LARGE_PART_PERCENT = 50
+_MIN_COPY_SECONDS = 2
+_GB = 1e9
+
+
+def gpu_idle_sentence(record: Record) -> str | None:
+    """``the GPU was idle 63 % of the run: 40 % before its work began (after 6.0 s), 23 % between;
+    between, the batch read files (48 %: /data/train.tar)``, if it was idle.
+    """
+    idle = record.gpu_idle
+    if idle is None or idle.percent < _MIN_SHOWN_PERCENT:
+        return None
+    is_several = len(record.gpus) != 1  # a record that was too long has none
+    whose = " of the instance" if record.gpu_scope == WHOLE_INSTANCE else ""
+    if is_several:
+        gpus = f"the {len(record.gpus) or ''} GPUs{whose} were".replace("  ", " ")
+    else:
+        gpus = f"the GPU{whose} was"
+    text = (
+        f"{gpus} idle {format_percent(min(idle.percent, _PERCENT))} of the "
+        f"run{' on average' if is_several else ''}"
+    )
+    places = ", ".join(_idle_places(record))
+    if places:
+        text += f": {places}"
+    done = _done_while_idle(record)
+    if done is None:
+        return text
+    if idle.between_percent is not None:
+        return f"{text}; between, the batch {done}"
+    return f"{text}; {'while all were idle,' if is_several else 'meanwhile'} the batch {done}"
+
+
+def _idle_places(record: Record) -> Iterator[str]:
+    """Where in the run the GPUs were idle."""
+    idle = record.gpu_idle
+    if idle is None or idle.between_percent is None:
+        return
+    before_percent = idle.before_percent or 0
+    first_seconds = _first_seconds(record)
+    if before_percent >= _MIN_SHOWN_PERCENT and first_seconds is not None:
+        began = format_duration(first_seconds * MS_PER_SECOND)
+        yield f"{format_percent(before_percent)} before its work began (after {began})"
+    if idle.between_percent >= _MIN_SHOWN_PERCENT:
+        yield f"{format_percent(idle.between_percent)} between"
+    after_percent = idle.after_percent or 0
+    if after_percent >= _MIN_SHOWN_PERCENT:
+        yield f"{format_percent(after_percent)} after its work"
+
+
+def _done_while_idle(record: Record) -> str | None:
+    """What the batch did between the first and the last work of its GPUs; in records without these
+    times, whenever the GPUs were idle.
+    """
+    idle = record.gpu_idle
+    if idle is None or idle.waiting_for is None:
+        return None
+    if idle.between_percent is not None and idle.between_percent < _MIN_SHOWN_PERCENT:
+        return None
+    times = idle.waiting_for
+    largest = [activity for activity in _activities(times)[:3] if activity[0] >= MIN_WAIT_PERCENT]
+    if not largest:
+        return None
+    return listed(_in_words(kind, percent, times, record) for percent, kind in largest)
+
+
+def sharing_sentence(gpu: Gpu) -> str | None:
+    """What a GPU that is shared lets the run have, and whose the numbers are."""
+    if gpu.memory_limit_mb is None and gpu.compute_limit_percent is None:
+        if not gpu.shared:
+            return None
+        return (
+            "another program used this GPU, too: utilization, power and energy are of all programs "
+            "on it"
+        )
+    parts = []
+    if gpu.memory_limit_mb is not None:
+        of_size = ""
+        if gpu.memory_size_mb is not None:
+            of_size = f" of {format_memory(gpu.memory_size_mb)}"
+        parts.append(f"{format_memory(gpu.memory_limit_mb)}{of_size}")
+    if gpu.compute_limit_percent is not None:
+        parts.append(f"{format_percent(gpu.compute_limit_percent)} of its multiprocessors")
+    return (
+        f"the run may use {' and '.join(parts)} (MPS); utilization, power and energy are of all "
+        "programs on the GPU"
+    )
+
+
+def gpu_idle_texts(record: Record) -> Iterator[str]:
+    """Whose the numbers are, when the GPUs were idle, and ``0.63 idle GPU-hours ($1.27)``; nothing
+    if the GPUs were not idle, or if that is unknown. Of a run that failed, only the first.
+    """
+    sharing = (sharing_sentence(gpu) for gpu in record.gpus)
+    yield from [sentence for sentence in sharing if sentence is not None][:1]
+    sentence = gpu_idle_sentence(record)
+    idle = record.gpu_idle
+    has_failed = known_status(record) == "failure"
+    if sentence is not None and idle is not None and not has_failed:
+        yield sentence
+        usd = "" if idle.usd is None else f" ({format_usd(idle.usd)})"
+        yield f"{format_gpu_hours(idle.gpu_hours)}{usd}"
+
+
+def gpu_advice(record: Record) -> Iterator[str]:
+    """Sentences: about GPUs that were never used, else about what the work waited for, about
+    copies, and about GPUs that are too large.
+    """
+    never_used = never_used_advice(record)
+    if never_used is not None:
+        yield never_used
+        return
+    for text in (_data_advice(record), _copy_advice(record), _size_advice(record)):
+        if text is not None:
+            yield text
+
+
+def _can_be_judged(record: Record) -> bool:
+    """Whether the numbers are the run's own, and of a run that did its work."""
+    if record.status not in ("success", "running") or record.gpu_scope == WHOLE_INSTANCE:
+        return False
+    return bool(record.gpus) and not any(gpu.shared for gpu in record.gpus)
+
+
+def never_used_advice(record: Record) -> str | None:
+    """A sentence about the GPUs that were never used; None if all were used."""
+    count = len(record.gpus)
+    idle = sum(map(is_idle, record.gpus))
+    if not idle or not _can_be_judged(record):
+        return None
+    if idle == count:
+        return (
+            "No GPU was ever used: run the task without one, or check why the batch did not find "
+            "it."
+        )
+    were = "was" if idle == 1 else "were"
+    return f"{idle} of {count} GPUs {were} never used: request {count - idle}, or spread the work."
+
+
+def startup_sentence(record: Record) -> str | None:
+    """``its work on the GPU began after 6.0 s (43 % of the run): imports and loading``, if that
+    was long.
+    """
+    idle = record.gpu_idle
+    seconds = _first_seconds(record)
+    duration_ms = record.metrics.duration_ms
+    if idle is None or seconds is None or not duration_ms or not _can_be_judged(record):
+        return None
+    percent = _PERCENT * seconds * MS_PER_SECOND / duration_ms
+    if seconds < _MIN_STARTUP_SECONDS or percent < MIN_GPU_IDLE_PERCENT:
+        return None
+    gpus = "the GPU" if len(record.gpus) == 1 else "the GPUs"
+    text = (
+        f"its work on {gpus} began after {format_duration(seconds * MS_PER_SECOND)} "
+        f"({format_percent(percent)} of the run)"
+    )
+    times = idle.waiting_before
+    if times is None:
+        return f"{text}: imports and loading"
+    part_percent, kind = _activities(times)[0]
+    if part_percent < _LARGE_PART_PERCENT:
+        return f"{text}: imports and loading"
+    return f"{text}; until then it {_in_words(kind, part_percent, times, record)}"
+
+
+def _data_advice(record: Record) -> str | None:
+    """A sentence on what the GPUs waited for between their first and last work, if the largest
+    part of that time shows it.
+    """
+    times = None if record.gpu_idle is None else record.gpu_idle.waiting_for
+    if times is None or not _can_be_judged(record):
+        return None
+    work_seconds = _work_seconds(record)
+    between_percent = _between_percent(record)
+    waited_seconds = between_percent / _PERCENT * work_seconds
+    if work_seconds < _MIN_WORK_SECONDS or waited_seconds < _MIN_BETWEEN_SECONDS:
+        return None
+    percent, kind = _activities(times)[0]
+    if between_percent < MIN_GPU_IDLE_PERCENT or percent <= (times.other_percent or 0):
+        return None
+    gpus = "The GPU" if len(record.gpus) == 1 else "The GPUs"
+    work = "its first and last work" if len(record.gpus) == 1 else "their first and last work"
+    waited = f"{gpus} waited for {format_percent(between_percent)} of the time between {work}"
+    if kind in ("disk", "network"):
+        return f"{waited}, for {wait_in_words(kind)}: use more loader workers or prefetch."
+    if kind != _ON_CPU or not _is_one_cpu(record):
+        return None
+    is_small = (record.metrics.vcpu_size or _TWO_VCPU) < _TWO_VCPU
+    return f"{waited}, for one CPU: use more workers{', and more vCPUs' if is_small else ''}."
+
+
+def _copy_advice(record: Record) -> str | None:
+    """A sentence if copies over PCIe took a notable part of the run."""
+    duration_seconds = (record.metrics.duration_ms or 0) / MS_PER_SECOND
+    if not duration_seconds or not _can_be_judged(record):
+        return None
+    for gpu in record.gpus:
+        seconds = gpu.copy_seconds or 0
+        percent = _PERCENT * seconds / duration_seconds
+        if seconds < _MIN_COPY_SECONDS or percent < MIN_GPU_IDLE_PERCENT:
+            continue
+        return (
+            f"It copied over PCIe at {copy_rate(gpu)} GB/s for {format_percent(percent)} of the "
+            "run, while no kernel ran: keep the data on the GPU, or copy while kernels run."
+        )
+    return None
+
+
+def copy_rate(gpu: Gpu) -> str:
+    """The largest rate of copies in GB/s, of what the link can move: ``59 of 63``."""
+    rate = f"{(gpu.copy_bytes_per_second or 0) / _GB:.0f}"
+    if gpu.link_bytes_per_second:
+        rate += f" of {gpu.link_bytes_per_second / _GB:.0f}"
+    return rate
+
+
+def _size_advice(record: Record) -> str | None:
+    """A sentence if the batch used less than a quarter of the memory and, while it worked, of the
+    multiprocessors of each GPU.
+    """
+    if not _can_be_judged(record) or _work_seconds(record) < _MIN_SIZED_SECONDS:
+        return None
+    if _between_percent(record) >= _MAX_STARVED_PERCENT or _copy_advice(record) is not None:
+        return None  # with its data in time it would work more
+    most_active = _largest(_active_percent_of_use(gpu) for gpu in record.gpus)
+    most_memory = _largest(_memory_percent(gpu) for gpu in record.gpus)
+    if most_active is None or most_memory is None:
+        return None
+    if max(most_active, most_memory) >= _SMALL_PERCENT:
+        return None
+    subject = "The GPU is" if len(record.gpus) == 1 else "The GPUs are"
+    return (
+        f"{subject} larger than needed (memory peak {format_percent(most_memory)}, SM active "
+        f"{format_percent(most_active)} while it worked): use a smaller GPU or a larger batch size."
+    )
+
+
+def _largest(values: Iterator[float | None]) -> float | None:
+    """The largest; None if one is unknown."""
+    known: list[float] = []
+    for value in values:
+        if value is None:
+            return None
+        known.append(value)
+    return max(known)
+
+
+def _active_percent_of_use(gpu: Gpu) -> float | None:
+    """The share of the multiprocessors that were active while the GPU worked."""
+    active = (gpu.sm_active_percent or _NOT_MEASURED).avg
+    used = (gpu.utilization_percent or _NOT_MEASURED).avg
+    if active is None or not used:
+        return None
+    return min(_PERCENT * active / used, _PERCENT)
+
+
+def _memory_percent(gpu: Gpu) -> float | None:
+    used_mb = (gpu.memory_used_mb or _NOT_MEASURED).max
+    if used_mb is None or not gpu.memory_size_mb:
+        return None
+    return _PERCENT * used_mb / gpu.memory_size_mb
+
+
+def _first_seconds(record: Record) -> float | None:
+    """When the work on the first GPU began."""
+    first = [gpu.first_used_seconds for gpu in record.gpus if gpu.first_used_seconds is not None]
+    return min(first, default=None)
+
+
+def _work_seconds(record: Record) -> float:
+    """From the first to the last work on the GPUs; 0 if it is unknown."""
+    first_seconds = _first_seconds(record)
+    last = [gpu.last_used_seconds for gpu in record.gpus if gpu.last_used_seconds is not None]
+    return max(last) - first_seconds if last and first_seconds is not None else 0.0
+
+
+def _between_percent(record: Record) -> float:
+    """The share of the time between the first and the last work in which the GPUs were idle."""
+    work_seconds = _work_seconds(record)
+    between = [gpu.idle_between_seconds or 0.0 for gpu in record.gpus]
+    return _PERCENT * sum(between) / len(between) / work_seconds if work_seconds else 0.0
+
+
+def _activities(times: TimeBreakdown) -> list[tuple[float, str]]:
+    """The known parts of the time with their shares, the largest first."""
+    return sorted(
+        ((getattr(times, f"{kind}_percent") or 0.0, kind) for kind in _ACTIVITIES), reverse=True
+    )
+
+
+def _in_words(kind: str, percent: float, times: TimeBreakdown, record: Record) -> str:
+    """A part with its share and its longest target."""
+    if kind == _ON_CPU and not _is_one_cpu(record):
+        done = "used the CPU"
+    else:
+        done = _ACTIVITIES[kind]
+    share = format_percent(percent)
+    longest: WaitTarget | None = None
+    for target in times.waiting_for:
+        if target.kind != kind or target.target == kind or target.percent <= 0:
+            continue
+        if longest is None or target.percent > longest.percent:
+            longest = target
+    if longest is None:
+        return f"{done} ({share})"
+    if longest.percent * 2 >= percent:
+        return f"{done} ({share}: {longest.target})"
+    return f"{done} ({share}, {format_percent(longest.percent)} for {longest.target})"
+
+
+def _is_one_cpu(record: Record) -> bool:
+    p95 = (record.metrics.vcpu_used or _NOT_MEASURED).p95
+    return p95 is None or p95 < _MAX_ONE_VCPU

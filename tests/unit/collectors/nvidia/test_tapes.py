@@ -1,0 +1,280 @@
+"""The record of known programs on a real GPU, whose driver is played back from tapes.
+
+The truth comes from GPM's spans of 0.2 s on the tape, which the collector does not read that often,
+from what the program printed, and from the tape's 20 readings of the memory a second.
+"""
+
+import pytest
+
+from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope, parse_limits
+from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, never_used_advice
+from profiler.record.record_model import Record, Report
+from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
+from tests.played_tapes import PlayedTape, gpu_of
+from tests.values import present
+
+ALONE = (
+    *("bursts", "short", "grow", "oom", "illegal", "burn-half", "one-block", "two", "starved"),
+    "copies",
+)
+OPENINGS = (0.05, 0.17, 0.35, 0.6, 0.85, 1.1)
+
+
+def verdict(record: Record) -> Verdict:
+    report = Report(time="2026-11-20T03:12:45.123Z", type="task.report", record=record)
+    return verdict_of(PastRun(report=report), 0)
+
+
+def used_seconds(record: Record) -> float:
+    gpu = gpu_of(record)
+    return present(record.metrics.duration_ms) / 1000 - present(gpu.idle_seconds)
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("name", [name for name in ALONE if name not in ("copies", "illegal")])
+def test_the_time_without_a_kernel_is_true_at_any_phase(name: str, opening: float) -> None:
+    """Illegal is left out: the driver stops the GPU for 0.25 s, of which GPM sees half."""
+    played = PlayedTape(name, opening=opening)
+    record = played.play()
+    truth = played.tape.kernel_seconds
+    # The last 0.26 s of a run cannot be read at its end: they are taken as the window before.
+    assert used_seconds(record) == pytest.approx(truth, abs=0.2, rel=0.03)
+    assert gpu_of(record).utilization_source == "driver-samples"
+    average = present(present(gpu_of(record).utilization_percent).avg)
+    duration = present(record.metrics.duration_ms) / 1000
+    assert average * duration / 100 == pytest.approx(truth, abs=0.21, rel=0.03)
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_copies_are_work_of_the_gpu_and_are_named(opening: float) -> None:
+    played = PlayedTape("copies", opening=opening)
+    record = played.play()
+    gpu = gpu_of(record)
+    copied = played.tape.copied_seconds
+    assert used_seconds(record) == pytest.approx(copied, abs=0.12)
+    # Whole spans of a second.
+    assert present(gpu.copy_seconds) == pytest.approx(copied, abs=1.0)
+    assert present(gpu.copy_bytes_per_second) / 1e9 == pytest.approx(
+        played.tape.copied_gigabytes_per_second, rel=0.12
+    )
+    (advice,) = gpu_advice(record)
+    assert advice.startswith("It copied over PCIe at 5")
+    assert "smaller GPU" not in advice
+
+
+def test_without_samples_the_work_is_that_of_gpm_and_without_both_that_of_each_second() -> None:
+    played = PlayedTape("bursts", has_samples=False)
+    record = played.play()
+    assert gpu_of(record).utilization_source == "gpm"
+    assert used_seconds(record) == pytest.approx(played.tape.kernel_seconds, rel=0.1)
+    record = PlayedTape("bursts", has_samples=False, has_gpm=False).play()
+    assert gpu_of(record).utilization_source == "once-a-second"
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("name", ALONE)
+def test_the_memory_peak_is_nearly_reached_and_never_passed(name: str, opening: float) -> None:
+    played = PlayedTape(name, opening=opening)
+    peak = present(present(gpu_of(played.play()).memory_used_mb).max)
+    truth = played.tape.peak_mb
+    # 10 readings a second; "oom" takes 4 GB in each 0.05 s.
+    assert 0.94 * truth - 10 <= peak <= truth + 0.1
+
+
+@pytest.mark.parametrize("name", ["short", "starved", "two", "bursts"])
+def test_the_first_and_last_work_limit_the_start_up(name: str) -> None:
+    played = PlayedTape(name)
+    gpu = gpu_of(played.play())
+    first, last = played.tape.kernel_limits
+    assert present(gpu.first_used_seconds) == pytest.approx(first, abs=0.45)
+    assert present(gpu.last_used_seconds) == pytest.approx(last, abs=0.45)
+    parts = (gpu.idle_before_seconds, gpu.idle_between_seconds, gpu.idle_after_seconds)
+    assert sum(map(present, parts)) == pytest.approx(present(gpu.idle_seconds), abs=0.05)
+
+
+def test_the_first_tensor_of_a_program_is_not_the_beginning_of_its_work() -> None:
+    """It makes a tensor after 3.5 s, copies its weights after 4.7 s, and trains from 11.1 s on."""
+    record = PlayedTape("starved").play()
+    gpu = gpu_of(record)
+    assert present(gpu.first_used_seconds) > 11
+    assert list(gpu_advice(record)) == []  # too short to judge its workers by
+    sentence = present(gpu_idle_sentence(record))
+    assert sentence.startswith(
+        "the GPU was idle 97 % of the run: 60 % before its work began (after"
+    )
+
+
+# Whose use it is
+
+
+def test_a_gpu_that_only_others_use_is_not_the_runs() -> None:
+    record = PlayedTape("neighbour").play()
+    assert record.gpus == ()
+    assert record.gpu_idle is None
+    assert record.recommendation is None or not any(
+        "GPU" in reason for reason in record.recommendation.reasons
+    )
+
+
+@pytest.mark.parametrize("name", ["neighbour", "short"])
+def test_what_nobody_looked_at_is_not_denied(name: str) -> None:
+    """On a machine without a free CPU, the thread gets its first turn after the run."""
+    record = PlayedTape(name, delay=6.0).play()
+    assert record.gpu_scope == "instance"
+    assert gpu_of(record).shared is None
+    assert gpu_of(record).memory_used_mb is None
+    assert list(gpu_advice(record)) == []
+
+
+def test_a_gpu_that_was_assigned_is_the_runs_even_if_only_others_use_it() -> None:
+    scope = GpuScope(("GPU-11111111-2222-3333-4444-555555555555",))
+    record = PlayedTape("neighbour", scope=scope).play()
+    gpu = gpu_of(record)
+    assert gpu.shared
+    assert present(gpu.memory_used_mb).max == 0
+    assert gpu.idle_seconds is None
+    assert never_used_advice(record) is None
+    assert list(gpu_advice(record)) == []
+
+
+def test_beside_another_program_the_memory_is_the_runs_own() -> None:
+    played = PlayedTape("beside")
+    gpu = gpu_of(played.play())
+    assert gpu.shared
+    assert present(present(gpu.memory_used_mb).max) == pytest.approx(played.tape.own_peak_mb, abs=1)
+    assert present(present(gpu.utilization_percent).avg) > 98  # of both
+    assert gpu.idle_seconds is None
+
+
+@pytest.mark.parametrize("pids", ["hidden", "host"])
+def test_where_the_processes_cannot_be_seen_the_numbers_are_the_devices(pids: str) -> None:
+    """A sidecar without a shared pid namespace (or with a driver that lists the host's ids)."""
+    played = PlayedTape("short", as_batch=True, sees_batch=False, pids=pids, seconds_before=0.7)  # type: ignore[arg-type]
+    record = played.play()
+    gpu = gpu_of(record)
+    assert record.gpu_scope == "instance"
+    assert gpu.shared is None
+    assert used_seconds(record) == pytest.approx(played.tape.kernel_seconds, abs=0.12)
+    assert present(present(gpu.memory_used_mb).max) == pytest.approx(played.tape.peak_mb, rel=0.01)
+
+
+def test_ids_of_the_host_are_nobodys() -> None:
+    """A container's driver that lists the host's ids says nothing about whose use it is."""
+    record = PlayedTape("neighbour", pids="host").play()
+    assert record.gpu_scope == "instance"
+    assert gpu_of(record).shared is None
+
+
+def test_a_driver_that_says_no_memory_of_a_process_leaves_it_open() -> None:
+    """Driver 560 in a container: the process is listed with 0 bytes."""
+    played = PlayedTape("short", pids="no memory")
+    record = played.play()
+    assert record.gpu_scope is None
+    assert gpu_of(record).shared is False
+    used = present(gpu_of(record).memory_used_mb).max
+    assert used == pytest.approx(played.tape.peak_mb, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["beside", "neighbour", "short"])
+@pytest.mark.parametrize("seconds_before", [0.05, 0.4, 0.9])
+def test_a_monitor_that_shares_the_pid_namespace_knows_the_batchs_processes(
+    name: str, seconds_before: float
+) -> None:
+    played = PlayedTape(name, as_batch=True, seconds_before=seconds_before)
+    record = played.play()
+    if name == "neighbour":
+        assert record.gpus == ()
+        return
+    gpu = gpu_of(record)
+    assert record.gpu_scope is None
+    assert gpu.shared is (name == "beside")
+    assert present(present(gpu.memory_used_mb).max) == pytest.approx(
+        played.tape.own_peak_mb, abs=10
+    )
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_memory_that_grows_to_the_limit_before_a_failure_is_a_lack_of_it(opening: float) -> None:
+    record = PlayedTape("oom", opening=opening).play()
+    assert record.likely_out_of_gpu_memory
+    seen = present(record.gpu_memory_evidence)
+    assert present(seen.own_mb) > 0.9 * present(seen.limit_mb)
+    said = verdict(record)
+    assert said.text.startswith("oom probably ran out of GPU memory after")
+    assert "of the GPU's 79.6 GB" in present(said.evidence)
+    assert list(gpu_advice(record)) == []
+
+
+@pytest.mark.parametrize("name", [name for name in ALONE if name != "oom"])
+def test_no_other_program_lacked_memory(name: str) -> None:
+    assert not PlayedTape(name).play().likely_out_of_gpu_memory
+
+
+def test_an_error_of_the_driver_is_the_reason_of_a_failure() -> None:
+    record = PlayedTape("illegal").play()
+    assert gpu_of(record).xids == (31,)
+    evidence = present(verdict(record).evidence)
+    assert evidence.startswith(
+        "The GPU's driver reported Xid 31 during the run: a kernel or a copy"
+    )
+    assert "usually an error of the program itself" in evidence
+    assert list(gpu_advice(record)) == []
+
+
+@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_no_used_gpu_was_never_used(name: str, opening: float) -> None:
+    record = PlayedTape(name, opening=opening).play()
+    assert never_used_advice(record) is None
+
+
+# MPS
+
+
+def test_the_limits_of_mps_are_read_as_ecs_sets_them() -> None:
+    limits = parse_limits(
+        {
+            "CUDA_MPS_PIPE_DIRECTORY": "/run/mps-ecs",
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M",
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+        }
+    )
+    assert limits.memory_bytes(3) == 4 << 30
+    assert limits.compute_percent == 25
+    assert limits.is_mps
+    assert parse_limits({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=1G,1=512MB"}).memory == {
+        "0": 1 << 30,
+        "1": 512 << 20,
+    }
+    assert parse_limits({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "lots"}) == GpuLimits()
+    gpu = gpu_of(PlayedTape("short", limits=limits).play())
+    assert gpu.memory_limit_mb == 4096
+    assert gpu.shared
+    assert gpu.idle_seconds is None
+
+
+# Costs
+
+
+def test_the_driver_is_asked_rarely_for_what_is_expensive() -> None:
+    played = PlayedTape("starved")
+    played.play()
+    calls = played.driver.nvml.calls
+    assert calls["nvmlDeviceGetSamples"] <= 2 * 3  # the binding calls it twice
+    assert calls["nvmlDeviceGetTotalEnergyConsumption"] == 2
+    assert calls["nvmlDeviceGetComputeRunningProcesses"] <= 2 * (10 * played.tape.seconds + 3)
+
+
+def test_a_slow_list_is_rare_and_costs_no_use() -> None:
+    """4.5 ms a call were seen with a 4090: others wait for the driver's lock meanwhile."""
+    slow = PlayedTape("starved", list_seconds=0.0045)
+    record = slow.play()
+    assert slow.driver.nvml.calls["nvmlDeviceGetComputeRunningProcesses"] < 2 * 25
+    assert used_seconds(record) == pytest.approx(slow.tape.kernel_seconds, abs=0.2)
+    fast = PlayedTape("starved", list_seconds=0.0003)
+    fast.play()
+    assert fast.driver.nvml.calls["nvmlDeviceGetComputeRunningProcesses"] > 2 * 100

@@ -1,0 +1,168 @@
+"""What is said of a GPU, for the runs of the laboratory as the prototype would record them."""
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.record.activity_model import TimeBreakdown
+from profiler.record.gpu_sentences import (
+    gpu_advice,
+    gpu_idle_sentence,
+    sharing_sentence,
+    startup_sentence,
+)
+from profiler.record.record_model import Container, Distribution, Gpu, GpuIdle, Metrics, Record
+from profiler.record.xids import xid_sentence
+
+
+def run_of(
+    seconds: float,
+    first: float,
+    last: float,
+    used: float,
+    *,
+    sm: float = 90.0,
+    memory_mb: float = 1103,
+    between: TimeBreakdown | None = None,
+    **gpu: object,
+) -> Record:
+    idle_between = last - first - used
+    entry = Gpu(
+        uuid="GPU-a",
+        index=0,
+        utilization_percent=Distribution(avg=100 * used / seconds, max=100.0),
+        utilization_source="driver-samples",
+        shared=False,
+        sm_active_percent=Distribution(avg=sm * used / seconds, max=sm),
+        idle_seconds=seconds - used,
+        idle_percent=100 * (seconds - used) / seconds,
+        first_used_seconds=first,
+        last_used_seconds=last,
+        idle_before_seconds=first,
+        idle_between_seconds=idle_between,
+        idle_after_seconds=seconds - last,
+        memory_used_mb=Distribution(avg=memory_mb, max=memory_mb),
+        memory_size_mb=81_559,
+    )
+    return Record(
+        task_id="1",
+        container=Container(name="batch"),
+        status="success",
+        exit_code=0,
+        metrics=Metrics(duration_ms=1000 * seconds, vcpu_used=Distribution(p95=1.0)),
+        gpus=(replace(entry, **gpu),),
+        gpu_idle=GpuIdle(
+            percent=100 * (seconds - used) / seconds,
+            before_percent=100 * first / seconds,
+            between_percent=100 * idle_between / seconds,
+            after_percent=100 * (seconds - last) / seconds,
+            gpu_hours=(seconds - used) / 3600,
+            waiting_for=between,
+            waiting_before=TimeBreakdown(on_cpu_percent=98.0, covered_percent=100),
+        ),
+    )
+
+
+CPU = TimeBreakdown(on_cpu_percent=95.0, covered_percent=100)
+DISK = TimeBreakdown(disk_percent=80.0, on_cpu_percent=15.0, covered_percent=100)
+
+
+def test_a_run_whose_only_idle_time_is_its_start_gets_no_advice_on_workers() -> None:
+    """bf16 of the laboratory: 6 s of imports, then 8 s of matrices."""
+    record = run_of(14, 6, 14, 8, between=CPU)
+    assert list(gpu_advice(record)) == []
+    assert startup_sentence(record) == (
+        "its work on the GPU began after 6.0 s (43 % of the run); until then it used one CPU (98 %)"
+    )
+    assert gpu_idle_sentence(record) == (
+        "the GPU was idle 43 % of the run: 43 % before its work began (after 6.0 s)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "said"), [(CPU, "one CPU: use more workers."), (DISK, "the disk: use more loader")]
+)
+def test_a_long_run_that_waits_between_its_work_gets_advice(
+    times: TimeBreakdown, said: str
+) -> None:
+    (advice,) = gpu_advice(run_of(120, 10, 118, 9, between=times))
+    assert advice.startswith(
+        "The GPU waited for 92 % of the time between its first and last work, for"
+    )
+    assert said in advice
+
+
+def test_a_short_run_gets_none() -> None:
+    """Its workers had no time to be ahead."""
+    assert list(gpu_advice(run_of(20.5, 11, 20, 0.8, between=CPU))) == []
+
+
+def test_a_starved_gpu_is_not_called_too_large() -> None:
+    """Its kernels fill it, when they run: 3 % of the run, all multiprocessors meanwhile."""
+    advice = list(gpu_advice(run_of(120, 10, 118, 9, sm=95, between=CPU)))
+    assert not any("larger than needed" in text for text in advice)
+
+
+def test_a_loop_on_one_multiprocessor_is_called_too_large_a_gpu() -> None:
+    (advice,) = gpu_advice(run_of(60, 1, 59, 56, sm=0.7))
+    assert advice == (
+        "The GPU is larger than needed (memory peak 1 %, SM active 0.7 % while it worked): use a "
+        "smaller GPU or a larger batch size."
+    )
+
+
+def test_copies_are_named_and_no_smaller_gpu() -> None:
+    record = run_of(
+        11.2,
+        4.1,
+        11.1,
+        7,
+        sm=0.0,
+        copy_seconds=7.0,
+        copy_bytes_per_second=59_000_000_000,
+        link_bytes_per_second=63_000_000_000,
+    )
+    (advice,) = gpu_advice(record)
+    assert advice == (
+        "It copied over PCIe at 59 of 63 GB/s for 63 % of the run, while no kernel ran: keep the "
+        "data on the GPU, or copy while kernels run."
+    )
+
+
+def test_nothing_is_advised_on_a_failed_run_or_a_shared_gpu() -> None:
+    record = run_of(120, 10, 118, 9, between=CPU)
+    assert list(gpu_advice(replace(record, status="failure", exit_code=1))) == []
+    shared = replace(record, gpus=(replace(record.gpus[0], shared=True),))
+    assert list(gpu_advice(shared)) == []
+    assert sharing_sentence(shared.gpus[0]) == (
+        "another program used this GPU, too: utilization, power and energy are of all programs on it"
+    )
+
+
+def test_what_mps_allows_is_said() -> None:
+    gpu = replace(
+        run_of(60, 1, 59, 30).gpus[0],
+        shared=True,
+        memory_limit_mb=4096,
+        compute_limit_percent=25,
+        memory_size_mb=23_034,
+    )
+    assert sharing_sentence(gpu) == (
+        "the run may use 4 GB of 22.5 GB and 25 % of its multiprocessors (MPS); utilization, power "
+        "and energy are of all programs on the GPU"
+    )
+
+
+@pytest.mark.parametrize("number", range(1, 175))
+def test_an_error_is_never_silent_and_never_a_guess(number: int) -> None:
+    text = xid_sentence((number,), is_shared=False, is_local=False)
+    assert text is not None
+    assert text.startswith("The GPU's driver reported")
+    assert str(number) in text
+
+
+def test_the_machines_fault_wins_over_what_follows_from_it() -> None:
+    text = xid_sentence((45, 94), is_shared=True, is_local=False)
+    assert text is not None
+    assert "Xid 94" in text
+    assert "the machine's fault, not the program's: run it on another instance" in text
+    assert "Another program" in str(xid_sentence((31,), is_shared=True, is_local=False))

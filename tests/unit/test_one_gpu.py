@@ -1,0 +1,269 @@
+"""One GPU: a run has the same numbers and sentences on each screen, and never those of another
+program.
+
+The runs are those of a real GPU's tapes. What each screen has to show follows from the record alone.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from profiler.cli.history_command import table_lines
+from profiler.cli.terminal.end_page import EndView, end_lines
+from profiler.cli.terminal.page_parts import View
+from profiler.cli.terminal.run_page import page_lines
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.ended_run import EndedRun
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.notifications.event_details import ended_run
+from profiler.otlp.run_signals import ExportedRun, signals_of
+from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, sharing_sentence
+from profiler.record.record_model import Report, encode
+from profiler.record.report_line import EMF_METRICS, emf_members, report_text
+from profiler.record.stop_causes import outcome_of
+from profiler.record.units import format_memory, format_percent
+from profiler.runs.comparison.compared_metrics import COMPARED_METRICS
+from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.verdict_sentence import verdict_of
+from tests.ended_runs import report_line, run_of, text_of
+from tests.gpu_runs import gpu_run
+from tests.report_page import content
+from tests.report_page import run_of as page_run_of
+from tests.stopped_tasks import WITH_MONITOR, judged_task
+from tests.task_events import task
+from tests.terminals import texts
+
+# An idle notebook, data that comes too late, copies, training, a neighbour on the same GPU, out of
+# memory, an error of the driver, and a program without a GPU beside another with one.
+TAPES = ("grow", "starved", "copies", "two", "beside", "oom", "illegal", "neighbour")
+ON_GPU = TAPES[:-1]
+on_gpu = pytest.mark.parametrize("tape", ON_GPU)
+SUCCEEDED = ("grow", "starved", "copies", "two")
+
+
+def ended(report: Report) -> EndedRun:
+    """The run as a task on an instance, by its event and its report."""
+    record = report.record
+    stopped = task(launchType="EC2", containers=[{"name": "batch", "exitCode": record.exit_code}])
+    of_event, batch = judged_task(stopped, WITH_MONITOR)
+    record = replace(record, task_id=stopped.id, account_id=stopped.account_id)
+    return run_of(stopped, of_event, batch, report_line(record))
+
+
+def now_ns(report: Report) -> int:
+    return (parse_ns(report.time) or 0) + NS_PER_SECOND
+
+
+def show(report: Report) -> str:
+    view = View(width=1000, now_ns=now_ns(report))
+    return "\n".join(texts(page_lines(PastRun(report=report), view, None, None, None)))
+
+
+def end(report: Report) -> str:
+    view = EndView(width=1000, now_ns=now_ns(report), max_lines=40)
+    without = replace(report, record=replace(report.record, series=None))
+    return "\n".join(texts(end_lines(without, (), view)))
+
+
+def history(report: Report) -> str:
+    return "\n".join(texts(table_lines([PastRun(report=report)], None)))
+
+
+def page_row(report: Report) -> Mapping[str, Any]:
+    (row,) = content([page_run_of(report)])["runs"]
+    assert isinstance(row, dict)
+    return row
+
+
+def page(report: Report) -> str:
+    row = page_row(report)
+    gpus = [gpu.get("memory", "") for gpu in row.get("gpus", ())]
+    return "\n".join((row.get("gpuUse", ""), *row["verdict"], *row.get("gpuNotes", ()), *gpus))
+
+
+def slack(report: Report) -> str:
+    return text_of(ended(report))
+
+
+def event(report: Report) -> str:
+    detail = ended_run(ended(report), kibana_url=None)
+    return f"{detail.text} {detail.summary}"
+
+
+SCREENS: Mapping[str, Callable[[Report], str]] = {
+    "show": show,
+    "end": end,
+    "history": history,
+    "page": page,
+    "slack": slack,
+    "event": event,
+}
+on_each_screen = pytest.mark.parametrize("screen", SCREENS.values(), ids=SCREENS)
+
+
+def document(report: Report) -> Mapping[str, Any]:
+    made = report_document(report, encode(report).decode(), ForwarderSettings())
+    assert isinstance(made, Document)
+    return made.fields
+
+
+def field(fields: Mapping[str, Any], path: str) -> Any:
+    value: Any = fields
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def gauges(report: Report) -> dict[str, float]:
+    run = ExportedRun(record=report.record, observed_ns=now_ns(report))
+    (scope,) = signals_of(run)["metrics"]["resourceMetrics"][0]["scopeMetrics"]
+    found = {}
+    for metric in scope["metrics"]:
+        (point,) = metric["gauge"]["dataPoints"][:1]
+        found[metric["name"]] = float(point.get("asDouble", point.get("asInt")))
+    return found
+
+
+@on_gpu
+@on_each_screen
+def test_use_and_memory_are_the_same_on_each_screen(
+    tape: str, screen: Callable[[Report], str]
+) -> None:
+    report = gpu_run(tape)
+    (gpu,) = report.record.gpus
+    shown = screen(report)
+    assert gpu.memory_used_mb is not None
+    assert gpu.utilization_percent is not None
+    assert f"≥{format_memory(gpu.memory_used_mb.max or 0)}" in shown
+    if gpu.shared:
+        assert "shared" in shown or "another program used this GPU" in shown
+    else:
+        assert format_percent(gpu.utilization_percent.avg or 0) in shown
+
+
+@on_gpu
+def test_all_numbers_for_programs_are_the_records(tape: str) -> None:
+    report = gpu_run(tape)
+    record = report.record
+    (gpu,) = record.gpus
+    memory, use = gpu.memory_used_mb, gpu.utilization_percent
+    assert memory is not None
+    assert use is not None
+    own = None if gpu.shared else use.avg
+    idle = record.gpu_idle
+    fields = document(report)
+    row = page_row(report)
+    emf = emf_members(report, EMF_METRICS)
+    otlp = gauges(report)
+    compared = {metric.name: metric.read(record) for metric in COMPARED_METRICS}
+    places = (
+        (own, "usage.gpu.percent.avg", "gpu", "gpuUtilizationPercent", "gpu.utilization.avg"),
+        (memory.max, "usage.gpu.memory_mb.max", "gpuPeak", "maxGpuMemoryUsedMB", "gpu.memory.peak"),
+        (idle and idle.percent, "usage.gpu.idle.percent", "gpuIdle", "gpuIdlePercent", "gpu.idle"),
+    )
+    units = {"gpu.utilization.avg": 100, "gpu.idle": 100, "gpu.memory.peak": 1 / 2**20}
+    for value, path, on_page, name, gauge in places:
+        expected = pytest.approx(value, rel=1e-3) if value is not None else None
+        assert field(fields, path) == expected
+        assert row.get(on_page) == (None if value is None else pytest.approx(value, rel=0.01))
+        assert emf.get(name) == expected
+        assert compared[name] == expected
+        found = otlp.get(f"task_profiler.run.{gauge}")
+        assert (found and found * units[gauge]) == expected
+
+
+@pytest.mark.parametrize("tape", ["oom", "illegal"])
+@on_each_screen
+def test_the_cause_is_said_and_no_advice_beside_it(
+    tape: str, screen: Callable[[Report], str]
+) -> None:
+    """Neither that the GPU was never used, nor that workers would help, nor when it was idle."""
+    report = gpu_run(tape)
+    shown = screen(report)
+    if screen is history:
+        assert outcome_of(report.record, None).cause in shown
+    elif tape == "oom":
+        assert "probably ran out of GPU memory" in shown or "more memory than its GPU has" in shown
+        assert "≥ 76.6 GB of the GPU's 79.6 GB" in shown
+        assert "se a smaller batch size" in shown
+    else:
+        assert "The GPU's driver reported Xid 31 during the run: a kernel or a copy" in shown
+    for wrong in ("never used", "more workers", "was idle", "would have been enough"):
+        assert wrong not in shown
+
+
+@pytest.mark.parametrize("name", ["show", "end", "page", "slack", "event"])
+def test_an_error_of_a_success_is_a_warning(name: str) -> None:
+    made = gpu_run("two")
+    gpus = tuple(replace(gpu, xids=(31,)) for gpu in made.record.gpus)
+    report = replace(made, record=replace(made.record, gpus=gpus))
+    assert SCREENS[name](report).count("The GPU's driver reported Xid 31 during the run: a") == 1
+    assert verdict_of(PastRun(report=report), now_ns(report)).tone == "warning"
+    notes = replace(report, record=replace(made.record, gpus=(replace(gpus[0], xids=(45,)),)))
+    assert "Xid" not in SCREENS[name](notes)
+    assert verdict_of(PastRun(report=notes), now_ns(report)).tone == "good"
+
+
+@pytest.mark.parametrize("tape", SUCCEEDED)
+@pytest.mark.parametrize("name", ["show", "page", "slack"])
+def test_the_sentences_are_the_same_where_there_is_room(tape: str, name: str) -> None:
+    report = gpu_run(tape)
+    shown = SCREENS[name](report).casefold().replace("&gt;", ">")
+    sentences = [gpu_idle_sentence(report.record), *gpu_advice(report.record)]
+    for sentence in filter(None, sentences):
+        assert sentence.casefold() in shown
+
+
+@on_each_screen
+def test_whose_the_numbers_are_is_said(screen: Callable[[Report], str]) -> None:
+    """100 % and 10.5 GB are another program's."""
+    report = gpu_run("beside")
+    (gpu,) = report.record.gpus
+    shown = screen(report)
+    assert (sharing_sentence(gpu) or "")[1:] in shown or screen in (history, end)
+    assert "100 %" not in shown or screen is show
+    assert "10.5 GB" not in shown
+    assert "11.3 GB" not in shown
+
+
+@on_each_screen
+def test_a_neighbours_gpu_is_not_this_runs(screen: Callable[[Report], str]) -> None:
+    assert "GPU" not in screen(gpu_run("neighbour"))
+
+
+def test_a_neighbours_gpu_is_in_no_number() -> None:
+    report = gpu_run("neighbour")
+    made = json.dumps((document(report)["usage"], gauges(report), emf_members(report, EMF_METRICS)))
+    assert "gpu" not in made.casefold()
+    assert "GPU" not in report_text(report)
+
+
+def test_errors_are_fields_of_documents_and_metrics() -> None:
+    found = {tape: document(gpu_run(tape)) for tape in ("oom", "illegal", "two")}
+    assert field(found["illegal"], "task.gpu_error") == 31
+    assert field(found["oom"], "usage.gpu.out_of_memory") is True
+    for path in ("task.gpu_error", "usage.gpu.out_of_memory"):
+        assert field(found["two"], path) is None
+    values = {tape: emf_members(gpu_run(tape), EMF_METRICS) for tape in TAPES}
+    assert [tape for tape in TAPES if values[tape].get("outOfGpuMemory") == 1] == ["oom"]
+    assert [tape for tape in TAPES if values[tape].get("gpuError") == 1] == ["illegal"]
+    assert "outOfGpuMemory" not in values["neighbour"]
+
+
+def test_the_report_line_marks_the_peak_and_names_the_errors() -> None:
+    lines = {tape: report_text(gpu_run(tape)) for tape in ("oom", "illegal", "two")}
+    assert "\tMax GPU Memory Used: ≥2820 MB\t" in lines["two"]
+    assert "\tLikely Out Of GPU Memory: true\t" in lines["oom"]
+    assert "\tGPU Error (Xid): 31\t" in lines["illegal"]
+    assert "GPU Error" not in lines["two"]
+
+
+def test_the_event_says_it_in_templates() -> None:
+    detail = msgspec.to_builtins(ended_run(ended(gpu_run("oom")), kibana_url=None))
+    assert detail["outcome"] == "gpu-oom"
+    assert "GPU 0.06 %, ≥76.6 GB of 79.6 GB." in detail["summary"]
