@@ -188,7 +188,7 @@ bench-why: $(VENV)/.dev ## Check time breakdown and call stacks against known pr
 	QUICK='$(QUICK)' $(BIN)/pytest -m accuracy --timeout 0 -s tests/simulation/test_time_accuracy.py
 	ATTACHES=$(if $(QUICK),100,1000) $(BIN)/pytest -m slow --timeout 0 -s tests/faults/test_killed_stack_readers.py
 	$(BIN)/python -m benchmarks --only why_threads why_cost --output build/bench/why $(if $(QUICK),--quick)
-	$(BIN)/python -m benchmarks.time_breakdown $(if $(QUICK),--lanes test)
+	$(BIN)/python -m tests.waits.time_breakdown $(if $(QUICK),--lanes test)
 
 bench-compare: $(VENV)/.dev ## Count how often `compare` is right, for simulated runs (half an hour; QUICK=1: two minutes)
 	$(BIN)/python -m benchmarks --only comparison --output build/bench/compare $(if $(QUICK),--quick)
