@@ -49,6 +49,8 @@ _MAX_LENGTHS = {
     **dict.fromkeys(("text", "message", "reason", "stopped_reason", "summary"), 1024),
     "next_steps": 6000,
 }
+# Of the commands: names of other letters have up to four bytes each.
+_MAX_COMMANDS_BYTES = 1500
 _MAX_URL_LENGTH = 2048
 _MAX_SIZE_LENGTH = 64
 _MAX_LINE_LENGTH = 1024
@@ -303,7 +305,8 @@ def _next_steps(subject: str, cluster: str | None, links: RunLinks | None, comma
     parts = [f"{where}: {addresses.ecs_task}" if addresses.ecs_task else f"{where}."]
     if addresses.log_stream is not None:
         parts.append(f"Log: {addresses.log_stream}")
-    return " ".join(filter(None, (*parts, markdown_safe(commands))))
+    told = markdown_safe(commands).encode(errors="replace")[:_MAX_COMMANDS_BYTES]
+    return " ".join(filter(None, (*parts, told.decode(errors="ignore"))))
 
 
 def _bounded_value(value: object, max_length: int) -> object:

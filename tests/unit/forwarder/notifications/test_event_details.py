@@ -305,6 +305,15 @@ def test_the_links_are_whole_beside_a_cluster_of_any_length() -> None:
     check_detail(run, SCHEMA)
 
 
+def test_the_detail_is_bounded_beside_names_of_letters_of_four_bytes() -> None:
+    line = missed_notice()
+    name = "\U00012000" * 10_000
+    line = replace(line, cluster=name, family=name, region=name)
+    notice = replace(line.notice, message=name, task_id=name)
+    schedule = replace(line.schedule, name=name, group=name)
+    check_detail(event(replace(line, notice=notice, schedule=schedule))[1], SCHEDULE_SCHEMA)
+
+
 def test_a_notice_has_the_commands_that_look_and_stop() -> None:
     _, stuck = event(stuck_notice())
     assert "To stop it: aws ecs stop-task --cluster jobs --task " in stuck["nextSteps"]
