@@ -162,7 +162,7 @@ actionlint: $(ACTIONLINT) ## Check the workflows of GitHub Actions (needs Go, wh
 
 schema: $(VENV)/.dev ## Write the JSON Schemas of the record and of the events from their types
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
-	for name in task-run-ended task-run-notice schedule-notice night-summary; do \
+	for name in task-run-ended task-run-notice schedule-notice night-summary batch-job-notice; do \
 	  $(BIN)/python -c "import json, sys; from profiler.forwarder.notifications.event_details import DETAILS; from profiler.record.model_base import describe_type; print(json.dumps(describe_type(*DETAILS[sys.argv[1]]), indent=2))" $$name > docs/$$name.schema.json || exit 1; done
 
 bench: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (a quarter of an hour; QUICK=1: seven minutes)
@@ -188,7 +188,7 @@ bench-why: $(VENV)/.dev ## Check time breakdown and call stacks against known pr
 	QUICK='$(QUICK)' $(BIN)/pytest -m accuracy --timeout 0 -s tests/simulation/test_time_accuracy.py
 	ATTACHES=$(if $(QUICK),100,1000) $(BIN)/pytest -m slow --timeout 0 -s tests/faults/test_killed_stack_readers.py
 	$(BIN)/python -m benchmarks --only why_threads why_cost --output build/bench/why $(if $(QUICK),--quick)
-	$(BIN)/python -m benchmarks.time_breakdown $(if $(QUICK),--lanes test)
+	$(BIN)/python -m tests.waits.time_breakdown $(if $(QUICK),--lanes test)
 
 bench-compare: $(VENV)/.dev ## Count how often `compare` is right, for simulated runs (half an hour; QUICK=1: two minutes)
 	$(BIN)/python -m benchmarks --only comparison --output build/bench/compare $(if $(QUICK),--quick)
