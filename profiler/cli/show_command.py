@@ -40,6 +40,8 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, local_time, parse_ns
 from profiler.record.family_identity import family_key
+from profiler.record.gpu_facts import gpu_cause_sentences, lack_of_gpu_memory
+from profiler.record.gpu_memory_texts import gpu_memory_error, with_gpu_memory_error
 from profiler.record.line_trust import task_of_stream
 from profiler.record.record_model import LOCAL, Record, Series, known_status
 from profiler.runs.past_runs.family_evidence import earlier_successes, last_success
@@ -234,6 +236,7 @@ def log_lines(
         )
     yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
     shown: set[str] = set()
+    texts: list[str] = []
     where = {"logGroupName": record.log_group, "logStreamName": record.log_stream}
     for title, until_ms in _places(record, moments):
         events = _last_events(
@@ -248,6 +251,12 @@ def log_lines(
                 shown.add(key)
                 at = local_time(event["timestamp"] * NS_PER_MS)
                 yield line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
+                texts.append(text)
+    lacking = with_gpu_memory_error(record, gpu_memory_error(texts))
+    if lacking != record:
+        yield EMPTY
+        yield line(lack_of_gpu_memory(record.container.name))
+        yield from map(line, gpu_cause_sentences(lacking))
 
 
 def _last_events(

@@ -367,6 +367,14 @@ class ReportFinder(Struct):
         lines = (text for text in newest if not _is_profiler_line(text))
         return tuple(islice(lines, count))[::-1]
 
+    def lines_read(self, stream: LogTarget | None, count: int) -> tuple[str, ...]:
+        """The newest of the lines that were read of a stream so far, the newest last."""
+        if stream is None or stream not in self._tails:
+            return ()
+        lines = (line.text for line in self._tails[stream].lines)
+        lines = (text for text in lines if not _is_profiler_line(text))
+        return tuple(islice(lines, count))[::-1]
+
     def _reports(self, stream: LogTarget, lines: Iterable[StreamLine]) -> Iterator[ReportLine]:
         """The reports and checkpoints of the task's containers in lines of a stream."""
         for line in lines:

@@ -14,6 +14,7 @@ from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.run_event import EventAlone, RunEvent, StreamClaim
 from profiler.record.batch_job import BatchJob
+from profiler.record.gpu_memory_texts import with_gpu_memory_error
 from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.record_model import (
     CHECKPOINT,
@@ -140,6 +141,7 @@ def merge(
     start and end of the container           report   it is exact; kept within the task's life, from
                                                       ``created_at`` to ``stopped_at``, a minute off
     outcome: status and cause                both     :mod:`profiler.record.stop_causes`
+    lack of GPU memory                       report   the event has a line of the log
     exit code                                event    the report's, if ECS does not know it
     stop code, reason, starter               event    no report has them
     cost                                     report   if the task's size and life can cost so much;
@@ -181,13 +183,17 @@ def _run(
 ) -> MergedRun:
     """The run with what the event decides, and with its outcome by both."""
     record = seen.record
+    reported = None if report is None else report.record
     is_confirmed = None if claim is None else False
     if event is not None:
+        record = with_gpu_memory_error(record, event.gpu_memory_error)
+        if reported is not None:
+            reported = with_gpu_memory_error(reported, event.gpu_memory_error)
         record = _with_event(record, event)
         record = replace(record, cost=_cost_of(record, event))
         is_confirmed = event.vouches_for(claim, _account_of(report))
     outcome = outcome_of(
-        None if report is None else report.record,
+        reported,
         None if event is None else event.end,
         container=record.container.name,
         is_confirmed=event is None or bool(is_confirmed),

@@ -58,7 +58,8 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     ``runtime_ids`` are Docker's ids of the container and of the task's monitor, which name their
     log streams. ``cause`` is the event's own word for the end, and ``first_end`` how another
     container ended (:class:`~profiler.record.stop_causes.EventEnd`).
-    ``is_identified``: account, Region and family are the event's own.
+    ``is_identified``: account, Region and family are the event's own. ``gpu_memory_error``: a line
+    of the batch's log.
     """
 
     account_id: str | None = None
@@ -83,6 +84,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     started_by: str | None = None
     capacity_provider: str | None = None
     out_of_memory: bool | None = None
+    gpu_memory_error: str | None = None
     retry_of: str | None = None
     retried_as: str | None = None
     resized_from: str | None = None
@@ -163,6 +165,7 @@ EVENT_FIELDS: Mapping[str, str] = {
     "task.started_by": "started_by",
     "task.capacity_provider": "capacity_provider",
     "task.out_of_memory": "out_of_memory",
+    "task.gpu_memory_error": "gpu_memory_error",
     "task.retry_of": "retry_of",
     "task.retried_as": "retried_as",
     "task.resized_from": "resized_from",

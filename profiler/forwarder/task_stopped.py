@@ -36,10 +36,12 @@ from profiler.forwarder.invocation import (
     raise_errors,
 )
 from profiler.forwarder.kill_after_resize import SizeChange, reduced_memory, size_change
+from profiler.forwarder.merged_run import merge
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
 from profiler.record.event_end import judge_candidates
+from profiler.record.gpu_memory_texts import SEARCHED_LINES, gpu_memory_error
 from profiler.record.run_outcome import Status
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
@@ -156,6 +158,8 @@ class TaskStoppedHandler(Struct, frozen=True):
         known_task = self._known(task)
         reports = self.account.reports(task, known_task.containers.batch)
         found = self._ended(known_task, reports, settings or NoticeSettings(), index)
+        log_lines = self._last_lines(found.confirmed, settings, reports, known_task.containers)
+        found = _with_gpu_memory_error(found, reports)
         ended = found.confirmed
         retry = self._retry(ended, known_task.definition, errors)
         indexed = index is not None and self._index(index, found, retry, errors)
@@ -163,7 +167,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             **asdict(ended),
             retry=retry,
             comparison=_comparison(ended, settings, index),
-            log_lines=self._last_lines(ended, settings, reports, known_task.containers),
+            log_lines=log_lines,
             reduced_memory=reduced_memory(ended, known_task.size_change),
         )
         notified: ChannelKind | None = None
@@ -371,6 +375,20 @@ class TaskStoppedHandler(Struct, frozen=True):
             self.outputs.print_line(line)
 
 
+def _with_gpu_memory_error(ended: EndedTask, reports: ReportFinder) -> EndedTask:
+    """The task with what its batch's log says of a lack of GPU memory, in the lines that were read.
+
+    Lines are not read for it.
+    """
+    event = ended.run.event
+    error = gpu_memory_error(reports.lines_read(ended.log, SEARCHED_LINES))
+    if error is None or event is None or ended.outcome.status != "failure":
+        return ended
+    claim = None if ended.report_line is None else ended.report_line.claim
+    run = merge(ended.run.report, replace(event, gpu_memory_error=error), claim)
+    return replace(ended, run=run)
+
+
 def _comparison(
     ended: EndedTask, settings: NoticeSettings | None, index: Index | None
 ) -> Comparison | None:
@@ -384,6 +402,8 @@ def selects(settings: NoticeSettings, task: StoppedTask, *, is_success: bool) ->
     """Whether the settings select a task with this end for a notice."""
     if task.is_service_task and not settings.services:
         return False
+    if settings.batch_jobs and task.batch is not None:
+        return False  # its job has a message
     subject: Subject = "success" if is_success else "failure"
     return settings.selects(subject, task.family or "unknown")
 

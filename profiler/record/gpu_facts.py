@@ -233,6 +233,11 @@ def gpu_error_text(record: Record) -> str | None:
     )
 
 
+def lack_of_gpu_memory(name: str, when: str = "") -> str:
+    """The sentence of a run that probably ran out of GPU memory; ``when`` begins with a blank."""
+    return f"{name} probably ran out of GPU memory{when}."
+
+
 def gpu_memory_evidence(record: Record) -> str | None:
     """Why the run probably ran out of GPU memory: its log's line, or how much was in use just
     before the end.

@@ -159,6 +159,8 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     # The size before the last resize of the task definition, as its tag has it.
     *keywords("task.resized_from"),
     DocumentField(name="task.out_of_memory", index_type="boolean"),
+    # The line of the batch's log that reports a lack of GPU memory.
+    *keywords("task.gpu_memory_error"),
     _copied("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
     # The error (Xid) of the GPU's driver that says most about the run.
     DocumentField(name="task.gpu_error", index_type="long", get=lambda run: gpu_error(run.record)),

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence
+from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence, lack_of_gpu_memory
 from profiler.record.hardware import gpu_error
 from profiler.record.record_model import (
     CHECKPOINT,
@@ -130,7 +130,7 @@ def _out_of_gpu_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
     evidence = gpu_memory_evidence(record)
     if evidence is not None and outcome.exit_code is not None:
         evidence = f"{evidence} Exit code {describe_exit_code(outcome.exit_code)}."
-    text = f"{name} probably ran out of GPU memory{_after(record)}."
+    text = lack_of_gpu_memory(name, _after(record))
     return Verdict(text=text, evidence=evidence, tone="bad")
 
 

@@ -141,6 +141,7 @@ def test_usage_is_relative_to_the_limits() -> None:
     usage = usage_with(
         0.123456789,
         memory_cache_bytes=30 * MIB,
+        memory_mapped_file_bytes=20 * MIB,
         memory_usage_peak_bytes=150 * MIB,
         network_rx_bytes=1,
         network_tx_bytes=2,
@@ -151,6 +152,7 @@ def test_usage_is_relative_to_the_limits() -> None:
     assert usage_metrics(usage, SIZES) == replace(
         USED,
         memory_cache_mb=AverageAndMaximum(avg=30, max=30),
+        memory_mapped_file_mb=AverageAndMaximum(avg=20, max=20),
         memory_usage_peak_mb=150,
         network_rx_bytes=1,
         network_tx_bytes=2,

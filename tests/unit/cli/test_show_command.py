@@ -464,6 +464,22 @@ def test_the_last_lines_before_each_moment_and_before_the_end() -> None:
     assert not [one for one in shown if "task.report" in one or "task.stacks" in one]
 
 
+def test_a_lack_of_gpu_memory_in_the_shown_lines_is_said_of_a_failed_run() -> None:
+    logs = PlayedLogs()
+    at_ms = STARTED_NS // 1_000_000 + 1_182_000
+    lack = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    logs.events.insert(-2, {"timestamp": at_ms, "message": lack})
+    succeeded = etl().record
+    failed = replace(succeeded, status="failure", exit_code=1)
+    shown = texts(log_lines(logs.get_log_events, failed, [], 2))
+    assert shown[-3:] == [
+        f"{failed.container.name} probably ran out of GPU memory.",
+        f"Its log says: {lack}",
+        "Use a smaller batch size, free what is not needed, or a GPU with more memory.",
+    ]
+    assert "Its log says" not in "".join(texts(log_lines(logs.get_log_events, succeeded, [], 2)))
+
+
 def test_the_output_of_a_local_run_is_not_kept(tmp_path: Path, cli: Cli) -> None:
     file = tmp_path / "local.jsonl"
     file.write_bytes(encode(made("local")) + b"\n")

@@ -635,6 +635,53 @@ def test_the_container_that_stopped_the_task_is_named_with_its_last_lines() -> N
     assert said in json.dumps(ended_task_message(fakes.notice, kibana_url=None).blocks)
 
 
+LACK = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. token=s3cr3t-0f-2026"
+)
+
+
+def test_the_log_says_that_a_run_ran_out_of_gpu_memory() -> None:
+    lines = ["loading", LACK, *[f"frame {n}" for n in range(50)]]
+    failed = report(status="failure", exitCode=1)
+    fakes = StoppedTaskFakes({BATCH_STREAM: [*lines, failed]})
+    fakes.handle(task(), log_lines=5)
+    assert fakes.notice.outcome.cause == "gpu-oom"
+    assert fakes.notice.log_lines[-1] == "frame 49"
+    assert fakes.reads == 1, "nothing is read for it"
+    record = present(fakes.notice.record)
+    assert record.likely_out_of_gpu_memory is True
+    evidence = present(record.gpu_memory_evidence)
+    assert present(evidence.text).startswith("torch.OutOfMemoryError: CUDA out of memory.")
+    written = json.dumps([document.fields for document in fakes.documents], default=str)
+    assert "CUDA out of memory" in written
+    assert "s3cr3t" not in written + present(evidence.text)
+    # The forwarder, which writes the report later, finds the same from the event's document.
+    event = present(fakes.notice.run.event)
+    assert merge(present(fakes.notice.run.report), event).outcome.cause == "gpu-oom"
+
+
+@pytest.mark.parametrize(
+    ("lines", "failed", "detail"),
+    [
+        ([LACK, *[f"frame {n}" for n in range(100)]], {"exitCode": 1}, {}),  # long ago
+        ([LACK], {"exitCode": 137}, {"containers": [{"name": "batch", "exitCode": 137}]}),
+        ([LACK], {"exitCode": 1, "gpus": [{"uuid": "GPU-a", "xids": [31]}]}, {}),
+        ([LACK], {"status": "success", "exitCode": 0}, {"exitCode": 0}),
+    ],
+)
+def test_other_ends_are_not_explained_by_the_log(
+    lines: list[str], failed: dict[str, Any], detail: dict[str, Any]
+) -> None:
+    line = report(**{"status": "failure", **failed})
+    fakes = StoppedTaskFakes({BATCH_STREAM: [*lines, line]})
+    detail = dict(detail)
+    code = detail.pop("exitCode", None)
+    if code is not None:
+        detail["containers"] = [{"name": "batch", "exitCode": code}]
+    fakes.handle(task(**detail), log_lines=20)
+    assert all(run.outcome.cause != "gpu-oom" for run, _ in fakes.exported)
+
+
 CHANNELS = ("world", "bus", "other")
 
 

@@ -1,8 +1,11 @@
 """Texts of a lack of GPU memory as programs print them, and texts that are none."""
 
 import pytest
+from msgspec.structs import replace
 
-from profiler.record.gpu_memory_texts import gpu_memory_text
+from profiler.record.gpu_memory_texts import gpu_memory_error, with_gpu_memory_error
+from profiler.record.record_model import Container, Gpu, GpuMemoryEvidence, Record
+from tests.values import present
 
 LACK = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 22.78 GiB. GPU 0 has a total capacity of 31.47 GiB of which 12.73 GiB is free.",
@@ -35,10 +38,47 @@ NO_LACK = (
 @pytest.mark.parametrize("text", LACK)
 def test_the_texts_of_the_frameworks_are_known(text: str) -> None:
     assert (
-        gpu_memory_text(["Traceback (most recent call last):", text, "exited with 1"]) is not None
+        gpu_memory_error(["Traceback (most recent call last):", text, "exited with 1"]) is not None
     )
 
 
 @pytest.mark.parametrize("text", NO_LACK)
 def test_other_texts_are_no_evidence(text: str) -> None:
-    assert gpu_memory_text([text]) is None
+    assert gpu_memory_error([text]) is None
+
+
+def test_a_line_is_cut_and_loses_its_secrets() -> None:
+    text = present(gpu_memory_error([f"{LACK[0]} api_key=abcdef123456 {'x' * 1000}"]))
+    assert len(text) <= 300
+    assert "abcdef123456" not in text
+
+
+FAILED = Record(task_id="t", container=Container(name="c"), status="failure", exit_code=1)
+
+
+def test_the_record_of_a_run_that_failed_by_itself_gets_it() -> None:
+    found = with_gpu_memory_error(FAILED, LACK[0])
+    assert found.likely_out_of_gpu_memory is True
+    assert found.gpu_memory_evidence == GpuMemoryEvidence(kind="log", text=LACK[0])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        replace(FAILED, status="success", exit_code=0),
+        replace(FAILED, status="stopped", exit_code=143),
+        replace(FAILED, exit_code=137),
+        replace(FAILED, gpus=(Gpu(uuid="GPU-a", xids=(31,)),)),
+        replace(
+            FAILED,
+            likely_out_of_gpu_memory=True,
+            gpu_memory_evidence=GpuMemoryEvidence(kind="memory-at-limit", own_mb=9),
+        ),
+    ],
+)
+def test_other_records_stay_as_they_are(record: Record) -> None:
+    assert with_gpu_memory_error(record, LACK[0]) == record
+
+
+def test_without_such_a_line_nothing_is_added() -> None:
+    assert with_gpu_memory_error(FAILED, None) == FAILED

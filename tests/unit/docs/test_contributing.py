@@ -1,0 +1,69 @@
+"""What CONTRIBUTING.md says of the ways that a change takes is true of the code."""
+
+import ast
+import re
+from pathlib import Path
+
+from msgspec.structs import fields
+
+from profiler.record import metric_catalogue
+from profiler.record.metric_catalogue import METRICS, Metric, view_of
+from profiler.record.record_model import Metrics
+from tests.documentation import ROOT, blocks
+from tests.full_record import FULL
+
+PAGE = Path("CONTRIBUTING.md")
+TEXT = (ROOT / PAGE).read_text()
+VALUES = {field.name for field in fields(Metrics)}
+
+
+def paragraph(title: str) -> str:
+    """What follows a bold title, up to the next one."""
+    return TEXT.partition(f"**{title}")[2].partition("\n**")[0]
+
+
+def named_values(path: Path) -> set[str]:
+    """The values of the record that the code of a module names, also as texts."""
+    named: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            named |= {keyword.arg or "" for keyword in node.keywords}
+        elif isinstance(node, ast.Constant):
+            named.add(str(node.value))
+        elif isinstance(node, ast.Attribute):
+            named.add(node.attr)
+    return named & VALUES
+
+
+def test_the_way_of_a_metric_has_every_module_that_sets_one() -> None:
+    way = re.findall(r"^\d\. `([\w/]+\.py)`", paragraph("A metric:"), re.MULTILINE)
+    assert len(way) == 6
+    for module in way:
+        assert (ROOT / module).is_file()
+    in_aggregation = [ROOT / module for module in way if "/aggregation/" in module]
+    assert set[str]().union(*map(named_values, in_aggregation)) == VALUES
+
+
+def test_each_value_of_the_record_has_a_test_of_what_sets_it() -> None:
+    unit = ROOT / "tests" / "unit"
+    tests = [*unit.glob("aggregation/test_*.py"), *unit.glob("collectors/**/test_*.py")]
+    assert VALUES - set[str]().union(*map(named_values, tests)) == set()
+
+
+def test_the_row_of_the_page_makes_a_metric() -> None:
+    (block,) = blocks(PAGE, "python")
+    row = eval(block.text, vars(metric_catalogue))
+    assert isinstance(row, Metric)
+    assert row.record_path == "metrics.maxPids"
+    assert row.get(view_of(FULL)) == FULL.metrics.max_pids
+    assert row.record_path not in {metric.record_path for metric in METRICS}, "it is an example"
+
+
+def test_the_page_has_every_package_and_no_other() -> None:
+    (tree,) = (block.text for block in blocks(PAGE, "") if "profiler/\n" in block.text)
+    rows = tree.partition("profiler/\n")[2].partition("\nlambda/")[0]
+    listed: set[str] = set()
+    for row in rows.splitlines():
+        listed |= {name.strip("/ ") for name in row.strip().partition("  ")[0].split(",")}
+    packages = {path.parent.name for path in (ROOT / "profiler").glob("*/__init__.py")}
+    assert {name.partition("/")[0] for name in listed} - {"schema"} == packages
