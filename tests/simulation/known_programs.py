@@ -393,7 +393,7 @@ def pool_of_32(seconds: float) -> int:
     ends_of_all = _in_processes([partial(_compute_together, began, seconds)] * _WORKERS)
     _sleep_until(began + seconds)
     os.sched_setaffinity(0, allowed)
-    busy_seconds = sum(map(max, zip(*ends_of_all, strict=True)))
+    busy_seconds = float(sum(map(max, zip(*ends_of_all, strict=True))))
     return max(round(1e9 * (busy_seconds - _cpu_seconds() + cpu_before)), 0)
 
 
