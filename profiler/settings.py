@@ -227,9 +227,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("price_gb_hour", None, _PRICE, "USD per GB-hour (built-in table)"),
     Setting("price_storage_gb_hour", None, _PRICE, "USD per storage GB-hour (built-in table)"),
     Setting("price_hour", None, _PRICE, "USD per hour of the task on EC2 (none)"),
-    Setting(
-        "price_instances", (), _INSTANCES, "USD per hour of instances: m5.large=0.096,… (none)"
-    ),
+    Setting("price_instances", (), _INSTANCES, "USD per hour: m5.large=0.096,… (none)"),
 )
 SETTING_NAMES = frozenset(setting.variable for setting in SETTINGS)
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

@@ -47,6 +47,8 @@ _MAX_OPEN_WAITS = 10_000
 # not settled: a wait for a CPU that ends later may have begun there.
 _MAX_REMEMBERED = 512
 _MAX_USED = 10
+# A look counts fewer threads than this that can run.
+_MAX_COUNTED = 32
 # So many threads that were asked stand for those that also ran, and were not.
 _MIN_ASKED = 16
 # So many looks' parts of blocked time wait for the next look: the counters and the looks count the
@@ -400,7 +402,8 @@ class TimeAccount:
         able_threads = len(self._able)
         if look.is_behind:  # a thread that could run may be blocked since, and was not read
             able_threads = sum([seen.blocked is None for seen in look.seen])
-        stretch.able_threads = able_threads
+        if max(able_threads, len(look.growth or ())) < _MAX_COUNTED:
+            stretch.able_threads = able_threads
         stretch.is_unsure = not able_threads and _is_unsure(look)
         if able_threads:
             stretch.able_ns = stretch.length_ns
@@ -518,6 +521,7 @@ class TimeAccount:
             part = min(stretch.length_ns / length_ns, 1.0)
             wait_ns = round(part * grown.wait_ns)
             stretch.add(round(part * grown.run_ns), wait_ns)
+            stretch.able_threads = None  # not all were asked
             self._for_series.append((stretch.start_ns, stretch.end_ns, wait_ns, True))
 
     def _spread_unread(self, unread_ns: int, read_ns: int) -> int:
