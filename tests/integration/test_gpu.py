@@ -76,6 +76,13 @@ def test_run_reports_the_gpus_of_the_command_and_keeps_their_series(
     assert {*steps.gpu_memory_mb} - {None} == {2048}
 
 
+def test_the_idle_time_between_the_work_of_a_gpu_is_divided(driver: Mapping[str, str]) -> None:
+    record, _ = profiled(driver, "sleep", "4", GPU_UUIDS=BUSY)
+    between = present(present(record.gpu_idle).waiting_for)
+    assert between.sleep_percent is not None
+    assert between.sleep_percent > 80
+
+
 def test_the_setting_selects_the_gpus_and_idle_ones_are_reported(driver: Mapping[str, str]) -> None:
     record, _ = profiled(driver, "sleep", "3", GPU_UUIDS=IDLE)
     assert [gpu.uuid for gpu in record.gpus] == [IDLE]
