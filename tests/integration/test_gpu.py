@@ -92,6 +92,23 @@ def test_the_setting_selects_the_gpus_and_idle_ones_are_reported(driver: Mapping
     assert any("ever used" in text for text in advice.reasons) or is_memory_unsure(record)
 
 
+def test_run_names_the_package_that_reads_the_driver_in_one_line_of_its_end(
+    driver: Mapping[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "pynvml.py").write_text("raise ImportError")
+    words = [sys.executable, "-m", "profiler", "run", "--", "sleep", "0.3"]
+    environment = {**os.environ, **driver, "PYTHONPATH": str(tmp_path)}
+
+    def end(**more: str) -> str:
+        return subprocess.run(
+            words, env={**environment, **more}, capture_output=True, check=True, text=True
+        ).stderr
+
+    install = "The GPU is not read: pipx inject task-profiler nvidia-ml-py (or pip)."
+    assert [line for line in end().splitlines() if line.endswith(install)]
+    assert "GPU" not in end(LD_LIBRARY_PATH=""), "without a driver, nothing is said"
+
+
 @pytest.mark.parametrize(
     ("value", "uuids", "scope"), [("1", [IDLE], None), ("none", [BUSY, IDLE], "instance")]
 )
