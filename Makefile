@@ -87,7 +87,7 @@ otlp: $(VENV)/.dev $(if $(shell command -v go 2>/dev/null),$(OTELCOL)) ## The ex
 waits: $(VENV)/.dev $(VENV)-waits/.made ## What runs of real frameworks, languages and servers waited for (needs Node.js, Java, and Debian's redis-server, postgresql, socat, nginx-light, openssh-server, dbus; Go if it is there)
 	$(BIN)/pytest -m waits --timeout 0 tests/waits tests/integration/test_known_waits.py
 
-orchestrators: $(VENV)/.dev $(VENV)-orchestrators/.made ## What Airflow, Dagster and Prefect say about a task with a monitor (ten minutes; WRITE=1 writes the table of the page)
+orchestrators: $(VENV)/.dev $(VENV)-orchestrators/.made ## What Airflow, Dagster and Prefect say about a task with a monitor, and what Nextflow and Snakemake read (ten minutes; WRITE=1 writes the table of the page)
 	WRITE='$(WRITE)' $(BIN)/pytest tests/orchestrators --timeout 0
 
 gpu: $(VENV)/.dev ## The GPU numbers under a real load (needs an NVIDIA GPU and its driver)
@@ -162,7 +162,7 @@ actionlint: $(ACTIONLINT) ## Check the workflows of GitHub Actions (needs Go, wh
 
 schema: $(VENV)/.dev ## Write the JSON Schemas of the record and of the events from their types
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
-	for name in task-run-ended task-run-notice schedule-notice night-summary; do \
+	for name in task-run-ended task-run-notice schedule-notice night-summary batch-job-notice; do \
 	  $(BIN)/python -c "import json, sys; from profiler.forwarder.notifications.event_details import DETAILS; from profiler.record.model_base import describe_type; print(json.dumps(describe_type(*DETAILS[sys.argv[1]]), indent=2))" $$name > docs/$$name.schema.json || exit 1; done
 
 bench: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (a quarter of an hour; QUICK=1: seven minutes)
@@ -188,7 +188,7 @@ bench-why: $(VENV)/.dev ## Check time breakdown and call stacks against known pr
 	QUICK='$(QUICK)' $(BIN)/pytest -m accuracy --timeout 0 -s tests/simulation/test_time_accuracy.py
 	ATTACHES=$(if $(QUICK),100,1000) $(BIN)/pytest -m slow --timeout 0 -s tests/faults/test_killed_stack_readers.py
 	$(BIN)/python -m benchmarks --only why_threads why_cost --output build/bench/why $(if $(QUICK),--quick)
-	$(BIN)/python -m benchmarks.time_breakdown $(if $(QUICK),--lanes test)
+	$(BIN)/python -m tests.waits.time_breakdown $(if $(QUICK),--lanes test)
 
 bench-compare: $(VENV)/.dev ## Count how often `compare` is right, for simulated runs (half an hour; QUICK=1: two minutes)
 	$(BIN)/python -m benchmarks --only comparison --output build/bench/compare $(if $(QUICK),--quick)
@@ -299,7 +299,7 @@ $(VENV)-orchestrators/.made: $(wildcard tests/orchestrators/*.txt)
 	@rm -rf $(VENV)-orchestrators
 	@$(PYTHON) -m venv $(VENV)-orchestrators/uv
 	@$(VENV)-orchestrators/uv/bin/pip install --quiet --disable-pip-version-check 'uv>=0.9'
-	@for tool in airflow dagster prefect; do \
+	@for tool in airflow dagster prefect snakemake; do \
 	  $(VENV)-orchestrators/uv/bin/uv venv --quiet --python $(PYTHON) $(VENV)-orchestrators/$$tool && \
 	  $(VENV)-orchestrators/uv/bin/uv pip install --quiet --python $(VENV)-orchestrators/$$tool/bin/python \
 	    --requirements tests/orchestrators/$$tool.txt || exit 1; \

@@ -16,6 +16,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.aws_clients import bounded_client, open_session
 from profiler.core.ecs_terms import arn_account
+from profiler.core.json_fields import mapping
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import (
@@ -67,12 +68,14 @@ from profiler.record.stopped_task import (
 )
 
 if TYPE_CHECKING:  # imported for the events that need them
+    from profiler.aws_account.batch_jobs import BatchJobs
     from profiler.aws_account.instance_monitors import EcsMonitorTasks, InstanceMonitors
     from profiler.aws_account.scheduled_targets import Schedules
     from profiler.forwarder.digest_delivery import NightMessage
     from profiler.forwarder.morning_digest import NightSaving
     from profiler.forwarder.night_period import NightPeriod
     from profiler.forwarder.night_runs import FamilyHistory
+    from profiler.record.batch_job import BatchJob
     from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
@@ -121,15 +124,42 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     Returns ``{"status": …, "indexed": bool, "notified": "success" | "failure" | None}``. Raises
     ForwarderError if Lambda must retry the event.
     """
+    if mapping(event).get("source") == "aws.batch":  # a rule of the stack sends both here
+        return batch_job_changed(event, context)
     task = parse_stopped_task(event)
     if task is None:
         return asdict(TaskStoppedResult())
     configure_library_logging()
+    if task.batch is not None and function_settings.read_batch_jobs(os.environ):
+        task = replace(task, batch=_named_job(task.batch))
     if task.unusable:
         names = ", ".join(task.unusable)
         _warn(f"The event of task {task.id} has values that cannot be used: {names}.")
     handler = TaskStoppedHandler(_Account(context), _Outputs(context))
     return asdict(handler.handle(task))
+
+
+def batch_job_changed(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
+    """EventBridge "Batch Job State Change" and "Batch Job Queue Blocked": one message a job.
+
+    Returns ``{"status": …, "indexed": bool, "notified": "success" | "failure" | None}``. Raises
+    ForwarderError if Lambda must retry the event.
+    """
+    # Seldom needed.
+    from profiler.forwarder.job_changed import JobChangedHandler, JobResult
+    from profiler.record.batch_detail import parse_job_event
+
+    changed = parse_job_event(event)
+    if changed is None:
+        return asdict(JobResult())
+    configure_library_logging()
+    handler = JobChangedHandler(outputs=_Outputs(context), list_failed=_jobs().failed_children)
+    return asdict(handler.handle(changed))
+
+
+def _named_job(job: "BatchJob") -> "BatchJob":
+    """The job of a task with its name and its definition, which ECS does not know."""
+    return _jobs().named(job)
 
 
 class _Account:
@@ -185,6 +215,12 @@ class _Index:
         with_savings = _with_savings(documents, self._context)
         return _written(self._cluster, _index_budget(self._context), with_savings)
 
+    def attempts(self, query: Mapping[str, object]) -> Mapping[str, object]:
+        left_seconds = InvocationTime(self._context).remaining_seconds() / 4
+        reports = f"{self.settings.index_prefix}-reports-*"
+        answer, _ = self._cluster.search_part(reports, query, max(1.0, left_seconds))
+        return answer
+
     def compare(self, ended: EndedTask) -> Comparison | None:
         left_seconds = InvocationTime(self._context).remaining_seconds() / 2 - RESERVED_SECONDS
         if left_seconds <= 0:
@@ -204,6 +240,9 @@ class _Outputs:
     def index(self) -> _Index | None:
         settings = _settings()
         return None if settings.url is None else _Index(self._context, settings)
+
+    def jobs_index(self) -> "_Index | None":
+        return self.index()
 
     def channels(self, settings: NoticeSettings) -> list[NoticeChannel]:
         return _channels(settings, _notice_budget(self._context))
@@ -581,6 +620,14 @@ _log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region, 
 _peaks = cache(lambda: FamilyPeaks(_PEAKS_KEPT_NS))
 _rates = cache(lambda: FamilyRates(_RATES_KEPT_NS))
 _settings = cache(lambda: function_settings.read_settings(os.environ))
+
+
+@cache
+def _jobs() -> "BatchJobs":
+    # Only for jobs of AWS Batch.
+    from profiler.aws_account.batch_jobs import BatchJobs
+
+    return BatchJobs(lambda: _client("batch"), _warn_once)
 
 
 @cache

@@ -132,6 +132,16 @@ def _parse_price(text: str) -> float:
     return parse_price(text)
 
 
+def _parse_instance_prices(text: str) -> tuple[tuple[str, float], ...]:
+    prices = []
+    for priced in _parse_names(text):
+        name, equals, price = priced.partition("=")
+        if not (name.strip() and equals):
+            raise ValueError(text)
+        prices.append((name.strip(), _parse_price(price)))
+    return tuple(prices)
+
+
 def _number(
     minimum: float,
     maximum: float,
@@ -161,6 +171,7 @@ def _choice(by_text: Mapping[str, Any], expected: str) -> Value:
 _TEXT = Value()
 _NAMES = Value(_parse_names)
 _PRICE = Value(_parse_price, "a price in USD")
+_INSTANCES = Value(_parse_instance_prices, "a list of prices in USD like m5.large=0.096,…")
 _GPU_UUIDS = Value(_parse_gpu_uuids, "a comma-separated list like GPU-…,GPU-…")
 _TAGS = _choice({"true": True, "false": False, "off": False}, "true or false")
 _EMF = _choice(
@@ -216,10 +227,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("price_gb_hour", None, _PRICE, "USD per GB-hour (built-in table)"),
     Setting("price_storage_gb_hour", None, _PRICE, "USD per storage GB-hour (built-in table)"),
     Setting("price_hour", None, _PRICE, "USD per hour of the task on EC2 (none)"),
+    Setting("price_instances", (), _INSTANCES, "USD per hour: m5.large=0.096,… (none)"),
 )
 SETTING_NAMES = frozenset(setting.variable for setting in SETTINGS)
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
-_PRICES = tuple(setting.name for setting in SETTINGS if setting.value is _PRICE)
+_PRICES = tuple(setting.name for setting in SETTINGS if setting.value in (_PRICE, _INSTANCES))
 
 
 def settings_help() -> str:
@@ -250,7 +262,7 @@ class SettingsReader(Struct):
             return setting.value.parse(text)
         except (ValueError, KeyError):
             self.problems.append(
-                f"{setting.variable}={text[:80]!r} is not {setting.value.expected}"
+                f"{setting.variable}={text[:70]!r} is not {setting.value.expected}"
             )
             return setting.default
 

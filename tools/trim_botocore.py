@@ -14,6 +14,7 @@ from pathlib import Path
 # The services that this project calls, and those that botocore calls for credentials.
 SERVICES = frozenset(
     {
+        "batch",
         "cloudformation",
         "cloudtrail",
         "cloudwatch",

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 # The bounds of a stretch lie apart if the range is a larger part of it.
 _OPEN_DIVISOR = 10
 _BUCKETS = 64
-# The counters know for how long threads could run if so many times more was read than not.
-_READ_TIMES = 10
+# Looks know how many threads could run together if so many times more was counted than not.
+_COUNTED_TIMES = 10
 
 
 class Stretch(Struct):
@@ -27,7 +27,7 @@ class Stretch(Struct):
     None if these do not limit it. ``throttled_ns``: how long the group was stopped because its
     quota was used up, a sum over the CPUs, on which nothing of it ran meanwhile. ``able_ns`` is the
     part that belongs to looks which found a thread that could run, ``able_threads`` how many the
-    look at its end found. ``is_unsure``: it could not ask enough threads.
+    look at its end found, None if too many for it. ``is_unsure``: it could not ask enough threads.
     """
 
     start_ns: int
@@ -41,7 +41,7 @@ class Stretch(Struct):
     most_ns: int | None = None
     throttled_ns: int = 0
     able_ns: int = 0
-    able_threads: int = 0
+    able_threads: int | None = None
     is_unsure: bool = False
 
     @property
@@ -74,12 +74,15 @@ class Stretch(Struct):
         """Add what one thread ran and waited for a CPU, as far as there is room beside the
         ``used_ns`` that were added of it before; returns what was added of both.
         """
-        length_ns = self.length_ns
-        run_ns = min(run_ns, max(length_ns - used_ns, 0))
-        wait_ns = min(wait_ns, max(length_ns - used_ns - run_ns, 0))
+        length_ns = self.end_ns - self.start_ns
+        room_ns = max(length_ns - used_ns, 0)
+        if run_ns + wait_ns > room_ns:
+            run_ns = min(run_ns, room_ns)
+            wait_ns = min(wait_ns, room_ns - run_ns)
         self.run_ns += run_ns
         self.wait_ns += wait_ns
-        self.longest_ns = max(self.longest_ns, min(used_ns + run_ns + wait_ns, length_ns))
+        if used_ns + run_ns + wait_ns > self.longest_ns:
+            self.longest_ns = min(used_ns + run_ns + wait_ns, length_ns)
         return run_ns, wait_ns
 
     def take_late_throttled_ns(self) -> int:
@@ -169,7 +172,7 @@ class BusyTime(Struct):
     sure_able_ns: float = 0
     sure_threads_ns: float = 0
     sure_used_ns: float = 0
-    sure_unread_ns: float = 0
+    sure_uncounted_ns: float = 0
     buckets: dict[int, _Bucket] = field(default_factory=dict)
 
     def add(self, stretch: Stretch, part: float = 1.0) -> BlockedTime:
@@ -189,9 +192,11 @@ class BusyTime(Struct):
             self.sure_low_ns += part * low_ns
             self.sure_span_ns += part * span_ns
             self.sure_able_ns += part * stretch.able_ns
-            self.sure_threads_ns += part * stretch.able_ns * max(stretch.able_threads, 1)
-            self.sure_used_ns += part * (stretch.run_ns + stretch.wait_ns)
-            self.sure_unread_ns += part * stretch.unread_ns
+            self.sure_threads_ns += part * stretch.able_ns * max(stretch.able_threads or 0, 1)
+            used_ns = stretch.run_ns + stretch.wait_ns
+            self.sure_used_ns += part * used_ns
+            uncounted_ns = stretch.unread_ns + (used_ns if stretch.able_threads is None else 0)
+            self.sure_uncounted_ns += part * uncounted_ns
         # From this share of the range on, the whole CPU time fits into the busy time.
         number = min(max((stretch.ran_ns - low_ns) * _BUCKETS // span_ns, 0), _BUCKETS)
         bucket = self.buckets.setdefault(number, _Bucket())
@@ -210,7 +215,7 @@ class BusyTime(Struct):
         if not self.sure_span_ns:
             return 0.0
         able_ns = self.sure_able_ns
-        if self.sure_threads_ns and _READ_TIMES * self.sure_unread_ns <= self.sure_used_ns:
+        if self.sure_threads_ns and _COUNTED_TIMES * self.sure_uncounted_ns <= self.sure_used_ns:
             able_ns *= self.sure_used_ns / self.sure_threads_ns
         return min(max((able_ns - self.sure_low_ns) / self.sure_span_ns, 0.0), 1.0)
 

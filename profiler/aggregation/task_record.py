@@ -455,7 +455,9 @@ def processor_of(host: Host) -> Processor | None:
 def visible_of(host: Host) -> Visible | None:
     """What a program sees of the machine, for the record; None if nothing is known of it."""
     visible = Visible(
-        memory_mb=mebibytes(host.memory_bytes), cpus=as_number(host.processor_count or host.vcpu)
+        memory_mb=mebibytes(host.memory_bytes),
+        cpus=as_number(host.processor_count or host.vcpu),
+        instance_type=host.instance_type,
     )
     return visible if visible != Visible() else None
 

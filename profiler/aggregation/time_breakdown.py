@@ -44,9 +44,12 @@ _MAX_OPEN_NS = 60 * NS_PER_SECOND
 _MAX_OPEN_LOOKS = 512
 _MAX_OPEN_WAITS = 10_000
 # Of so many threads it is remembered what they used of so many stretches, the last ones, which are
-# not settled: a wait for a CPU that ends later may have begun there.
+# not settled, if it is more than a tenth: a wait for a CPU that ends later may have begun there.
 _MAX_REMEMBERED = 512
+_MIN_USED_DIVISOR = 10
 _MAX_USED = 10
+# A look counts fewer threads than this that can run.
+_MAX_COUNTED = 32
 # So many threads that were asked stand for those that also ran, and were not.
 _MIN_ASKED = 16
 # So many looks' parts of blocked time wait for the next look: the counters and the looks count the
@@ -243,7 +246,9 @@ class TimeAccount:
         change = self._threads.add(look)
         self._note(change)
         stretch = self._new_stretch(start_ns, read_ns, look)
-        waiting = () if look.is_behind else self._able.difference(change.begun)
+        waiting: Collection[ThreadWait] = ()
+        if not look.is_behind:
+            waiting = [wait for wait in self._able if wait.begun < self._threads.number]
         if not waiting and self._continues_last(stretch, look, change):
             last = self._open[-1]
             last.covered_ns += stretch.length_ns
@@ -400,7 +405,8 @@ class TimeAccount:
         able_threads = len(self._able)
         if look.is_behind:  # a thread that could run may be blocked since, and was not read
             able_threads = sum([seen.blocked is None for seen in look.seen])
-        stretch.able_threads = able_threads
+        if max(able_threads, len(look.growth or ())) < _MAX_COUNTED:
+            stretch.able_threads = able_threads
         stretch.is_unsure = not able_threads and _is_unsure(look)
         if able_threads:
             stretch.able_ns = stretch.length_ns
@@ -460,7 +466,8 @@ class TimeAccount:
             sum_ns += wait_ns
             if grown.run_ns > run_ns or waited_ns > wait_ns:
                 late.append(_Late(grown.thread, grown.run_ns - run_ns, waited_ns - wait_ns))
-            self._note_used(grown.thread, stretch, run_ns + wait_ns)
+            if _MIN_USED_DIVISOR * (run_ns + wait_ns) > length_ns:
+                self._note_used(grown.thread, stretch, run_ns + wait_ns)
         self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, False))
         self._add_late(late)
 
@@ -518,6 +525,7 @@ class TimeAccount:
             part = min(stretch.length_ns / length_ns, 1.0)
             wait_ns = round(part * grown.wait_ns)
             stretch.add(round(part * grown.run_ns), wait_ns)
+            stretch.able_threads = None  # not all were asked
             self._for_series.append((stretch.start_ns, stretch.end_ns, wait_ns, True))
 
     def _spread_unread(self, unread_ns: int, read_ns: int) -> int:

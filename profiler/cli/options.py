@@ -432,14 +432,19 @@ def is_file_name(name: str) -> bool:
 
 
 def parse_tags(
-    texts: tuple[str, ...], option: str = "--tag", form: str = "KEY=VALUE", key: str = "tag's key"
+    texts: tuple[str, ...],
+    option_name: str = "--tag",
+    form: str = "KEY=VALUE",
+    key: str = "tag's key",
 ) -> tuple[tuple[str, str], ...]:
     """Parse ``KEY=VALUE``. Raises UsageError."""
     tags = []
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise UsageError(f"{option} {text!r} is not {form}: write the {key}, =, and its value.")
+            raise UsageError(
+                f"{option_name} {text!r} is not {form}: write the {key}, =, and its value."
+            )
         tags.append((name, value))
     return tuple(tags)
 

@@ -51,7 +51,7 @@ from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.text import did_you_mean
+from profiler.core.text import similar_name
 from profiler.core.version import __version__
 from profiler.record.units import format_count
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
@@ -341,9 +341,11 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
                 f"{_OPTIONS[name]}."
             )
         if name.upper().startswith(_PREFIX) and name not in SETTING_NAMES:
+            similar = similar_name(name, SETTING_NAMES)
+            meant = "" if similar is None else f", but {similar}"
             raise UsageError(
-                f"--setting {name}: the monitor has no such setting, so check its name in "
-                f"docs/monitor.md.{did_you_mean([name], SETTING_NAMES)}"
+                f"--setting {name}: the monitor has no such setting{meant}: check its name in "
+                "docs/monitor.md."
             )
         problems = read_settings({**_ENDPOINT, name: value}).problems
         if problems:

@@ -15,6 +15,7 @@ CONTAINER_VARIABLE = "TASK_PROFILER_CONTAINER"
 # Whose log stream gets the report.
 ReportStream = Literal["batch", "monitor"]
 AWSLOGS = "awslogs"
+BATCH_LOG_GROUP = "/aws/batch/job"  # of AWS Batch's jobs whose definition names no other one
 # The launch types.
 EC2 = "EC2"
 FARGATE = "FARGATE"

@@ -1,8 +1,9 @@
-"""Reads a night from the search cluster, in three requests.
+"""Reads a night from the search cluster, in four requests.
 
 A task can have a document of each of its containers. The one of the batch has the event's word for
 the end, ``task.event_outcome``, and decides; without it, the worst end of the task's containers.
-Each task counts once: cardinalities of sets that contain each other are subtracted.
+Each task counts once: cardinalities of sets that contain each other are subtracted. Of a job of
+AWS Batch, the last attempt counts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,6 +38,7 @@ from profiler.record.spot_price import FARGATE_SPOT
 # Named, and compared with their past. The rest is counted.
 _MAX_FAMILIES = 200
 _MAX_MISSED = 1000
+_MAX_REPEATED_JOBS = 10_000
 # Below it, a cardinality is nearly exact.
 _EXACT_TASKS = 40_000
 _EXACT_TASKS_OF_FAMILY = 1000
@@ -113,7 +115,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         body = {
             "size": 0,
             "aggs": {
-                "night": {"filter": is_new, "aggs": _of_night()},
+                "night": {"filter": is_new, "aggs": _of_night(self._repeated(period))},
                 "remembered": {"filter": late, "aggs": {"tasks": ends}},
             },
         }
@@ -123,6 +125,35 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         )
         response, completeness = self._search("reports", body, *conditions, since_ns=period.late_ns)
         return _night_runs(mapping(response.get("aggregations")), period, completeness)
+
+    def _repeated(self, period: NightPeriod) -> Sequence[Json]:
+        """The conditions that each match attempts of jobs after which Batch made another one."""
+        jobs: Json = {
+            "terms": {"field": "batch.job_id", "size": _MAX_REPEATED_JOBS},
+            "aggs": {"last": {"max": {"field": "batch.attempt"}}},
+        }
+        response, _ = self._search(
+            "reports",
+            {"size": 0, "aggs": {"jobs": jobs}},
+            _ended_within(period.late_ns, period.end_ns),
+            {"range": {"batch.attempt": {"gte": 2}}},
+            since_ns=period.late_ns,
+        )
+        by_last: dict[int, list[str]] = {}
+        for bucket in mappings(field_at(response, "aggregations.jobs.buckets")):
+            last = round(number(field_at(bucket, "last.value")) or 0)
+            by_last.setdefault(last, []).append(str(bucket.get("key")))
+        return [
+            {
+                "bool": {
+                    "filter": [
+                        {"terms": {"batch.job_id": names}},
+                        {"range": {"batch.attempt": {"lt": last}}},
+                    ]
+                }
+            }
+            for last, names in sorted(by_last.items())
+        ]
 
     def missed(self, period: NightPeriod) -> MissedTimes:
         """The due times of which it became known that they were missed, and whose task did not
@@ -257,9 +288,10 @@ def _ended_within(start_ns: int, end_ns: int) -> Json:
     return _any_of([_within("event.end", start_ns, end_ns), without_end])
 
 
-def _of_night() -> Mapping[str, Json]:
-    """The aggregations of the period's documents: all tasks, and those of each family, the families
-    with killed and failed ones first.
+def _of_night(repeated: Sequence[Json]) -> Mapping[str, Json]:
+    """The aggregations of the period's documents: what all tasks have cost, and the number of those
+    that were not repeated, of all and of each family, the families with killed and failed ones
+    first.
     """
     newest: Json = {
         "size": 1,
@@ -271,17 +303,9 @@ def _of_night() -> Mapping[str, Json]:
         for group in FAILED_OUTCOMES
     }
     order = [*({name: "desc"} for name in failed), {"latest": "desc"}, {"_key": "asc"}]
-    return {
+    counts: Mapping[str, Json] = {
         **_task_counts(_EXACT_TASKS),
         "families": {"cardinality": {"field": "task.family", "precision_threshold": _EXACT_TASKS}},
-        "measured": {
-            "filter": _CONFIRMED,
-            "aggs": {
-                "usd": {"sum": {"field": "cost.usd"}},
-                "priced": {"value_count": {"field": "cost.usd"}},
-                "spot": {"filter": {"bool": {"filter": _PRICED_ON_SPOT}}},
-            },
-        },
         "reports": _tasks({"term": {"task.complete": True}}, _EXACT_TASKS),
         "by_family": {
             "terms": {"field": "task.family", "size": _MAX_FAMILIES, "order": order},
@@ -292,6 +316,16 @@ def _of_night() -> Mapping[str, Json]:
             },
         },
     }
+    measured: Json = {
+        "filter": _CONFIRMED,
+        "aggs": {
+            "usd": {"sum": {"field": "cost.usd"}},
+            "priced": {"value_count": {"field": "cost.usd"}},
+            "spot": {"filter": {"bool": {"filter": _PRICED_ON_SPOT}}},
+        },
+    }
+    is_last: Json = {"bool": {"must_not": list(repeated)}} if repeated else {"match_all": {}}
+    return {"measured": measured, "last": {"filter": is_last, "aggs": counts}}
 
 
 def _in_group(group: str) -> Json:
@@ -372,7 +406,8 @@ def _earlier_by_family(count: int) -> Mapping[str, Json]:
 def _night_runs(
     aggregations: Mapping[str, Json], period: NightPeriod, completeness: Completeness
 ) -> NightRuns:
-    night = mapping(aggregations.get("night"))
+    whole = mapping(aggregations.get("night"))
+    night = mapping(whole.get("last"))
     totals = _tasks_by_group(night)
     buckets = [*mappings(field_at(night, "by_family.buckets"))]
     buckets.sort(key=lambda bucket: -(number(field_at(bucket, "latest.value")) or 0))
@@ -390,7 +425,7 @@ def _night_runs(
     others = {group: tasks - named.get(group, 0) for group, tasks in totals.items()}
     other_families = int(number(field_at(night, "families.value")) or 0) - len(buckets)
     cost = None
-    measured = mapping(night.get("measured"))
+    measured = mapping(whole.get("measured"))
     if number(field_at(measured, "priced.value")):
         usd = number(field_at(measured, "usd.value")) or 0.0
         cost = NightCost(usd=usd, is_least=bool(number(field_at(measured, "spot.doc_count"))))

@@ -123,6 +123,7 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
     """The settings of notices.
 
     ``log_lines``: of the batch in a failure's. A schedule that did not run is a failure.
+    ``batch_jobs``: the attempts of jobs of AWS Batch have none, but each job one.
     """
 
     subjects: frozenset[Subject] = ALL_SUBJECTS
@@ -133,6 +134,7 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
     kibana_url: str | None = None
     event_bus_name: str | None = None
     log_lines: int = 0
+    batch_jobs: bool = False
 
     def selects(self, subject: Subject, family: str) -> bool:
         """Whether NOTIFY and NOTIFY_FAMILIES select this."""
@@ -152,6 +154,7 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         kibana_url=_text(environment, "KIBANA_URL").rstrip("/") or None,
         event_bus_name=_text(environment, EVENT_BUS.setting) or None,
         log_lines=int(_number(environment, "NOTIFY_LOG_LINES", 5, (0, 20), "lines")),
+        batch_jobs=read_batch_jobs(environment),
     )
 
 
@@ -185,6 +188,11 @@ def read_digest_zone(environment: Mapping[str, str]) -> tzinfo:
         return read_zone(_text(environment, "DIGEST_TIME_ZONE") or "UTC")
     except ScheduleExpressionError as error:
         raise SettingsError(f"DIGEST_TIME_ZONE is not usable. {error}.") from None
+
+
+def read_batch_jobs(environment: Mapping[str, str]) -> bool:
+    """Read whether jobs of AWS Batch have one message each, in place of their attempts."""
+    return _boolean(environment, "BATCH_JOBS")
 
 
 def read_kept_days(environment: Mapping[str, str]) -> float:

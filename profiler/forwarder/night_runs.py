@@ -171,9 +171,10 @@ def runs_of_lines(
             runs[run.task_id] = run
     newest_first = sorted(ends.items(), key=lambda end: -end[1])
     of_period = [runs[task] for task, _ in newest_first if task in runs]
-    outcomes = [(_line_outcome(run).group, run.family) for run in of_period]
+    last = _last_attempts(of_period)
+    outcomes = [(_line_outcome(run).group, run.family) for run in last]
     failed: dict[tuple[str, str], FailedRun] = {}
-    for (outcome, family), run in zip(outcomes, of_period, strict=True):
+    for (outcome, family), run in zip(outcomes, last, strict=True):
         if outcome in FAILED_OUTCOMES:
             failed.setdefault((outcome, family), _failed_line(outcome, run))
     cost: NightCost | None = None
@@ -184,7 +185,7 @@ def runs_of_lines(
         counts=count_runs(outcomes),
         failed=tuple(sorted(failed.values(), key=lambda run: run.order)),
         cost=cost,
-        reports=sum(map(_has_report, of_period)),
+        reports=sum(map(_has_report, last)),
         remembered=tuple(
             (task, ended_ns)
             for task, ended_ns in newest_first
@@ -192,6 +193,20 @@ def runs_of_lines(
         ),
         completeness=_kept(period, kept_days),
     )
+
+
+def _last_attempts(runs: Sequence[EndedLine]) -> list[EndedLine]:
+    """The runs without attempts of jobs of AWS Batch after which there was another one."""
+    last: dict[str, int] = {}
+    for run in runs:
+        if run.batch is not None and run.batch.job_id is not None:
+            name = run.batch.job_id
+            last[name] = max(last.get(name, 0), run.batch.attempt or 0)
+    return [
+        run
+        for run in runs
+        if run.batch is None or (run.batch.attempt or 0) == last.get(run.batch.job_id or "", 0)
+    ]
 
 
 def _kept(period: NightPeriod, kept_days: float) -> Completeness:

@@ -402,6 +402,8 @@ def selects(settings: NoticeSettings, task: StoppedTask, *, is_success: bool) ->
     """Whether the settings select a task with this end for a notice."""
     if task.is_service_task and not settings.services:
         return False
+    if settings.batch_jobs and task.batch is not None:
+        return False  # its job has a message
     subject: Subject = "success" if is_success else "failure"
     return settings.selects(subject, task.family or "unknown")
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import arn_account, arn_region
+from profiler.core.ecs_terms import BATCH_LOG_GROUP, arn_account, arn_region
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, text
 from profiler.core.optional_math import known_values
 from profiler.core.text import on_one_line
@@ -121,6 +121,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     timeout_seconds: int | None = None
     share_identifier: str | None = None
     consumables: Mapping[str, int] = {}
+    log_group: str = BATCH_LOG_GROUP
 
     @property
     def region(self) -> str | None:
@@ -224,6 +225,7 @@ def parse_job(detail: Json) -> JobDetail | None:
         timeout_seconds=count(mapping(values.get("timeout")).get("attemptDurationSeconds")),
         share_identifier=_name(values.get("shareIdentifier")),
         consumables=dict(_consumables(values)),
+        log_group=_log_group(values),
     )
 
 
@@ -313,6 +315,15 @@ def _pod_container(container: Mapping[str, Json]) -> JobContainer:
         memory_mb=None if memory is None or unit is None else round(memory * unit),
         gpus=None if gpus is None else round(gpus),
     )
+
+
+def _log_group(values: Mapping[str, Json]) -> str:
+    """The log group of the job's first container."""
+    tasks = mappings(mapping(values.get("ecsProperties")).get("taskProperties"))
+    containers = mappings(next(tasks, mapping(None)).get("containers"))
+    first = next(containers, mapping(values.get("container")))
+    options = mapping(mapping(first.get("logConfiguration")).get("options"))
+    return _reason(options.get("awslogs-group")) or BATCH_LOG_GROUP
 
 
 def _array(values: Mapping[str, Json]) -> JobArray | None:

@@ -360,13 +360,15 @@ class Processor(Model, frozen=True, kw_only=True):
 
 
 class Visible(Model, frozen=True, kw_only=True):
-    """The machine's memory and its number of CPUs.
+    """The machine's memory and its number of CPUs, and EC2's type of the instance, which instances
+    on Xen do not tell.
 
     Programs see them instead of the task's limits.
     """
 
     memory_mb: Number | None = None
     cpus: Number | None = None
+    instance_type: str | None = None
 
 
 class TaskSize(Model, frozen=True, kw_only=True):

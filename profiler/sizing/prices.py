@@ -12,8 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.record.record_model import LOCAL, Cost, Record, TaskSize
+from profiler.record.record_model import LOCAL, Cost, Record, TaskSize, Visible
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
+from profiler.record.task_needs import size_of
+from profiler.record.units import format_percent
 
 PRICE_TABLE_DATE: Final = "2026-09-11"
 X86: Final = "X86_64"
@@ -63,13 +65,14 @@ PRICE_TABLE: Final[Mapping[str, tuple[_Row, _Row]]] = {
 
 class PriceOverrides(Struct, frozen=True, kw_only=True):
     """Prices in USD per hour: on Fargate of a vCPU, a GiB of memory and a GiB of storage; on EC2
-    of a task.
+    of a task, or of instances by their types.
     """
 
     vcpu_hour_usd: float | None = None
     gb_hour_usd: float | None = None
     storage_gb_hour_usd: float | None = None
     hour_usd: float | None = None
+    instances_usd: tuple[tuple[str, float], ...] = ()
 
     def fargate_names(self) -> tuple[str, ...]:
         """Return the names of the Fargate price settings that are set."""
@@ -183,6 +186,8 @@ def cost_of(record: Record, overrides: PriceOverrides) -> Cost | None:
     hour_usd = machine_hour_usd(record, overrides)
     duration_ms = metrics.billed_duration_ms
     basis = f"{record.launch_type} with TASK_PROFILER_PRICE_HOUR"
+    if overrides.hour_usd is None and record.launch_type in _ON_INSTANCES:
+        basis = _instance_basis(record)
     if record.launch_type == LOCAL:
         duration_ms = metrics.duration_ms
     elif record.launch_type == FARGATE and size.vcpu is not None and size.memory_mb is not None:
@@ -202,9 +207,42 @@ def machine_hour_usd(record: Record, overrides: PriceOverrides) -> float | None:
     local run with a GPU.
     """
     is_gpu_machine = record.launch_type == LOCAL and bool(record.gpus)
-    if record.launch_type in _ON_INSTANCES or is_gpu_machine:
-        return overrides.hour_usd
-    return None
+    if record.launch_type not in _ON_INSTANCES and not is_gpu_machine:
+        return None
+    if overrides.hour_usd is None and record.launch_type in _ON_INSTANCES:
+        return _share_usd(record, overrides)
+    return overrides.hour_usd
+
+
+def _share_usd(record: Record, overrides: PriceOverrides) -> float | None:
+    """The price per hour of a task's share of its instance; None if one of them is unknown."""
+    instance_type = None if record.visible is None else record.visible.instance_type
+    share = instance_share(record)
+    instance_usd = dict(overrides.instances_usd).get(instance_type or "")
+    if share is None or instance_usd is None:
+        return None
+    return share * instance_usd
+
+
+def instance_share(record: Record) -> float | None:
+    """The part of its instance that a task asks for: the larger one of vCPUs and memory. None if
+    one of them is unknown, and with GPUs or Neuron devices, of which the instance may have more.
+    """
+    size = size_of(record)
+    visible = record.visible or Visible()
+    has_devices = bool(record.gpus) or record.neuron is not None
+    if has_devices or not (size.vcpu and size.memory_mb and visible.cpus and visible.memory_mb):
+        return None
+    return min(max(size.vcpu / visible.cpus, size.memory_mb / visible.memory_mb), 1)
+
+
+def _instance_basis(record: Record) -> str:
+    share = instance_share(record) or 0
+    instance_type = None if record.visible is None else record.visible.instance_type
+    return (
+        f"{record.launch_type} {instance_type} with TASK_PROFILER_PRICE_INSTANCES, "
+        f"{format_percent(_PERCENT * share)} of it"
+    )
 
 
 def with_machine_price(record: Record, overrides: PriceOverrides) -> Record:

@@ -19,7 +19,7 @@ _NUMBER = re.compile(r'\d+|"\d+"', re.ASCII)
 _TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"')
 # What is no code: comments and here-documents. A text is matched first, and kept.
 _NO_CODE = re.compile(
-    _TEXT.pattern + r"|(?:#|//)[^\n]*|/\*.*?(?:\*/|\Z)|<<-?(\w+)\n.*?(?:^[ \t]*\1[ \t]*$|\Z)",
+    _TEXT.pattern + r"|(?:#|//)[^\n]*|/\*.*?(?:\*/|\Z)|<<-?(\w+)\r?\n.*?(?:^[ \t]*\1\s*$|\Z)",
     re.DOTALL | re.MULTILINE,
 )
 

@@ -354,3 +354,52 @@ def test_runs_below_ten_minutes_keep_their_memory(logs: PlayedLogs) -> None:
     assert found["recommended"] == {"vcpu": 1, "memoryMB": 2048}
     assert found["evidence"]["peakMB"] == 100
     assert not any("10 minutes" in reason for reason in found["reasons"])
+
+
+BATCH_CLUSTER = "AWSBatch-spot-0a1b2c3d-1111-2222-3333-444455556666"
+
+
+def job_minutes(task: str, count: int, cpu: float, size: tuple[int, int]) -> list[dict[str, Any]]:
+    """The events of a job of AWS Batch on EC2, where a task may use more CPU than it reserves."""
+    events = minutes(
+        START_MS,
+        count,
+        cpu=cpu,
+        memory=0.6 * size[1],
+        size=size,
+        TaskId=task * 32,
+        TaskDefinitionFamily="nf-quay-io-star",
+        ClusterName=BATCH_CLUSTER,
+        LaunchType="EC2",
+    )
+    return [event for event in events if event["Type"] == "Task"]
+
+
+def test_jobs_of_aws_batch_without_deploying_anything() -> None:
+    group = PERFORMANCE.replace("/jobs/", f"/{BATCH_CLUSTER}/")
+    off = "AWSBatch-large-0a1b2c3d-1111-2222-3333-444455556666"
+    with PlayedLogs(BATCH_CLUSTER, off, "web") as logs:
+        logs.put(group, job_minutes("a", 20, 14.6 * 1024, (4096, 65_536)))
+        logs.put(group, job_minutes("b", 20, 512, (2048, 4096)))
+        done = run(logs, "recommend", "--json", cluster="AWSBatch-*")
+        assert done.returncode == 0, done.stderr
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        assert {(row["family"], row["current"]["memoryMB"]) for row in rows} == {
+            ("nf-quay-io-star", 4096),
+            ("nf-quay-io-star", 65_536),
+        }
+        large = next(row for row in rows if row["current"]["vcpu"] == 4)
+        assert large["recommended"]["vcpu"] == 14.75
+        said = " ".join(large["reasons"])
+        assert "The jobs asked for 4 vCPU and used 14.6 vCPU" in said
+        assert "all of its" not in said
+        assert (
+            f"Container Insights is off for {off}: turn it on (aws batch "
+            "update-compute-environment --compute-environment large --ecs-settings "
+            "containerInsights=ENABLED), or check the name and --region."
+        ) in done.stderr
+        assert logs.operations == {"ListClusters", "FilterLogEvents"}
+        listed = run(logs, "history", cluster="AWSBatch-*").stdout
+    assert " 14.6 of 4 vCPU " in listed
+    assert " 25 % " in listed
+    assert "365 %" not in listed

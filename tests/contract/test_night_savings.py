@@ -70,7 +70,7 @@ class PlayedSearch(FakeHttpServer):
         text = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
         headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
         asked = json.loads(text or b"{}")
-        is_of_night = bool({"night", "missed"} & asked.get("aggs", {}).keys())
+        is_of_night = bool({"night", "jobs", "missed"} & asked.get("aggs", {}).keys())
         is_of_night |= "resized" in str(asked.get("aggs"))
         if self.closed_index and not is_of_night and "open,closed" in request.path:
             error = {"type": "index_closed_exception", "index": self.closed_index}
@@ -101,7 +101,7 @@ class PlayedSearch(FakeHttpServer):
     def _night(self) -> dict[str, Any]:
         one = {"tasks": {"value": 1}}
         families = [{"key": name, "all": one, "decided": one} for name in self.savings]
-        return {"all": one, "reports": one, "by_family": {"buckets": families}}
+        return {"last": {"all": one, "reports": one, "by_family": {"buckets": families}}}
 
     def _earlier(self, family: str) -> dict[str, Any]:
         run = {

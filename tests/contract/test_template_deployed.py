@@ -197,14 +197,18 @@ def test_the_rule_hands_ended_tasks_to_the_function() -> None:
     assert allowed["Resource"] == queue_arn(queue)
 
 
-def matched_by_the_rule(*events: dict[str, Any]) -> list[bool]:
+def matched_by_the_rule(*events: dict[str, Any], target: str = "task-stopped") -> list[bool]:
     """moto has no TestEventPattern, but it brings events to queues: one is made the target of
-    the deployed rule.
+    the deployed rule with this target.
     """
     queue = boto3.client("sqs").create_queue(QueueName="probe")["QueueUrl"]
     client = boto3.client("events")
-    (rule,) = client.list_rules()["Rules"]
-    client.remove_targets(Rule=rule["Name"], Ids=["task-stopped"])  # moto calls no functions
+    (rule,) = (
+        rule
+        for rule in client.list_rules()["Rules"]
+        if client.list_targets_by_rule(Rule=rule["Name"])["Targets"][0]["Id"] == target
+    )
+    client.remove_targets(Rule=rule["Name"], Ids=[target])  # moto calls no functions
     client.put_targets(Rule=rule["Name"], Targets=[{"Id": "probe", "Arn": queue_arn(queue)}])
     matched = []
     for one in events:
@@ -243,6 +247,30 @@ def test_only_ended_tasks_of_the_named_clusters_match_the_rule() -> None:
     assert matched_by_the_rule(*events) == [True, False, True]
 
 
+def test_ended_jobs_and_blocked_queues_match_the_rule_of_jobs() -> None:
+    stack = deploy(BatchJobs="true")
+    assert stack.environment("TaskStoppedFunction")["BATCH_JOBS"] == "true"
+    assert resources_of(stack, "NameJobs") == ["*"]
+    jobs = [
+        {"source": "aws.batch", "detail-type": kind, "detail": {"status": status}}
+        for kind, status in (
+            ("Batch Job State Change", "SUCCEEDED"),
+            ("Batch Job State Change", "FAILED"),
+            ("Batch Job State Change", "RUNNABLE"),
+            ("Batch Job Queue Blocked", "RUNNABLE"),
+            ("Batch Service Job State Change", "FAILED"),
+        )
+    ]
+    matched = matched_by_the_rule(*jobs, target="batch-jobs")
+    assert matched == [True, True, False, True, False]
+
+
+def test_jobs_need_task_stopped() -> None:
+    defaults = {name: str(one.get("Default", "")) for name, one in template()["Parameters"].items()}
+    chosen = {"BatchJobs": "true", "TaskStopped": "false", "ElasticsearchUrl": "https://a"}
+    assert any("set TaskStopped=true" in one for one in broken_rules({**defaults, **chosen}))
+
+
 def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
     stack = deploy(NoticeEmail="ops@example.com")
     assert stack.environment("TaskStoppedFunction")["EVENT_BUS_NAME"] == "default"
@@ -256,6 +284,7 @@ def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
     rules = [one for one in client.list_rules()["Rules"] if "task-profiler" in one["EventPattern"]]
     types = [kind for rule in rules for kind in json.loads(rule["EventPattern"])["detail-type"]]
     assert sorted(types) == [
+        "Batch Job Notice",
         "Night Summary",
         "Schedule Notice",
         "Task Run Ended",

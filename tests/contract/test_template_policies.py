@@ -72,6 +72,8 @@ PERMISSIONS = {
 FUNCTIONS = ("ForwardLogs", "TaskStopped", "WatchSchedules")
 # Actions that know no resource, so that only "*" allows them (Service Authorization Reference).
 WITHOUT_RESOURCE = {
+    "batch:DescribeJobs",
+    "batch:ListJobs",
     "ecs:DescribeTaskDefinition",
     "ecs:ListServices",
     "ec2:DescribeNetworkInterfaces",
@@ -409,7 +411,9 @@ def check_that_all_calls_were_made(made: set[str]) -> None:
         if ast.unparse(call.func).rpartition(".")[2] in {"_client", "open_client"}
         and isinstance(call.args[0], ast.Constant)
     }
-    assert clients == {"cloudtrail", "dynamodb", "ecs", "events", "logs", "scheduler", "sqs"}
+    assert clients == {
+        *("batch", "cloudtrail", "dynamodb", "ecs", "events", "logs", "scheduler", "sqs")
+    }
     methods = {call.func.attr for call in called if isinstance(call.func, ast.Attribute)}
     for service in clients:
         operations = boto3.client(service).meta.service_model.operation_names
@@ -443,7 +447,7 @@ def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
         "SlackSecretId": "slack", "SecretsKeyArn": KEY, "SubnetIds": "subnet-0a", "SecurityGroupIds": "sg-0c",
         "Ingestion": "stream", "NoticeEmail": "ops@example.com", "WatchSchedules": "true",
         "InstanceMonitorCluster": "gpu",
-        "RetryOutOfMemory": "nightly",
+        "RetryOutOfMemory": "nightly", "BatchJobs": "true",
         "ScheduleQueueArns": f"arn:aws:sqs:{REGION}:{ACCOUNT}:failed-starts",
         "OtlpEndpoint": "https://xray.eu-west-1.amazonaws.com", "OtlpAwsAuth": "true", "OtlpSecretId": "otlp",
     }  # fmt: skip

@@ -369,31 +369,32 @@ def _sleep_until(moment: float) -> None:
     time.sleep(max(moment - time.monotonic(), 0))
 
 
-def _compute_together(began: float, seconds: float) -> list[int]:
-    """Compute for a moment once a second; returns how long each time waited for a CPU.
-
-    From the wake-up until the end of its work, a process either computes or waits. The kernel's
-    own count is no witness of the first wait, as it sometimes includes a part of the sleep.
-    """
-    waits = []
+def _compute_together(began: float, seconds: float) -> list[float]:
+    """Compute for a moment once a second; returns how long after each second that was done."""
+    ends = []
     for number in range(1, int(seconds)):
         _sleep_until(began + number)
         until = time.process_time() + _WORKER_SECONDS
         while time.process_time() < until:
             sum(range(1000))
-        waits.append(round(1e9 * (time.monotonic() - began - number - _WORKER_SECONDS)))
-    return waits
+        ends.append(time.monotonic() - began - number)
+    return ends
 
 
 def pool_of_32(seconds: float) -> int:
-    """32 processes compute together for a moment once a second.
+    """32 processes compute together on one CPU for a moment once a second.
 
-    In each, the longest wait of a process counts.
+    The time until the last of them has computed, less their CPU time, is waited. The kernel's own
+    count is no witness: while another one of them computes, nobody waits for the whole.
     """
-    began = time.monotonic()
-    waits_of_all = _in_processes([partial(_compute_together, began, seconds)] * _WORKERS)
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    began, cpu_before = time.monotonic(), _cpu_seconds()
+    ends_of_all = _in_processes([partial(_compute_together, began, seconds)] * _WORKERS)
     _sleep_until(began + seconds)
-    return sum(map(max, zip(*waits_of_all, strict=True)))
+    os.sched_setaffinity(0, allowed)
+    busy_seconds = float(sum(map(max, zip(*ends_of_all, strict=True))))
+    return max(round(1e9 * (busy_seconds - _cpu_seconds() + cpu_before)), 0)
 
 
 def grow(_: float) -> None:

@@ -266,6 +266,13 @@ def test_a_file_name_leads_to_one_place() -> None:
     assert not repeated
 
 
+@pytest.mark.parametrize("folder", ["benchmarks", "tools"])
+def test_what_measures_and_makes_needs_no_test(folder: str) -> None:
+    for path in (ROOT.parent / folder).rglob("*.py"):
+        packages = {name.partition(".")[0] for name in imports(path)}
+        assert "tests" not in packages, path
+
+
 def test_the_tests_are_in_the_folders_of_the_code() -> None:
     tests = ROOT.parent / "tests" / "unit"
     others = {"docs", "deployment"}

@@ -85,6 +85,7 @@ PRICES = {
     "PRICE_GB_HOUR": "0.004",
     "PRICE_STORAGE_GB_HOUR": "0",
     "PRICE_HOUR": "0.5",
+    "PRICE_INSTANCES": "m5.large=0.096, c5.large = 0.085",
 }
 
 
@@ -103,7 +104,11 @@ def test_all_settings() -> None:
         **{f"TASK_PROFILER_{name}": text for name, text in texts.items()},
     }
     prices = PriceOverrides(
-        vcpu_hour_usd=0.04, gb_hour_usd=0.004, storage_gb_hour_usd=0, hour_usd=0.5
+        vcpu_hour_usd=0.04,
+        gb_hour_usd=0.004,
+        storage_gb_hour_usd=0,
+        hour_usd=0.5,
+        instances_usd=(("m5.large", 0.096), ("c5.large", 0.085)),
     )
     given = {name.lower(): value for name, (_, value) in ALL.items()}
     assert flat(environment) == {**flat(V4), **given, "prices": prices, "aws_region": "eu-west-1"}

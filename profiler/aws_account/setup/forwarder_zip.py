@@ -37,6 +37,7 @@ _SHARED_MODULES = (
     "aggregation/statistics",
     "aggregation/time_series",
     "aws_account/aws_errors",
+    "aws_account/batch_jobs",
     "aws_account/bounded_reads",
     "aws_account/cloudformation_owners",
     "aws_account/family_circumstances",

@@ -14,13 +14,15 @@ from profiler.core.ecs_terms import cluster_name
 from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known
 from profiler.core.text import as_sentence
-from profiler.core.timestamps import format_datetime, parse_datetime
+from profiler.core.timestamps import NS_PER_MS, format_datetime, format_ms, parse_datetime
 from profiler.forwarder.ended_run import EndedRun, UnusualMeasure
+from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.embedded_texts import embeddable, markdown_safe
 from profiler.forwarder.notifications.next_steps import (
     in_words,
     steps_after_due_time,
+    steps_after_job,
     steps_after_run,
     steps_while_running,
 )
@@ -49,8 +51,6 @@ _MAX_LENGTHS = {
     **dict.fromkeys(("text", "message", "reason", "stopped_reason", "summary"), 1024),
     "next_steps": 6000,
 }
-# Of the commands: names of other letters have up to four bytes each.
-_MAX_COMMANDS_BYTES = 1500
 _MAX_URL_LENGTH = 2048
 _MAX_SIZE_LENGTH = 64
 _MAX_LINE_LENGTH = 1024
@@ -139,6 +139,8 @@ def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[st
     """
     if isinstance(notification, EndedRun):
         return "Task Run Ended", ended_run(notification, kibana_url=kibana_url)
+    if isinstance(notification, JobNotice):
+        return "Batch Job Notice", job_detail(notification)
     if isinstance(notification, NoticeLine):
         return "Task Run Notice", run_notice(notification, kibana_url=kibana_url)
     if isinstance(notification, NightSummary):
@@ -305,8 +307,7 @@ def _next_steps(subject: str, cluster: str | None, links: RunLinks | None, comma
     parts = [f"{where}: {addresses.ecs_task}" if addresses.ecs_task else f"{where}."]
     if addresses.log_stream is not None:
         parts.append(f"Log: {addresses.log_stream}")
-    told = markdown_safe(commands).encode(errors="replace")[:_MAX_COMMANDS_BYTES]
-    return " ".join(filter(None, (*parts, told.decode(errors="ignore"))))
+    return " ".join(filter(None, (*parts, markdown_safe(commands))))
 
 
 def _bounded_value(value: object, max_length: int) -> object:
@@ -368,13 +369,68 @@ class NightSummaryDetail(_Detail, frozen=True, kw_only=True):
     lines: tuple[str, ...] = ()
 
 
+class JobNoticeDetail(_Detail, frozen=True, kw_only=True):
+    """A job of AWS Batch that has ended, or that cannot start and blocks its queue (``isBlocked``).
+    What is unknown is left out.
+
+    ``text`` is one sentence about the job: how it ended, what earlier attempts ended with, how long
+    it took, and what all attempts cost. ``batch`` names it. ``attempts`` is the number of its
+    attempts. ``statusReason`` is AWS's, or the text of whoever terminated the job. The texts have
+    the same characters as those of an ended run.
+    """
+
+    batch: BatchJob
+    job_arn: str | None = None
+    region: str | None = None
+    account_id: str | None = None
+    status: str | None = None
+    status_reason: str | None = None
+    is_blocked: bool = False
+    attempts: int = 0
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
 # The types of the details that have a JSON Schema in docs/, and its title, by the name of its file.
 DETAILS: Mapping[str, tuple[type[Struct], str]] = {
     "task-run-ended": (EndedRunDetail, "Detail of the event Task Run Ended"),
     "task-run-notice": (RunNotice, "Detail of the event Task Run Notice"),
     "schedule-notice": (ScheduleNoticeDetail, "Detail of the event Schedule Notice"),
     "night-summary": (NightSummaryDetail, "Detail of the event Night Summary"),
+    "batch-job-notice": (JobNoticeDetail, "Detail of the event Batch Job Notice"),
 }
+
+
+def job_detail(notice: JobNotice) -> JobNoticeDetail:
+    """See ``bus_event``."""
+    job = notice.job
+    identity = job.identity()
+    first = job.attempts[0].started_ms if job.attempts else job.started_ms
+    queue = f" in queue {identity.queue}" if identity.queue else ""
+    detail = _bounded(
+        JobNoticeDetail(
+            text=f"{notice.title}{': ' if notice.sentence else '.'}{notice.sentence}",
+            summary=f"Job: {job_text(identity)}.",
+            next_steps=_next_steps(
+                f"Job {job.id}{queue}", None, None, in_words(steps_after_job(notice))
+            ),
+            batch=identity,
+            job_arn=job.arn,
+            region=job.region,
+            account_id=job.account_id,
+            status=job.status,
+            status_reason=job.status_reason,
+            is_blocked=notice.is_blocked,
+            attempts=len(job.attempts),
+            started_at=known(_time, first),
+            finished_at=known(_time, job.stopped_ms),
+        )
+    )
+    return _with_markdown(detail)
+
+
+def _time(moment_ms: int) -> str:
+    return format_ms(moment_ms * NS_PER_MS)
 
 
 def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import cluster_name
 from profiler.forwarder.ended_run import EndedRun
+from profiler.forwarder.job_notice import JobNotice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.schedules.schedule_model import STARTERS
 
@@ -46,6 +47,15 @@ def steps_after_run(run: EndedRun) -> tuple[NextStep, ...]:
     if (run.task.started_by or "").startswith(tuple(STARTERS.values())):
         steps.append(_schedules(run.task.cluster, run.task.region))
     return tuple(steps)
+
+
+def steps_after_job(notice: JobNotice) -> tuple[NextStep, ...]:
+    """Where the newest attempt of a failed job is looked at; nothing for a job without one."""
+    job = notice.job
+    if notice.is_success or not job.attempts:
+        return ()
+    command = command_line("show", job.id, log_group=job.log_group, region=job.region)
+    return (NextStep("look", command),)
 
 
 def steps_while_running(line: NoticeLine) -> tuple[NextStep, ...]:

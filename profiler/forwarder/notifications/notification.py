@@ -13,6 +13,7 @@ from profiler.core.notice_channels import ChannelKind
 from profiler.forwarder.documents import schedule_notice_id
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.invocation import ForwarderError
+from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Record
@@ -42,11 +43,11 @@ class NightSummary(Struct, frozen=True, kw_only=True):
     lines: tuple[SummaryLine, ...] = ()
 
 
-Notification: TypeAlias = EndedRun | NoticeLine | ScheduleNoticeLine | NightSummary
+Notification: TypeAlias = EndedRun | JobNotice | NoticeLine | ScheduleNoticeLine | NightSummary
 
 
 class NoticeChannel(Struct):
-    """Posts stopped tasks, and notices of running tasks and of schedules."""
+    """Posts stopped tasks, jobs, and notices of running tasks and of schedules."""
 
     name: str  # a part of the idempotency key: never change it
     # Raises DeliveryError if the notification was not accepted.
@@ -87,13 +88,15 @@ def notice_key(record: Record, kind: str) -> str:
 
 
 def notification_key(notification: Notification) -> str:
-    """The key of a task's end, of a night's beginning, of a kind of notice of a run, or of the
-    outcome of a due time.
+    """The key of a task's or a job's end, of a night's beginning, of a kind of notice of a run, or
+    of the outcome of a due time.
 
     Stored: never change it.
     """
     if isinstance(notification, EndedRun):
         return notification.task.arn
+    if isinstance(notification, JobNotice):
+        return notification.key
     if isinstance(notification, NightSummary):
         return f"night#{notification.since}"
     notice = notification.notice

@@ -18,12 +18,14 @@ from profiler.core.redaction import redact, redact_line
 from profiler.core.text import as_sentence, on_one_line
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.ended_run import EndedRun
+from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.event_details import run_title, schedule_title
 from profiler.forwarder.notifications.next_steps import (
     NextStep,
     command_of_run,
     steps_after_due_time,
+    steps_after_job,
     steps_after_run,
     steps_while_running,
 )
@@ -174,6 +176,8 @@ def message_of(notification: Notification, *, kibana_url: str | None) -> SlackMe
     """
     if isinstance(notification, EndedRun):
         return ended_task_message(notification, kibana_url=kibana_url)
+    if isinstance(notification, JobNotice):
+        return _job_message(notification)
     if isinstance(notification, NoticeLine):
         return _run_notice_message(notification, kibana_url=kibana_url)
     if isinstance(notification, NightSummary):
@@ -457,6 +461,29 @@ def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None
         ),
         _commands(steps_after_due_time(line)),
         buttons(links_of_schedule_notice(line, kibana_url)),
+    )
+
+
+def _job_message(notice: JobNotice) -> SlackMessage:
+    """The message of a job's end, or of a job that cannot start."""
+    sign = "✅" if notice.is_success else "❌"
+    header = escape_text(f"{sign} {notice.title}", MAX_HEADER_LENGTH)
+    job = notice.job
+    identity = job.identity()
+    named = (
+        ("job", job.id),
+        ("queue", identity.queue),
+        ("definition", identity.job_definition),
+        ("", job.region),
+    )
+    sentence = escape_text(notice.sentence, 1000)
+    text = f"{header}: {sentence}" if sentence else header
+    return _message(
+        header,
+        text,
+        context(names_in_a_row(named)),
+        section([sentence]),
+        _commands(steps_after_job(notice)),
     )
 
 

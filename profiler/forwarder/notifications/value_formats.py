@@ -134,9 +134,9 @@ def gpus(record: Record) -> str:
 def gpu_sentences(notice: EndedRun) -> list[str]:
     """What shows that the GPU was the cause of a failure; of a success, the error of its driver."""
     record = notice.record
-    cause = notice.outcome.cause
-    is_noted = cause == "success" and record is not None and gpu_error(record) is not None
-    if record is None or not (is_noted or cause in ("gpu-oom", "gpu-error")):
+    word = notice.outcome.cause
+    is_noted = word == "success" and record is not None and gpu_error(record) is not None
+    if record is None or not (is_noted or word in ("gpu-oom", "gpu-error")):
         return []
     return [*gpu_cause_sentences(record)]
 

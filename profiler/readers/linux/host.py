@@ -3,6 +3,7 @@ kernel lets it read.
 """
 
 import os
+import re
 import time
 from collections.abc import Callable
 
@@ -15,6 +16,8 @@ from profiler.readers.linux import proc
 
 ROOT = "/"
 MAX_DISKS = 16
+_FIRMWARE = "/sys/devices/virtual/dmi/id"
+_INSTANCE_TYPE = r"[a-z][a-z0-9-]{0,20}\.[a-z0-9-]{1,20}"
 _MEMINFO = "/proc/meminfo"
 _STAT = "/proc/stat"
 _BUSY_COLUMNS = (1, 2, 3, 6, 7)  # user, nice, system, irq and softirq
@@ -43,6 +46,7 @@ class Host(Struct, frozen=True, kw_only=True):
     cpu_architecture: str | None = None
     processor_model: str | None = None
     processor_count: int | None = None
+    instance_type: str | None = None
 
 
 class OwnUsage(Struct, frozen=True, kw_only=True):
@@ -90,12 +94,28 @@ def read_host() -> Host:
 
 
 def with_processor(host: Host) -> Host:
-    """Add the processor. Some kernels make a program wait 10 ms when it opens ``/proc/cpuinfo``."""
+    """Add the processor and EC2's type of the instance. Some kernels make a program wait 10 ms when
+    it opens ``/proc/cpuinfo``.
+    """
     # The file has a block for each CPU. The first one begins with the model.
     cpuinfo = proc.read_beginning("/proc/cpuinfo", 4096).decode(errors="replace")
     return replace(
-        host, processor_model=parse_processor_model(cpuinfo), processor_count=os.cpu_count()
+        host,
+        processor_model=parse_processor_model(cpuinfo),
+        processor_count=os.cpu_count(),
+        instance_type=parse_instance_type(
+            proc.read_beginning(f"{_FIRMWARE}/sys_vendor", 100),
+            proc.read_beginning(f"{_FIRMWARE}/product_name", 100),
+        ),
     )
+
+
+def parse_instance_type(vendor: bytes, product: bytes) -> str | None:
+    """EC2's type of the instance by its firmware, which instances on Xen do not have."""
+    name = product.strip().decode(errors="replace")
+    if vendor.strip() != b"Amazon EC2" or not re.fullmatch(_INSTANCE_TYPE, name, re.ASCII):
+        return None
+    return name
 
 
 def parse_processor_model(cpuinfo: str) -> str | None:

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from msgspec.structs import replace
 
 from profiler.core.command_lines import command_line
-from profiler.core.ecs_terms import MONITOR_NAME
+from profiler.core.ecs_terms import BATCH_LOG_GROUP, MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean, first_names
 from profiler.core.timestamps import NS_PER_DAY
@@ -29,8 +29,6 @@ from profiler.runs.past_runs.run_source import (
 
 # The containers of one task start within this time of each other.
 _MAX_START_DISTANCE_NS = NS_PER_DAY
-# Of all jobs whose definition names no other group.
-_BATCH_GROUP = "logs:/aws/batch/job"
 
 
 def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
@@ -180,7 +178,7 @@ def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
     if selection.run is not None:
         if source.is_of_this_machine and is_job_id(selection.run):
-            list_runs = f"for the log group of AWS Batch, add --from {_BATCH_GROUP}."
+            list_runs = f"for the log group of AWS Batch, add --from logs:{BATCH_LOG_GROUP}."
         return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
     if selection.is_empty:
         return f"No runs in {source.place}: {source.remedy}."

@@ -76,6 +76,14 @@ class TestCouldAnythingRun:
             run.look(Did(1, does, run=0.5), unread=0.5)
         assert run.parts["on_cpu"] == pytest.approx(80, abs=0.1)
 
+    def test_where_too_many_can_run_for_a_look_the_share_of_the_looks_decides(self) -> None:
+        run = LookedRun(cpus=2)
+        for number in range(20):
+            does = None if number < 16 else SLEEP
+            threads = range(2, 50)
+            run.look(Did(1, does, run=0.5), *[Did(each, SLEEP, run=0.01) for each in threads])
+        assert run.parts["on_cpu"] == pytest.approx(80, abs=0.1)
+
     def test_a_throttled_group_is_busy_whichever_of_its_threads_it_hit(self) -> None:
         run = LookedRun(cpus=1)
         for number in range(1, 11):

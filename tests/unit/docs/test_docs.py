@@ -40,7 +40,7 @@ def test_every_setting_of_the_monitor_has_a_row_with_its_default_and_its_meaning
     rows = re.findall(
         r"^\| `(TASK_PROFILER_[A-Z_]+)` \| (.+) \| .+ \| (.+) \|$", page, re.MULTILINE
     )
-    assert len(names) == 26
+    assert len(names) == 27
     assert [name for name, _, _ in rows] == names
     assert all(default and meaning for _, default, meaning in rows)
 

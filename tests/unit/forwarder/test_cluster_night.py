@@ -15,6 +15,7 @@ from profiler.forwarder.cluster_night import ClusterNight
 from profiler.forwarder.morning_digest import DigestPlace, summarize
 from profiler.forwarder.night_period import NightPeriod, Remembered
 from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, NightRuns, runs_of_lines
+from tests.batch_jobs import job_id
 from tests.counting_search import CountingSearch
 from tests.values import present
 
@@ -52,7 +53,7 @@ def found(*documents: Mapping[str, Any], period: NightPeriod = NIGHT) -> NightRu
         cluster=cluster, prefix="task", account_id=None, region=None, timeout_seconds=5
     )
     runs = reader.runs(period)
-    assert len(cluster.bodies) == 1
+    assert len(cluster.bodies) == 2
     return runs
 
 
@@ -122,6 +123,33 @@ def test_a_task_that_the_last_message_counted_does_not_count_again() -> None:
     assert {task for task, _ in runs.remembered} == {"1", "late"}
 
 
+def attempt(job: int, number: int, outcome: str = "success") -> dict[str, Any]:
+    """An attempt of a job of AWS Batch."""
+    source = document(f"{job}-{number}", outcome)
+    return {**source, "batch": {"job_id": job_id(job), "attempt": number}}
+
+
+def job_of(source: Mapping[str, Any]) -> dict[str, Any]:
+    """The job as a line has it."""
+    job = source.get("batch")
+    return {} if job is None else {"jobId": job["job_id"], "attempt": job["attempt"]}
+
+
+def test_jobs_count_and_not_their_attempts_but_all_cost() -> None:
+    """The same from the cluster and from the lines."""
+    documents = [
+        *(attempt(1, 1, "oom"), attempt(1, 2, "oom"), attempt(1, 3)),
+        *(attempt(2, 1, "failure"), attempt(2, 2, "failure")),
+        attempt(3, 1, "oom"),
+        document("no job"),
+    ]
+    expected = {"out of memory": {"etl": 1}, "failure": {"etl": 1}, "success": {"etl": 2}}
+    for runs in (found(*documents), runs_of_lines(map(line, documents), NIGHT)):
+        assert counted(runs) == expected
+        assert runs.reports == 4
+        assert present(runs.cost).usd == 7
+
+
 def line(source: Mapping[str, Any]) -> tuple[int, str]:
     """The ``task.ended`` line of a document's run."""
     task = source["task"]
@@ -136,6 +164,7 @@ def line(source: Mapping[str, Any]) -> tuple[int, str]:
         "finishedAt": source["event"]["end"],
         "metrics": {"billedDurationMs": 1},
         "cost": source["cost"],
+        **({"batch": of_job} if (of_job := job_of(source)) else {}),
     }
     return present(parse_ns(AT)) // NS_PER_MS + 30_000, json.dumps(ended)
 

@@ -1,4 +1,6 @@
-"""Lines for the configuration of engines: read by a strict grammar, because no engine is at hand."""
+"""Lines for the configuration of engines, by a strict grammar. The engines themselves read them in
+tests/orchestrators.
+"""
 
 import re
 from collections.abc import Sequence

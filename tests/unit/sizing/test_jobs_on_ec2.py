@@ -9,18 +9,19 @@ import pytest
 
 from profiler.record import task_needs
 from profiler.record.event_end import judge_candidates
-from profiler.record.record_model import Report, Visible
+from profiler.record.record_model import Gpu, Record, Report, Visible
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.sizing.advice import Advice
 from profiler.sizing.choose_size import Policy, recommend_size
 from profiler.sizing.evidence import Families
 from profiler.sizing.instance_memory import instance_for
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.sizing_rules import verdict_of
 from tests.batch_jobs import arn, submitted, task_event
 from tests.runs import report, slowdown
 from tests.sized_runs import advice, reasons
+from tests.values import present
 
 JOBS = "AWSBatch-spot-0a1b2c3d-1111-2222-3333-444455556666"
 
@@ -223,3 +224,51 @@ def test_a_report_of_the_wrapper_has_the_size_that_the_job_asked_for() -> None:
     (other,) = runs[:1]
     elsewhere = msgspec.structs.replace(other.record, cluster="jobs")
     assert task_needs.size_of(elsewhere).vcpu is None
+
+
+PRICES = PriceOverrides(instances_usd=(("m5.4xlarge", 0.768), ("c5.large", 0.085)))
+
+
+def on_instance(**own: Any) -> Record:
+    """An hour of a job with a quarter of the instance's vCPUs, and half of its memory."""
+    made = report(
+        size=None,
+        launch_type="EC2",
+        cluster=JOBS,
+        visible=Visible(memory_mb=64_000, cpus=16, instance_type="m5.4xlarge"),
+        metrics={
+            "vcpu_size": 16,
+            "vcpu_share": 4,
+            "memory_size_mb": 32_000,
+            "billed_duration_ms": 3_600_000,
+        },
+        **own,
+    )
+    return made.record
+
+
+def test_a_job_costs_its_share_of_an_instance_with_a_known_price() -> None:
+    cost = cost_of(on_instance(), PRICES)
+    assert cost is not None
+    assert cost.usd == 0.384
+    assert cost.price_basis == "EC2 m5.4xlarge with TASK_PROFILER_PRICE_INSTANCES, 50 % of it"
+    whole = cost_of(on_instance(), PriceOverrides(hour_usd=0.1, instances_usd=PRICES.instances_usd))
+    assert whole is not None
+    assert whole.usd == 0.1
+
+
+def test_a_job_has_no_price_where_its_share_or_the_instances_price_is_not_known() -> None:
+    record = on_instance()
+    replace = msgspec.structs.replace
+    other = replace(present(record.visible), instance_type="m5.large")
+    unknown = replace(present(record.visible), instance_type=None)
+    for without in (
+        replace(record, visible=other),
+        replace(record, visible=unknown),
+        replace(record, visible=None),
+        replace(record, metrics=replace(record.metrics, vcpu_share=None)),
+        # How many GPUs the instance has is not known.
+        replace(record, gpus=(Gpu(index=0, uuid="GPU-0"),)),
+    ):
+        assert cost_of(without, PRICES) is None
+    assert cost_of(record, PriceOverrides()) is None

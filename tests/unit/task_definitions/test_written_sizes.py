@@ -68,8 +68,10 @@ def hints(found: WrittenSize) -> list[str]:
     return list(found.hints(SIZED))
 
 
-def test_terraforms_plain_numbers_are_found_outside_comments_and_heredocs() -> None:
-    nightly, weekly = written_sizes(TERRAFORM.encode(), "jobs.tf")
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_terraforms_plain_numbers_are_found_outside_comments_and_heredocs(newline: str) -> None:
+    data = TERRAFORM.replace("\n", newline).encode()
+    nightly, weekly = written_sizes(data, "jobs.tf")
     assert nightly.definition == {"family": "nightly", "cpu": "1024", "memory": "2048"}
     assert hints(nightly) == [
         "jobs.tf:8: cpu is 1024, set 256.",

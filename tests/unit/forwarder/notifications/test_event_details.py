@@ -16,14 +16,17 @@ from msgspec.structs import replace
 
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.invocation import NoticeError
+from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications.channels import event_bus_channel
 from profiler.forwarder.notifications.embedded_texts import markdown_safe
 from profiler.forwarder.notifications.event_details import DETAILS, bus_event, ended_line
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.batch_detail import parse_job
 from profiler.record.model_base import describe_type
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Recommendation, SlowdownBounds
+from tests.batch_jobs import end_without_attempt
 from tests.bus_events import RECORD, RUN
 from tests.documentation import ROOT
 from tests.ended_runs import (
@@ -36,12 +39,14 @@ from tests.ended_runs import (
     ended,
     report_line,
 )
+from tests.fake_batch import FakeBatch
 from tests.shown_runs import missed_notice, stuck_notice
+from tests.values import present
 
 KIBANA = "https://kibana.example.com"
 MAX_DETAIL_BYTES = 32 * 1024  # as the docs say
 SCHEMAS = {name: describe_type(*described) for name, described in DETAILS.items()}
-SCHEMA, RUN_SCHEMA, SCHEDULE_SCHEMA, NIGHT_SCHEMA = map(
+SCHEMA, RUN_SCHEMA, SCHEDULE_SCHEMA, NIGHT_SCHEMA, JOB_SCHEMA = map(
     jsonschema.Draft202012Validator, SCHEMAS.values()
 )
 
@@ -305,15 +310,6 @@ def test_the_links_are_whole_beside_a_cluster_of_any_length() -> None:
     check_detail(run, SCHEMA)
 
 
-def test_the_detail_is_bounded_beside_names_of_letters_of_four_bytes() -> None:
-    line = missed_notice()
-    name = "\U00012000" * 10_000
-    line = replace(line, cluster=name, family=name, region=name)
-    notice = replace(line.notice, message=name, task_id=name)
-    schedule = replace(line.schedule, name=name, group=name)
-    check_detail(event(replace(line, notice=notice, schedule=schedule))[1], SCHEDULE_SCHEMA)
-
-
 def test_a_notice_has_the_commands_that_look_and_stop() -> None:
     _, stuck = event(stuck_notice())
     assert "To stop it: aws ecs stop-task --cluster jobs --task " in stuck["nextSteps"]
@@ -439,3 +435,20 @@ def test_a_night_summary_has_the_form_of_its_schema() -> None:
     )
     _, detail = bus_event(summary, kibana_url=None)
     check_detail(msgspec.json.decode(msgspec.json.encode(detail)), NIGHT_SCHEMA)
+
+
+@pytest.mark.parametrize("attempts", [0, 2])
+def test_a_job_notice_has_the_form_of_its_schema(attempts: int) -> None:
+    with FakeBatch() as batch:
+        batch.add_queue("nightly", "spot")
+        batch.define("etl", retryStrategy={"attempts": 2})
+        job = batch.submit('orders "\\ <!channel>', "nightly", "etl")
+        for _ in range(attempts):
+            batch.begin(job)
+            batch.end(job, 1)
+        if not attempts:
+            end_without_attempt(job, batch.now_ms, 'no "quotes" \x1b')
+        notice = JobNotice(job=present(parse_job(job)))
+    kind, detail = bus_event(notice, kibana_url=None)
+    assert kind == "Batch Job Notice"
+    check_detail(msgspec.json.decode(msgspec.json.encode(detail)), JOB_SCHEMA)

@@ -17,6 +17,7 @@ from profiler.readers.linux.host import (
     memory_of_others,
     others_vcpu_used,
     parse_busy_ns,
+    parse_instance_type,
     parse_processor_model,
     read_host,
     read_instance,
@@ -195,3 +196,23 @@ def test_what_other_programs_used_is_what_is_left_of_the_busy_time(
     before_ns: int | None, after_ns: int | None, own_ns: int, length_ns: int, expected: float | None
 ) -> None:
     assert others_vcpu_used(before_ns, lambda: after_ns, own_ns, length_ns) == expected
+
+
+@pytest.mark.parametrize(
+    ("vendor", "product", "instance_type"),
+    [
+        (b"Amazon EC2\n", b"m5.large\n", "m5.large"),
+        (b"Amazon EC2\n", b"u-6tb1.112xlarge\n", "u-6tb1.112xlarge"),
+        (b"Amazon EC2\n", b"c7gn.metal\n", "c7gn.metal"),
+        # On Xen, of another vendor, and what is no name.
+        (b"Xen\n", b"HVM domU\n", None),
+        (b"QEMU\n", b"m5.large\n", None),
+        (b"Amazon EC2\n", b"m5.large; rm\n", None),
+        (b"Amazon EC2\n", b"\xff.\xff", None),
+        (b"", b"", None),
+    ],
+)
+def test_the_firmware_of_an_instance_names_its_type(
+    vendor: bytes, product: bytes, instance_type: str | None
+) -> None:
+    assert parse_instance_type(vendor, product) == instance_type

@@ -1,6 +1,6 @@
 """Compare the time breakdown of real programs with what they know about their own time.
 
-    python -m benchmarks.time_breakdown [--lanes test slow waits] [--only TEXT …] [--monitor]
+    python -m tests.waits.time_breakdown [--lanes test slow waits] [--only TEXT …] [--monitor]
 
 Each program runs alone under ``task-profiler run``, or beside a monitor (root). A row has its name, whether all parts are
 within its tolerance, and of the parts that matter the truth (or its bounds) and what the record

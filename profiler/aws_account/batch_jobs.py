@@ -1,0 +1,74 @@
+"""What AWS Batch says of jobs: their names and definitions, which ECS does not know."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from profiler.aws_account.aws_errors import aws_errors
+from profiler.core.aws_clients import AwsClient
+from profiler.core.errors import TaskProfilerError
+from profiler.record.batch_detail import JobDetail, parse_job
+from profiler.record.batch_job import BatchJob, parent_id
+
+_MAX_KEPT = 1_000
+_FAILED = "FAILED"
+
+
+class BatchJobs:
+    """The jobs of an account and Region.
+
+    ``warn`` gets a sentence where Batch may not be asked, or does not answer: what is known stays.
+    """
+
+    def __init__(self, open_client: Callable[[], AwsClient], warn: Callable[[str], object]) -> None:
+        self._open_client = open_client
+        self._warn = warn
+        self._known: dict[str, JobDetail] = {}
+
+    def named(self, job: BatchJob) -> BatchJob:
+        """The job with the name and the definition of Batch: the same for all children of an array
+        and all attempts, so that 10,000 of them are one call.
+        """
+        if job.job_id is None:
+            return job
+        detail = self._detail(parent_id(job.job_id))
+        if detail is None:
+            return job
+        known = detail.identity()
+        return BatchJob(
+            job_id=job.job_id,
+            job_name=known.job_name,
+            job_definition=known.job_definition,
+            job_definition_revision=known.job_definition_revision,
+            queue=job.queue or known.queue,
+            compute_environment=job.compute_environment,
+            attempt=job.attempt,
+            array_index=job.array_index,
+            node_index=job.node_index,
+        )
+
+    def _detail(self, job_id: str) -> JobDetail | None:
+        known = self._known.get(job_id)
+        if known is not None:
+            return known
+        try:
+            with aws_errors("The names of jobs are not known", "batch:DescribeJobs"):
+                listed = self._open_client().describe_jobs(jobs=[job_id])["jobs"]
+        except TaskProfilerError as error:
+            self._warn(str(error))
+            return None
+        detail = parse_job(next(iter(listed), None))
+        if detail is not None:
+            if len(self._known) >= _MAX_KEPT:
+                self._known.clear()
+            self._known[job_id] = detail
+        return detail
+
+    def failed_children(self, array_job_id: str) -> Iterator[Any]:
+        """The failed children of an array, as ListJobs returns them.
+
+        Raises TaskProfilerError if Batch may not be asked, or does not answer.
+        """
+        with aws_errors("The children of an array could not be listed", "batch:ListJobs"):
+            pages = self._open_client().get_paginator("list_jobs")
+            for page in pages.paginate(arrayJobId=array_job_id, jobStatus=_FAILED):
+                yield from page["jobSummaryList"]

@@ -1,0 +1,233 @@
+"""Handles Batch's events: one message a job, at its end, and the document of a job that failed
+without an attempt, which no task's event tells of.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+from msgspec import Struct
+
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import Json, count, field_at, mapping, mappings, number, text
+from profiler.core.notice_channels import ChannelKind
+from profiler.core.timestamps import format_datetime
+from profiler.forwarder.documents import Document
+from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
+from profiler.forwarder.invocation import (
+    DeliveryError,
+    ForwarderError,
+    SearchClusterError,
+    attempt,
+    raise_errors,
+)
+from profiler.forwarder.job_notice import JobNotice
+from profiler.forwarder.notifications.notification import NoticeChannel, notify
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
+from profiler.record.batch_detail import FAILED, JobDetail, JobEvent
+from profiler.record.batch_job import batch_values
+from profiler.record.job_end import (
+    AttemptCosts,
+    EndedChild,
+    ended_at,
+    failed_child,
+    is_announced,
+)
+from profiler.record.spot_price import FARGATE_SPOT
+
+# The children of an array that a message is about: its words and numbers are then of a part.
+MAX_CHILDREN = 10_000
+_MAX_ATTEMPTS = 10
+_DATASET = "batch.job"
+
+
+class JobResult(Struct, frozen=True, kw_only=True):
+    """The job's status, whether a document was written, and the kind of the notice that every
+    channel has.
+    """
+
+    status: str | None = None
+    indexed: bool = False
+    notified: ChannelKind | None = None
+
+
+class JobIndex(Protocol):
+    """The search cluster."""
+
+    @property
+    def settings(self) -> ForwarderSettings: ...
+
+    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
+        """Write the documents. Raises ForwarderError."""
+
+    def attempts(self, query: Mapping[str, object]) -> Mapping[str, object]:
+        """The answer to a search in the reports. Raises SearchClusterError."""
+
+
+class JobOutputs(Protocol):
+    """Where a job's notice and document go, and the settings of that."""
+
+    def settings(self) -> NoticeSettings:
+        """Raises SettingsError."""
+
+    def jobs_index(self) -> JobIndex | None:
+        """The search cluster; None without one. Raises SettingsError."""
+
+    def channels(self, settings: NoticeSettings) -> Sequence[NoticeChannel]: ...
+
+    def once(self, key: str, work: Callable[[], object]) -> object:
+        """Do the work unless it was done for this key. Raises DeliveryError."""
+
+    def warn(self, sentence: str) -> None: ...
+
+
+class JobChangedHandler(Struct, frozen=True, kw_only=True):
+    """Handles the events of jobs.
+
+    ``list_failed`` yields the failed children of an array, as ListJobs returns them; it raises
+    TaskProfilerError if Batch may not be asked, DeliveryError if it is busy.
+    """
+
+    outputs: JobOutputs
+    list_failed: Callable[[str], Iterator[Json]]
+
+    def handle(self, event: JobEvent) -> JobResult:
+        """Write the document, post the message. Raises ForwarderError after both were tried."""
+        job = event.job
+        if not (event.is_queue_blocked or is_announced(job)):
+            return JobResult(status=job.status)
+        errors: list[ForwarderError] = []
+        settings = attempt(self.outputs.settings, errors)
+        index = attempt(self.outputs.jobs_index, errors)
+        indexed = (
+            index is not None and not event.is_queue_blocked and self._index(index, job, errors)
+        )
+        notice = JobNotice(job=job, is_blocked=event.is_queue_blocked)
+        notified: ChannelKind | None = None
+        subject: Subject = "success" if notice.is_success else "failure"
+        if settings is not None and settings.selects(subject, notice.family):
+            whole = JobNotice(
+                job=job,
+                is_blocked=event.is_queue_blocked,
+                children=self._children(job),
+                costs=self._costs(job, index),
+            )
+            notified = self._notify(whole, settings, errors)
+        raise_errors(errors)
+        return JobResult(status=job.status, indexed=indexed, notified=notified)
+
+    def _index(self, index: JobIndex, job: JobDetail, errors: list[ForwarderError]) -> bool:
+        """Write the document of a job without an attempt. Returns whether that succeeded."""
+        document = job_document(job, index.settings)
+        if document is None:
+            return False
+        delivered = attempt(lambda: index.deliver([document]), errors)
+        if delivered is not None and delivered.rejected:
+            reason = delivered.rejected[0].reason
+            errors.append(DeliveryError(f"The cluster refused the job's document: {reason}"))
+        return delivered is not None and delivered.indexed > 0
+
+    def _children(self, job: JobDetail) -> tuple[EndedChild, ...] | None:
+        """The failed children of an array; None, and a warning, if Batch may not be asked."""
+        has_failed = job.array is not None and job.array.children.get(FAILED, 0) > 0
+        if not job.is_array_parent or not has_failed:
+            return ()
+        children: list[EndedChild] = []
+        try:
+            for summary in self.list_failed(job.id):
+                child = failed_child(summary, job.memory_mb)
+                if child is not None:
+                    children.append(child)
+                if len(children) == MAX_CHILDREN:
+                    break
+        except TaskProfilerError as error:
+            if isinstance(error, ForwarderError):
+                raise
+            self.outputs.warn(f"The message of job {job.id} does not name its children. {error}")
+            return None
+        return tuple(children)
+
+    def _costs(self, job: JobDetail, index: JobIndex | None) -> AttemptCosts:
+        """What the attempts' documents say; nothing if they cannot be searched."""
+        if index is None or not job.attempts:
+            return AttemptCosts()
+        try:
+            answer = index.attempts(
+                {
+                    "size": 2 * _MAX_ATTEMPTS,
+                    "query": {"bool": {"filter": [{"term": {"batch.job_id": job.id}}]}},
+                    "_source": ["batch.attempt", "cost.usd", "task.capacity_provider"],
+                }
+            )
+        except SearchClusterError as error:
+            self.outputs.warn(f"The message of the job {job.id} has no cost. {error}")
+            return AttemptCosts()
+        return attempt_costs(answer)
+
+    def _notify(
+        self, notice: JobNotice, settings: NoticeSettings, errors: list[ForwarderError]
+    ) -> ChannelKind | None:
+        """Post the message. Returns its kind if every channel that accepts the kind has it."""
+        kind: ChannelKind = "success" if notice.is_success else "failure"
+        refusals: list[ForwarderError] = []
+        channels = self.outputs.channels(settings)
+        posted = notify(channels, notice, kind, self.outputs.once, refusals)
+        errors += refusals
+        return kind if posted and not refusals else None
+
+
+def attempt_costs(answer: Mapping[str, object]) -> AttemptCosts:
+    """The costs in the documents of a job's attempts; of one with several, which one has."""
+    usd: dict[int, float] = {}
+    is_least = False
+    for hit in mappings(mapping(answer.get("hits")).get("hits")):
+        source = mapping(hit.get("_source"))
+        attempt_number = count(field_at(source, "batch.attempt"))
+        cost_usd = number(field_at(source, "cost.usd"))
+        if attempt_number is None or cost_usd is None:
+            continue
+        usd[attempt_number] = max(cost_usd, usd.get(attempt_number, 0))
+        is_least |= text(field_at(source, "task.capacity_provider")) == FARGATE_SPOT
+    return AttemptCosts(usd=usd, is_least=is_least)
+
+
+def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None:
+    """The document of a job that failed without an attempt; None for another job. It has no
+    numbers.
+    """
+    ended = ended_at(job)
+    if job.attempts or job.status != FAILED or job.is_array_parent or ended is None:
+        return None
+    identity = job.identity()
+    stopped = job.is_terminated or job.is_cancelled
+    created = datetime.fromtimestamp((job.created_ms or job.stopped_ms or 0) / 1000, UTC)
+    outcome = "unknown" if stopped else "failure"
+    task = {
+        "id": job.id,
+        "arn": job.arn,
+        "family": identity.job_definition,
+        "revision": None
+        if identity.job_definition_revision is None
+        else str(identity.job_definition_revision),
+        "status": "stopped" if stopped else "failure",
+        "outcome": "user" if stopped else "not-started",
+        "event_outcome": "user" if stopped else "not-started",
+        "stopped_reason": job.status_reason,
+        "confirmed": True,
+        "complete": False,
+        "created_at": format_datetime(created),
+        "stopped_at": format_datetime(ended),
+    }
+    fields = {
+        "@timestamp": format_datetime(ended),
+        "event": {"kind": "event", "dataset": _DATASET, "outcome": outcome},
+        "cloud": {
+            "provider": "aws",
+            "region": job.region,
+            "account": {"id": job.account_id},
+        },
+        "service": {"name": identity.job_definition},
+        "task": {name: value for name, value in task.items() if value is not None},
+        "batch": dict(batch_values(identity)),
+    }
+    return Document(index=settings.index("reports", created), id=job.id, fields=fields)

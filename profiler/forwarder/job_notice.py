@@ -1,0 +1,60 @@
+"""The notification of a job of AWS Batch: its end, or that it cannot start."""
+
+from msgspec import Struct
+
+from profiler.record.batch_detail import SUCCEEDED, JobDetail
+from profiler.record.job_end import (
+    AttemptCosts,
+    EndedChild,
+    blocked_title,
+    job_facts,
+    job_title,
+    remedy_of,
+    sentence_of,
+)
+
+
+class JobNotice(Struct, frozen=True, kw_only=True):
+    """A job that has ended, or the first of its queue, which ``is_blocked``.
+
+    ``children`` are the failed ones of an array, None: they are not known.
+    """
+
+    job: JobDetail
+    is_blocked: bool = False
+    children: tuple[EndedChild, ...] | None = None
+    costs: AttemptCosts = AttemptCosts()
+
+    @property
+    def is_success(self) -> bool:
+        return self.job.status == SUCCEEDED and not self.is_blocked
+
+    @property
+    def family(self) -> str:
+        """The family of its runs: the name of its definition."""
+        identity = self.job.identity()
+        return identity.job_definition or identity.job_name or self.job.id
+
+    @property
+    def key(self) -> str:
+        """Stored: never change it."""
+        kind = "blocked" if self.is_blocked else "ended"
+        return f"{self.job.arn or self.job.id}#{kind}"
+
+    @property
+    def title(self) -> str:
+        """Such as ``orders failed after 3 attempts``."""
+        if self.is_blocked:
+            return blocked_title(self.job, self.job.identity().queue)
+        return job_title(self.job)
+
+    @property
+    def sentence(self) -> str:
+        """What is known of it, and what to change; empty if that is nothing."""
+        if self.is_blocked:
+            facts = [self.job.status_reason or "AWS gives no reason"]
+        else:
+            facts = job_facts(self.job, self.children, self.costs)
+        never_started = self.is_blocked or not (self.job.attempts or self.job.is_array_parent)
+        remedy = remedy_of(self.job) if never_started else None
+        return " ".join(filter(None, (sentence_of(facts), remedy)))

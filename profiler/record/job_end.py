@@ -1,0 +1,266 @@
+"""How a job of AWS Batch ended, by Batch's event: in words, each attempt by the rule for a task.
+
+A reason can be a user's text, of TerminateJob: then nothing is read in it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Final
+
+from msgspec import Struct
+
+from profiler.core.json_fields import Json, count, integer, mapping, text
+from profiler.core.text import as_sentence, listed, on_one_line
+from profiler.core.timestamps import MS_PER_SECOND
+from profiler.record.batch_detail import FAILED, SUCCEEDED, ContainerEnd, JobAttempt, JobDetail
+from profiler.record.event_end import judge_candidates
+from profiler.record.run_outcome import Outcome, describe_exit_code
+from profiler.record.stop_causes import outcome_of
+from profiler.record.stopped_task import EventContainer, StoppedTask
+from profiler.record.units import format_count, format_duration, format_memory, format_usd
+
+# The reasons of jobs that never had an attempt, and of which another job's message tells.
+_FAILED_WITH_ANOTHER: Final = frozenset({"Dependent Job failed", "Array Child Job failed"})
+# The beginnings of AWS's reasons for which a job does not start, and what to change.
+_REMEDIES: Final = {
+    "MISCONFIGURATION:COMPUTE_ENVIRONMENT_MAX_RESOURCE": (
+        "Raise maxvCpus of the compute environment (aws batch update-compute-environment), or ask "
+        "for fewer vCPUs."
+    ),
+    "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT": (
+        "No allowed instance has what the job asks for: lower its vCPUs, memory or GPUs, or allow "
+        "larger instance types (aws batch update-compute-environment)."
+    ),
+    "MISCONFIGURATION:SERVICE_ROLE_PERMISSIONS": (
+        "Give the service role of the compute environment the policy AWSBatchServiceRole."
+    ),
+    "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY": (
+        "AWS has no instance of the allowed types: allow more types, zones, or On-Demand "
+        "(aws batch update-compute-environment)."
+    ),
+}
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+_USER_STOP = "UserInitiated"
+_BATCH_CLUSTER = "AWSBatch-"
+_MAX_INDICES = 10
+_MAX_GROUPS = 5
+
+
+class EndedChild(Struct, frozen=True, kw_only=True):
+    """A child of an array that failed: its index, and why."""
+
+    index: int
+    why: str
+
+
+class AttemptCosts(Struct, frozen=True, kw_only=True):
+    """The costs of attempts by their numbers; ``is_least``: one ran on Spot."""
+
+    usd: Mapping[int, float] = {}
+    is_least: bool = False
+
+
+def is_announced(job: JobDetail) -> bool:
+    """Whether the end of the job is a message of its own: a child's is its array's, and where
+    another job failed, that one's.
+    """
+    if not job.has_ended or job.parent_id is not None:
+        return False
+    is_users = job.is_terminated or job.is_cancelled
+    is_others = not job.attempts and job.status_reason in _FAILED_WITH_ANOTHER
+    return is_users or not is_others or job.is_array_parent
+
+
+def attempt_outcome(job: JobDetail, attempt: JobAttempt) -> Outcome:
+    """How an attempt ended, judged by its essential containers."""
+    others = {one.name for one in job.containers if not one.is_essential}
+    ends = [end for end in attempt.containers if end.name not in others]
+    is_last = job.has_ended and attempt.number == len(job.attempts)
+    return _outcome(
+        ends,
+        attempt.status_reason,
+        is_users=is_last and (job.is_terminated or job.is_cancelled),
+        has_started=attempt.started_ms is not None,
+    )
+
+
+def _outcome(
+    ends: Sequence[ContainerEnd], reason: str | None, *, is_users: bool, has_started: bool
+) -> Outcome:
+    containers = [
+        EventContainer(name=end.name or "default", exit_code=end.exit_code, reason=end.reason)
+        for end in ends
+    ]
+    task = StoppedTask(
+        arn="",
+        cluster=_BATCH_CLUSTER,
+        stop_code=_USER_STOP if is_users else None,
+        stopped_reason=None if is_users else reason,
+        started_at=datetime.fromtimestamp(0, UTC) if has_started else None,
+        containers=tuple(containers),
+    )
+    end, name = judge_candidates(task, [container.name for container in containers])
+    return outcome_of(None, end, container=name)
+
+
+def why_failed(outcome: Outcome, memory_mb: float | None) -> str:
+    """The cause in a few words: ``ran out of memory with 4 GB``, ``exit code 3``."""
+    if outcome.cause == "oom":
+        return "ran out of memory" + (f" with {format_memory(memory_mb)}" if memory_mb else "")
+    if outcome.cause == "failure" and outcome.exit_code is not None:
+        return f"exit code {describe_exit_code(outcome.exit_code)}"
+    if outcome.cause in ("failure", "unknown"):
+        return outcome.reason or "no exit code"
+    return f"{outcome.title[:1].lower()}{outcome.title[1:]}"
+
+
+def failed_child(summary: Json, memory_mb: float | None) -> EndedChild | None:
+    """A failed child in an answer of ListJobs; None without an index."""
+    values = mapping(summary)
+    index = count(mapping(values.get("arrayProperties")).get("index"))
+    if index is None:
+        return None
+    container = mapping(values.get("container"))
+    end = ContainerEnd(
+        exit_code=integer(container.get("exitCode")),
+        reason=on_one_line(text(container.get("reason")) or "") or None,
+    )
+    is_users = values.get("isTerminated") is True or values.get("isCancelled") is True
+    reason = on_one_line(text(values.get("statusReason")) or "") or None
+    has_started = count(values.get("startedAt")) is not None
+    outcome = _outcome([end], reason, is_users=is_users, has_started=has_started)
+    return EndedChild(index=index, why=why_failed(outcome, memory_mb))
+
+
+def job_name(job: JobDetail) -> str:
+    """The job's name, else its id."""
+    return job.name or job.id
+
+
+def job_title(job: JobDetail) -> str:
+    """The end in short: ``orders succeeded at its third attempt``."""
+    name = job_name(job)
+    number = len(job.attempts)
+    if job.status == SUCCEEDED:
+        at = f" at its {_ordinal(number)} attempt" if number > 1 else ""
+        return f"{name} succeeded{at}"
+    if not job.attempts and not job.is_array_parent:
+        if job.is_terminated or job.is_cancelled:
+            return f"{name} was cancelled before it started"
+        return f"{name} failed before it started"
+    if job.is_terminated or job.is_cancelled:
+        return f"{name} was stopped"
+    after = f" after {format_count(number, 'attempt')}" if number > 1 else ""
+    return f"{name} failed{after}"
+
+
+def job_facts(
+    job: JobDetail, children: Sequence[EndedChild] | None, costs: AttemptCosts | None = None
+) -> list[str]:
+    """What is known of an ended job, each fact in a few words, the cause first.
+
+    ``children`` are those that failed, None: they are not known.
+    """
+    if job.is_array_parent:
+        return [*_array_facts(job, children), *_duration(job)]
+    facts = []
+    phrases = [why_failed(attempt_outcome(job, one), job.memory_mb) for one in job.attempts]
+    if job.status == FAILED and phrases:
+        facts.append(phrases.pop())
+    elif job.status == FAILED and not (job.is_terminated or job.is_cancelled):
+        facts.append(job.status_reason or "AWS gives no reason")
+    elif phrases:
+        phrases.pop()
+    facts += _earlier_attempts(phrases)
+    return [*facts, *_duration(job), *_cost(job, costs or AttemptCosts())]
+
+
+def _cost(job: JobDetail, costs: AttemptCosts) -> list[str]:
+    """What all attempts cost, if that of each is known, and what of it the failed ones did."""
+    numbers = range(1, len(job.attempts) + 1)
+    usd = costs.usd
+    if not job.attempts or any(number not in usd for number in numbers):
+        return []
+    last = len(job.attempts) if job.status == SUCCEEDED else 0
+    failed_usd = sum(usd[number] for number in numbers if number != last)
+    mark = "≥ " if costs.is_least else ""
+    cost = f"{mark}{format_usd(sum(usd[number] for number in numbers))}"
+    if not last or last == 1:
+        return [cost]
+    return [f"{cost} ({format_usd(failed_usd)} of it for failed attempts)"]
+
+
+def _earlier_attempts(phrases: Iterable[str]) -> list[str]:
+    """``attempts 1 and 2: ran out of memory with 4 GB``."""
+    facts = []
+    for phrase, group in groupby(enumerate(phrases, 1), key=lambda item: item[1]):
+        numbers = [str(number) for number, _ in group]
+        noun = "attempt" if len(numbers) == 1 else "attempts"
+        facts.append(f"{noun} {listed(numbers)}: {phrase}")
+    return facts
+
+
+def _array_facts(job: JobDetail, children: Sequence[EndedChild] | None) -> list[str]:
+    """``997 of 1,000 succeeded; 17, 204 and 998 failed: exit code 3 (3)``."""
+    array = job.array
+    size = 0 if array is None or array.size is None else array.size
+    succeeded = 0 if array is None else array.children.get(SUCCEEDED, 0)
+    facts = [f"{succeeded:,} of {size:,} succeeded"]
+    if not children:
+        return facts
+    indices = [str(child.index) for child in sorted(children, key=lambda one: one.index)]
+    shown = listed(indices)
+    if len(indices) > _MAX_INDICES:
+        shown = f"{', '.join(indices[:_MAX_INDICES])} and {len(indices) - _MAX_INDICES:,} more"
+    numbers: dict[str, int] = {}
+    for child in children:
+        numbers[child.why] = numbers.get(child.why, 0) + 1
+    largest = sorted(numbers.items(), key=lambda item: -item[1])[:_MAX_GROUPS]
+    causes = ", ".join(f"{why} ({number:,})" for why, number in largest)
+    return [*facts, f"{shown} failed: {causes}"]
+
+
+def _duration(job: JobDetail) -> list[str]:
+    """From the first attempt's start to the end."""
+    starts = [one.started_ms for one in job.attempts if one.started_ms is not None]
+    started_ms = min(starts, default=job.started_ms)
+    if started_ms is None or job.stopped_ms is None or job.stopped_ms < started_ms:
+        return []
+    return [format_duration(job.stopped_ms - started_ms)]
+
+
+def blocked_title(job: JobDetail, queue: str | None) -> str:
+    """In short that the job is the first of its queue, and cannot start."""
+    place = f" and blocks the queue {queue}" if queue else ""
+    return f"{job_name(job)} cannot start{place}"
+
+
+def remedy_of(job: JobDetail) -> str | None:
+    """What to change where AWS's reason names it; None for a user's text, and an unknown reason."""
+    if job.is_terminated or job.is_cancelled:
+        return None
+    for beginning, remedy in _REMEDIES.items():
+        if (job.status_reason or "").startswith(beginning):
+            return remedy
+    return None
+
+
+def ended_at(job: JobDetail) -> datetime | None:
+    """When the job ended; None for no time that a calendar has."""
+    if job.stopped_ms is None:
+        return None
+    try:
+        return datetime.fromtimestamp(job.stopped_ms / MS_PER_SECOND, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def sentence_of(facts: Iterable[str]) -> str:
+    """The facts as one sentence."""
+    joined = "; ".join(facts)
+    return as_sentence(joined) if joined else ""
+
+
+def _ordinal(number: int) -> str:
+    return _ORDINALS[number - 1] if number <= len(_ORDINALS) else f"{number}th"

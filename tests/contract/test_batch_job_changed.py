@@ -1,0 +1,224 @@
+"""``batch_job_changed``: one message a job, whatever the order of events, and the document of a job
+without an attempt.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import handler
+from profiler.forwarder.invocation import ForwarderError
+from tests import batch_jobs
+from tests.batch_jobs import SECRETS, end_without_attempt, queue_blocked_event
+from tests.fake_batch import FakeBatch
+from tests.fake_slack import Answer, FakeSlack
+from tests.http_server import FakeElasticsearch
+from tests.lambda_environment import (
+    InvocationContext,
+    create_idempotency_table,
+    function_environment,
+    register_revisions,
+)
+from tests.task_events import container
+
+KILLED = "OutOfMemoryError: Container killed due to memory usage"
+MINUTE = 60_000
+
+
+@pytest.fixture
+def batch() -> Iterator[FakeBatch]:
+    with FakeBatch() as fake:
+        fake.add_queue("nightly", "spot")
+        fake.define("orders", 1, 4096, retryStrategy={"attempts": 3})
+        yield fake
+
+
+@pytest.fixture(autouse=True)
+def function(
+    monkeypatch: pytest.MonkeyPatch,
+    slack: FakeSlack,
+    cluster: FakeElasticsearch,
+    batch: FakeBatch,
+) -> Iterator[None]:
+    settings = {
+        "ELASTICSEARCH_URL": cluster.url,
+        "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url,
+        "SLACK_SUCCESS_WEBHOOK_URL": slack.webhook_url,
+        "IDEMPOTENCY_TABLE": "done",
+        "REPORT_WAIT_SECONDS": "0",
+        "BATCH_JOBS": "true",
+        **batch.environment(),
+    }
+    with function_environment(monkeypatch, **settings):
+        register_revisions("orders", [container("default", memory=64)])
+        create_idempotency_table("done")
+        yield
+
+
+def ran(batch: FakeBatch, job: dict[str, Any], code: int, reason: str | None = None) -> None:
+    batch.begin(job)
+    batch.now_ms += MINUTE
+    batch.end(job, code, reason)
+
+
+def send(event: dict[str, Any]) -> dict[str, Any]:
+    """To the function that both rules of the stack have as their target."""
+    return dict(handler.task_stopped(event, InvocationContext()))
+
+
+def headers(slack: FakeSlack) -> list[str]:
+    return [message["blocks"][0]["text"]["text"] for message in slack.messages]
+
+
+def test_a_job_with_three_attempts_is_one_message(
+    batch: FakeBatch, slack: FakeSlack, cluster: FakeElasticsearch
+) -> None:
+    job = batch.submit("orders", "nightly", "orders", parameters={"key": SECRETS[3]})
+    ran(batch, job, 137, KILLED)
+    retried = batch.event(job)
+    ran(batch, job, 137, KILLED)
+    ran(batch, job, 0)
+    ended = batch.event(job)
+    killed = [{"name": "default", "exitCode": 137, "reason": KILLED}]
+    tasks = [batch_jobs.task_event(job, number, containers=killed) for number in (1, 2)]
+    tasks.append(batch_jobs.task_event(job, 3))
+    for event in (ended, *tasks, retried, ended):
+        send(event)
+    assert headers(slack) == ["✅ orders succeeded at its third attempt"]
+    written = [bulk[1] for bulk in cluster.bulks]
+    assert [one["upsert"]["batch"]["attempt"] for one in written] == [1, 2, 3]
+    for one in written:
+        assert one["upsert"]["batch"]["job_name"] == "orders"
+        assert one["upsert"]["task"]["family"] == "orders"
+        assert one["upsert"]["task"]["revision"] == "1", "the job definition's"
+    assert len(batch.requests("DescribeJobs")) == 1
+    everything = json.dumps([cluster.bulks, slack.messages])
+    assert not [secret for secret in SECRETS if secret in everything]
+
+
+def test_the_costs_are_those_of_the_attempts(
+    batch: FakeBatch, slack: FakeSlack, cluster: FakeElasticsearch
+) -> None:
+    job = batch.submit("orders", "nightly", "orders")
+    ran(batch, job, 1)
+    ran(batch, job, 0)
+    hits = [
+        {"_source": {"batch": {"attempt": number}, "cost": {"usd": usd}}}
+        for number, usd in ((1, 0.25), (2, 0.5))
+    ]
+    cluster.found = {"hits": {"hits": hits}}
+    send(batch.event(job))
+    assert "$0.75 ($0.25 of it for failed attempts)" in slack.messages[0]["text"]
+
+
+def test_an_array_of_10_000_is_one_message_and_few_calls(
+    batch: FakeBatch, slack: FakeSlack
+) -> None:
+    parent = batch.submit("orders", "nightly", "orders", arrayProperties={"size": 10_000})
+    for index in range(10_000):
+        child = batch.jobs[f"{parent['jobId']}:{index}"]
+        child |= {"status": "SUCCEEDED", "stoppedAt": batch.now_ms}
+    failed = [batch.jobs[f"{parent['jobId']}:{index}"] for index in (17, 204, 998)]
+    for child, code in zip(failed, (3, 137, 137), strict=True):
+        ended = {"exitCode": code, "reason": KILLED if code == 137 else ""}
+        child |= {"status": "FAILED", "startedAt": batch.now_ms - MINUTE}
+        child["container"] |= ended
+        send(batch.event(child))
+        send(batch_jobs.task_event(child))
+    parent["arrayProperties"]["statusSummary"] = {"SUCCEEDED": 9_997, "FAILED": 3}
+    end_without_attempt(parent, batch.now_ms, "Array Child Job failed")
+    send(batch.event(parent))
+    (message,) = slack.messages
+    causes = "ran out of memory with 4 GB (2), exit code 3 (1)"
+    said = f"9,997 of 10,000 succeeded; 17, 204 and 998 failed: {causes}."
+    assert message["text"] == f"❌ orders failed: {said}"
+    assert len(batch.requests("DescribeJobs")) == 1
+    assert len(batch.requests("ListJobs")) == 1
+
+
+@pytest.mark.parametrize("missing", ["ListJobs", "DescribeJobs"])
+def test_a_missing_right_costs_names_alone_and_is_said(
+    missing: str, batch: FakeBatch, slack: FakeSlack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batch.refused.add(missing)
+    parent = batch.submit("orders", "nightly", "orders", arrayProperties={"size": 2})
+    parent["arrayProperties"]["statusSummary"] = {"SUCCEEDED": 1, "FAILED": 1}
+    end_without_attempt(parent, batch.now_ms, "Array Child Job failed")
+    task = batch_jobs.task_event(batch.jobs[f"{parent['jobId']}:0"])
+    assert send(task)["indexed"]
+    assert send(batch.event(parent))["notified"] == "failure"
+    assert headers(slack) == ["❌ orders failed"]
+    assert f"allow batch:{missing}" in capsys.readouterr().out
+
+
+def test_a_job_without_an_attempt_has_a_document_without_numbers(
+    batch: FakeBatch, slack: FakeSlack, cluster: FakeElasticsearch
+) -> None:
+    job = batch.submit("orders", "nightly", "orders")
+    end_without_attempt(job, batch.now_ms, "CannotX: no such thing")
+    assert send(batch.event(job)) == {"status": "FAILED", "indexed": True, "notified": "failure"}
+    ((action, body),) = cluster.bulks
+    document = body["doc"]
+    assert action["update"]["_id"] == job["jobId"]
+    assert document["event"]["dataset"] == "batch.job"
+    assert document["task"]["stopped_reason"] == "CannotX: no such thing"
+    assert document["batch"]["job_definition"] == document["task"]["family"] == "orders"
+    assert "usage" not in document
+    assert headers(slack) == ["❌ orders failed before it started"]
+
+
+def test_a_queue_that_is_blocked_is_one_message(batch: FakeBatch, slack: FakeSlack) -> None:
+    job = batch.submit("orders", "nightly", "orders")
+    reason = "MISCONFIGURATION:COMPUTE_ENVIRONMENT_MAX_RESOURCE - too much"
+    event = queue_blocked_event(job, reason, batch.now_ms)
+    send(event)
+    send(event)
+    assert headers(slack) == ["❌ orders cannot start and blocks the queue nightly"]
+    assert "Raise maxvCpus" in slack.messages[0]["text"]
+
+
+def test_a_name_and_a_reason_are_anybodys_words(batch: FakeBatch, slack: FakeSlack) -> None:
+    job = batch.submit("orders", "nightly", "orders")
+    job["jobName"] = "<!channel> \x1b[31m" + "x" * 5_000
+    end_without_attempt(job, batch.now_ms, "<https://evil.example.com|ok> " * 500)
+    send(batch.event(job))
+    sent = json.dumps(slack.messages)
+    assert "<!channel>" not in sent
+    assert "<https" not in sent
+    assert "u001b" not in sent
+    assert len(sent) < 8_000
+
+
+def test_a_channel_that_fails_is_repeated_and_the_document_is_written(
+    batch: FakeBatch, slack: FakeSlack, cluster: FakeElasticsearch
+) -> None:
+    job = batch.submit("orders", "nightly", "orders")
+    end_without_attempt(job, batch.now_ms, "no")
+    slack.script = [Answer(status=404, text="no_service")]
+    with pytest.raises(ForwarderError):
+        send(batch.event(job))
+    assert len(cluster.bulks) == 1
+    send(batch.event(job))
+    assert headers(slack) == ["❌ orders failed before it started"]
+
+
+def test_without_the_setting_each_attempt_has_its_message(
+    monkeypatch: pytest.MonkeyPatch, batch: FakeBatch, slack: FakeSlack
+) -> None:
+    monkeypatch.setenv("BATCH_JOBS", "false")
+    job = batch.submit("orders", "nightly", "orders")
+    ran(batch, job, 0)
+    send(batch_jobs.task_event(job))
+    assert len(slack.messages) == 1
+    assert batch.calls == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [{"source": "aws.batch"}, {"source": "aws.batch", "detail-type": "Batch Job State Change"}],
+)
+def test_another_event_of_batch_is_nothing(event: dict[str, Any], slack: FakeSlack) -> None:
+    assert send(event) == {"status": None, "indexed": False, "notified": None}
+    assert slack.messages == []

@@ -1,0 +1,95 @@
+"""Nextflow's own parser, and Snakemake itself, read the lines of ``recommend --format`` (``make
+orchestrators``; Nextflow needs Java and Maven).
+"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import profiler
+from profiler.record.batch_job import BatchJob
+from tests.prerequisites import skip_or_fail
+from tests.runs import lines, report
+
+ROOT = Path(profiler.__file__).parent.parent
+SNAKEMAKE = ROOT / ".venv-orchestrators" / "snakemake" / "bin" / "snakemake"
+NEXTFLOW = Path(__file__).with_name("nextflow")
+_MB_PER_GB = 1024
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Path:
+    """Runs of two rules or processes, of which one needs more than whole GB."""
+    reports = []
+    for number in range(6):
+        name, peak_mb = [("STAR_ALIGN", 25_600), ("FASTQC", 1_500)][number % 2]
+        job = BatchJob(
+            job_id="0f8fad5b-d9cb-469f-a165-70867728950e",
+            job_name=f"{name}_{number}",
+            job_definition="etl",
+        )
+        reports.append(
+            report(
+                number,
+                size=(8, 65_536),
+                p95=3.2,
+                peak_mb=peak_mb,
+                launch_type="EC2",
+                cluster="AWSBatch-spot-1",
+                batch=job,
+            )
+        )
+    file = tmp_path / "jobs.jsonl"
+    file.write_bytes(lines(reports))
+    return file
+
+
+def written(jobs: Path, engine: str) -> str:
+    command = [sys.executable, "-m", "profiler", "recommend", "--format", engine]
+    return printed([*command, "--from", str(jobs)], ROOT)
+
+
+def printed(command: Sequence[str], folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_nextflows_parser_reads_the_sizes(jobs: Path, tmp_path: Path) -> None:
+    if shutil.which("mvn") is None or shutil.which("java") is None:
+        skip_or_fail("Nextflow's parser needs java and mvn")
+    config = tmp_path / "nextflow.config"
+    config.write_text(written(jobs, "nextflow"))
+    classpath = tmp_path / "classpath.txt"
+    goal = "dependency:build-classpath"
+    printed(["mvn", "-q", "-B", goal, f"-Dmdep.outputFile={classpath}"], NEXTFLOW)
+    program = str(NEXTFLOW / "ReadConfig.java")
+    read = printed(["java", "-cp", classpath.read_text(), program, str(config)], tmp_path)
+    assert [line for line in read.splitlines() if line.startswith("withName")] == [
+        "withName:FASTQC\t4\t1856",
+        f"withName:STAR_ALIGN\t4\t{30 * _MB_PER_GB}",
+    ]
+
+
+def test_snakemake_takes_the_sizes_of_a_profile(jobs: Path, tmp_path: Path) -> None:
+    if not SNAKEMAKE.exists():
+        skip_or_fail("Snakemake is not installed: make orchestrators installs it")
+    profile = tmp_path / "profile"
+    profile.mkdir()
+    (profile / "config.yaml").write_text(written(jobs, "snakemake"))
+    rule = 'rule {0}:\n    output: "{0}.txt"\n    threads: 1\n    shell: "touch {{output}}"\n'
+    targets = 'rule all:\n    input: "STAR_ALIGN.txt", "FASTQC.txt"\n'
+    rules = targets + rule.format("STAR_ALIGN") + rule.format("FASTQC")
+    (tmp_path / "Snakefile").write_text(rules)
+    command = [str(SNAKEMAKE), "--profile", str(profile), "--cores", "8", "--dry-run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    plan = done.stdout + done.stderr
+    for name, memory_mb in (("STAR_ALIGN", 30 * _MB_PER_GB), ("FASTQC", 1856)):
+        of_rule = plan.partition(f"rule {name}:")[2].partition("\n\n")[0]
+        assert "threads: 4" in of_rule
+        assert f"mem_mb={memory_mb}," in of_rule
