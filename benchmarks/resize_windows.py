@@ -3,7 +3,7 @@
     python -m benchmarks.resize_windows [--families 40] [--runs 100000] [--file-runs 1000000]
         [--json FILE]
 
-Each command is a process of its own. A million runs take 2.3 GB in the temporary folder.
+A second file has the same runs as jobs of AWS Batch. Each command is a process of its own. A million runs take 2.3 GB in the temporary folder.
 """
 
 import json
@@ -13,10 +13,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from uuid import UUID
+
+from msgspec.structs import replace
 
 from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from benchmarks.measured_process import process_figures
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, format_ms
+from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import (
     Container,
     Distribution,
@@ -44,14 +48,19 @@ _SIZE = TaskSize(vcpu=1, memory_mb=4096)
 _DAYS = 35
 
 
-def lines(families: int, runs: int, rng: random.Random, now_ns: int = NOW_NS) -> Iterator[bytes]:
-    """The lines of all families in turn, each with three containers, until ``now_ns``."""
+def lines(
+    families: int, runs: int, rng: random.Random, now_ns: int = NOW_NS, *, of_jobs: bool = False
+) -> Iterator[bytes]:
+    """The lines of all families in turn, each with three containers, until ``now_ns``; with
+    ``of_jobs``, each run is of a job of AWS Batch.
+    """
     of_family = runs // families
     step_ns = _DAYS * NS_PER_DAY // of_family
     for number in range(of_family):
         began_ns = now_ns - _DAYS * NS_PER_DAY + (number + 1) * step_ns - NS_PER_MINUTE
         for family in range(families):
-            yield encode(_report(f"family-{family}", number, began_ns, rng))
+            made = _report(f"family-{family}", number, began_ns, rng)
+            yield encode(_of_job(made, number) if of_jobs else made)
 
 
 def _report(family: str, number: int, began_ns: int, rng: random.Random) -> Report:
@@ -96,6 +105,20 @@ def _report(family: str, number: int, began_ns: int, rng: random.Random) -> Repo
     return Report(time=format_ms(began_ns), type="task.report", record=record)
 
 
+def _of_job(made: Report, number: int) -> Report:
+    family = made.record.family or ""
+    job = BatchJob(
+        job_id=str(UUID(made.record.task_id)),
+        job_name=f"{family}-{number}",
+        job_definition=family,
+        job_definition_revision=3,
+        queue="nightly",
+        compute_environment="spot",
+        attempt=1,
+    )
+    return replace(made, record=replace(made.record, batch=job))
+
+
 def measure(families: int, runs: int, file_runs: int) -> BenchmarkResult:
     """Decide on each family by a file, and read a larger one with the three commands."""
     now_ns = time.time_ns()
@@ -113,6 +136,10 @@ def measure(families: int, runs: int, file_runs: int) -> BenchmarkResult:
         resized = sum('"4096"' not in text for text in texts)
         name = "families resized"
         figures.append(Figure(name, resized, "", digits=0, at_least=families))
+        recommend = [*_PROFILER, "recommend", "--from", str(file)]
+        figures += process_figures(f"recommend of {runs:,} runs of tasks", recommend)
+        _write(file, families, runs, now_ns, of_jobs=True)
+        figures += process_figures(f"recommend of {runs:,} runs of jobs", recommend)
         if file_runs:
             _write(file, families, file_runs, now_ns)
             for command in ("history", "recommend", "show"):
@@ -126,10 +153,10 @@ def measure(families: int, runs: int, file_runs: int) -> BenchmarkResult:
     return BenchmarkResult(title, figures=tuple(figures))
 
 
-def _write(file: Path, families: int, runs: int, now_ns: int) -> None:
+def _write(file: Path, families: int, runs: int, now_ns: int, *, of_jobs: bool = False) -> None:
     """A file with lines of 2.3 KB."""
     with file.open("wb") as stream:
-        for line in lines(families, runs, random.Random(7), now_ns):
+        for line in lines(families, runs, random.Random(7), now_ns, of_jobs=of_jobs):
             stream.write(line[:-2] + _SERIES + b"}}\n")
 
 

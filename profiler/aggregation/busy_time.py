@@ -74,12 +74,15 @@ class Stretch(Struct):
         """Add what one thread ran and waited for a CPU, as far as there is room beside the
         ``used_ns`` that were added of it before; returns what was added of both.
         """
-        length_ns = self.length_ns
-        run_ns = min(run_ns, max(length_ns - used_ns, 0))
-        wait_ns = min(wait_ns, max(length_ns - used_ns - run_ns, 0))
+        length_ns = self.end_ns - self.start_ns
+        room_ns = max(length_ns - used_ns, 0)
+        if run_ns + wait_ns > room_ns:
+            run_ns = min(run_ns, room_ns)
+            wait_ns = min(wait_ns, room_ns - run_ns)
         self.run_ns += run_ns
         self.wait_ns += wait_ns
-        self.longest_ns = max(self.longest_ns, min(used_ns + run_ns + wait_ns, length_ns))
+        if used_ns + run_ns + wait_ns > self.longest_ns:
+            self.longest_ns = min(used_ns + run_ns + wait_ns, length_ns)
         return run_ns, wait_ns
 
     def take_late_throttled_ns(self) -> int:

@@ -44,8 +44,9 @@ _MAX_OPEN_NS = 60 * NS_PER_SECOND
 _MAX_OPEN_LOOKS = 512
 _MAX_OPEN_WAITS = 10_000
 # Of so many threads it is remembered what they used of so many stretches, the last ones, which are
-# not settled: a wait for a CPU that ends later may have begun there.
+# not settled, if it is more than a tenth: a wait for a CPU that ends later may have begun there.
 _MAX_REMEMBERED = 512
+_MIN_USED_DIVISOR = 10
 _MAX_USED = 10
 # A look counts fewer threads than this that can run.
 _MAX_COUNTED = 32
@@ -245,7 +246,9 @@ class TimeAccount:
         change = self._threads.add(look)
         self._note(change)
         stretch = self._new_stretch(start_ns, read_ns, look)
-        waiting = () if look.is_behind else self._able.difference(change.begun)
+        waiting: Collection[ThreadWait] = ()
+        if not look.is_behind:
+            waiting = [wait for wait in self._able if wait.begun < self._threads.number]
         if not waiting and self._continues_last(stretch, look, change):
             last = self._open[-1]
             last.covered_ns += stretch.length_ns
@@ -463,7 +466,8 @@ class TimeAccount:
             sum_ns += wait_ns
             if grown.run_ns > run_ns or waited_ns > wait_ns:
                 late.append(_Late(grown.thread, grown.run_ns - run_ns, waited_ns - wait_ns))
-            self._note_used(grown.thread, stretch, run_ns + wait_ns)
+            if _MIN_USED_DIVISOR * (run_ns + wait_ns) > length_ns:
+                self._note_used(grown.thread, stretch, run_ns + wait_ns)
         self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, False))
         self._add_late(late)
 

@@ -34,6 +34,7 @@ from profiler.record.units import (
 from profiler.sizing.advice_reasons import reasons
 from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
+from profiler.sizing.job_rows import JobsRow
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.runs_a_month import measured_month
@@ -161,6 +162,7 @@ def as_json(advice: Advice) -> Mapping[str, Any]:
         "region": evidence.family.region,
         **({"onFargate": evidence.on_fargate} if evidence.is_moved else {}),
         "runs": evidence.outcomes.runs,
+        **_requested(evidence),
         "current": size_object(choice.current),
         "recommended": size_object(choice.size),
         "savingPercent": choice.saving_percent,
@@ -186,6 +188,12 @@ def as_json(advice: Advice) -> Mapping[str, Any]:
             "to": evidence.outcomes.last_started_at,
         },
     }
+
+
+def _requested(evidence: Evidence) -> Mapping[str, object]:
+    """What the jobs of a row by name asked for; nothing of other rows."""
+    row = evidence.family
+    return {"requested": size_object(row.asked)} if isinstance(row, JobsRow) else {}
 
 
 def rounded_usd(usd: float | None) -> float | None:

@@ -211,8 +211,8 @@ _SHARED = (
     "import os, time\nwith open('/dev/shm/block', 'wb') as file:\n    for i in range(200): "
     "file.write(bytes(2**20))\ntime.sleep(2.5)\nos.unlink('/dev/shm/block')\n"
 )
-# A machine whose processor is emulated reads as rarely as its own CPU time allows.
-_HOLDS = f"{READINGS}wait_for_readings(10)\n"
+# A machine whose processor is emulated reads as rarely as its own CPU time allows, after many looks.
+_HOLDS = f"{READINGS}wait_for_readings(100)\n"
 _MAPPED = (
     "import mmap, sys\nwith open(sys.argv[1], 'rb') as file:\n"
     "    block = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"

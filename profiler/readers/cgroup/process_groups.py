@@ -32,7 +32,7 @@ class ProcessGroups:
 
 def is_frozen(pid: int, proc_folder: str = "/proc") -> bool:
     """Whether a process's group of version 1 is frozen, as by ``docker pause``: the kernel shows
-    its threads in the state of a wait for a disk, but those of version 2 in another one.
+    its threads in the state of a wait for a disk. Of version 2, the group's events say it.
 
     False if the group cannot be seen.
     """

@@ -70,19 +70,26 @@ class CpuPressure(Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
+_FROZEN = b"frozen 1"
+
+
 class PressureFiles:
-    """The open files of :class:`CpuPressure`; a descriptor is None where there is no file."""
+    """The open files of :class:`CpuPressure`, and the ``events`` of a group of version 2; a
+    descriptor is None where there is no file.
+    """
 
     def __init__(
         self,
         pressure: int | None,
         cpu_stat: int | None = None,
+        events: int | None = None,
         *,
         is_of_group: bool = False,
         cpus: int = 1,
     ) -> None:
         self._pressure = pressure
         self._cpu_stat = cpu_stat
+        self._events = events
         self._is_of_group = is_of_group
         self._cpus = cpus
 
@@ -94,12 +101,19 @@ class PressureFiles:
             cpus=self._cpus,
         )
 
+    def is_frozen(self) -> bool:
+        """Whether a group of version 2 is frozen: the kernel shows its threads as if they slept in
+        the system calls in which they were.
+        """
+        return self._events is not None and _FROZEN in proc.reread(self._events)
+
     def close(self) -> None:
-        for descriptor in (self._pressure, self._cpu_stat):
+        for descriptor in (self._pressure, self._cpu_stat, self._events):
             if descriptor is not None:
                 os.close(descriptor)
         self._pressure = None
         self._cpu_stat = None
+        self._events = None
 
 
 def open_machine_pressure(proc_folder: str = "/proc") -> int | None:

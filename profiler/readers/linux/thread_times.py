@@ -186,6 +186,7 @@ class ThreadReader:
         self._recent: dict[Thread, int] = {}  # with their processes, in the order of their last run
         self._unread_run_ns = 0
         self._misses_child = False
+        self._is_group_frozen = False
         self._read_ended_ns = 0
         self._is_counting = False
         self.sees_calls = False
@@ -281,6 +282,8 @@ class ThreadReader:
         self._ended_between = []
         self._unread_run_ns = 0
         self._misses_child = False
+        files = self._pressure_files
+        self._is_group_frozen = files is not None and files.is_frozen()
 
     def _read_clocks(self, last: ReadingTime) -> None:
         """Note the processes that have run since the last look, by their CPU clocks."""
@@ -600,6 +603,8 @@ class ThreadReader:
         if before is not None and before.connections and thread.is_stale:
             came = self._resolver.came(before)
         blocked = self._ask(process, thread, now_ns)
+        if self._is_group_frozen and blocked is not _ENDED:
+            blocked = STOPPED
         thread.is_stale = False
         thread.blocked = blocked
         if blocked is _ENDED:

@@ -394,6 +394,7 @@ def test_jobs_of_an_engine_are_rows_by_name_with_lines_for_its_configuration(cli
     # A name that only jobs have.
     (star,) = cli("recommend", "STAR_*", "--json", "--from", source).objects
     assert (star["family"], star["runs"]) == ("STAR_ALIGN", 3)
+    assert star["requested"] == {"vcpu": 8, "memoryMB": 65_536}
     explained = cli("recommend", "nf-*", "--from", source).out
     assert "STAR_ALIGN (8 vCPU, 64 GB)\n" in explained
     assert "      withName: 'STAR_ALIGN' { cpus = 1; memory = '512 MB' }\n" in explained
@@ -410,6 +411,7 @@ def test_by_definition_all_jobs_of_an_image_are_one_row(cli: Cli) -> None:
     source = _jobs()
     (row,) = cli("recommend", "--by", "definition", "--json", "--from", source).objects
     assert (row["family"], row["runs"]) == ("nf-quay-io-star", 6)
+    assert "requested" not in row
     assert "submitted" not in "".join(row["reasons"])
 
 

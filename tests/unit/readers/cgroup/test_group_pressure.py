@@ -53,6 +53,15 @@ def test_a_container_of_version_2_has_its_own_pressure(version_2: Groups) -> Non
     assert pressure.throttled_ns == 3_000_000
 
 
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_paused_container_of_version_2_is_frozen(version_2: Groups, *, is_frozen: bool) -> None:
+    version_2.write("sys/fs/cgroup/cgroup.events", f"populated 1\nfrozen {is_frozen:d}\n")
+    files = open_group_pressure(7, str(version_2.proc))
+    assert files.is_frozen() is is_frozen
+    files.close()
+    assert not files.is_frozen()
+
+
 def test_the_pressure_of_the_root_group_is_the_machines(version_2: Groups) -> None:
     (version_2.proc / "pressure").mkdir()
     (version_2.proc / "pressure" / "cpu").write_text(PRESSURE.replace("700", "900"))

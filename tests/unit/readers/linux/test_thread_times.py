@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from profiler.readers.linux.cpu_pressure import PressureFiles
 from profiler.readers.linux.look import Look
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadReader
@@ -329,6 +330,22 @@ def test_a_frozen_process_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     machine.thread(8, state="D")
     sample = machine.read(process(state="D"), process(8, state="D"))
     assert sample.waits == {STOPPED.wait: 1, Wait("disk"): 1}
+
+
+def test_a_group_of_version_2_that_is_frozen_is_stopped(tmp_path: Path) -> None:
+    """The kernel shows the system calls in which its threads were."""
+    machine, events = FakeMachine(tmp_path), tmp_path / "events"
+    machine.reader = ThreadReader(
+        lambda: 0,
+        str(tmp_path),
+        "x86_64",
+        open_pressure=lambda _: PressureFiles(None, None, os.open(events, os.O_RDONLY)),
+    )
+    for at, (is_frozen, waits) in enumerate(((0, Wait("sleep")), (1, STOPPED.wait)), start=1):
+        events.write_text(f"populated 1\nfrozen {is_frozen}\n")
+        machine.thread(7, run=at)
+        assert machine.read(process(cpu=at), at=2 * at).waits == {waits: 1}
+    machine.reader.close()
 
 
 def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_is_stopped(
