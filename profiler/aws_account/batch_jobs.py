@@ -60,6 +60,7 @@ class BatchJobs:
             queue=job.queue or known.queue,
             compute_environment=job.compute_environment,
             attempt=job.attempt,
+            allowed_attempts=known.allowed_attempts,
             array_index=job.array_index,
             node_index=job.node_index,
         )

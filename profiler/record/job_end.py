@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.json_fields import Json, count, integer, mapping, text
 from profiler.core.text import as_sentence, listed, on_one_line
 from profiler.core.timestamps import datetime_of_ms
@@ -78,7 +79,12 @@ def is_announced(job: JobDetail) -> bool:
 
 def attempt_outcome(job: JobDetail, attempt: JobAttempt) -> Outcome:
     """How an attempt ended, judged by its essential containers."""
-    others = {one.name for one in job.containers if not one.is_essential}
+    return judge_attempt(job, attempt)[0]
+
+
+def judge_attempt(job: JobDetail, attempt: JobAttempt) -> tuple[Outcome, str | None]:
+    """How an attempt ended, and its container that is judged; None: one of several."""
+    others = {one.name for one in job.containers if not one.is_essential} | {MONITOR_NAME}
     ends = [end for end in attempt.containers if end.name not in others]
     is_last = job.has_ended and attempt.number == len(job.attempts)
     return _outcome(
@@ -91,7 +97,7 @@ def attempt_outcome(job: JobDetail, attempt: JobAttempt) -> Outcome:
 
 def _outcome(
     ends: Sequence[ContainerEnd], reason: str | None, *, is_users: bool, has_started: bool
-) -> Outcome:
+) -> tuple[Outcome, str | None]:
     containers = [
         EventContainer(name=end.name or "default", exit_code=end.exit_code, reason=end.reason)
         for end in ends
@@ -105,7 +111,7 @@ def _outcome(
         containers=tuple(containers),
     )
     end, name = judge_candidates(task, [container.name for container in containers])
-    return outcome_of(None, end, container=name)
+    return outcome_of(None, end, container=name), name
 
 
 def why_failed(outcome: Outcome, memory_mb: float | None) -> str:
@@ -136,7 +142,7 @@ def failed_child(summary: Json, memory_mb: float | None) -> EndedChild | None:
     is_users = values.get("isTerminated") is True or values.get("isCancelled") is True
     reason = on_one_line(text(values.get("statusReason")) or "") or None
     has_started = count(values.get("startedAt")) is not None
-    outcome = _outcome([end], reason, is_users=is_users, has_started=has_started)
+    outcome, _ = _outcome([end], reason, is_users=is_users, has_started=has_started)
     return EndedChild(index=index, why=why_failed(outcome, memory_mb))
 
 
