@@ -73,6 +73,7 @@ class FakeBatch(FakeHttpServer):
         self.environments: dict[str, Json] = {}
         self.definitions: list[Json] = []
         self.jobs: dict[str, Json] = {}
+        self.consumables: dict[str, int] = {}
         self.refused: set[str] = set()
         self.failing: set[str] = set()
         self.throttled = 0
@@ -266,6 +267,16 @@ class FakeBatch(FakeHttpServer):
             if job["jobQueue"] == queue and job["status"] == "RUNNABLE"
         ]
         return {"frontOfQueue": {"jobs": runnable[:100], "lastUpdatedAt": self.now_ms}}
+
+    def _DescribeConsumableResource(self, asked: Json) -> Json:  # noqa: N802
+        name = asked["consumableResource"].rpartition("/")[2]
+        if name not in self.consumables:
+            raise _refusal(f"Consumable resource {name} not found.")
+        return {
+            "consumableResourceName": name,
+            "consumableResourceArn": arn("consumable-resource", name),
+            "availableQuantity": self.consumables[name],
+        }
 
     def _RegisterJobDefinition(self, asked: Json) -> Json:  # noqa: N802
         name = asked["jobDefinitionName"]

@@ -107,17 +107,21 @@ class TimeParts(Struct):
         covered = 100 * self.covered_ns / max(duration_ns or 0, length_ns)
         return TimeBreakdown(
             **{f"{name}_percent": percent for name, percent in percents.items()},
-            waiting_for=self._waiting_for(percents, open_share) if is_full else (),
+            waiting_for=self._waiting_for(percents, open_share, is_full=is_full),
             covered_percent=round(min(covered, 100.0), _PERCENT_DIGITS),
         )
 
     def _waiting_for(
-        self, percents: Mapping[str, float], open_share: float
+        self, percents: Mapping[str, float], open_share: float, *, is_full: bool
     ) -> tuple[WaitTarget, ...]:
         """The targets with the most time, each at most its kind's ``percents``; the others
-        together.
+        together. Unless it ``is_full``, only the words for what is no kind: stopped, memory.
         """
-        times_ns = {wait: total.total_ns(open_share) for wait, total in self.targets.items()}
+        times_ns = {
+            wait: total.total_ns(open_share)
+            for wait, total in self.targets.items()
+            if is_full or wait.kind == _OTHER
+        }
         rest_ns = times_ns.pop(_REST, 0.0)
         by_time = sorted(times_ns, key=lambda wait: -times_ns[wait])
         rest_ns += sum(times_ns[wait] for wait in by_time[_MAX_TARGETS_SHOWN:])

@@ -33,6 +33,11 @@ class InstanceMemory(Struct, frozen=True, kw_only=True):
     is_seen: bool
 
 
+def registered_mb(nominal_mb: float) -> int:
+    """What an instance with this memory registers of it for jobs."""
+    return int(nominal_mb * _REGISTERED_SHARE - _AGENT_MB)
+
+
 def instance_for(memory_mb: float, task: Record) -> InstanceMemory | None:
     """The smallest instance that could have room for the memory of a job like this one; None for
     other tasks, and above all sizes.

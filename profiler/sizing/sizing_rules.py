@@ -25,6 +25,7 @@ from profiler.sizing.resize_policy import (
 AdviceVerdict = Literal["saves", "too small", "less is enough", "fits", "not known"]
 # So many runs of an older revision show that something passes it.
 _MIN_RUNS_OF_OLDER_REVISION = 20
+_OR_A_FILE = ", or let it read a file of sizes (--write-sizes)"
 _PLACES: Final = {"EC2": "on EC2", "EXTERNAL": "on external instances"}
 
 
@@ -206,7 +207,7 @@ def _has_few_successes(case: ResizeCase) -> str | None:
 def _is_overwritten(case: ResizeCase) -> str | None:
     if case.revision.overwritten is None:
         return None
-    return "a later revision has the old size again: set the size at its source"
+    return f"a later revision has the old size again: set the size at its source{_OR_A_FILE}"
 
 
 def _is_withdrawn(case: ResizeCase) -> str | None:
@@ -470,7 +471,7 @@ RULES: Final = (
         action="none",
         reason=_is_owned,
         shows_later=True,
-        remedy=": set {size} in its template",
+        remedy=f": set {{size}} in its template{_OR_A_FILE}",
         allows_revert=True,
         docs="that a stack of CloudFormation owns",
     ),

@@ -156,7 +156,8 @@ def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Acco
     rows, _ = account.rows()
     assert (
         rows["nightly"]["reason"]
-        == "a later revision has the old size again: set the size at its source"
+        == "a later revision has the old size again: set the size at its source, or let it read a "
+        "file of sizes (--write-sizes)"
     )
     assert rows["nightly"]["action"] == "none"
     assert rows["nightly"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
@@ -253,7 +254,10 @@ def test_what_others_own_is_left_alone_and_named_and_its_schedules_stay(account:
         "off": ("none", "its tag task-profiler:resize is off"),
         "owned": (
             "none",
-            "the stack jobs of CloudFormation owns it: set 0.25 vCPU, 512 MB in its template",
+            (
+                "the stack jobs of CloudFormation owns it: set 0.25 vCPU, 512 MB in its template, or "
+                "let it read a file of sizes (--write-sizes)"
+            ),
         ),
         "windows": ("none", "it is for WINDOWS_SERVER_2022_CORE, which is not measured"),
         "full": (

@@ -37,6 +37,7 @@ from profiler.core.threads import run_with_timeout
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import find_container_cgroup
 from profiler.readers.linux.host import read_host, read_kernel_view
+from profiler.record.batch_job import is_job_id
 from profiler.search_setup.template_install import prefixed_name, setup_files
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure, LogTarget
@@ -53,7 +54,7 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
     epilog="Example, as the monitor's command in a task definition for one run: "
     '"command": ["doctor"]; before the first run: task-profiler doctor nightly-etl.json',
 )
-@click.argument("name", metavar="[FILE|FAMILY]", required=False)
+@click.argument("name", metavar="[FILE|FAMILY|JOB-ID]", required=False)
 @flag(
     "--json as_json",
     "Print one JSON object per finding (topic, level, text, advice) or per family.",
@@ -66,6 +67,7 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
     default=25.0,
 )
 @option("--cluster", "NAME", "Check all families of this ECS cluster instead.")
+@option("--queue", "NAME", "Check why the jobs of this queue of AWS Batch do not start instead.")
 @option("--deployed stack", "STACK", "Check the forwarder in this CloudFormation stack instead.")
 @from_option
 @aws_options
@@ -76,6 +78,7 @@ def doctor(
     as_json: bool,
     seconds: float,
     cluster: str | None,
+    queue: str | None,
     stack: str | None,
     options: SourceOptions,
 ) -> None:
@@ -89,12 +92,14 @@ def doctor(
     FILE is a task definition to check before its first run. FAMILY checks its latest revision in
     ECS, or FAMILY:REVISION, the schedules that start it, and what --cluster checks of each family
     of a cluster: monitor, image, roles, log group, subscription, last report. --deployed checks a
-    forwarder: its stack, subscriptions, functions and their last errors, and queues. https://HOST
+    forwarder: its stack, subscriptions, functions and their last errors, and queues. JOB-ID and
+    --queue say why a job of AWS Batch, or a queue's first one, does not start. https://HOST
     in --from is searched for reports (FAMILY, --cluster) or index templates.
     """
-    if sum(value is not None for value in (name, cluster, stack)) > 1:
+    if sum(value is not None for value in (name, cluster, queue, stack)) > 1:
         raise UsageError(
-            "FILE, FAMILY, --cluster and --deployed are different checks: use one of them."
+            "FILE, FAMILY, JOB-ID, --cluster, --queue and --deployed are different checks: use one "
+            "of them."
         )
     clock = SystemClock()
     if cluster is not None:
@@ -104,7 +109,9 @@ def doctor(
         sys.exit(check_cluster(cluster, options, clock.wall_ns(), as_json=as_json))
     region = options.region
     profile = options.profile
-    if name is not None:
+    if queue is not None or is_job_id(name or ""):
+        findings = _findings_of_batch(name, queue, options, clock)
+    elif name is not None:
         # As above.
         from profiler.cli.doctor.account_checks import findings_of_family, findings_of_file
 
@@ -126,6 +133,18 @@ def doctor(
         else:
             write_lines(_lines(finding, terminal_columns()))
     sys.exit(1 if problems else 0)
+
+
+def _findings_of_batch(
+    job_id: str | None, queue: str | None, options: SourceOptions, clock: Clock
+) -> Iterator[Finding]:
+    # Slow to import.
+    from profiler.aws_account.doctor.job_checks import findings_of_job, findings_of_queue
+
+    open_client = open_clients(options.region, options.profile)
+    if queue is not None:
+        return findings_of_queue(open_client, queue)
+    return findings_of_job(open_client, job_id or "", clock.wall_ns())
 
 
 def _findings_of_deployment(stack: str, options: SourceOptions, clock: Clock) -> Iterator[Finding]:

@@ -310,6 +310,15 @@ class TestWhatDidItWaitFor:
         record = run.record(duration=5)
         assert wait_warnings(record)[0].startswith("The run was stopped for 3.0 s (Ctrl-Z")
 
+    def test_a_stop_is_shown_without_system_calls_too(self) -> None:
+        run = LookedRun().look(Did(1, HIDDEN, 0.01), sees_calls=False)
+        run.look(Did(1, STOPPED, 0.001), sees_calls=False)
+        for _ in range(2):
+            run.look(sees_calls=False)
+        run.look(Did(1, HIDDEN, 0.001), sees_calls=False)
+        assert run.targets == {"stopped": pytest.approx(60, abs=1)}
+        assert run.breakdown.network_percent is None
+
     def test_a_stop_of_this_process_too_is_covered_time(self) -> None:
         run = LookedRun().look(Did(1, SLEEP, 0.01))
         run.account.add_stopped(START_NS + seconds(2), START_NS + seconds(8))

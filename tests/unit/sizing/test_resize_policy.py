@@ -140,7 +140,10 @@ FAILING = runs(
         (
             runs(30),
             SizedRevision(revision="1", size=OLD, overwritten=NEW),
-            "a later revision has the old size again: set the size at its source",
+            (
+                "a later revision has the old size again: set the size at its source, or let it read a "
+                "file of sizes (--write-sizes)"
+            ),
         ),
     ],
 )

@@ -404,7 +404,10 @@ def test_a_size_that_a_schedule_s_override_does_not_fit_is_not_taken() -> None:
         (Circumstances(is_service=True), "a service runs it"),
         (
             Circumstances(stack="jobs"),
-            "the stack jobs of CloudFormation owns it: set 0.25 vCPU, 512 MB in its template",
+            (
+                "the stack jobs of CloudFormation owns it: set 0.25 vCPU, 512 MB in its template, or let "
+                "it read a file of sizes (--write-sizes)"
+            ),
         ),
         (
             Circumstances(operating_system="WINDOWS_SERVER_2022_CORE"),

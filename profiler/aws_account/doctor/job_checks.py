@@ -1,0 +1,406 @@
+"""Why a job of AWS Batch does not start, and what its queue lacks.
+
+Each thing that Batch or EC2 may not be asked is a note; the others are looked at all the same.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.doctor.findings import Finding, note, ok, problem
+from profiler.aws_account.registered_definitions import read_items
+from profiler.core.bounded_batches import batches
+from profiler.core.command_lines import aws_command_line, command_line
+from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known_values, median
+from profiler.core.text import on_one_line
+from profiler.core.timestamps import NS_PER_MS
+from profiler.record.batch_detail import (
+    ENDED,
+    RUNNABLE,
+    RUNNING,
+    STARTING,
+    SUCCEEDED,
+    JobDetail,
+    parse_job,
+)
+from profiler.record.batch_job import resource_name
+from profiler.record.job_end import job_facts, job_name, job_title, remedy_of, sentence_of
+from profiler.record.units import format_count, format_duration, format_memory, format_vcpu
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.instance_memory import registered_mb
+
+_JOB = "job"
+_QUEUE = "queue"
+_ENVIRONMENT = "environment"
+_SIZE = "size"
+_CAPACITY = "capacity"
+_PLACE = "place"
+_UNKNOWN = "unknown"
+_PER_CALL = 100
+_MAX_RUNNING = 1_000
+_MAX_ENDED = 100
+_FARGATE = ("FARGATE", "FARGATE_SPOT")
+
+
+class _Reads(Struct):
+    """Reads of the account. What it refuses is a sentence of ``problems``."""
+
+    open_client: OpenClient
+    problems: list[str] = []
+
+    def jobs(self, ids: Sequence[str]) -> list[JobDetail]:
+        found: list[JobDetail] = []
+        for chunk in batches(list(ids), _PER_CALL):
+            listed = self._asked(
+                "Jobs could not be read", "batch:DescribeJobs", "describe_jobs", jobs=chunk
+            )
+            found += known_values(map(parse_job, listed.get("jobs", ())))
+        return found
+
+    def named(self, operation: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
+        """The queues or environments with these names or ARNs."""
+        title, member = {
+            "describe_job_queues": ("Job queues", "jobQueues"),
+            "describe_compute_environments": ("Compute environments", "computeEnvironments"),
+        }[operation]
+        permission = f"batch:Describe{title.title().replace(' ', '')}"
+        answer = self._asked(
+            f"{title} could not be read", permission, operation, **{member: list(names)}
+        )
+        return list(answer.get(member, ()))
+
+    def summaries(self, queue: str, status: str, most: int) -> list[Mapping[str, Any]]:
+        """The jobs of a queue with this status, the first of them."""
+        found: list[Mapping[str, Any]] = []
+        try:
+            with aws_errors("The jobs of the queue could not be listed", "batch:ListJobs"):
+                client = self.open_client("batch")
+                for one in read_items(
+                    client, "list_jobs", "jobSummaryList", jobQueue=queue, jobStatus=status
+                ):
+                    found.append(one)
+                    if len(found) == most:
+                        break
+        except TaskProfilerError as error:
+            self.problems.append(str(error))
+        return found
+
+    def front(self, queue: str) -> list[str] | None:
+        """The ARNs of the first RUNNABLE jobs; None: they are not known."""
+        answer = self._asked(
+            "The place in the queue is not known",
+            "batch:GetJobQueueSnapshot",
+            "get_job_queue_snapshot",
+            jobQueue=queue,
+        )
+        front = answer.get("frontOfQueue")
+        return None if front is None else [one.get("jobArn", "") for one in front.get("jobs", ())]
+
+    def available(self, resource: str) -> int | None:
+        """How much of a consumable resource is left."""
+        answer = self._asked(
+            "A consumable resource could not be read",
+            "batch:DescribeConsumableResource",
+            "describe_consumable_resource",
+            consumableResource=resource,
+        )
+        left: int | None = answer.get("availableQuantity")
+        return left
+
+    def instance_types(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
+        """The types of these names, and of these families (``m5``)."""
+        patterns = [name if "." in name else f"{name}.*" for name in names]
+        try:
+            with aws_errors("Instance types could not be read", "ec2:DescribeInstanceTypes"):
+                return list(
+                    read_items(
+                        self.open_client("ec2"),
+                        "describe_instance_types",
+                        "InstanceTypes",
+                        Filters=[{"Name": "instance-type", "Values": patterns}],
+                    )
+                )
+        except TaskProfilerError as error:
+            self.problems.append(str(error))
+            return []
+
+    def _asked(
+        self, what: str, permission: str, operation: str, **arguments: object
+    ) -> Mapping[str, Any]:
+        try:
+            with aws_errors(what, permission):
+                answer: Mapping[str, Any] = getattr(self.open_client("batch"), operation)(
+                    **arguments
+                )
+                return answer
+        except TaskProfilerError as error:
+            self.problems.append(str(error))
+            return {}
+
+
+def findings_of_job(open_client: OpenClient, job_id: str, now_ns: int) -> Iterator[Finding]:
+    """Where a job stands, and why it does not go on. Raises TaskProfilerError for no such job."""
+    reads = _Reads(open_client)
+    jobs = reads.jobs([job_id])
+    if not jobs:
+        reason = next(iter(reads.problems), None) or (
+            f"AWS Batch knows no job {job_id}: it forgets jobs seven days after their end. Check "
+            "the id and the Region."
+        )
+        raise TaskProfilerError(reason)
+    (job,) = jobs
+    yield from _state(job, reads, now_ns)
+    if job.status not in ENDED and job.status not in (STARTING, RUNNING):
+        yield from _waits(job, reads)
+        yield from _queue_findings(job.queue_arn or "", reads, job)
+        yield from _place(job, reads)
+    yield from _unread(reads)
+
+
+def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
+    """What keeps the jobs of a queue from starting. Raises TaskProfilerError for no such queue."""
+    reads = _Reads(open_client)
+    if not reads.named("describe_job_queues", [queue]):
+        reason = next(iter(reads.problems), None) or (
+            f"There is no job queue {queue!r}: check the name and the Region."
+        )
+        raise TaskProfilerError(reason)
+    waiting = reads.summaries(queue, RUNNABLE, _MAX_RUNNING)
+    first = reads.jobs([waiting[0]["jobId"]]) if waiting else []
+    counts = [
+        f"{format_count(len(reads.summaries(queue, status, _MAX_RUNNING)), 'job')} {status}"
+        for status in (STARTING, RUNNING)
+    ]
+    waits = f"{format_count(len(waiting), 'job')} RUNNABLE"
+    yield ok(_QUEUE, f"The queue {resource_name(queue)} has {waits}, {', '.join(counts)}.")
+    yield from _queue_findings(queue, reads, first[0] if first else None)
+    for job in first:
+        yield from _reason(job)
+    yield from _unread(reads)
+
+
+def _unread(reads: _Reads) -> Iterator[Finding]:
+    for sentence in dict.fromkeys(reads.problems):
+        yield note(_UNKNOWN, sentence)
+
+
+def _state(job: JobDetail, reads: _Reads, now_ns: int) -> Iterator[Finding]:
+    """The job's status, since when, and AWS's reason."""
+    name = job_name(job)
+    if job.status == SUCCEEDED:
+        yield ok(_JOB, f"{job_title(job)}.")
+    elif job.status in ENDED:
+        command = command_line("show", job.id, log_group=job.log_group, region=job.region)
+        advice = remedy_of(job) if not job.attempts else f"Look: {command}."
+        facts = sentence_of(job_facts(job, None))
+        yield problem(_JOB, f"{job_title(job)}. {facts}".rstrip(), advice)
+    elif job.status in (STARTING, RUNNING):
+        yield ok(_JOB, f"{name} is {job.status}.")
+    else:
+        since = ""
+        if job.created_ms is not None:
+            waited_ms = max(now_ns / NS_PER_MS - job.created_ms, 0)
+            since = f", {format_duration(waited_ms)} after its submission"
+        yield note(_JOB, f"{name} is {job.status}{since}.")
+        yield from _reason(job)
+        usual = _usual_wait(job, reads)
+        if usual is not None:
+            yield note(_JOB, usual)
+
+
+def _reason(job: JobDetail) -> Iterator[Finding]:
+    """AWS's reason for a job that waits."""
+    if job.status_reason and not (job.is_terminated or job.is_cancelled):
+        yield problem(_JOB, f"AWS says of {job_name(job)}: {job.status_reason}", remedy_of(job))
+
+
+def _usual_wait(job: JobDetail, reads: _Reads) -> str | None:
+    """How long the queue's last successes waited."""
+    waits = []
+    for one in reads.summaries(job.queue_arn or "", SUCCEEDED, _MAX_ENDED):
+        created, started = one.get("createdAt"), one.get("startedAt")
+        if created is not None and started is not None and started >= created:
+            waits.append(float(started - created))
+    if not waits:
+        return None
+    jobs = format_count(len(waits), "job")
+    usual = format_duration(median(sorted(waits)))
+    return f"The last {jobs} of this queue that succeeded waited {usual} (median)."
+
+
+def _waits(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
+    """Jobs that it depends on, and consumable resources that are used up."""
+    for other in reads.jobs(job.depends_on) if job.depends_on else ():
+        text = f"It waits for the job {job_name(other)} ({other.id}), which is {other.status}."
+        if other.status == "FAILED":
+            yield problem(_JOB, text)
+        elif other.status != SUCCEEDED:
+            yield note(_JOB, text, f"See it: {command_line('doctor', other.id)}.")
+    for name, quantity in job.consumables.items():
+        left = reads.available(name)
+        if left is not None and left < quantity:
+            more = ("--operation", "ADD", "--quantity", str(quantity - left))
+            resource = ("update-consumable-resource", "--consumable-resource", name)
+            yield problem(
+                _CAPACITY,
+                f"It needs {quantity} of the consumable resource {name}, and {left} is left.",
+                f"Wait, or raise it: {_aws(job, *resource, *more)}.",
+            )
+
+
+def _aws(job: JobDetail | None, *words: str) -> str:
+    return aws_command_line("batch", *words, region=None if job is None else job.region)
+
+
+def _queue_findings(queue: str, reads: _Reads, job: JobDetail | None) -> Iterator[Finding]:
+    """The queue, its environments, and whether they can hold the job."""
+    queues = reads.named("describe_job_queues", [queue])
+    arns: list[str] = []
+    for one in queues:
+        name = one["jobQueueName"]
+        if one["state"] != "ENABLED":
+            command = _aws(job, "update-job-queue", "--job-queue", name, "--state", "ENABLED")
+            yield problem(_QUEUE, f"The queue {name} is {one['state']}.", f"Enable it: {command}.")
+        if one.get("status") not in (None, "VALID"):
+            reason = _words(one.get("statusReason"))
+            yield problem(_QUEUE, f"The queue {name} is {one['status']}: {reason}")
+        order = sorted(one["computeEnvironmentOrder"], key=lambda place: place["order"])
+        arns += [place["computeEnvironment"] for place in order]
+    if not arns:
+        return
+    environments = reads.named("describe_compute_environments", arns)
+    for environment in environments:
+        yield from _environment_findings(environment, job)
+    usable = [one for one in environments if _is_usable(one)]
+    if job is None or not usable:
+        return
+    yield from _size_findings(job, usable, reads)
+    yield from _capacity_findings(job, usable, queue, reads)
+
+
+def _is_usable(environment: Mapping[str, Any]) -> bool:
+    is_valid = environment.get("status") in (None, "VALID")
+    return is_valid and environment.get("state") in (None, "ENABLED")
+
+
+def _words(text: object) -> str:
+    return on_one_line(str(text or "AWS gives no reason"))
+
+
+def _environment_findings(
+    environment: Mapping[str, Any], job: JobDetail | None
+) -> Iterator[Finding]:
+    name = environment["computeEnvironmentName"]
+    update = ("update-compute-environment", "--compute-environment", name)
+    if environment.get("state") == "DISABLED":
+        command = _aws(job, *update, "--state", "ENABLED")
+        yield problem(
+            _ENVIRONMENT, f"The environment {name} is DISABLED.", f"Enable it: {command}."
+        )
+    if environment.get("status") not in (None, "VALID"):
+        reason = _words(environment.get("statusReason"))
+        yield problem(
+            _ENVIRONMENT,
+            f"The environment {name} is {environment['status']}: {reason}",
+            "Mend what the reason names (often the service role, the subnets or the launch "
+            "template), then disable and enable it.",
+        )
+
+
+def _size_findings(
+    job: JobDetail, environments: Sequence[Mapping[str, Any]], reads: _Reads
+) -> Iterator[Finding]:
+    """Whether an environment of the queue can hold the job at all."""
+    if job.vcpu is None or job.memory_mb is None:
+        return
+    asked = f"{format_vcpu(job.vcpu)} and {format_memory(job.memory_mb)}"
+    resources = [one.get("computeResources", {}) for one in environments]
+    if resources and all(one.get("type") in _FARGATE for one in resources):
+        if Size(job.vcpu, job.memory_mb) not in LEGAL_SIZES:
+            yield problem(
+                _SIZE,
+                f"It asks for {asked}, which is no size of Fargate.",
+                "Ask for one of Fargate's sizes in the job definition or the submission.",
+            )
+        gpus = sum(known_values(one.gpus for one in job.containers))
+        if gpus:
+            yield problem(_SIZE, f"It asks for {format_count(gpus, 'GPU')}, and Fargate has none.")
+        return
+    names = sorted({name for one in resources for name in one.get("instanceTypes", ())})
+    if not names or any(name == "optimal" or name.startswith("default") for name in names):
+        return
+    yield from _instance_findings(job, reads.instance_types(names), asked)
+
+
+def _instance_findings(
+    job: JobDetail, types: Sequence[Mapping[str, Any]], asked: str
+) -> Iterator[Finding]:
+    """Whether the largest allowed instance registers what the job asks for."""
+    if not types:
+        return
+    gpus = sum(known_values(one.gpus for one in job.containers))
+    for one in types:
+        vcpu = one["VCpuInfo"]["DefaultVCpus"]
+        memory_mb = registered_mb(one["MemoryInfo"]["SizeInMiB"])
+        has_gpus = sum(gpu["Count"] for gpu in one.get("GpuInfo", {}).get("Gpus", ()))
+        if vcpu >= (job.vcpu or 0) and memory_mb >= (job.memory_mb or 0) and has_gpus >= gpus:
+            return
+    largest = max(types, key=lambda one: one["MemoryInfo"]["SizeInMiB"])
+    memory_mb = registered_mb(largest["MemoryInfo"]["SizeInMiB"])
+    needs = f"{asked} and {format_count(gpus, 'GPU')}" if gpus else asked
+    yield problem(
+        _SIZE,
+        f"It asks for {needs}, which no allowed instance registers: the largest, "
+        f"{largest['InstanceType']}, has {format_vcpu(largest['VCpuInfo']['DefaultVCpus'])} and "
+        f"about {format_memory(memory_mb)} for jobs.",
+        "Ask for less, or allow larger instance types (aws batch update-compute-environment).",
+    )
+
+
+def _capacity_findings(
+    job: JobDetail, environments: Sequence[Mapping[str, Any]], queue: str, reads: _Reads
+) -> Iterator[Finding]:
+    """Whether maxvCpus of the environments are used up, and by what."""
+    most = [one.get("computeResources", {}).get("maxvCpus") for one in environments]
+    known = known_values(most)
+    if len(known) != len(most) or job.vcpu is None:
+        return
+    names = ", ".join(one["computeEnvironmentName"] for one in environments)
+    advice = (
+        "Raise it: "
+        + _aws(job, "update-compute-environment", "--compute-environment", names.split(", ")[0])
+        + " --compute-resources maxvCpus=N."
+    )
+    if job.vcpu > max(known):
+        text = f"It asks for {format_vcpu(job.vcpu)}, and maxvCpus of {names} is {max(known)}."
+        yield problem(_CAPACITY, text, advice)
+        return
+    running = [
+        summary["jobId"]
+        for status in (STARTING, RUNNING)
+        for summary in reads.summaries(queue, status, _MAX_RUNNING)
+    ]
+    jobs = reads.jobs(running)
+    used = sum(known_values(one.vcpu for one in jobs))
+    if used + job.vcpu > sum(known):
+        yield problem(
+            _CAPACITY,
+            f"{format_count(len(jobs), 'job')} of this queue use {format_vcpu(used)} of the "
+            f"{sum(known)} that maxvCpus of {names} allows.",
+            f"Wait for them. {advice}",
+        )
+
+
+def _place(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
+    if job.status != RUNNABLE:
+        return
+    front = reads.front(job.queue_arn or "")
+    if front is None:
+        return
+    if job.arn in front:
+        yield note(_PLACE, f"It is number {front.index(job.arn) + 1} of the queue.")
+    elif front:
+        yield note(_PLACE, f"It is not among the first {len(front)} of the queue.")

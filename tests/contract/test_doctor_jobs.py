@@ -1,0 +1,203 @@
+"""``doctor JOB-ID`` and ``doctor --queue``: why a job does not start, and what mends it."""
+
+from collections.abc import Iterator
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from tests.batch_jobs import SECRETS, end_without_attempt, job_id
+from tests.command_line import run_here
+from tests.fake_batch import FakeBatch
+from tools.moto_server import FakeAws, fake_aws
+
+KILLED = "OutOfMemoryError: Container killed due to memory usage"
+
+
+@pytest.fixture
+def aws() -> Iterator[FakeAws]:
+    with fake_aws() as made:
+        yield made
+
+
+@pytest.fixture
+def batch() -> Iterator[FakeBatch]:
+    with FakeBatch() as fake:
+        fake.add_queue("nightly", "spot")
+        fake.define("etl", 1, 2048)
+        yield fake
+
+
+@pytest.fixture
+def doctor(aws: FakeAws, batch: FakeBatch) -> Any:
+    def run(*words: str) -> CompletedProcess[str]:
+        return run_here(aws.environment() | batch.environment(), "doctor", *words)
+
+    return run
+
+
+def said(done: CompletedProcess[str]) -> str:
+    text = " ".join(f"{done.stdout} {done.stderr}".split())
+    assert not [secret for secret in SECRETS if secret in text]
+    return text
+
+
+def on_ec2(batch: FakeBatch, *types: str, vcpus: int = 16) -> None:
+    resources = {"type": "EC2", "maxvCpus": vcpus, "instanceTypes": list(types)}
+    batch.environments["spot"]["computeResources"] = resources
+
+
+def test_a_runnable_job_says_awss_reason_its_place_and_the_usual_wait(
+    batch: FakeBatch, doctor: Any
+) -> None:
+    for _ in range(3):
+        done = batch.submit("before", "nightly", "etl")
+        batch.now_ms += 120_000
+        batch.begin(done)
+        batch.end(done)
+    batch.submit("first", "nightly", "etl")
+    job = batch.submit("orders", "nightly", "etl")
+    job["statusReason"] = "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - no instance"
+    done = doctor(job["jobId"])
+    assert done.returncode == 1
+    text = said(done)
+    assert "orders is RUNNABLE" in text
+    assert "AWS says of orders: CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY" in text
+    assert "allow more types, zones, or On-Demand" in text
+    assert "It is number 2 of the queue." in text
+    assert "The last 3 jobs of this queue that succeeded waited 2m 00s (median)." in text
+
+
+def test_a_disabled_queue_and_environment_have_their_commands(
+    batch: FakeBatch, doctor: Any
+) -> None:
+    job = batch.submit("orders", "nightly", "etl")
+    batch.queues["nightly"]["state"] = "DISABLED"
+    batch.environments["spot"] |= {
+        "state": "DISABLED",
+        "status": "INVALID",
+        "statusReason": "CLIENT_ERROR - \x1b[31mthe role cannot be assumed",
+    }
+    for words in ((job["jobId"],), ("--queue", "nightly")):
+        text = said(doctor(*words))
+        assert "aws batch update-job-queue --job-queue nightly --state ENABLED" in text
+        assert "--compute-environment spot --state ENABLED" in text
+        assert "spot is INVALID: CLIENT_ERROR" in text
+        assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("types", "vcpu", "memory_mb", "is_said"),
+    [
+        (("m4.large",), 2, 8192, True),
+        (("m4.large",), 2, 7900, False),
+        (("m4",), 64, 300_000, True),
+        (("m4",), 8, 16_000, False),
+        (("optimal",), 96, 4_000_000, False),
+    ],
+)
+def test_more_than_an_instance_registers(
+    batch: FakeBatch,
+    doctor: Any,
+    types: tuple[str, ...],
+    vcpu: float,
+    memory_mb: int,
+    *,
+    is_said: bool,
+) -> None:
+    """An m4.large is sold with 8,192 MiB, and registers 7,985."""
+    on_ec2(batch, *types, vcpus=256)
+    batch.define("large", vcpu, memory_mb, platformCapabilities=["EC2"])
+    job = batch.submit("orders", "nightly", "large")
+    text = said(doctor(job["jobId"]))
+    assert ("which no allowed instance registers" in text) is is_said
+
+
+def test_maxvcpus_is_used_up_by_what_runs(batch: FakeBatch, doctor: Any) -> None:
+    batch.define("wide", 8, 16_384)
+    for _ in range(2):
+        batch.begin(batch.submit("wide", "nightly", "wide"))
+    job = batch.submit("orders", "nightly", "etl")
+    text = said(doctor(job["jobId"]))
+    assert "2 jobs of this queue use 16 vCPU of the 16 that maxvCpus of spot allows." in text
+    assert "update-compute-environment --compute-environment spot" in text
+    batch.environments["spot"]["computeResources"]["maxvCpus"] = 0.5
+    assert "maxvCpus" in text
+
+
+def test_a_job_waits_for_another_and_for_a_consumable_resource(
+    batch: FakeBatch, doctor: Any
+) -> None:
+    other = batch.submit("load", "nightly", "etl")
+    end_without_attempt(other, batch.now_ms, "no")
+    license_ = {"consumableResourceList": [{"consumableResource": "license", "quantity": 2}]}
+    batch.consumables["license"] = 1
+    job = batch.submit(
+        "orders",
+        "nightly",
+        "etl",
+        dependsOn=[{"jobId": other["jobId"]}],
+        consumableResourceProperties=license_,
+    )
+    text = said(doctor(job["jobId"]))
+    assert f"It waits for the job load ({other['jobId']}), which is FAILED." in text
+    assert "It needs 2 of the consumable resource license, and 1 is left." in text
+    assert "--operation ADD --quantity 1" in text
+
+
+@pytest.mark.parametrize(("code", "exit_code", "words"), [(0, 0, "succeeded"), (1, 1, "failed")])
+def test_an_ended_job_says_how(
+    batch: FakeBatch, doctor: Any, code: int, exit_code: int, words: str
+) -> None:
+    job = batch.submit("orders", "nightly", "etl")
+    batch.begin(job)
+    batch.end(job, code)
+    done = doctor(job["jobId"])
+    assert done.returncode == exit_code
+    assert f"orders {words}" in said(done)
+    assert ("task-profiler show" in said(done)) is bool(code)
+
+
+def test_a_running_job_has_no_problem(batch: FakeBatch, doctor: Any) -> None:
+    job = batch.submit("orders", "nightly", "etl")
+    batch.begin(job)
+    assert doctor(job["jobId"]).returncode == 0
+
+
+def test_what_is_not_there_is_a_sentence(doctor: Any) -> None:
+    assert "it forgets jobs seven days after their end" in said(doctor(job_id(9)))
+    assert "There is no job queue 'none'" in said(doctor("--queue", "none"))
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "DescribeJobQueues",
+        "DescribeComputeEnvironments",
+        "ListJobs",
+        "GetJobQueueSnapshot",
+        "DescribeConsumableResource",
+    ],
+)
+def test_a_missing_right_costs_one_sentence(batch: FakeBatch, doctor: Any, refused: str) -> None:
+    used = {"consumableResourceList": [{"consumableResource": "license", "quantity": 2}]}
+    job = batch.submit("orders", "nightly", "etl", consumableResourceProperties=used)
+    batch.consumables["license"] = 2
+    batch.refused.add(refused)
+    done = doctor(job["jobId"])
+    assert done.returncode == 0
+    assert f"allow batch:{refused}" in said(done)
+    assert "orders is RUNNABLE" in said(done)
+
+
+def test_a_queue_counts_its_jobs(batch: FakeBatch, doctor: Any) -> None:
+    batch.begin(batch.submit("a", "nightly", "etl"))
+    batch.submit("b", "nightly", "etl")
+    text = said(doctor("--queue", "nightly"))
+    assert "The queue nightly has 1 job RUNNABLE, 0 jobs STARTING, 1 job RUNNING." in text
+
+
+def test_two_checks_at_once_are_refused(doctor: Any) -> None:
+    done = doctor(job_id(1), "--queue", "nightly")
+    assert done.returncode == 2
+    assert "different checks" in said(done)
