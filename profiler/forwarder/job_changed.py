@@ -3,15 +3,15 @@ without an attempt, which no task's event tells of.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Protocol
 
 from msgspec import Struct
 
+from profiler.core.aws_clients import may_pass
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import Json, count, field_at, mapping, mappings, number, text
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.timestamps import format_datetime
+from profiler.core.timestamps import datetime_of_ms, format_datetime
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
 from profiler.forwarder.invocation import (
@@ -85,7 +85,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
     """Handles the events of jobs.
 
     ``list_failed`` yields the failed children of an array, as ListJobs returns them; it raises
-    TaskProfilerError if Batch may not be asked, DeliveryError if it is busy.
+    TaskProfilerError, whose cause is boto3's error.
     """
 
     outputs: JobOutputs
@@ -106,13 +106,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         notified: ChannelKind | None = None
         subject: Subject = "success" if notice.is_success else "failure"
         if settings is not None and settings.selects(subject, notice.family):
-            whole = JobNotice(
-                job=job,
-                is_blocked=event.is_queue_blocked,
-                children=self._children(job),
-                costs=self._costs(job, index),
-            )
-            notified = self._notify(whole, settings, errors)
+            notified = self._announce(event, settings, index, errors)
         raise_errors(errors)
         return JobResult(status=job.status, indexed=indexed, notified=notified)
 
@@ -127,8 +121,33 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
             errors.append(DeliveryError(f"The cluster refused the job's document: {reason}"))
         return delivered is not None and delivered.indexed > 0
 
+    def _announce(
+        self,
+        event: JobEvent,
+        settings: NoticeSettings,
+        index: JobIndex | None,
+        errors: list[ForwarderError],
+    ) -> ChannelKind | None:
+        """Post the message, but for one whose children Batch does not tell now: Lambda retries."""
+        job = event.job
+        try:
+            children = self._children(job)
+        except ForwarderError as error:
+            errors.append(error)
+            return None
+        notice = JobNotice(
+            job=job,
+            is_blocked=event.is_queue_blocked,
+            children=children,
+            costs=self._costs(job, index),
+        )
+        return self._notify(notice, settings, errors)
+
     def _children(self, job: JobDetail) -> tuple[EndedChild, ...] | None:
-        """The failed children of an array; None, and a warning, if Batch may not be asked."""
+        """The failed children of an array; None, and a warning, if Batch may not be asked.
+
+        Raises DeliveryError if it is busy.
+        """
         has_failed = job.array is not None and job.array.children.get(FAILED, 0) > 0
         if not job.is_array_parent or not has_failed:
             return ()
@@ -141,8 +160,10 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
                 if len(children) == MAX_CHILDREN:
                     break
         except TaskProfilerError as error:
-            if isinstance(error, ForwarderError):
-                raise
+            if isinstance(error.__cause__, Exception) and may_pass(error.__cause__):
+                raise DeliveryError(
+                    f"The message of job {job.id} is not posted yet. {error}"
+                ) from error
             self.outputs.warn(f"The message of job {job.id} does not name its children. {error}")
             return None
         return tuple(children)
@@ -200,7 +221,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
         return None
     identity = job.identity()
     stopped = job.is_terminated or job.is_cancelled
-    created = datetime.fromtimestamp((job.created_ms or job.stopped_ms or 0) / 1000, UTC)
+    created = datetime_of_ms(job.created_ms) or ended
     outcome = "unknown" if stopped else "failure"
     task = {
         "id": job.id,

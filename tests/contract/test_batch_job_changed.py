@@ -150,7 +150,26 @@ def test_a_missing_right_costs_names_alone_and_is_said(
     assert send(task)["indexed"]
     assert send(batch.event(parent))["notified"] == "failure"
     assert headers(slack) == ["❌ orders failed"]
+    is_unknown = "which children failed is not known" in slack.messages[0]["text"]
+    assert is_unknown == (missing == "ListJobs")
     assert f"allow batch:{missing}" in capsys.readouterr().out
+
+
+def test_a_busy_batch_delays_the_message_and_takes_nothing_from_it(
+    batch: FakeBatch, slack: FakeSlack, cluster: FakeElasticsearch
+) -> None:
+    parent = batch.submit("orders", "nightly", "orders", arrayProperties={"size": 2})
+    ran(batch, batch.jobs[f"{parent['jobId']}:1"], 3)
+    batch.jobs[f"{parent['jobId']}:1"] |= {"status": "FAILED", "stoppedAt": batch.now_ms}
+    parent["arrayProperties"]["statusSummary"] = {"SUCCEEDED": 1, "FAILED": 1}
+    end_without_attempt(parent, batch.now_ms, "Array Child Job failed")
+    batch.failing.add("ListJobs")
+    with pytest.raises(ForwarderError, match="not posted yet"):
+        send(batch.event(parent))
+    assert slack.messages == []
+    batch.failing.clear()
+    send(batch.event(parent))
+    assert "1 failed: exit code 3" in slack.messages[0]["text"]
 
 
 def test_a_job_without_an_attempt_has_a_document_without_numbers(
@@ -167,6 +186,20 @@ def test_a_job_without_an_attempt_has_a_document_without_numbers(
     assert document["batch"]["job_definition"] == document["task"]["family"] == "orders"
     assert "usage" not in document
     assert headers(slack) == ["❌ orders failed before it started"]
+
+
+@pytest.mark.parametrize("moment_ms", [10**18, -1, "1", 7_999_999_999_999])
+def test_a_time_that_no_calendar_has_costs_nothing(
+    moment_ms: object, batch: FakeBatch, slack: FakeSlack, cluster: FakeElasticsearch
+) -> None:
+    job = batch.submit("orders", "nightly", "orders")
+    end_without_attempt(job, batch.now_ms, "no", createdAt=moment_ms, startedAt=moment_ms)
+    assert send(batch.event(job))["indexed"]
+    task = cluster.bulks[0][1]["doc"]["task"]
+    assert task["created_at"] == task["stopped_at"]
+    job |= {"jobArn": f"{job['jobArn'][:-1]}0", "stoppedAt": moment_ms}
+    assert not send(batch.event(job))["indexed"]
+    assert len(slack.messages) == 2
 
 
 def test_a_queue_that_is_blocked_is_one_message(batch: FakeBatch, slack: FakeSlack) -> None:
