@@ -1,10 +1,11 @@
-"""Measure the cost of reading GPUs once a second, as a share of one core.
+"""Measure the cost of watching GPUs in real time, as a share of one core.
 
-    python -m benchmarks.nvml [--gpus 8] [--real] [--json FILE]
+    python -m benchmarks.nvml [--seconds 60] [--real] [--json FILE]
 
-Without ``--real``, the driver is the test library, in which each call takes the CPU time that was
-measured on an H200. What GPM's calls cost there is not known: with the library their figure is the
-cost of the binding and of the profiler. Memory is measured for a complete monitor with the GPUs and three containers.
+The thread of the collector reads once a second and sleeps in between: a call of the driver takes
+several times as long then as in a loop. Without ``--real``, the driver is the test library, with
+one GPU and with eight, in which each call takes the CPU time that it took on an H100 once a second.
+Memory is measured for a complete monitor with the GPUs and three containers.
 """
 
 import os
@@ -12,43 +13,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from benchmarks.monitor import measure_monitor
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.nvml_calls import Nvml, load_binding
+from profiler.collectors.nvidia.nvml_calls import load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import GpuScope
+from profiler.core.clock import SystemClock
 from profiler.core.log import Log
 from tools.moto_server import fake_aws
+from tools.waiting import wait_until
 
 _SOURCE = Path(__file__).parents[1] / "tests" / "integration" / "nvidia" / "fake_nvml.c"
-_MAX_CPU_PERCENT = 0.1
-_MAX_GPM_CPU_PERCENT = 0.5
+# In percent of a core, by the number of GPUs.
+_MAX_CPU_PERCENT = {1: 0.25, 8: 1.2}
 _MAX_MEMORY_MIB = 64.0
 _MONITOR_SECONDS = 8
-_READINGS = 160
+# In its first minute, the collector reads the processes more often.
+_WARM_UP_SECONDS = 60
 _SECOND_NS = 1_000_000_000
-
-
-class SimulatedClock:
-    """A clock that advances by one second with each reading, without waiting."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0
-
-    def monotonic_ns(self) -> int:
-        return self.now_ns
-
-    def wall_ns(self) -> int:
-        return self.now_ns
-
-    def sleep(self, seconds: float) -> None:
-        self.now_ns += round(seconds * _SECOND_NS)
 
 
 def build_library(gpus: int, folder: Path) -> None:
@@ -59,92 +44,91 @@ def build_library(gpus: int, folder: Path) -> None:
     )
 
 
-def measure_cpu_seconds(work: Callable[[], None]) -> float:
-    """Measure the CPU time of this process during the work."""
-    before = time.process_time()
-    work()
-    return time.process_time() - before
-
-
-def binding_without_gpm() -> Nvml:
-    """The binding for GPUs that are older than GPM."""
-    unsupported = SimpleNamespace(isSupportedDevice=0)
-    return SimpleNamespace(
-        **{**vars(import_module("pynvml")), "nvmlGpmQueryDeviceSupport": lambda _: unsupported}
-    )
-
-
-def watch_work(seconds: int, *, with_gpm: bool) -> Callable[[], None]:
-    """The monitor's readings, one second apart on a simulated clock."""
-    clock = SimulatedClock()
-    source = NvmlSource(load_binding if with_gpm else binding_without_gpm, clock)
+def cpu_share(seconds: float) -> float:
+    """The CPU time of the collector's thread, as a share of a core, after its first minute."""
+    clock = SystemClock()
+    source = NvmlSource(load_binding, clock)
     watch = GpuCollector(source, GpuScope(()), clock, Log(), _SECOND_NS, is_required=True)
-    watch.tick()
-
-    def work() -> None:
-        for _ in range(seconds):
-            clock.now_ns += _SECOND_NS
-            watch.tick()
-
-    return work
-
-
-def monitor_peak_mib() -> float:
-    """Measure the memory peak of a monitor that reads the GPUs, before it uploads a report."""
-    with fake_aws() as aws:
-        state = measure_monitor(3, _MONITOR_SECONDS, aws, {"TASK_PROFILER_GPU": "on"})
-        return state.memory.peak_mib
+    watch.start()
+    wait_until(lambda: watch.has_data, 60, "the first reading")
+    time.sleep(_WARM_UP_SECONDS)
+    began, cpu_began = time.monotonic(), time.process_time()
+    time.sleep(seconds)
+    share = (time.process_time() - cpu_began) / (time.monotonic() - began)
+    watch.stop(10)
+    return share
 
 
-def figures(
-    ours: float, with_gpm: float, peak_mib: float, gpus: int, *, is_real: bool
-) -> tuple[Figure, ...]:
-    """The figures. ``ours`` and ``with_gpm`` are shares of a core."""
-    driver = "this machine's driver" if is_real else f"{gpus} GPUs with the costs of an H200"
-    return (
-        Figure(
-            f"NVML at 1 Hz, {driver}", 100 * ours, "% of a core", digits=3, at_most=_MAX_CPU_PERCENT
-        ),
-        Figure(
-            "NVML and GPM at 1 Hz (0 with TASK_PROFILER_GPU=off)",
-            100 * with_gpm,
-            "% of a core",
-            digits=3,
-            at_most=_MAX_GPM_CPU_PERCENT,
-            note="" if is_real else "without the cost of GPM in the driver, which is not known",
-        ),
-        Figure(
-            "monitor with NVML, memory peak (VmHWM) before the upload",
-            peak_mib,
-            "MiB",
-            digits=1,
-            at_most=_MAX_MEMORY_MIB if is_real else None,
-            note=""
-            if is_real
-            else f"the target of {_MAX_MEMORY_MIB:g} MiB applies to a real driver (--real)",
-        ),
+def share_in_own_process(seconds: float, library: Path | None) -> float:
+    """As :func:`cpu_share`: the loader reads its search path only at the start of a program."""
+    environment = dict(os.environ)
+    if library is not None:
+        environment["LD_LIBRARY_PATH"] = str(library)
+    code = f"from benchmarks.nvml import cpu_share; print(cpu_share({seconds}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True
     )
+    return float(done.stdout)
+
+
+def monitor_peak_mib(library: Path | None) -> float:
+    """Measure the memory peak of a monitor that reads the GPUs, before it uploads a report."""
+    environment = {"TASK_PROFILER_GPU": "on"}
+    if library is not None:
+        environment["LD_LIBRARY_PATH"] = str(library)
+    with fake_aws() as aws:
+        return measure_monitor(3, _MONITOR_SECONDS, aws, environment).memory.peak_mib
+
+
+def memory_figure(peak_mib: float, *, is_real: bool) -> Figure:
+    """The memory of a monitor; the target is for a real driver."""
+    note = "" if is_real else f"the target of {_MAX_MEMORY_MIB:g} MiB is for a real driver (--real)"
+    return Figure(
+        "monitor with NVML, memory peak (VmHWM) before the upload",
+        peak_mib,
+        "MiB",
+        digits=1,
+        at_most=_MAX_MEMORY_MIB if is_real else None,
+        note=note,
+    )
+
+
+def cpu_figure(name: str, share: float, at_most: float | None) -> Figure:
+    """The cost of all readings, those of the processes between two seconds included."""
+    return Figure(
+        f"NVML and GPM in real time, {name}", 100 * share, "% of a core", digits=3, at_most=at_most
+    )
+
+
+def simulated_figures(seconds: float) -> list[Figure]:
+    """The figures with the test library."""
+    found: list[Figure] = []
+    peak_mib = 0.0
+    for gpus, at_most in _MAX_CPU_PERCENT.items():
+        with tempfile.TemporaryDirectory() as folder:
+            build_library(gpus, Path(folder))
+            name = f"{gpus} simulated with the costs of an H100"
+            share = share_in_own_process(seconds, Path(folder))
+            found.append(cpu_figure(name, share, at_most))
+            peak_mib = monitor_peak_mib(Path(folder))
+    return [*found, memory_figure(peak_mib, is_real=False)]
 
 
 def main() -> None:
-    """Build the simulated library, restart with it, measure and print the results."""
+    """Measure and print the results."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--gpus", type=int, default=8, help="number of simulated GPUs")
+    parser.add_argument("--seconds", type=float, default=60, help="time of each measurement")
     parser.add_argument("--real", action="store_true", help="use the driver of this machine")
     options = parser.parse_args()
-    if not options.real and "LD_LIBRARY_PATH" not in os.environ:
-        # The loader reads this variable only at the start of a program.
-        with tempfile.TemporaryDirectory() as folder:
-            build_library(options.gpus, Path(folder))
-            command = [sys.executable, "-m", "benchmarks.nvml", *sys.argv[1:]]
-            environment = {**os.environ, "LD_LIBRARY_PATH": folder}
-            sys.exit(subprocess.run(command, env=environment, check=False).returncode)
-    ours, with_gpm = (
-        measure_cpu_seconds(watch_work(_READINGS, with_gpm=has_gpm)) / _READINGS
-        for has_gpm in (False, True)
-    )
-    results = figures(ours, with_gpm, monitor_peak_mib(), options.gpus, is_real=options.real)
-    BenchmarkResult("NVIDIA GPUs", figures=results).print_and_save(options.json)
+    if options.real:
+        share = share_in_own_process(options.seconds, None)
+        results = [
+            cpu_figure("this machine", share, None),
+            memory_figure(monitor_peak_mib(None), is_real=True),
+        ]
+    else:
+        results = simulated_figures(options.seconds)
+    BenchmarkResult("NVIDIA GPUs", figures=tuple(results)).print_and_save(options.json)
 
 
 if __name__ == "__main__":

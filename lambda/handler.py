@@ -627,7 +627,7 @@ def _jobs() -> "BatchJobs":
     # Only for jobs of AWS Batch.
     from profiler.aws_account.batch_jobs import BatchJobs
 
-    return BatchJobs(lambda: _client("batch"), _warn_once)
+    return BatchJobs(lambda: _client("batch"), _warn_once, now_s=time.monotonic, pause=time.sleep)
 
 
 @cache

@@ -3,7 +3,7 @@ show them.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -61,6 +61,7 @@ class FakeContainer:
     is_out_of_memory: bool = False
     group_kills: int | None = None  # of version 2 of the control groups
     gpus: tuple[str, ...] = ()
+    mps: Mapping[str, str] = field(default_factory=dict)
     has_group: bool = True
     container_id: str | None = None
     has_prefix: bool = True
@@ -123,6 +124,7 @@ class FakeContainer:
             log_options=self.log_options(),
             metadata_address=f"http://agent/{self.task}",
             gpus=self.gpus,
+            mps=self.mps,
         )
 
     def log_options(self) -> dict[str, str]:

@@ -10,6 +10,11 @@ from profiler.record.batch_detail import JobDetail, parse_job
 from profiler.record.batch_job import BatchJob, parent_id
 
 _MAX_KEPT = 1_000
+# Batch answers a few calls a second for the whole account, and forgets a job after seven days.
+_SECONDS_PER_CALL = 1 / 3
+_REFUSED_SECONDS = 60
+_UNKNOWN_SECONDS = 600
+_ANY_JOB = ""
 _FAILED = "FAILED"
 
 
@@ -17,12 +22,25 @@ class BatchJobs:
     """The jobs of an account and Region.
 
     ``warn`` gets a sentence where Batch may not be asked, or does not answer: what is known stays.
+    Batch is asked a few times a second at most, since others of the account ask it, too, and for
+    some minutes not again what it refused or does not know.
     """
 
-    def __init__(self, open_client: Callable[[], AwsClient], warn: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        open_client: Callable[[], AwsClient],
+        warn: Callable[[str], object],
+        *,
+        now_s: Callable[[], float],
+        pause: Callable[[float], object],
+    ) -> None:
         self._open_client = open_client
         self._warn = warn
+        self._now_s = now_s
+        self._pause = pause
         self._known: dict[str, JobDetail] = {}
+        self._not_before_s: dict[str, float] = {}  # by the jobs that were asked for in vain
+        self._next_s = 0.0
 
     def named(self, job: BatchJob) -> BatchJob:
         """The job with the name and the definition of Batch: the same for all children of an array
@@ -42,6 +60,7 @@ class BatchJobs:
             queue=job.queue or known.queue,
             compute_environment=job.compute_environment,
             attempt=job.attempt,
+            allowed_attempts=known.allowed_attempts,
             array_index=job.array_index,
             node_index=job.node_index,
         )
@@ -50,16 +69,26 @@ class BatchJobs:
         known = self._known.get(job_id)
         if known is not None:
             return known
+        now_s = self._now_s()
+        if now_s < max(self._not_before_s.get(key, 0) for key in (job_id, _ANY_JOB)):
+            return None
+        if now_s < self._next_s:
+            self._pause(self._next_s - now_s)
+        self._next_s = max(now_s, self._next_s) + _SECONDS_PER_CALL
         try:
             with aws_errors("The names of jobs are not known", "batch:DescribeJobs"):
                 listed = self._open_client().describe_jobs(jobs=[job_id])["jobs"]
         except TaskProfilerError as error:
             self._warn(str(error))
+            self._not_before_s[_ANY_JOB] = self._now_s() + _REFUSED_SECONDS
             return None
         detail = parse_job(next(iter(listed), None))
-        if detail is not None:
-            if len(self._known) >= _MAX_KEPT:
-                self._known.clear()
+        for kept in (self._known, self._not_before_s):
+            if len(kept) >= _MAX_KEPT:
+                kept.clear()
+        if detail is None:
+            self._not_before_s[job_id] = self._now_s() + _UNKNOWN_SECONDS
+        else:
             self._known[job_id] = detail
         return detail
 

@@ -57,7 +57,7 @@ from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_log_groups import log_groups, log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import names_of, open_source, parse_source
 from profiler.core.clock import Clock, SystemClock
-from profiler.core.errors import TaskProfilerError
+from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
 from profiler.record.family_identity import family_key, place_columns
@@ -106,19 +106,32 @@ _COLUMNS = (
 )
 @past_run_options
 @option("--cluster", "NAME", "Ask ECS for the running tasks of this cluster.")
+@option("--queue", "NAME", "List the jobs of this queue of AWS Batch instead.")
 @flag("--once", "Print one table and end, as without a terminal.")
 @flag("--json as_json", "Print one JSON line for each running task and end.")
 @gathered(SourceOptions, "options")
 def watch(
-    name: str | None, options: SourceOptions, cluster: str | None, once: bool, as_json: bool
+    name: str | None,
+    options: SourceOptions,
+    cluster: str | None,
+    queue: str | None,
+    once: bool,
+    as_json: bool,
 ) -> None:
     """Show what runs now: time, CPU, memory, notifications.
 
     FAMILY is a family or a pattern of families, TASK the beginning of a task ID. Without them,
     tasks of services are left out. Without logs:GLOB in --from and without --cluster, local runs
     are shown. CPU and memory come from the newest checkpoint, the usual duration (of 14 days) from
-    https://HOST in --from, else from the log groups.
+    https://HOST in --from, else from the log groups. --queue lists what runs, starts and waits in
+    a queue, since when, and AWS's reason.
     """
+    is_once = as_json or once or not os.isatty(STDOUT) or os.environ.get("TERM") == "dumb"
+    if queue is not None:
+        if name is not None or cluster is not None:
+            raise UsageError("--queue lists all jobs of a queue: leave FAMILY and --cluster out.")
+        _watch_queue(queue, options, as_json=as_json, is_once=is_once)
+        return
     groups = names_of(options, "logs") if cluster is None else ()
     place = cluster or " and ".join(groups)
     if cluster is None and not groups:
@@ -127,7 +140,7 @@ def watch(
         check_region(options.region, options.profile)
     clock = SystemClock()
     watched = open_watched_tasks(name, options, groups, cluster, clock)
-    if as_json or once or not os.isatty(STDOUT) or os.environ.get("TERM") == "dumb":
+    if is_once:
         _print_once(watched, place, name, as_json=as_json)
         return
     ending = _Ending()
@@ -135,6 +148,27 @@ def watch(
         signal.signal(number, ending.end)
     with alternate_screen():
         _watch(watched, partial(_draw, watched, place, name=name), clock, ending)
+
+
+def _watch_queue(queue: str, options: SourceOptions, *, as_json: bool, is_once: bool) -> None:
+    """Print the jobs of the queue, or draw them until a signal."""
+    # Not for other commands.
+    from profiler.cli.watch_queue import print_queue, watch_queue
+
+    open_client = open_clients(options.region, options.profile)
+    clock = SystemClock()
+    if is_once:
+        print_queue(open_client, queue, clock, as_json=as_json)
+        return
+    ending = _Ending()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, ending.end)
+    with alternate_screen():
+        while True:
+            watch_queue(open_client, queue, clock, _redraw)
+            for _ in range(_SECONDS_BETWEEN_READS):
+                ending.check()
+                clock.sleep(1)
 
 
 class _Ending:
@@ -221,7 +255,10 @@ def _draw(
             height=height,
         )
     shown = [*lines, *below][:rows]
-    text = render_lines(shown, is_coloured=shows_colours(), encoding=stdout_encoding())
+    _redraw(render_lines(shown, is_coloured=shows_colours(), encoding=stdout_encoding()))
+
+
+def _redraw(text: bytes) -> None:
     drawn = text.removesuffix(b"\n").replace(b"\n", _CLEAR_REST_OF_LINE + b"\r\n")
     write_out(_HOME + drawn + _CLEAR_REST_OF_LINE + _CLEAR_BELOW)
 

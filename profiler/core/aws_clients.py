@@ -102,3 +102,14 @@ def error_status(error: Exception) -> int:
     """The HTTP status of AWS's answer; 0 without an answer."""
     answer = getattr(error, "response", None) or {}
     return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the same call can succeed later, after an error of boto3: no answer, too many calls,
+    or a server's fault.
+    """
+    code = error_code(error)
+    if not getattr(error, "response", None):
+        return code != "ParamValidationError"
+    status = error_status(error)
+    return is_throttled(code, status) or status >= SERVER_FAULT

@@ -25,6 +25,13 @@ VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
 REPLAY_FILTER = "task-profiler replay"
 SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 
+# Which part of a shared GPU a container may use: ECS sets them for CUDA's MPS.
+MPS_VARIABLES = (
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+)
+
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _CONTAINER_ID = "[0-9a-f]{64}"  # Docker's; on Fargate there is none
 _BATCH_CLUSTER = "^AWSBatch-|_Batch_[0-9a-f-]+$"

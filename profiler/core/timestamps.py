@@ -18,6 +18,7 @@ DAYS_PER_MONTH = 365.25 / 12
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US_PER_MS = 1000
+_MAX_MS = (datetime(2201, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 _MIN_YEAR = 1970
 _MAX_YEAR = 2200
 _RFC3339 = r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,18}))?([Zz]|[+-]\d\d:\d\d)"
@@ -107,6 +108,13 @@ def local_zone() -> str:
     ``PST/PDT``.
     """
     return "/".join(dict.fromkeys(time.tzname if time.daylight else time.tzname[:1]))
+
+
+def datetime_of_ms(moment_ms: int | None) -> datetime | None:
+    """The time of milliseconds since 1970; None for one after the year 2200, and for none."""
+    if moment_ms is None or not 0 <= moment_ms < _MAX_MS:
+        return None
+    return _EPOCH + timedelta(milliseconds=moment_ms)
 
 
 def subtract_ms(moment: datetime, milliseconds: float | None) -> datetime:

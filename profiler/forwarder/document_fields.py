@@ -16,6 +16,7 @@ from profiler.forwarder.run_links import ecs_task, links_of_run
 from profiler.record.batch_job import batch_values
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.record_model import Record
+from profiler.record.run_outcome import Outcome
 from profiler.record.search_document_fields import FIELDS
 
 Fields: TypeAlias = dict[str, Any]
@@ -76,9 +77,13 @@ def claim_fields(claim: StreamClaim) -> Fields:
 
 def outcome_fields(run: MergedRun) -> Fields:
     """How the run ended. Only with an event, ``task.stop_category`` has the earlier word for it."""
-    outcome = run.outcome
+    return fields_of_outcome(run.outcome, is_of_event=run.event is not None)
+
+
+def fields_of_outcome(outcome: Outcome, *, is_of_event: bool) -> Fields:
+    """As :func:`outcome_fields`."""
     task: Fields = {"status": outcome.status, "outcome": outcome.cause}
-    if run.event is not None:
+    if is_of_event:
         task["stop_category"] = outcome.category
     if outcome.exit_code is not None:
         task["exit_code"] = outcome.exit_code

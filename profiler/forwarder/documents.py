@@ -23,6 +23,7 @@ from profiler.forwarder.document_fields import (
     Fields,
     claim_fields,
     drop_empty,
+    fields_of_outcome,
     merge_fields,
     outcome_fields,
     record_fields,
@@ -32,7 +33,7 @@ from profiler.forwarder.document_fields import (
 )
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.line_kinds import InvalidReport, read_line, replace_lone_surrogates
-from profiler.forwarder.merged_run import merge, run_of_report, within_task
+from profiler.forwarder.merged_run import completed, merge, run_of_report, within_task
 from profiler.forwarder.run_event import (
     EVENT_FIELDS,
     INSTANCE_MONITOR,
@@ -42,7 +43,7 @@ from profiler.forwarder.run_event import (
     read_run_event,
 )
 from profiler.forwarder.run_links import kibana_task, links_of_line, links_of_schedule_notice
-from profiler.record.batch_job import read_batch
+from profiler.record.batch_job import BatchJob, batch_values, read_batch
 from profiler.record.line_trust import MAX_RUN_LENGTH
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Record, Report
@@ -50,6 +51,8 @@ from profiler.record.stop_causes import outcome_of
 
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
 MAX_ID_BYTES = 512
+# Of what Batch's event alone has told: no run.
+JOB_DATASET = "batch.job"
 _STREAM_DIGITS = 16
 _MAX_SHOWN_LENGTH = 40
 _TOO_LONG = InvalidReport(
@@ -62,7 +65,7 @@ STORED_FIELDS = (
     *("task.outcome", "task.status", "task.stop_category", "event.outcome"),
     *("task.complete", "task.confirmed", "task.voucher", "task.voucher_stream"),
     "task.report_account",
-    *("@timestamp", "event.start", "event.end", "batch"),
+    *("@timestamp", "event.start", "event.end", "event.dataset", "batch"),
 )
 
 
@@ -90,6 +93,16 @@ class Stored(Struct, frozen=True, kw_only=True):
         return report if isinstance(report, Report) else None
 
     @property
+    def job_end(self) -> str | None:
+        """Batch's word for the end of the attempt."""
+        return text(mapping(self.fields.get("task")).get("job_end"))
+
+    @property
+    def is_of_job_alone(self) -> bool:
+        """Whether Batch's event came before the task's event and before its report."""
+        return mapping(self.fields.get("event")).get("dataset") == JOB_DATASET
+
+    @property
     def claim(self) -> StreamClaim | None:
         return read_claim(self.fields)
 
@@ -107,10 +120,27 @@ class ReportPart(Struct, frozen=True, kw_only=True):
 
 
 class EventPart(Struct, frozen=True, kw_only=True):
-    """A task's event, and the task's id."""
+    """A task's event, and the task's id.
+
+    ``is_of_job``: the event is Batch's, of the job that the task is an attempt of. It completes
+    ECS's word, and is no word on the task's identity.
+    """
 
     event: RunEvent
     task_id: str
+    is_of_job: bool = False
+
+    def known(self, stored: "Stored") -> RunEvent | None:
+        """What both events say, of which the document has the other one's; None without ECS's."""
+        if self.is_of_job:
+            return read_run_event(stored.fields)
+        return replace(self.event, job_end=stored.job_end)
+
+    def refutes(self, stored: "Stored") -> bool:
+        """Whether the report in the document is not of the event's task."""
+        if self.is_of_job:
+            return False
+        return self.event.refutes(stored.claim, stored.report_account)
 
 
 class Document(Struct, frozen=True, kw_only=True, dict=True):
@@ -173,11 +203,13 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
             return False
         if self.report is not None:
             return _is_accepted(self, stored)
+        if self.event is None:
+            return False
+        if stored.is_of_job_alone and not self.event.is_of_job:
+            return True
         has_line = stored.has_report or stored.claim is not None
-        if self.event is not None and has_line:
-            if self.event.event.refutes(stored.claim, stored.report_account):
-                return True
-            return bool(_corrections(self, stored))
+        if has_line or stored.job_end is not None:
+            return self.event.refutes(stored) or bool(_corrections(self, stored))
         return False
 
 
@@ -210,8 +242,9 @@ def _second_item(
 ) -> tuple[Mapping[str, object], Mapping[str, object]]:
     """The action and the body that merge the document with what is stored."""
     if document.event is not None:
-        if document.event.event.refutes(stored.claim, stored.report_account):
-            return {"index": versioned}, document.initial_fields
+        is_first = stored.is_of_job_alone and not document.event.is_of_job
+        if is_first or document.event.refutes(stored):
+            return {"index": versioned}, _with_job(document, stored)
         return {"update": versioned}, {"doc": _corrections(document, stored)}
     fields = completed_fields(document, stored)
     is_same_source = document.claim == stored.claim and not _differ_in_account(document, stored)
@@ -355,10 +388,38 @@ def completed_fields(document: Document, stored: Stored) -> Fields:
     """The fields of a report, merged with those that the task's event has written."""
     if document.report is None:
         return dict(document.fields)
-    run = merge(document.report.report, read_run_event(stored.fields), document.claim)
+    event = read_run_event(stored.fields)
+    run = merge(document.report.report, event, document.claim)
     fields = run_fields(run, document.report.text, document.kibana_url, claim=document.claim)
+    if event is None:
+        fields = merge_fields(fields, _fields_of_job(stored))
     set_monthly_saving(fields, document.runs_per_month)
     return fields
+
+
+def _fields_of_job(stored: Stored) -> Fields:
+    """What Batch's event has written."""
+    if stored.job_end is None and not stored.is_of_job_alone:
+        return {}
+    fields: Fields = {}
+    if stored.job_end is not None:
+        set_field(fields, "task.job_end", stored.job_end)
+    job = read_batch(stored.fields.get("batch"))
+    if job is not None:
+        fields["batch"] = dict(batch_values(job))
+    return fields
+
+
+def _with_job(document: Document, stored: Stored) -> Fields:
+    """The whole document of an event, with what Batch's event has written before."""
+    event = None if document.event is None else document.event.known(stored)
+    fields = merge_fields(_fields_of_job(stored), document.initial_fields)
+    if event is None or event.job_end is None:
+        return fields
+    outcome = outcome_of(
+        None, event.end, container=text(mapping(fields.get("container")).get("name"))
+    )
+    return merge_fields(fields, fields_of_outcome(outcome, is_of_event=True))
 
 
 def with_runs_per_month(document: Document, runs_per_month: float) -> Document:
@@ -378,8 +439,12 @@ def _corrections(document: Document, stored: Stored) -> Fields:
     """
     if document.event is None:
         return {}
-    event = document.event.event
+    event = document.event.known(stored)
+    if event is None:
+        return {}
     fields = {**_corrected_outcome(event, stored), **_corrected_job(event, stored)}
+    if document.event.is_of_job:
+        return fields
     is_vouched_for = event.vouches_for(stored.claim, stored.report_account)
     if not is_vouched_for and event.vouches_for(None):
         fields = merge_fields(fields, {"task": {"confirmed": False}})
@@ -406,9 +471,12 @@ def _corrections(document: Document, stored: Stored) -> Fields:
 def _corrected_outcome(event: RunEvent, stored: Stored) -> Fields:
     """How the run ended by the stored report and the event, where the document says otherwise."""
     report = stored.report
-    if report is None:
+    if report is not None:
+        wanted = outcome_fields(merge(report, event, stored.claim))
+    elif event.job_end is not None:
+        wanted = fields_of_outcome(outcome_of(None, event.end), is_of_event=True)
+    else:
         return {}
-    wanted = outcome_fields(merge(report, event, stored.claim))
     present = stored.fields
     is_same = all(
         mapping(present.get(part)).get(name) == value
@@ -424,6 +492,14 @@ def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
     if present is None or stored.report is None:
         return {}
     wanted = merge(stored.report, event, stored.claim).record.batch
+    if wanted is not None and wanted.job_id == present.job_id:
+        reported = stored.report.record.batch or BatchJob()
+        of_events: dict[str, Any] = {
+            name: value
+            for name, value in batch_values(present).items()
+            if value != getattr(reported, name)
+        }
+        wanted = completed(wanted, BatchJob(**of_events))
     if wanted == present:
         return {}
     return {"batch": None if wanted is None else asdict(wanted)}

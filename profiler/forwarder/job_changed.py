@@ -3,16 +3,24 @@ without an attempt, which no task's event tells of.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Protocol
 
 from msgspec import Struct
 
+from profiler.core.aws_clients import may_pass
+from profiler.core.ecs_terms import arn_account, arn_region, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import Json, count, field_at, mapping, mappings, number, text
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.timestamps import format_datetime
-from profiler.forwarder.documents import Document
+from profiler.core.timestamps import datetime_of_ms, format_datetime
+from profiler.forwarder.document_fields import Fields, fields_of_outcome, merge_fields
+from profiler.forwarder.documents import (
+    JOB_DATASET,
+    Document,
+    EventPart,
+    indices_of_runs,
+    run_id,
+)
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
 from profiler.forwarder.invocation import (
     DeliveryError,
@@ -23,8 +31,9 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications.notification import NoticeChannel, notify
+from profiler.forwarder.run_event import JOB_ENDS, RunEvent
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
-from profiler.record.batch_detail import FAILED, JobDetail, JobEvent
+from profiler.record.batch_detail import FAILED, SUCCEEDED, JobAttempt, JobDetail, JobEvent
 from profiler.record.batch_job import batch_values
 from profiler.record.job_end import (
     AttemptCosts,
@@ -32,13 +41,14 @@ from profiler.record.job_end import (
     ended_at,
     failed_child,
     is_announced,
+    judge_attempt,
 )
+from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import FARGATE_SPOT
 
 # The children of an array that a message is about: its words and numbers are then of a part.
 MAX_CHILDREN = 10_000
 _MAX_ATTEMPTS = 10
-_DATASET = "batch.job"
 
 
 class JobResult(Struct, frozen=True, kw_only=True):
@@ -85,19 +95,20 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
     """Handles the events of jobs.
 
     ``list_failed`` yields the failed children of an array, as ListJobs returns them; it raises
-    TaskProfilerError if Batch may not be asked, DeliveryError if it is busy.
+    TaskProfilerError, whose cause is boto3's error.
     """
 
     outputs: JobOutputs
     list_failed: Callable[[str], Iterator[Json]]
 
     def handle(self, event: JobEvent) -> JobResult:
-        """Write the document, post the message. Raises ForwarderError after both were tried."""
+        """Write the documents, post the message. Raises ForwarderError after both were tried."""
         job = event.job
-        if not (event.is_queue_blocked or is_announced(job)):
+        is_told = event.is_queue_blocked or is_announced(job)
+        if not is_told and not _tells_of_attempts(job):
             return JobResult(status=job.status)
         errors: list[ForwarderError] = []
-        settings = attempt(self.outputs.settings, errors)
+        settings = attempt(self.outputs.settings, errors) if is_told else None
         index = attempt(self.outputs.jobs_index, errors)
         indexed = (
             index is not None and not event.is_queue_blocked and self._index(index, job, errors)
@@ -106,29 +117,52 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         notified: ChannelKind | None = None
         subject: Subject = "success" if notice.is_success else "failure"
         if settings is not None and settings.selects(subject, notice.family):
-            whole = JobNotice(
-                job=job,
-                is_blocked=event.is_queue_blocked,
-                children=self._children(job),
-                costs=self._costs(job, index),
-            )
-            notified = self._notify(whole, settings, errors)
+            notified = self._announce(event, settings, index, errors)
         raise_errors(errors)
         return JobResult(status=job.status, indexed=indexed, notified=notified)
 
     def _index(self, index: JobIndex, job: JobDetail, errors: list[ForwarderError]) -> bool:
-        """Write the document of a job without an attempt. Returns whether that succeeded."""
+        """Write the document of a job without an attempt, or complete those of its attempts' tasks.
+
+        Returns whether that succeeded.
+        """
         document = job_document(job, index.settings)
-        if document is None:
+        documents = [*attempt_documents(job, index.settings)] if document is None else [document]
+        if not documents:
             return False
-        delivered = attempt(lambda: index.deliver([document]), errors)
+        delivered = attempt(lambda: index.deliver(documents), errors)
         if delivered is not None and delivered.rejected:
             reason = delivered.rejected[0].reason
             errors.append(DeliveryError(f"The cluster refused the job's document: {reason}"))
         return delivered is not None and delivered.indexed > 0
 
+    def _announce(
+        self,
+        event: JobEvent,
+        settings: NoticeSettings,
+        index: JobIndex | None,
+        errors: list[ForwarderError],
+    ) -> ChannelKind | None:
+        """Post the message, but for one whose children Batch does not tell now: Lambda retries."""
+        job = event.job
+        try:
+            children = self._children(job)
+        except ForwarderError as error:
+            errors.append(error)
+            return None
+        notice = JobNotice(
+            job=job,
+            is_blocked=event.is_queue_blocked,
+            children=children,
+            costs=self._costs(job, index),
+        )
+        return self._notify(notice, settings, errors)
+
     def _children(self, job: JobDetail) -> tuple[EndedChild, ...] | None:
-        """The failed children of an array; None, and a warning, if Batch may not be asked."""
+        """The failed children of an array; None, and a warning, if Batch may not be asked.
+
+        Raises DeliveryError if it is busy.
+        """
         has_failed = job.array is not None and job.array.children.get(FAILED, 0) > 0
         if not job.is_array_parent or not has_failed:
             return ()
@@ -141,8 +175,10 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
                 if len(children) == MAX_CHILDREN:
                     break
         except TaskProfilerError as error:
-            if isinstance(error, ForwarderError):
-                raise
+            if isinstance(error.__cause__, Exception) and may_pass(error.__cause__):
+                raise DeliveryError(
+                    f"The message of job {job.id} is not posted yet. {error}"
+                ) from error
             self.outputs.warn(f"The message of job {job.id} does not name its children. {error}")
             return None
         return tuple(children)
@@ -200,7 +236,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
         return None
     identity = job.identity()
     stopped = job.is_terminated or job.is_cancelled
-    created = datetime.fromtimestamp((job.created_ms or job.stopped_ms or 0) / 1000, UTC)
+    created = datetime_of_ms(job.created_ms) or ended
     outcome = "unknown" if stopped else "failure"
     task = {
         "id": job.id,
@@ -220,7 +256,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
     }
     fields = {
         "@timestamp": format_datetime(ended),
-        "event": {"kind": "event", "dataset": _DATASET, "outcome": outcome},
+        "event": {"kind": "event", "dataset": JOB_DATASET, "outcome": outcome},
         "cloud": {
             "provider": "aws",
             "region": job.region,
@@ -231,3 +267,56 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
         "batch": dict(batch_values(identity)),
     }
     return Document(index=settings.index("reports", created), id=job.id, fields=fields)
+
+
+def _tells_of_attempts(job: JobDetail) -> bool:
+    """Whether the event can know more of the job's attempts than ECS: not of a single success."""
+    return len(job.attempts) > (1 if job.status == SUCCEEDED else 0)
+
+
+def attempt_documents(job: JobDetail, settings: ForwarderSettings) -> Iterator[Document]:
+    """What Batch knows of the job's attempts, for the documents of their tasks."""
+    if not _tells_of_attempts(job):
+        return
+    for each in job.attempts:
+        outcome, container = judge_attempt(job, each)
+        ended = datetime_of_ms(each.stopped_ms) or datetime_of_ms(each.started_ms)
+        if each.task_arn is None or container is None or ended is None:
+            continue
+        known: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
+        if outcome.cause in JOB_ENDS:
+            known["task"] = {"job_end": outcome.cause}
+        began = datetime_of_ms(each.started_ms) or ended
+        yield Document(
+            index=settings.index("reports", began),
+            id=run_id(task_id(each.task_arn), container),
+            fields=known,
+            upsert=merge_fields(known, _fields_alone(job, each, outcome, container)),
+            event=EventPart(event=RunEvent(), task_id=task_id(each.task_arn), is_of_job=True),
+            searched=indices_of_runs(settings, ended),
+        )
+
+
+def _fields_alone(job: JobDetail, each: JobAttempt, outcome: Outcome, container: str) -> Fields:
+    """The document of an attempt of whose task nothing else is known yet: no run, no numbers."""
+    identity = job.identity(each.number)
+    moment = datetime_of_ms(each.stopped_ms) or datetime_of_ms(each.started_ms)
+    task = {
+        "id": task_id(each.task_arn),
+        "arn": each.task_arn,
+        "family": identity.job_definition,
+        "complete": False,
+    }
+    fields: Fields = {
+        "@timestamp": None if moment is None else format_datetime(moment),
+        "event": {"kind": "event", "dataset": JOB_DATASET},
+        "cloud": {
+            "provider": "aws",
+            "region": arn_region(each.task_arn),
+            "account": {"id": arn_account(each.task_arn)},
+        },
+        "service": {"name": identity.job_definition},
+        "container": {"name": container},
+        "task": {name: value for name, value in task.items() if value is not None},
+    }
+    return merge_fields(fields, fields_of_outcome(outcome, is_of_event=False))

@@ -15,13 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, why_off
-from profiler.core.aws_clients import (
-    SERVER_FAULT,
-    AwsClient,
-    error_code,
-    error_status,
-    is_throttled,
-)
+from profiler.core.aws_clients import AwsClient, error_code, may_pass
 from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
@@ -433,16 +427,14 @@ def _called(what: str, call: Callable[[], _Result]) -> _Result:
     RetryRefusedError.
     """
     # Slow to import.
-    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+    from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         return call()
     except (ClientError, BotoCoreError) as error:
         code = error_code(error)
-        status = error_status(error)
         answer = getattr(error, "response", None) or {}
-        is_unanswered = not answer and not isinstance(error, ParamValidationError)
-        if is_unanswered or is_throttled(code, status) or status >= SERVER_FAULT:
+        if may_pass(error):
             raise DeliveryError(
                 f"A killed run is not started again yet, because {what} ({code}): Lambda retries."
             ) from error

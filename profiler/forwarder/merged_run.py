@@ -142,6 +142,8 @@ def merge(
                                                       ``created_at`` to ``stopped_at``, a minute off
     outcome: status and cause                both     :mod:`profiler.record.stop_causes`
     lack of GPU memory                       report   the event has a line of the log
+    a job's timeout, or that it was          Batch's  a container that is stopped does not know why,
+    terminated; a lost host                  event    and ECS has anybody's text
     exit code                                event    the report's, if ECS does not know it
     stop code, reason, starter               event    no report has them
     cost                                     report   if the task's size and life can cost so much;

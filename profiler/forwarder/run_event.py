@@ -5,7 +5,7 @@ A document keeps all of it, so that a report that comes later is merged as one t
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +28,11 @@ MONITOR_STREAM = "monitor-stream"
 INSTANCE_MONITOR = "instance-monitor"
 # Streams of which ECS does not say that they are an instance monitor's.
 _UNPROVEN_MONITORS = frozenset({"defined-monitor", "unproven-monitor"})
+
+
+# The ends of an attempt that Batch's event knows, for which the container's own end says nothing.
+JOB_ENDS: Final[tuple[Cause, ...]] = ("timeout", "user", "spot", "infrastructure")
+_OF_BATCH_ALONE = ("timeout", "user")
 
 
 class StreamClaim(Struct, frozen=True, kw_only=True):
@@ -58,6 +63,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     ``runtime_ids`` are Docker's ids of the container and of the task's monitor, which name their
     log streams. ``cause`` is the event's own word for the end, and ``first_end`` how another
     container ended (:class:`~profiler.record.stop_causes.EventEnd`).
+    ``job_end`` is Batch's word for the end of the job's attempt (:data:`JOB_ENDS`).
     ``is_identified``: account, Region and family are the event's own. ``gpu_memory_error``: a line
     of the batch's log.
     """
@@ -85,6 +91,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     capacity_provider: str | None = None
     out_of_memory: bool | None = None
     gpu_memory_error: str | None = None
+    job_end: str | None = None
     retry_of: str | None = None
     retried_as: str | None = None
     resized_from: str | None = None
@@ -95,9 +102,15 @@ class RunEvent(Struct, frozen=True, kw_only=True):
 
     @property
     def end(self) -> EventEnd:
-        """How the run ended by the event alone."""
+        """How the run ended by the events alone, ECS's and that of its job of AWS Batch."""
+        cause = self.cause
+        said = next((known for known in JOB_ENDS if known == self.job_end), None)
+        # Batch alone knows who stopped a job: the text of a stop is anybody's. A host that is lost
+        # can be Spot capacity: ECS says so.
+        if said is not None and (said in _OF_BATCH_ALONE or cause not in JOB_ENDS):
+            cause = said
         return EventEnd(
-            cause=self.cause,
+            cause=cause,
             exit_code=self.exit_code,
             reason=self.stopped_reason,
             out_of_memory=bool(self.out_of_memory),
@@ -166,6 +179,7 @@ EVENT_FIELDS: Mapping[str, str] = {
     "task.capacity_provider": "capacity_provider",
     "task.out_of_memory": "out_of_memory",
     "task.gpu_memory_error": "gpu_memory_error",
+    "task.job_end": "job_end",
     "task.retry_of": "retry_of",
     "task.retried_as": "retried_as",
     "task.resized_from": "resized_from",

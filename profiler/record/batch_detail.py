@@ -155,10 +155,6 @@ class JobDetail(Struct, frozen=True, kw_only=True):
         """As the vCPUs."""
         return _total([container.memory_mb for container in self.containers])
 
-    def attempt_of_task(self, task_arn: str) -> JobAttempt | None:
-        """The attempt that ECS ran as this task."""
-        return next((one for one in self.attempts if one.task_arn == task_arn), None)
-
     def identity(self, attempt: int | None = None) -> BatchJob:
         """The job as a run's record names it."""
         definition, _, revision = resource_name(self.definition_arn or "").partition(":")
@@ -169,6 +165,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
             job_definition_revision=int(revision) if revision.isdecimal() else None,
             queue=resource_name(self.queue_arn or "") or None,
             attempt=attempt,
+            allowed_attempts=self.allowed_attempts,
             array_index=None if self.array is None else self.array.index,
             node_index=None if self.nodes is None else self.nodes.index,
         )
@@ -182,13 +179,20 @@ class JobEvent(Struct, frozen=True, kw_only=True):
 
 
 def parse_job_event(event: object) -> JobEvent | None:
-    """Batch's event about a job; None for an event of another kind."""
+    """Batch's event about a job; None for an event of another kind, and for one from an account or
+    a Region that is not the job's.
+    """
     root = mapping(event)
     kind = root.get("detail-type")
     if root.get("source") != _SOURCE or kind not in (_STATE_CHANGE, _QUEUE_BLOCKED):
         return None
     job = parse_job(root.get("detail"))
-    return None if job is None else JobEvent(job=job, is_queue_blocked=kind == _QUEUE_BLOCKED)
+    if job is None:
+        return None
+    places = ((root.get("account"), job.account_id), (root.get("region"), job.region))
+    if any(sent is not None and own not in (None, sent) for sent, own in places):
+        return None
+    return JobEvent(job=job, is_queue_blocked=kind == _QUEUE_BLOCKED)
 
 
 def parse_job(detail: Json) -> JobDetail | None:

@@ -31,14 +31,17 @@ _NUMBERS = {
 
 
 # The members of a job that are no texts.
-WHOLE_NUMBERS = frozenset({"job_definition_revision", "attempt", "array_index", "node_index"})
+WHOLE_NUMBERS = frozenset(
+    {"job_definition_revision", "attempt", "allowed_attempts", "array_index", "node_index"}
+)
 
 
 class BatchJob(Model, frozen=True, kw_only=True):
-    """The job of AWS Batch that the run is an attempt of; ``attempt`` counts from 1.
+    """The job of AWS Batch that the run is an attempt of; ``attempt`` counts from 1, up to
+    ``allowedAttempts``.
 
     The ``jobId`` of a child of an array ends with ``:INDEX``. A container's environment names
-    neither the job nor its definition: Batch's event does.
+    neither the job nor its definition, nor how many attempts are allowed: Batch's event does.
     """
 
     job_id: str | None = None
@@ -48,6 +51,7 @@ class BatchJob(Model, frozen=True, kw_only=True):
     queue: str | None = None
     compute_environment: str | None = None
     attempt: int | None = None
+    allowed_attempts: int | None = None
     array_index: int | None = None
     node_index: int | None = None
 

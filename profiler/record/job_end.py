@@ -3,6 +3,7 @@
 A reason can be a user's text, of TerminateJob: then nothing is read in it.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -10,9 +11,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.json_fields import Json, count, integer, mapping, text
 from profiler.core.text import as_sentence, listed, on_one_line
-from profiler.core.timestamps import MS_PER_SECOND
+from profiler.core.timestamps import datetime_of_ms
 from profiler.record.batch_detail import FAILED, SUCCEEDED, ContainerEnd, JobAttempt, JobDetail
 from profiler.record.event_end import judge_candidates
 from profiler.record.run_outcome import Outcome, describe_exit_code
@@ -40,6 +42,9 @@ _REMEDIES: Final = {
         "(aws batch update-compute-environment)."
     ),
 }
+# The queue's own limit on the time in a state, which Batch may report as a cancelled job.
+_STATE_TIME_LIMIT: Final = "Canceled by JobStateTimeLimit action due to reason: "
+_LOST_HOST: Final = re.compile(r"Host EC2 \(instance (i-[0-9a-f]{1,32})\) terminated\.?")
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
 _USER_STOP = "UserInitiated"
 _BATCH_CLUSTER = "AWSBatch-"
@@ -67,27 +72,32 @@ def is_announced(job: JobDetail) -> bool:
     """
     if not job.has_ended or job.parent_id is not None:
         return False
-    is_users = job.is_terminated or job.is_cancelled
+    # Batch may cancel a dependent job. It terminates none.
     is_others = not job.attempts and job.status_reason in _FAILED_WITH_ANOTHER
-    return is_users or not is_others or job.is_array_parent
+    return job.is_terminated or not is_others or job.is_array_parent
 
 
 def attempt_outcome(job: JobDetail, attempt: JobAttempt) -> Outcome:
     """How an attempt ended, judged by its essential containers."""
-    others = {one.name for one in job.containers if not one.is_essential}
+    return judge_attempt(job, attempt)[0]
+
+
+def judge_attempt(job: JobDetail, attempt: JobAttempt) -> tuple[Outcome, str | None]:
+    """How an attempt ended, and its container that is judged; None: one of several."""
+    others = {one.name for one in job.containers if not one.is_essential} | {MONITOR_NAME}
     ends = [end for end in attempt.containers if end.name not in others]
     is_last = job.has_ended and attempt.number == len(job.attempts)
     return _outcome(
         ends,
         attempt.status_reason,
-        is_users=is_last and (job.is_terminated or job.is_cancelled),
+        is_users=is_last and _is_users(job),
         has_started=attempt.started_ms is not None,
     )
 
 
 def _outcome(
     ends: Sequence[ContainerEnd], reason: str | None, *, is_users: bool, has_started: bool
-) -> Outcome:
+) -> tuple[Outcome, str | None]:
     containers = [
         EventContainer(name=end.name or "default", exit_code=end.exit_code, reason=end.reason)
         for end in ends
@@ -101,7 +111,7 @@ def _outcome(
         containers=tuple(containers),
     )
     end, name = judge_candidates(task, [container.name for container in containers])
-    return outcome_of(None, end, container=name)
+    return outcome_of(None, end, container=name), name
 
 
 def why_failed(outcome: Outcome, memory_mb: float | None) -> str:
@@ -112,6 +122,9 @@ def why_failed(outcome: Outcome, memory_mb: float | None) -> str:
         return f"exit code {describe_exit_code(outcome.exit_code)}"
     if outcome.cause in ("failure", "unknown"):
         return outcome.reason or "no exit code"
+    host = _LOST_HOST.fullmatch(outcome.reason or "")
+    if outcome.cause == "infrastructure" and host is not None:
+        return f"lost its host {host[1]}"
     return f"{outcome.title[:1].lower()}{outcome.title[1:]}"
 
 
@@ -129,7 +142,7 @@ def failed_child(summary: Json, memory_mb: float | None) -> EndedChild | None:
     is_users = values.get("isTerminated") is True or values.get("isCancelled") is True
     reason = on_one_line(text(values.get("statusReason")) or "") or None
     has_started = count(values.get("startedAt")) is not None
-    outcome = _outcome([end], reason, is_users=is_users, has_started=has_started)
+    outcome, _ = _outcome([end], reason, is_users=is_users, has_started=has_started)
     return EndedChild(index=index, why=why_failed(outcome, memory_mb))
 
 
@@ -146,10 +159,10 @@ def job_title(job: JobDetail) -> str:
         at = f" at its {_ordinal(number)} attempt" if number > 1 else ""
         return f"{name} succeeded{at}"
     if not job.attempts and not job.is_array_parent:
-        if job.is_terminated or job.is_cancelled:
+        if _is_users(job):
             return f"{name} was cancelled before it started"
         return f"{name} failed before it started"
-    if job.is_terminated or job.is_cancelled:
+    if _is_users(job):
         return f"{name} was stopped"
     after = f" after {format_count(number, 'attempt')}" if number > 1 else ""
     return f"{name} failed{after}"
@@ -168,7 +181,7 @@ def job_facts(
     phrases = [why_failed(attempt_outcome(job, one), job.memory_mb) for one in job.attempts]
     if job.status == FAILED and phrases:
         facts.append(phrases.pop())
-    elif job.status == FAILED and not (job.is_terminated or job.is_cancelled):
+    elif job.status == FAILED and (_is_state_time_limit(job) or not _is_users(job)):
         facts.append(job.status_reason or "AWS gives no reason")
     elif phrases:
         phrases.pop()
@@ -207,6 +220,8 @@ def _array_facts(job: JobDetail, children: Sequence[EndedChild] | None) -> list[
     size = 0 if array is None or array.size is None else array.size
     succeeded = 0 if array is None else array.children.get(SUCCEEDED, 0)
     facts = [f"{succeeded:,} of {size:,} succeeded"]
+    if children is None:
+        return [*facts, "which children failed is not known"]
     if not children:
         return facts
     indices = [str(child.index) for child in sorted(children, key=lambda one: one.index)]
@@ -238,22 +253,28 @@ def blocked_title(job: JobDetail, queue: str | None) -> str:
 
 def remedy_of(job: JobDetail) -> str | None:
     """What to change where AWS's reason names it; None for a user's text, and an unknown reason."""
-    if job.is_terminated or job.is_cancelled:
+    if _is_users(job) and not _is_state_time_limit(job):
         return None
+    reason = (job.status_reason or "").removeprefix(_STATE_TIME_LIMIT)
     for beginning, remedy in _REMEDIES.items():
-        if (job.status_reason or "").startswith(beginning):
+        if reason.startswith(beginning):
             return remedy
     return None
 
 
+def _is_users(job: JobDetail) -> bool:
+    """Whether the reason can be a user's text."""
+    return job.is_terminated or job.is_cancelled
+
+
+def _is_state_time_limit(job: JobDetail) -> bool:
+    """Whether the queue's limit ended the job before an attempt, or a user wrote the same."""
+    return not job.attempts and (job.status_reason or "").startswith(_STATE_TIME_LIMIT)
+
+
 def ended_at(job: JobDetail) -> datetime | None:
     """When the job ended; None for no time that a calendar has."""
-    if job.stopped_ms is None:
-        return None
-    try:
-        return datetime.fromtimestamp(job.stopped_ms / MS_PER_SECOND, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
+    return datetime_of_ms(job.stopped_ms)
 
 
 def sentence_of(facts: Iterable[str]) -> str:

@@ -90,7 +90,7 @@ BATCHES = {
     "spike_0.6": Batch(program=f"time.sleep(0.6); {_SPIKE}; time.sleep(0.4); del x"),
     "spike_at_the_end": Batch(program=f"time.sleep(1.5); {_SPIKE}"),
     "file_written": Batch(program="x = bytearray(30 * 2**20); write(200); time.sleep(2.5)"),
-    "file_deleted": Batch(program="write(200); time.sleep(1); os.unlink('/file'); time.sleep(2.5)"),
+    "file_deleted": Batch(program="write(200); time.sleep(5); os.unlink('/file'); time.sleep(5)"),
     "moment": Batch(program="true"),
     "no_slice": Batch(
         program="burn(2); x = bytearray(100 * 2**20); time.sleep(15)", has_slice=False

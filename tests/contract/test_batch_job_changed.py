@@ -87,15 +87,51 @@ def test_a_job_with_three_attempts_is_one_message(
     for event in (ended, *tasks, retried, ended):
         send(event)
     assert headers(slack) == ["✅ orders succeeded at its third attempt"]
-    written = [bulk[1] for bulk in cluster.bulks]
-    assert [one["upsert"]["batch"]["attempt"] for one in written] == [1, 2, 3]
-    for one in written:
+    bodies = [body for bulk in cluster.bulks for body in bulk[1::2]]
+    written: dict[str, list[Any]] = {"task.report": [], "batch.job": []}
+    for body in bodies:
+        written[body["upsert"]["event"]["dataset"]].append(body)
+    by_events = [one["doc"]["batch"]["attempt"] for one in written["batch.job"]]
+    assert by_events == [1, 2, 3, 1, 1, 2, 3], "of the end, of the repetition, of the end again"
+    assert [one["upsert"]["batch"]["attempt"] for one in written["task.report"]] == [1, 2, 3]
+    for one in written["task.report"]:
         assert one["upsert"]["batch"]["job_name"] == "orders"
+        assert one["upsert"]["batch"]["allowed_attempts"] == 3
         assert one["upsert"]["task"]["family"] == "orders"
         assert one["upsert"]["task"]["revision"] == "1", "the job definition's"
     assert len(batch.requests("DescribeJobs")) == 1
     everything = json.dumps([cluster.bulks, slack.messages])
     assert not [secret for secret in SECRETS if secret in everything]
+
+
+def test_a_job_that_is_repeated_completes_its_attempts_document_alone(
+    batch: FakeBatch, slack: FakeSlack, cluster: FakeElasticsearch
+) -> None:
+    job = batch.submit("orders", "nightly", "orders")
+    assert send(batch.event(job)) == {"status": "RUNNABLE", "indexed": False, "notified": None}
+    batch.begin(job)
+    batch.end(job, None, status_reason="Host EC2 (instance i-0a1b) terminated.")
+    assert send(batch.event(job)) == {"status": "RUNNABLE", "indexed": True, "notified": None}
+    ((action, body),) = cluster.bulks
+    task = batch_jobs.task_arn(job["jobId"], 1).rpartition("/")[2]
+    assert action["update"]["_id"] == f"{task}/default"
+    assert body["doc"]["task"] == {"job_end": "infrastructure"}
+    assert (body["doc"]["batch"]["attempt"], body["doc"]["batch"]["allowed_attempts"]) == (1, 3)
+    assert slack.messages == []
+
+
+def test_a_child_that_failed_completes_its_document_and_is_silent(
+    batch: FakeBatch, slack: FakeSlack, cluster: FakeElasticsearch
+) -> None:
+    parent = batch.submit("orders", "nightly", "orders", arrayProperties={"size": 2})
+    child = batch.jobs[f"{parent['jobId']}:1"]
+    child["retryStrategy"] = {"attempts": 1}
+    ran(batch, child, 143, None)
+    child["attempts"][0]["statusReason"] = "Job attempt duration exceeded timeout"
+    assert send(batch.event(child))["indexed"]
+    assert cluster.bulks[0][1]["doc"]["task"] == {"job_end": "timeout"}
+    assert cluster.bulks[0][1]["doc"]["batch"]["array_index"] == 1
+    assert slack.messages == []
 
 
 def test_the_costs_are_those_of_the_attempts(
@@ -150,7 +186,26 @@ def test_a_missing_right_costs_names_alone_and_is_said(
     assert send(task)["indexed"]
     assert send(batch.event(parent))["notified"] == "failure"
     assert headers(slack) == ["❌ orders failed"]
+    is_unknown = "which children failed is not known" in slack.messages[0]["text"]
+    assert is_unknown == (missing == "ListJobs")
     assert f"allow batch:{missing}" in capsys.readouterr().out
+
+
+def test_a_busy_batch_delays_the_message_and_takes_nothing_from_it(
+    batch: FakeBatch, slack: FakeSlack, cluster: FakeElasticsearch
+) -> None:
+    parent = batch.submit("orders", "nightly", "orders", arrayProperties={"size": 2})
+    ran(batch, batch.jobs[f"{parent['jobId']}:1"], 3)
+    batch.jobs[f"{parent['jobId']}:1"] |= {"status": "FAILED", "stoppedAt": batch.now_ms}
+    parent["arrayProperties"]["statusSummary"] = {"SUCCEEDED": 1, "FAILED": 1}
+    end_without_attempt(parent, batch.now_ms, "Array Child Job failed")
+    batch.failing.add("ListJobs")
+    with pytest.raises(ForwarderError, match="not posted yet"):
+        send(batch.event(parent))
+    assert slack.messages == []
+    batch.failing.clear()
+    send(batch.event(parent))
+    assert "1 failed: exit code 3" in slack.messages[0]["text"]
 
 
 def test_a_job_without_an_attempt_has_a_document_without_numbers(
@@ -167,6 +222,20 @@ def test_a_job_without_an_attempt_has_a_document_without_numbers(
     assert document["batch"]["job_definition"] == document["task"]["family"] == "orders"
     assert "usage" not in document
     assert headers(slack) == ["❌ orders failed before it started"]
+
+
+@pytest.mark.parametrize("moment_ms", [10**18, -1, "1", 7_999_999_999_999])
+def test_a_time_that_no_calendar_has_costs_nothing(
+    moment_ms: object, batch: FakeBatch, slack: FakeSlack, cluster: FakeElasticsearch
+) -> None:
+    job = batch.submit("orders", "nightly", "orders")
+    end_without_attempt(job, batch.now_ms, "no", createdAt=moment_ms, startedAt=moment_ms)
+    assert send(batch.event(job))["indexed"]
+    task = cluster.bulks[0][1]["doc"]["task"]
+    assert task["created_at"] == task["stopped_at"]
+    job |= {"jobArn": f"{job['jobArn'][:-1]}0", "stoppedAt": moment_ms}
+    assert not send(batch.event(job))["indexed"]
+    assert len(slack.messages) == 2
 
 
 def test_a_queue_that_is_blocked_is_one_message(batch: FakeBatch, slack: FakeSlack) -> None:

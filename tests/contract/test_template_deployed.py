@@ -251,18 +251,22 @@ def test_ended_jobs_and_blocked_queues_match_the_rule_of_jobs() -> None:
     stack = deploy(BatchJobs="true")
     assert stack.environment("TaskStoppedFunction")["BATCH_JOBS"] == "true"
     assert resources_of(stack, "NameJobs") == ["*"]
+    # EventBridge looks into the items of a list, moto does not.
+    repeated: dict[str, Any] = {"status": "RUNNABLE", "attempts": {"stoppedAt": 1}}
     jobs = [
-        {"source": "aws.batch", "detail-type": kind, "detail": {"status": status}}
-        for kind, status in (
-            ("Batch Job State Change", "SUCCEEDED"),
-            ("Batch Job State Change", "FAILED"),
-            ("Batch Job State Change", "RUNNABLE"),
-            ("Batch Job Queue Blocked", "RUNNABLE"),
-            ("Batch Service Job State Change", "FAILED"),
+        {"source": "aws.batch", "detail-type": kind, "detail": detail}
+        for kind, detail in (
+            ("Batch Job State Change", {"status": "SUCCEEDED"}),
+            ("Batch Job State Change", {"status": "FAILED"}),
+            ("Batch Job State Change", {"status": "RUNNABLE", "attempts": []}),
+            ("Batch Job State Change", repeated),
+            ("Batch Job State Change", repeated | {"status": "STARTING"}),
+            ("Batch Job Queue Blocked", {"status": "RUNNABLE"}),
+            ("Batch Service Job State Change", {"status": "FAILED"}),
         )
     ]
     matched = matched_by_the_rule(*jobs, target="batch-jobs")
-    assert matched == [True, True, False, True, False]
+    assert matched == [True, True, False, True, False, True, False]
 
 
 def test_jobs_need_task_stopped() -> None:

@@ -76,6 +76,13 @@ def test_run_reports_the_gpus_of_the_command_and_keeps_their_series(
     assert {*steps.gpu_memory_mb} - {None} == {2048}
 
 
+def test_the_idle_time_between_the_work_of_a_gpu_is_divided(driver: Mapping[str, str]) -> None:
+    record, _ = profiled(driver, "sleep", "4", GPU_UUIDS=BUSY)
+    between = present(present(record.gpu_idle).waiting_for)
+    assert between.sleep_percent is not None
+    assert between.sleep_percent > 80
+
+
 def test_the_setting_selects_the_gpus_and_idle_ones_are_reported(driver: Mapping[str, str]) -> None:
     record, _ = profiled(driver, "sleep", "3", GPU_UUIDS=IDLE)
     assert [gpu.uuid for gpu in record.gpus] == [IDLE]
@@ -83,6 +90,23 @@ def test_the_setting_selects_the_gpus_and_idle_ones_are_reported(driver: Mapping
     assert present(record.gpu_idle).percent == pytest.approx(95, abs=20)
     advice = record.recommendation or Recommendation()
     assert any("ever used" in text for text in advice.reasons) or is_memory_unsure(record)
+
+
+def test_run_names_the_package_that_reads_the_driver_in_one_line_of_its_end(
+    driver: Mapping[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "pynvml.py").write_text("raise ImportError")
+    words = [sys.executable, "-m", "profiler", "run", "--", "sleep", "0.3"]
+    environment = {**os.environ, **driver, "PYTHONPATH": str(tmp_path)}
+
+    def end(**more: str) -> str:
+        return subprocess.run(
+            words, env={**environment, **more}, capture_output=True, check=True, text=True
+        ).stderr
+
+    install = "The GPU is not read: pipx inject task-profiler nvidia-ml-py (or pip)."
+    assert [line for line in end().splitlines() if line.endswith(install)]
+    assert "GPU" not in end(LD_LIBRARY_PATH=""), "without a driver, nothing is said"
 
 
 @pytest.mark.parametrize(

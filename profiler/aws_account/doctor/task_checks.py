@@ -108,6 +108,9 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
             ),
         )
         yield kernel_finding(probes.kernel_view(None))
+        gpus = probes.read_gpus()
+        if gpus is not None:
+            yield from driver_findings(gpus)
         return
     settings = context.settings
     yield from settings_findings(settings.problems)
@@ -248,17 +251,9 @@ def gpu_findings(
         yield note(GPUS, "No NVIDIA driver is visible here.", GPU_ADVICE)
         return
     if isinstance(reading, Unavailable):
-        yield problem(
-            GPUS,
-            f"There is an NVIDIA driver, but no GPU can be read: {reading.reason}.",
-            GPU_ADVICE,
-        )
+        yield from driver_findings(reading, GPU_ADVICE)
         return
-    for sample in reading.samples:
-        facts = sample.facts
-        yield ok(GPUS, f"GPU {facts.index}: {facts.name or 'unknown model'} ({facts.uuid}).")
-    for text in reading.notes:
-        yield note(GPUS, text)
+    yield from driver_findings(reading)
     if not selection.is_known:
         yield note(
             _SCOPE,
@@ -272,6 +267,21 @@ def gpu_findings(
         yield ok(_SCOPE, "All GPUs belong to the batch.")
     else:
         yield ok(_SCOPE, f"GPUs of the batch: {', '.join(sorted(selection.selectors)) or 'none'}.")
+
+
+def driver_findings(
+    reading: DriverReading | Unavailable, advice: str | None = None
+) -> Iterator[Finding]:
+    """The GPUs that the driver has, or why they cannot be read, with the advice."""
+    if isinstance(reading, Unavailable):
+        reason = f"There is an NVIDIA driver, but no GPU can be read: {reading.reason}."
+        yield problem(GPUS, reason, advice)
+        return
+    for sample in reading.samples:
+        facts = sample.facts
+        yield ok(GPUS, f"GPU {facts.index}: {facts.name or 'unknown model'} ({facts.uuid}).")
+    for text in reading.notes:
+        yield note(GPUS, text)
 
 
 def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from profiler.collectors.collector import Collector, Collectors
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
 from profiler.core.clock import Clock, SystemClock
+from profiler.core.ecs_terms import MPS_VARIABLES
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
@@ -114,13 +115,14 @@ def accelerator_collectors(
     is_local: bool = False,
     hour_usd: float | None = None,
     gpus_of: Callable[[str], str | None] | None = None,
+    mps_of: Callable[[str], Mapping[str, str]] | None = None,
 ) -> tuple[Collector, ...]:
     """The collectors of the devices that the settings ask for or, with ``auto``, that this
     machine has.
 
     ``is_local``: for ``run``. ``hour_usd``: the task's price. ``gpus_of``:
-    ``NVIDIA_VISIBLE_DEVICES`` of a Docker id; None: by the environment of the container's
-    processes.
+    ``NVIDIA_VISIBLE_DEVICES`` of a Docker id, ``mps_of``: its variables of MPS; None: by the
+    environment of the container's processes.
     """
     collectors: list[Collector] = []
     gpu: _GpuCollector | None = None
@@ -143,7 +145,7 @@ def accelerator_collectors(
             hour_usd=hour_usd,
             surroundings=GpuSurroundings(
                 owners=_gpu_owners(is_local=is_local),
-                limits_of=_gpu_limits(is_local=is_local),
+                limits_of=_gpu_limits(mps_of, is_local=is_local),
                 is_local=is_local,
             ),
         )
@@ -183,12 +185,16 @@ def _gpu_owners(*, is_local: bool) -> "GpuOwners":
     return ContainerProcesses(docker_id_of, is_group_of)
 
 
-def _gpu_limits(*, is_local: bool) -> "Callable[[str], GpuLimits]":
+def _gpu_limits(
+    mps_of: Callable[[str], Mapping[str, str]] | None, *, is_local: bool
+) -> "Callable[[str], GpuLimits]":
     # See the module's docstring.
-    from profiler.collectors.nvidia.visible_gpus import MPS_VARIABLES, parse_limits
+    from profiler.collectors.nvidia.visible_gpus import parse_limits
 
     if is_local:
         return lambda _: parse_limits(os.environ)
+    if mps_of is not None:
+        return lambda batch: parse_limits(mps_of(batch))
     from profiler.collectors.processes.discovery import environment_of
 
     return lambda batch: parse_limits(environment_of(batch, MPS_VARIABLES))

@@ -50,6 +50,7 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
     collectors = process.collectors(
         request_tags if settings.tags else None,
         gpus_of=lambda batch: loop.gpus_of(batch),  # noqa: PLW0108  made later
+        mps_of=lambda batch: loop.mps_of(batch),  # noqa: PLW0108  as above
     )
     shared = process.shared_parts(collectors, _shared_clients(clock), reported)
 

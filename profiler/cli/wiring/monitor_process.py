@@ -1,6 +1,6 @@
 """What the sidecar and the monitor of an instance have in common: the parts of their process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -57,10 +57,12 @@ class MonitorProcess:
         request_tags: Callable[[str], TagRequest] | None,
         is_alone: Callable[[], bool] = lambda: False,
         gpus_of: Callable[[str], str | None] | None = None,
+        mps_of: Callable[[str], Mapping[str, str]] | None = None,
     ) -> Iterator[Collector]:
         """All collectors.
 
-        An instance's monitor has ``gpus_of``, no Neuron devices, and processes only if enabled.
+        An instance's monitor has ``gpus_of`` and ``mps_of``, no Neuron devices, and processes
+        only if enabled.
         """
         settings = self.settings
         clock = self.clock
@@ -73,6 +75,7 @@ class MonitorProcess:
             settings.interval_seconds,
             hour_usd=None if settings.task.prices is None else settings.task.prices.hour_usd,
             gpus_of=gpus_of,
+            mps_of=mps_of,
         )
         yield SwapWarning(read_swap_counters)
         if not is_instance:  # an instance's monitor has the groups' own counts

@@ -29,6 +29,10 @@ _RATES = {"pcie_tx_bytes": 20, "pcie_rx_bytes": 21, "nvlink_tx_bytes": 61, "nvli
 _METRICS = {**_PERCENTS, **_RATES}
 # No GPU moves so much: 100 TB a second.
 _MOST_MIB_PER_SECOND = 100_000_000
+# These are shares of clock cycles: over a span in which the clock rises from 345 to 1980 MHz, they
+# count the busy part six times as much. So they are read over two ticks at most.
+_OF_CYCLES = frozenset(_PERCENTS) - {"kernel_percent"}
+_MAX_TICKS_LEFT_OUT = 1
 # The values of two samples that are less apart are invalid.
 _MIN_SPAN_NS = 100 * NS_PER_MS
 REFUSED = (
@@ -53,9 +57,8 @@ class Gpm:
         self._samples: tuple[Any, ...] = ()
         self._taken_ns: int | None = None
         self._request: Any = None  # of the metrics between two samples
-        # Percentages are shares of clock cycles: over a span in which the clock rises from 345 to
-        # 1980 MHz, they count the busy part six times as much. So spans are short.
         self._call = SlowCall()
+        self._ticks_left_out = 0  # since the last sample, as the call is slow
         self._is_available = True
         self.is_refused = False
 
@@ -92,6 +95,7 @@ class Gpm:
             span_ns = now_ns - self._taken_ns
         is_due = is_complete or self._call.is_due(now_ns)
         if span_ns is not None and (span_ns < _MIN_SPAN_NS or not is_due):
+            self._ticks_left_out += not is_due
             return {}
         last, following = self._samples
         values = call_nvml(self._nvml, "nvmlGpmSampleGet", self._handle, following)
@@ -101,6 +105,7 @@ class Gpm:
             values = {"is_gpm_begun": True}
             if span_ns is not None:
                 values = self._metrics(last, following, span_ns)
+            self._ticks_left_out = 0
         self._call.add(now_ns, self._clock.monotonic_ns())
         return values
 
@@ -141,6 +146,8 @@ class Gpm:
         values: dict[str, Any] = {"gpm_ns": span_ns, "amounts": amounts}
         for name, metric in zip(_METRICS, request.metrics, strict=False):
             if metric.nvmlReturn != 0 or not math.isfinite(metric.value):
+                continue
+            if name in _OF_CYCLES and self._ticks_left_out > _MAX_TICKS_LEFT_OUT:
                 continue
             if name in _RATES:
                 value = possible_amount(metric.value, _MOST_MIB_PER_SECOND)

@@ -14,6 +14,7 @@ from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import COMMAND
 from profiler.collectors.nvidia.gpu_owners import GpuOwners
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
+from profiler.collectors.nvidia.nvml_calls import NOT_INSTALLED
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.quick_readings import QuickReadings
 from profiler.collectors.nvidia.run_gpu import RunGpu
@@ -35,6 +36,8 @@ _REQUIREMENTS = (
     "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility "
     "in its environment."
 )
+# It fits into one line of a terminal.
+_INSTALL = "The GPU is not read: pipx inject task-profiler nvidia-ml-py (or pip)."
 _MATCHES_NONE = (
     "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's "
     "NVIDIA_VISIBLE_DEVICES, with nvidia-smi -L."
@@ -354,6 +357,8 @@ class GpuCollector:
             )
         elif not self._source.is_driver_missing:
             self._problem = f"There is a GPU that cannot be read: {failure.reason}."
+            if failure.reason == NOT_INSTALLED:
+                self._problem = _INSTALL
 
     def _report_missing(self, problem: str) -> None:
         if self._problem is None:

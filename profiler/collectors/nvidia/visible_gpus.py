@@ -88,11 +88,6 @@ class GpuLimits(Struct, frozen=True, kw_only=True):
         return self.memory.get(str(index))
 
 
-MPS_VARIABLES = (
-    "CUDA_MPS_PIPE_DIRECTORY",
-    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
-    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-)
 _PERCENT = 100
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 

@@ -14,7 +14,7 @@ from profiler.core.ecs_terms import cluster_name
 from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known
 from profiler.core.text import as_sentence
-from profiler.core.timestamps import NS_PER_MS, format_datetime, format_ms, parse_datetime
+from profiler.core.timestamps import datetime_of_ms, format_datetime, parse_datetime
 from profiler.forwarder.ended_run import EndedRun, UnusualMeasure
 from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications import value_formats
@@ -422,15 +422,15 @@ def job_detail(notice: JobNotice) -> JobNoticeDetail:
             status_reason=job.status_reason,
             is_blocked=notice.is_blocked,
             attempts=len(job.attempts),
-            started_at=known(_time, first),
-            finished_at=known(_time, job.stopped_ms),
+            started_at=_time(first),
+            finished_at=_time(job.stopped_ms),
         )
     )
     return _with_markdown(detail)
 
 
-def _time(moment_ms: int) -> str:
-    return format_ms(moment_ms * NS_PER_MS)
+def _time(moment_ms: int | None) -> str | None:
+    return known(format_datetime, datetime_of_ms(moment_ms))
 
 
 def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:

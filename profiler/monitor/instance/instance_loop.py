@@ -6,7 +6,7 @@ Which containers belong to a task that is followed is in
 or as soon as it is known to need none.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from msgspec import Struct
@@ -100,6 +100,11 @@ class InstanceLoop:
         """The GPUs of a container as in ``NVIDIA_VISIBLE_DEVICES``; None without any."""
         task = self._task_of(docker_id)
         return None if task is None else task.source.gpus_of(docker_id)
+
+    def mps_of(self, docker_id: str) -> Mapping[str, str]:
+        """A container's variables of MPS, the limits on a shared GPU."""
+        task = self._task_of(docker_id)
+        return {} if task is None else task.source.mps_of(docker_id)
 
     def address_of(self, docker_id: str) -> str | None:
         """The agent's metadata address of a container."""

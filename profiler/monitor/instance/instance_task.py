@@ -4,7 +4,7 @@ agent's metadata.
 The phases of its containers are in :mod:`profiler.monitor.instance.instance_container`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -148,6 +148,11 @@ class InstanceTask:
         if container is None or not container.inspected.gpus:
             return None
         return ",".join(container.inspected.gpus)
+
+    def mps_of(self, docker_id: str) -> Mapping[str, str]:
+        """The container's variables of MPS."""
+        container = self._containers.get(docker_id)
+        return {} if container is None else container.inspected.mps
 
     def metadata_address(self) -> str | None:
         """The address at which the agent answers for the task."""

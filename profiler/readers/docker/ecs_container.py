@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
+from profiler.core.ecs_terms import MPS_VARIABLES
 from profiler.core.json_fields import Json, count, decoded, integer, mapping, mappings, text
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
@@ -49,8 +50,9 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
     Limits of 0 are None; ``exit_code`` is None until the container has ended.
 
     ``cpu_shares`` are the container's CPU units, Docker's minimum of 2 without any. ``log_options``
-    are of awslogs. ``gpus`` are UUIDs (or indexes), ``metadata_address`` is
-    ECS_CONTAINER_METADATA_URI_V4. ``stop_signal`` is what a stop of the container sends first.
+    are of awslogs. ``gpus`` are UUIDs (or indexes), ``mps`` the variables of MPS.
+    ``metadata_address`` is ECS_CONTAINER_METADATA_URI_V4. ``stop_signal`` is what a stop of the
+    container sends first.
     """
 
     docker_id: str
@@ -72,6 +74,7 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
     log_options: Mapping[str, str] = {}
     metadata_address: str | None = None
     gpus: tuple[str, ...] = ()
+    mps: Mapping[str, str] = {}
 
 
 def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
@@ -119,6 +122,11 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         option = text(options.get(name))
         if option is not None:
             log_options[name] = option
+    mps: dict[str, str] = {}
+    for name in MPS_VARIABLES:
+        value = _variable(environment, name)
+        if value is not None:
+            mps[name] = value
     devices = (_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(",")
     return EcsContainer(
         docker_id=docker_id,
@@ -140,6 +148,7 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         log_options=log_options,
         metadata_address=_variable(environment, "ECS_CONTAINER_METADATA_URI_V4"),
         gpus=tuple(filter(_GPU.fullmatch, devices)),
+        mps=mps,
     )
 
 

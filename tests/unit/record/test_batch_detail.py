@@ -88,7 +88,6 @@ def test_a_job_has_its_attempts_and_what_it_asks_for(batch: FakeBatch) -> None:
     assert (attempt.started_ms, attempt.stopped_ms) == (NOW_MS, NOW_MS + 60_000)
     (ended,) = attempt.containers
     assert (ended.exit_code, ended.reason) == (137, KILLED)
-    assert read.attempt_of_task(task_arn(job["jobId"], 1)) == attempt
     assert read.identity(2) == BatchJob(
         job_id=job["jobId"],
         job_name="orders",
@@ -96,6 +95,7 @@ def test_a_job_has_its_attempts_and_what_it_asks_for(batch: FakeBatch) -> None:
         job_definition_revision=1,
         queue="nightly",
         attempt=2,
+        allowed_attempts=3,
     )
 
 

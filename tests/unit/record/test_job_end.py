@@ -67,7 +67,7 @@ def test_a_job_that_succeeded_at_its_third_attempt(batch: FakeBatch) -> None:
         (137, None, "Job attempt duration exceeded timeout", "Timed out"),
         (None, "CannotPullContainerError: x", "Task failed to start", "Image could not be pulled"),
         (None, None, "Your Spot Task was interrupted.", "Spot capacity reclaimed"),
-        (None, None, "Host EC2 (instance i-0a) terminated.", "Stopped by AWS"),
+        (None, None, "Host EC2 (instance i-0a) terminated.", "Lost its host i-0a"),
     ],
 )
 def test_why_a_job_failed(
@@ -103,6 +103,7 @@ def test_jobs_without_an_attempt(batch: FakeBatch) -> None:
     ("reason", "more", "is_told"),
     [
         ("Dependent Job failed", {}, False),
+        ("Dependent Job failed", {"isCancelled": True}, False),
         ("Dependent Job failed", {"isTerminated": True}, True),
         ("Array Child Job failed", {"arrayProperties": {"size": 3}}, True),
         ("anything", {}, True),
@@ -124,6 +125,36 @@ def test_children_and_nodes_are_silent(batch: FakeBatch) -> None:
     assert not is_announced(detail({**child, "jobId": f"{job_id(7)}#1"}))
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_the_queues_time_limit_has_a_remedy(batch: FakeBatch, *, is_cancelled: bool) -> None:
+    """Whether Batch says then that the job is cancelled is not documented."""
+    job = batch.submit("orders", "nightly", "etl") | {"isCancelled": is_cancelled}
+    reason = "MISCONFIGURATION:COMPUTE_ENVIRONMENT_MAX_RESOURCE - too much"
+    whole = f"Canceled by JobStateTimeLimit action due to reason: {reason}"
+    end_without_attempt(job, batch.now_ms, whole)
+    title, sentence = told(job)
+    end = "was cancelled" if is_cancelled else "failed"
+    assert title == f"orders {end} before it started"
+    assert sentence.startswith(f"{whole}. Raise maxvCpus")
+
+
+def test_a_job_of_several_nodes_is_judged_by_its_main_node(batch: FakeBatch) -> None:
+    """Its attempts are the main node's."""
+    job = batch.submit("orders", "nightly", "etl", retryStrategy={"attempts": 1})
+    small, large = (
+        {"targetNodes": nodes, "container": {"memory": memory}}
+        for nodes, memory in (("0:2", 1024), ("3:", 8192))
+    )
+    nodes = {"numNodes": 5, "mainNode": 4, "nodeRangeProperties": [small, large]}
+    ran(batch, job, 137, KILLED)
+    job["nodeProperties"] = nodes
+    del job["container"]
+    assert is_announced(detail(job))
+    assert told(job) == ("orders failed", "Ran out of memory with 8 GB; 1m 00s.")
+    node = {**job, "jobId": f"{job['jobId']}#1", "nodeDetails": {"nodeIndex": 1}}
+    assert not is_announced(detail(node))
+
+
 def test_an_array_is_one_message(batch: FakeBatch) -> None:
     job = batch.submit("orders", "nightly", "etl", arrayProperties={"size": 1000})
     job["arrayProperties"]["statusSummary"] = {"SUCCEEDED": 997, "FAILED": 3}
@@ -136,7 +167,8 @@ def test_an_array_is_one_message(batch: FakeBatch) -> None:
     assert title == "orders failed"
     causes = f"{oom} (2), {code} (1)"
     assert sentence == f"997 of 1,000 succeeded; 17, 204 and 998 failed: {causes}."
-    assert told(job, children=None)[1] == "997 of 1,000 succeeded."
+    unknown = "997 of 1,000 succeeded; which children failed is not known."
+    assert told(job, children=None)[1] == unknown
     many = tuple(EndedChild(index=index, why=f"exit code {index}") for index in range(900))
     sentence = told(job, children=many)[1]
     assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 890 more failed" in sentence

@@ -47,8 +47,16 @@ def test_each_choice_breaks_the_rules_that_a_parser_of_yaml_finds() -> None:
         seen.update(expected)
     rules = template()["Rules"].values()
     everything = {one["AssertDescription"] for rule in rules for one in rule["Assertions"]}
-    rarely = {one for one in everything if one.startswith("Subscribe=account forwards")}
+    by_themselves = ("Subscribe=account forwards", "task_stopped handles the jobs")
+    rarely = {one for one in everything if one.startswith(by_themselves)}
     assert seen == everything - rarely
+
+
+def test_a_rule_about_jobs_without_task_stopped_is_known() -> None:
+    given = {"BatchJobs": "true", "TaskStopped": "false", "ElasticsearchUrl": "https://a"}
+    values = parameter_values(WHOLE, given, {})
+    assert sentences(values) == " ".join(broken_rules(values))
+    assert "set TaskStopped=true" in sentences(values)
 
 
 def test_a_rule_about_all_lines_of_an_account_is_known() -> None:

@@ -366,19 +366,24 @@ class SlowClock(FakeClock):
         return super().monotonic_ns()
 
 
-def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds() -> None:
+def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds_without_shares_of_cycles() -> None:
     machine = GpmMachine()
     machine.clock = clock = SlowClock()
     machine.source = NvmlSource(lambda: machine.nvml.binding, clock)
     machine.sample_after()
     clock.milliseconds = 4
-    spans = [sample.gpm_ns for sample in (machine.sample_after() for _ in range(60))]
+    read = [machine.sample_after() for _ in range(60)]
+    spans = [sample.gpm_ns for sample in read]
     # A single slow call changes nothing; five do.
     assert [span for span in spans if span is not None] == [
         seconds(1.02),
         *[seconds(1.024)] * 3,
         *[seconds(8.136)] * 7,
     ]
+    ended = [sample for sample in read if sample.gpm_ns is not None]
+    assert all(sample.amounts and sample.kernel_percent is not None for sample in ended)
+    of_cycles = [sample.sm_active_percent is not None for sample in ended]
+    assert of_cycles == [True] * 4 + [False] * 7
 
 
 @pytest.mark.parametrize("name", METRICS)

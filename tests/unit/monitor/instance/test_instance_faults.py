@@ -12,10 +12,10 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.nvidia.gpu_collector import GpuCollector
+from profiler.collectors.nvidia.gpu_collector import GpuCollector, GpuSurroundings
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.unseen_gpus import UnseenGpus
-from profiler.collectors.nvidia.visible_gpus import GpuScope
+from profiler.collectors.nvidia.visible_gpus import GpuScope, parse_limits
 from profiler.monitor.instance.instance_task import InstanceTask
 from profiler.monitor.line_builder import LineBuilder
 from profiler.readers import Unavailable
@@ -325,9 +325,13 @@ def test_each_task_has_its_own_gpu_and_a_task_without_one_has_none(tmp_path: Pat
     nvml = FakeNvml(
         FakeGpu("GPU-a", utilization_percent=20), FakeGpu("GPU-b", utilization_percent=70)
     )
+    mps = {
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+    }
     fakes = FakeInstance(
         FakeContainer(task="a", runs=((2.0, 12.4),), gpus=("GPU-a",)),
-        FakeContainer(task="b", runs=((3.0, 14.4),), gpus=("GPU-b",)),
+        FakeContainer(task="b", runs=((3.0, 14.4),), gpus=("GPU-b",), mps=mps),
         FakeContainer(task="none", runs=((2.0, 12.4),)),
         FakeContainer(task="short", runs=((5.0, 5.002),)),
         folder=tmp_path,
@@ -341,9 +345,15 @@ def test_each_task_has_its_own_gpu_and_a_task_without_one_has_none(tmp_path: Pat
         fakes.log,
         seconds(1),
         is_required=False,
+        surroundings=GpuSurroundings(
+            limits_of=lambda batch: parse_limits(fakes.loop.mps_of(batch))
+        ),
     )
     fakes.collectors, fakes.on_wait = (collector,), collector.tick
     records = fakes.run().records()
+    assert records["b-batch"]["gpus"][0]["memoryLimitMB"] == 4096
+    assert records["b-batch"]["gpus"][0]["computeLimitPercent"] == 25
+    assert "memoryLimitMB" not in records["a-batch"]["gpus"][0]
     found = {
         name: [gpu["uuid"] for gpu in record.get("gpus", ())] for name, record in records.items()
     }

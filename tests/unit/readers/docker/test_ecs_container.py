@@ -105,6 +105,17 @@ def test_only_the_stream_of_awslogs_is_kept_of_the_log_options() -> None:
     assert decoded.log_options == {}
 
 
+def test_the_limits_of_a_shared_gpu_are_read_and_no_other_variable() -> None:
+    mps = {
+        "CUDA_MPS_PIPE_DIRECTORY": "/run/mps-ecs",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+    }
+    environment = [f"{name}={value}" for name, value in {**mps, "CUDA_TOKEN": CANARY}.items()]
+    assert container(with_config(Env=environment)).mps == mps
+    assert container(with_config(Env=[f"CUDA_TOKEN={CANARY}"])).mps == {}
+
+
 def test_the_gpus_of_a_container() -> None:
     gpus = {
         "GPU-1,GPU-2": ("GPU-1", "GPU-2"),

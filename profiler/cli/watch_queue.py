@@ -1,0 +1,90 @@
+"""``task-profiler watch --queue``: the jobs of a queue that wait, start and run."""
+
+import shutil
+from collections.abc import Callable, Sequence
+
+from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.running_tasks.queued_jobs import MAX_JOBS, QueuedJob, read_queue
+from profiler.cli.printing import UNKNOWN, stdout_encoding, value_text, write_json_lines
+from profiler.cli.styled_text import (
+    Column,
+    Line,
+    Span,
+    line,
+    render_lines,
+    shows_colours,
+    table,
+    table_width,
+    wrapped,
+    write_lines,
+)
+from profiler.core.clock import Clock
+from profiler.core.command_lines import command_line
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_MS
+from profiler.record.units import format_count, format_duration
+
+_COLUMNS = (
+    Column("Status"),
+    Column("Job", is_cut=True),
+    Column("For", is_right=True),
+    Column("Id", rank=1),
+    Column("Why", is_cut=True, rank=2),
+)
+_STYLES = {"RUNNING": "green", "STARTING": "", "RUNNABLE": "yellow"}
+_WAITING = "RUNNABLE"
+
+
+def print_queue(open_client: OpenClient, queue: str, clock: Clock, *, as_json: bool) -> None:
+    """Print the jobs once. Raises TaskProfilerError."""
+    jobs = read_queue(open_client, queue)
+    if as_json:
+        write_json_lines(jobs)
+        return
+    write_lines(queue_lines(queue, jobs, clock.wall_ns(), table_width()))
+
+
+def watch_queue(
+    open_client: OpenClient, queue: str, clock: Clock, draw: Callable[[bytes], None]
+) -> None:
+    """Read and draw once. What cannot be read is a sentence, and is read again."""
+    columns, rows = shutil.get_terminal_size()
+    try:
+        jobs = read_queue(open_client, queue)
+        lines = queue_lines(queue, jobs, clock.wall_ns(), columns)
+    except TaskProfilerError as error:
+        lines = [line(Span(queue, "bold")), *wrapped(str(error), columns)]
+    text = render_lines(lines[:rows], is_coloured=shows_colours(), encoding=stdout_encoding())
+    draw(text)
+
+
+def queue_lines(
+    queue: str, jobs: Sequence[QueuedJob], now_ns: int, width: int | None
+) -> list[Line]:
+    """The table, and what to ask about the first job that waits."""
+    head = line(Span(queue, "bold"), f"  {_counts(jobs)}")
+    if not jobs:
+        return [head]
+    rows = []
+    for job in jobs:
+        name = job.job_name if job.children is None else f"{job.job_name} [{job.children}]"
+        since_ms = None if job.since_ms is None else max(now_ns / NS_PER_MS - job.since_ms, 0)
+        duration = value_text(since_ms, format_duration)
+        status = Span(job.status, _STYLES[job.status])
+        rows.append((status, name or UNKNOWN, duration, job.job_id, job.reason or ""))
+    lines = [head, *table(_COLUMNS, rows, gap=1, width=width)]
+    waiting = next((job for job in jobs if job.status == _WAITING), None)
+    if waiting is not None:
+        lines.append(line(Span(f"Why: {command_line('doctor', waiting.job_id)}", "dim")))
+    return lines
+
+
+def _counts(jobs: Sequence[QueuedJob]) -> str:
+    """Such as ``2 jobs RUNNING, 100+ jobs RUNNABLE``."""
+    texts = []
+    for status in _STYLES:
+        number = sum(job.status == status for job in jobs)
+        more = "+" if number == MAX_JOBS else ""
+        if number:
+            texts.append(f"{format_count(number, 'job').replace(' ', f'{more} ', 1)} {status}")
+    return ", ".join(texts) or "no job waits, starts or runs"

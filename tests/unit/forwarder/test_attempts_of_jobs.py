@@ -1,0 +1,194 @@
+"""What Batch's event adds to the document of an attempt's task, in whatever order the task's event,
+its report and Batch's event arrive.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from profiler.forwarder.document_fields import drop_empty
+from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.event_document import event_documents
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.job_changed import attempt_documents
+from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.record.batch_detail import parse_job, parse_job_event
+from profiler.record.event_end import end_of_event
+from profiler.record.stopped_task import parse_stopped_task
+from tests.batch_jobs import task_event
+from tests.ended_runs import run_of
+from tests.fake_batch import NOW_MS, FakeBatch
+from tests.fake_search import FakeSearchCluster
+from tests.fakes import FakeInvocationTime
+from tests.notices import report_line
+from tests.stopped_tasks import report
+from tests.values import present
+
+SETTINGS = ForwarderSettings()
+TIMEOUT = "Job attempt duration exceeded timeout"
+HOST = "Host EC2 (instance i-0a1b) terminated."
+Job = dict[str, Any]
+
+
+@pytest.fixture
+def batch() -> Iterator[FakeBatch]:
+    with FakeBatch() as fake:
+        fake.add_queue("nightly", "spot")
+        fake.define("etl", 1, 4096, retryStrategy={"attempts": 3})
+        yield fake
+
+
+def ended(batch: FakeBatch, reason: str, *, code: int | None = 143, **more: Any) -> Job:
+    """A job with one attempt, which was its last one."""
+    job = batch.submit("orders", "nightly", "etl", retryStrategy={"attempts": 1})
+    batch.now_ms = NOW_MS - 90_000
+    batch.begin(job)
+    batch.now_ms = NOW_MS
+    batch.end(job, code, status_reason=reason)
+    return job | more
+
+
+def of_job(job: Job) -> list[Document]:
+    return [*attempt_documents(present(parse_job(job)), SETTINGS)]
+
+
+def of_task(job: Job, text: str | None = None, **detail: Any) -> list[Document]:
+    """ECS's event, which names no user, and a container that was stopped."""
+    stopped = {"containers": [{"name": "default", "exitCode": 143}]} | detail
+    task = present(parse_stopped_task(task_event(job, **stopped)))
+    end = end_of_event(task, task.container("default"))
+    line = None if text is None else report_line(text)
+    run = run_of(task=task, end=end, container="default", report_line=line)
+    return [*event_documents(run, SETTINGS)]
+
+
+def text_of(job: Job, **more: Any) -> str:
+    task = job["attempts"][0]["container"]["taskArn"].rpartition("/")[2]
+    own = {"family": "etl", "container": {"name": "default"}, "taskId": task, "exitCode": 143}
+    named = {"jobId": job["jobId"], "attempt": 1, "queue": "nightly"}
+    return report(**own, batch=named, **more)
+
+
+def of_report(text: str) -> list[Document]:
+    made = report_document(report_line(text).report, text, SETTINGS)
+    assert isinstance(made, Document)
+    return [made]
+
+
+def written(*writes: Sequence[Document]) -> Job:
+    cluster = FakeSearchCluster()
+    for documents in writes:
+        assert deliver(cluster, FakeInvocationTime(), documents).rejected == ()
+    (document,) = cluster.documents.values()
+    return drop_empty(document)
+
+
+@pytest.mark.parametrize(
+    ("reason", "more", "outcome", "status"),
+    [
+        (TIMEOUT, {}, "timeout", "failure"),
+        (HOST, {}, "infrastructure", "stopped"),
+        (TIMEOUT, {"isTerminated": True}, "user", "stopped"),
+        ("Essential container in task exited", {}, "failure", "failure"),
+    ],
+)
+def test_every_order_gives_the_same_document(
+    batch: FakeBatch, reason: str, more: Job, outcome: str, status: str
+) -> None:
+    job = ended(batch, reason, **more)
+    text = text_of(job, status="failure")
+    parts = [of_report(text), of_task(job), of_job(job)]
+    expected = written(*parts)
+    assert expected["task"]["outcome"] == outcome
+    assert expected["task"]["status"] == status
+    assert expected["task"]["confirmed"] is True
+    assert expected["batch"]["allowed_attempts"] == expected["batch"]["attempt"] == 1
+    assert expected["batch"]["job_name"] == "orders"
+    assert expected["event"]["dataset"] == "task.report"
+    assert expected["usage"]["memory"]["used_mb"]["max"] == 500
+    for order in permutations([*parts, of_job(job)]):
+        assert written(*order) == expected
+    assert written(of_job(job), of_task(job, text)) == expected
+
+
+@pytest.mark.parametrize("reason", [TIMEOUT, HOST, "Essential container in task exited"])
+def test_without_a_report_too(batch: FakeBatch, reason: str) -> None:
+    job = ended(batch, reason)
+    expected = written(of_task(job), of_job(job))
+    assert expected["event"]["dataset"] == "task.report"
+    assert expected["task"].get("job_end") == {TIMEOUT: "timeout", HOST: "infrastructure"}.get(
+        reason
+    )
+    assert expected["task"]["outcome"] == expected["task"].get("job_end", "failure")
+    assert written(of_job(job), of_task(job)) == expected
+    assert written(of_job(job), of_task(job), of_job(job), of_task(job)) == expected
+
+
+def test_a_users_text_is_no_timeout(batch: FakeBatch) -> None:
+    """TerminateJob passes its text on to ECS, where it reads as Batch's own."""
+    job = ended(batch, TIMEOUT, isTerminated=True)
+    said = {"stoppedReason": TIMEOUT, "stopCode": "UserInitiated"}
+    assert written(of_task(job, **said))["task"]["outcome"] == "timeout"
+    for writes in permutations([of_task(job, **said), of_job(job)]):
+        assert written(*writes)["task"]["outcome"] == "user"
+
+
+def test_ecs_knows_that_a_lost_host_was_spot_capacity(batch: FakeBatch) -> None:
+    job = ended(batch, HOST)
+    said = {"stoppedReason": "Your Spot Task was interrupted.", "stopCode": "SpotInterruption"}
+    for writes in permutations([of_task(job, **said), of_job(job)]):
+        assert written(*writes)["task"]["outcome"] == "spot"
+
+
+def test_of_batchs_event_alone_is_no_run(batch: FakeBatch) -> None:
+    document = written(of_job(ended(batch, TIMEOUT)))
+    assert document["event"]["dataset"] == "batch.job"
+    assert document["task"]["outcome"] == "timeout"
+    assert "usage" not in document
+    assert "confirmed" not in document["task"]
+
+
+def test_a_single_success_is_ecss_alone(batch: FakeBatch) -> None:
+    """An array of 10,000 children that succeed is not written twice."""
+    assert of_job(ended(batch, "Essential container in task exited", code=0)) == []
+
+
+def test_the_attempts_of_several_containers_are_joined_by_their_tasks(batch: FakeBatch) -> None:
+    containers: list[Job] = [
+        {"name": name, "image": "x", "essential": name != "proxy", "resourceRequirements": []}
+        for name in ("batch", "proxy", "task-monitor")
+    ]
+    job = ended(batch, HOST)
+    job["ecsProperties"] = {"taskProperties": [{"containers": containers}]}
+    task = job["attempts"][0].pop("container")["taskArn"]
+    ends = [{"name": one["name"], "exitCode": 1} for one in containers]
+    job["attempts"][0]["taskProperties"] = [{"taskArn": task, "containers": ends}]
+    (document,) = of_job(job)
+    assert document.id == f"{task.rpartition('/')[2]}/batch"
+
+
+@pytest.mark.parametrize(
+    ("change", "is_read"),
+    [({}, True), ({"account": "999988887777"}, False), ({"region": "eu-west-1"}, False)],
+)
+def test_an_event_of_another_place_than_its_jobs_is_nothing(
+    batch: FakeBatch, change: Job, *, is_read: bool
+) -> None:
+    job = ended(batch, TIMEOUT)
+    assert (parse_job_event(batch.event(job) | change) is not None) is is_read
+
+
+def test_times_and_arns_that_are_none_cost_the_attempt_alone(batch: FakeBatch) -> None:
+    job = ended(batch, TIMEOUT)
+    (good,) = job["attempts"]
+    job["attempts"] = [
+        {"container": {}},
+        {**good, "startedAt": 10**18, "stoppedAt": 10**18},
+        {**good, "container": {"taskArn": 5}},
+        good,
+    ]
+    (document,) = of_job(job)
+    assert document.fields["batch"]["attempt"] == 4
+    assert document.fields["batch"]["job_id"] == job["jobId"]
