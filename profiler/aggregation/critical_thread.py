@@ -204,6 +204,7 @@ class Division:
         for only_still in (True, False):
             reached = list(self._reached(wait, only_still=only_still))
             known = [end for end in reached if end in self._firm and self._is_known(end)]
+            known = known or [end for end in reached if self._has_timeout(end)]
             if known:
                 return known
             if own.kind == "sleep":
@@ -216,13 +217,17 @@ class Division:
         idle = [end for end in reached if end in self._idle and end not in self._handing]
         return handing or idle or (wait,)
 
+    def _has_timeout(self, wait: ThreadWait) -> bool:
+        """Whether a thread waits for others, and its timeout may end that."""
+        return wait in self._handing and self._handing[wait].wait == _SLEEP
+
     def _is_known(self, wait: ThreadWait) -> bool:
         """Whether the wait says more than that of a thread which waits for it."""
         name = self._firm[wait]
         return name.kind not in ("other", HIDDEN.kind) or name.target is not None
 
     def _reached(self, start: ThreadWait, *, only_still: bool) -> Iterator[ThreadWait]:
-        """The threads that hand on to nobody, and that ``start`` reaches.
+        """The threads that hand on to nobody, or have a timeout, and that ``start`` reaches.
 
         ``only_still``: a thread hands on only to those that did not run while it waited.
         """
@@ -233,7 +238,7 @@ class Division:
             helpers: Collection[ThreadWait] = ()
             if wait in self._handing:
                 helpers = self._helpers(wait, self._handing[wait])
-            if not helpers and wait is not start:
+            if wait is not start and (not helpers or self._has_timeout(wait)):
                 yield wait
             for helper in helpers:
                 self._steps += 1

@@ -153,6 +153,12 @@ class TestHandingOn:
         ran = wait(NETWORK, 1, begun=5)
         assert shares(wait(TIMED_FUTEX, 99, begun=1), ran)["sleep"] > 95
 
+    def test_a_lock_whose_threads_wait_with_a_timeout_is_their_sleep(self) -> None:
+        """A virtual machine's compiler waits for work beside the program's sleep."""
+        compiler, program = wait(LOCK, 50), wait(TIMED_FUTEX, 300, begun=5)
+        assert shares(compiler, program) == {"sleep": 100.0}
+        assert shares(compiler, program, wait(NETWORK, 1))["network"] > 5
+
 
 class TestSomebodyToCome:
     @pytest.mark.parametrize("idle", [LISTENS, IDLE, TIMED])
