@@ -155,7 +155,7 @@ def shell(folder: Path, script: str) -> str:
 
 
 def test_cloudformation_gets_the_sizes_as_parameters(folder: Path) -> None:
-    script = recipe("sh", "--parameter-overrides")
+    script = recipe("bash", "--parameter-overrides")
     assert shell(folder, script).splitlines()[-2:] == ["Cpu=512", "Memory=2048"]
     (folder / "sizes.json").write_text("{}")
     assert shell(folder, script).splitlines()[-1] == "--parameter-overrides"

@@ -173,11 +173,11 @@ libc.shmctl(segment, 0, None)
 def test_a_segment_counts_once_while_it_exists(
     run_as_nobody: _RunAsNobody, program: str, attached: int
 ) -> None:
-    segment = _SEGMENT.format(size=_SIZE_MIB, attached=attached, seconds=2)
+    segment = _SEGMENT.format(size=_SIZE_MIB, attached=attached, seconds=4)
     record = run_as_nobody(program, "-c", segment)
     assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
     median_mib = present(present(record.metrics.memory_used_mb).p50)
-    # The first samples see the segment while it is filled.
+    # The first samples see the segment while it is filled, which takes long on a busy machine.
     assert 0.9 * _SIZE_MIB <= median_mib < _SIZE_MIB + _SLACK_MIB
     # None if another program's kernel memory grows meanwhile.
     advice = record.recommendation or Recommendation()

@@ -1,5 +1,6 @@
 """The steps of the example workflows, run by bash with a played ``gh``."""
 
+import json
 import os
 import re
 import subprocess
@@ -11,7 +12,8 @@ import pytest
 from ruamel.yaml import YAML
 
 import profiler
-from tests.runs import lines, report
+from tests.resize_account import LOG_GROUP, Account
+from tools.moto_server import fake_aws
 
 ROOT = Path(profiler.__file__).parent.parent
 
@@ -93,34 +95,35 @@ def test_the_example_opens_a_pull_request_with_the_sizes(tmp_path: Path) -> None
     workspace, origin = tmp_path / "workspace", tmp_path / "origin"
     _git(tmp_path, "init", "--bare", str(origin))
     _git(tmp_path, "clone", str(origin), str(workspace))
-    definition = workspace / "nightly-etl.json"
-    definition.write_text(
-        '{"family": "nightly-etl", "cpu": "1024", "memory": "2048", "containerDefinitions": [{}]}\n'
-    )
+    (workspace / "sizes.json").write_text("{}\n")
     _git(workspace, "add", ".")
     _git(workspace, "commit", "--message", "Add the task")
     (tmp_path / "bin").mkdir()
     gh = tmp_path / "bin" / "gh"
     gh.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/gh\n')
     gh.chmod(0o755)
-    reports = tmp_path / "reports.jsonl"
-    reports.write_bytes(lines(report(number, family="nightly-etl") for number in range(20)))
     environment = {
-        "TASK_PROFILER_FROM": str(reports),
         "PATH": f"{gh.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "RUNNER_TEMP": str(tmp_path),
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
     }
     workflow = YAML(typ="safe").load(ROOT / "examples" / "resize_pull_request.yml")
-    write, propose = (one["run"] for one in workflow["jobs"]["resize"]["steps"][-2:])
-    for _ in range(2):  # the second week, the pull request is still open
-        for step in (write, propose):
-            done = bash(step, workspace, environment)
-            assert done.returncode == 0, done.stderr
-        _git(workspace, "checkout", "-")
-        _git(workspace, "branch", "--delete", "--force", "task-sizes")
+    job = workflow["jobs"]["resize"]
+    write, propose = (one["run"] for one in job["steps"][-2:])
+    with fake_aws() as aws:
+        account = Account(aws, tmp_path)
+        account.oversized("nightly-etl")
+        account.put_reports(LOG_GROUP)
+        environment |= aws.environment() | job["env"]
+        for _ in range(2):  # the second week, the pull request is still open
+            for step in (write, propose):
+                done = bash(step, workspace, environment)
+                assert done.returncode == 0, done.stderr
+            _git(workspace, "checkout", "-")
+            _git(workspace, "branch", "--delete", "--force", "task-sizes")
     _git(workspace, "checkout", "origin/task-sizes")
-    assert '"cpu": "256", "memory": "512"' in definition.read_text()
+    size = json.loads((workspace / "sizes.json").read_text())["nightly-etl"]
+    assert (size["cpu"], size["memory"]) == (256, 512)
     assert (tmp_path / "gh").read_text().splitlines() == [
         "pr",
         "create",
