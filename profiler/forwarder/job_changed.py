@@ -31,10 +31,11 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications.notification import NoticeChannel, notify
-from profiler.forwarder.run_event import JOB_ENDS, RunEvent
+from profiler.forwarder.run_event import RunEvent
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
 from profiler.record.batch_detail import FAILED, SUCCEEDED, JobAttempt, JobDetail, JobEvent
 from profiler.record.batch_job import batch_values
+from profiler.record.event_end import JOB_ENDS
 from profiler.record.job_end import (
     AttemptCosts,
     EndedChild,

@@ -5,7 +5,7 @@ A document keeps all of it, so that a report that comes later is merged as one t
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +15,7 @@ from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.batch_job import BatchJob, read_batch
-from profiler.record.event_end import written_event_end
+from profiler.record.event_end import cause_with_job_end, written_event_end
 from profiler.record.record_model import Container, Metrics, Record, TaskSize
 from profiler.record.run_outcome import Cause
 from profiler.record.stop_causes import EventEnd
@@ -28,11 +28,6 @@ MONITOR_STREAM = "monitor-stream"
 INSTANCE_MONITOR = "instance-monitor"
 # Streams of which ECS does not say that they are an instance monitor's.
 _UNPROVEN_MONITORS = frozenset({"defined-monitor", "unproven-monitor"})
-
-
-# The ends of an attempt that Batch's event knows, for which the container's own end says nothing.
-JOB_ENDS: Final[tuple[Cause, ...]] = ("timeout", "user", "spot", "infrastructure")
-_OF_BATCH_ALONE = ("timeout", "user")
 
 
 class StreamClaim(Struct, frozen=True, kw_only=True):
@@ -63,7 +58,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     ``runtime_ids`` are Docker's ids of the container and of the task's monitor, which name their
     log streams. ``cause`` is the event's own word for the end, and ``first_end`` how another
     container ended (:class:`~profiler.record.stop_causes.EventEnd`).
-    ``job_end`` is Batch's word for the end of the job's attempt (:data:`JOB_ENDS`).
+    ``job_end`` is Batch's word for the end of the job's attempt.
     ``is_identified``: account, Region and family are the event's own. ``gpu_memory_error``: a line
     of the batch's log.
     """
@@ -103,14 +98,8 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     @property
     def end(self) -> EventEnd:
         """How the run ended by the events alone, ECS's and that of its job of AWS Batch."""
-        cause = self.cause
-        said = next((known for known in JOB_ENDS if known == self.job_end), None)
-        # Batch alone knows who stopped a job: the text of a stop is anybody's. A host that is lost
-        # can be Spot capacity: ECS says so.
-        if said is not None and (said in _OF_BATCH_ALONE or cause not in JOB_ENDS):
-            cause = said
         return EventEnd(
-            cause=cause,
+            cause=cause_with_job_end(self.cause, self.job_end),
             exit_code=self.exit_code,
             reason=self.stopped_reason,
             out_of_memory=bool(self.out_of_memory),
@@ -290,7 +279,7 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
     the event was identified: it is not confirmed, or only because of the report's log stream.
     """
     task = mapping(fields.get("task"))
-    end = written_event_end(task)
+    end = written_event_end({**task, "job_end": None})
     if end is None:
         return None
     values: dict[str, Any] = {}

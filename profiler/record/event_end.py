@@ -25,6 +25,9 @@ from profiler.record.stop_causes import (
 )
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
+# The ends of an attempt that Batch's event knows, for which the container's own end says nothing.
+JOB_ENDS: Final[tuple[Cause, ...]] = ("timeout", "user", "spot", "infrastructure")
+_OF_BATCH_ALONE = ("timeout", "user")
 _MAX_NAMED = 3
 _OUT_OF_MEMORY = ("out of memory", "killed due to memory usage")
 # For the words before ``task.outcome``.
@@ -73,7 +76,8 @@ def end_of_event(
 
 
 def written_event_end(task: Mapping[str, object]) -> EventEnd | None:
-    """The event's end in the ``task`` of a document; None if no event was written.
+    """The event's end in the ``task`` of a document, with Batch's word on a job's; None if no event
+    was written.
 
     Before ``task.event_outcome``, the word was ``task.stop_category``.
     """
@@ -102,12 +106,24 @@ def written_event_end(task: Mapping[str, object]) -> EventEnd | None:
         if cause in ("success", "failure", "unknown", "not-started"):
             cause = _CAUSES.get(category or "", cause)
     return EventEnd(
-        cause=cause,
+        cause=cause_with_job_end(cause, text(task.get("job_end"))),
         exit_code=exit_code,
         reason=reason,
         out_of_memory=is_out_of_memory,
         first_end=text(task.get("first_end")),
     )
+
+
+def cause_with_job_end(cause: Cause, job_end: str | None) -> Cause:
+    """The cause of ECS's event and Batch's word for the end of the attempt, one of ``JOB_ENDS``.
+
+    Batch alone knows who stopped a job: the text of a stop is anybody's. A host that is lost can be
+    Spot capacity: ECS says so.
+    """
+    said = next((known for known in JOB_ENDS if known == job_end), None)
+    if said is None or (said not in _OF_BATCH_ALONE and cause in JOB_ENDS):
+        return cause
+    return said
 
 
 def _without_spaces(*texts: str) -> str:

@@ -48,6 +48,7 @@ _LOST_HOST: Final = re.compile(r"Host EC2 \(instance (i-[0-9a-f]{1,32})\) termin
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
 _USER_STOP = "UserInitiated"
 _BATCH_CLUSTER = "AWSBatch-"
+_ONE_END_MS = 60_000
 _MAX_INDICES = 10
 _MAX_GROUPS = 5
 
@@ -86,13 +87,23 @@ def judge_attempt(job: JobDetail, attempt: JobAttempt) -> tuple[Outcome, str | N
     """How an attempt ended, and its container that is judged; None: one of several."""
     others = {one.name for one in job.containers if not one.is_essential} | {MONITOR_NAME}
     ends = [end for end in attempt.containers if end.name not in others]
-    is_last = job.has_ended and attempt.number == len(job.attempts)
     return _outcome(
         ends,
         attempt.status_reason,
-        is_users=is_last and _is_users(job),
+        is_users=_was_terminated(job, attempt),
         has_started=attempt.started_ms is not None,
     )
+
+
+def _was_terminated(job: JobDetail, attempt: JobAttempt) -> bool:
+    """Whether the attempt ran when somebody terminated the job: then both end at once.
+
+    A job can be terminated between two attempts, too. One that is cancelled never runs.
+    """
+    if not job.is_terminated or not job.has_ended or attempt.number != len(job.attempts):
+        return False
+    ends_ms = (job.stopped_ms, attempt.stopped_ms)
+    return None in ends_ms or (job.stopped_ms or 0) - (attempt.stopped_ms or 0) < _ONE_END_MS
 
 
 def _outcome(

@@ -17,6 +17,7 @@ from profiler.aws_account.setup.forwarder_secrets import store_secret
 from profiler.cli.setup.deployment_output import DeploymentOutput, ForwarderCluster, deploy, remove
 from profiler.core.errors import TaskProfilerError
 from tests.aws_proxy import AwsProxy
+from tests.fake_batch import FakeBatch
 from tests.fake_cloudformation import FakeCloudFormation, of_stack
 from tests.fakes import FakeClock
 from tests.setup_account import Account, setup_account
@@ -111,6 +112,23 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     nothing = account.setup("--delete")
     assert nothing.returncode == 0, nothing.stderr
     assert nothing.stdout == "There is no stack task-profiler: nothing to delete.\n"
+
+
+def test_one_message_a_job_is_proposed_where_there_is_a_job_queue(account: Account) -> None:
+    words = ("--slack-failure-webhook", WEBHOOK)
+    proposal = "add --parameter BatchJobs=true"
+    with FakeBatch() as batch:
+        account.environment |= batch.environment()
+        assert proposal not in account.setup(*words).stdout
+        batch.add_queue("nightly", "spot")
+        planned = account.setup(*words)
+        assert planned.returncode == 0, planned.stderr
+        assert f"There is a job queue of AWS Batch, nightly: {proposal}" in planned.stdout
+        assert proposal not in account.setup(*words, "--parameter", "BatchJobs=true").stdout
+        batch.refused.add("DescribeJobQueues")
+        planned = account.setup(*words)
+        assert planned.returncode == 0, planned.stderr
+        assert planned.stdout.count("allow batch:DescribeJobQueues") == 1
 
 
 def test_an_instance_monitor_is_kept_by_an_update_and_removed_on_request(

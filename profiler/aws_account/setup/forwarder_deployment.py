@@ -55,7 +55,7 @@ from profiler.aws_account.setup.template_rules import check_rules
 from profiler.core.aws_clients import error_status, service_domain
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.notice_channels import SLACK
-from profiler.core.text import names_in
+from profiler.core.text import names_in, on_one_line
 from profiler.core.version import __version__
 from profiler.record.units import format_count
 
@@ -226,6 +226,7 @@ class ForwarderDeployment(Struct, frozen=True):
             secrets[name] = values
             given[parameter] = name
         self._plan_instance_monitor(template, given, state)
+        self._propose_jobs(parameter_values(template, given, state.parameters))
         filters = self._plan_filters(template, given, state)
         check_values(template, given)
         template = without_subscription(template)
@@ -270,6 +271,22 @@ class ForwarderDeployment(Struct, frozen=True):
             is_new = not state.parameters.get(MONITORED_CLUSTER)
             if is_new or not exists:
                 given.setdefault(MONITOR_GROUP_EXISTS, "true" if exists else "false")
+
+    def _propose_jobs(self, values: Mapping[str, str]) -> None:
+        """Say that jobs can have one message each, where the account has a queue of AWS Batch."""
+        if values["TaskStopped"] != "true" or values["BatchJobs"] == "true":
+            return
+        with noted_errors(
+            self.on_step,
+            "Whether there are job queues of AWS Batch is unknown",
+            "batch:DescribeJobQueues",
+        ):
+            for queue in self.open_client("batch").describe_job_queues()["jobQueues"][:1]:
+                self.on_step(
+                    f"There is a job queue of AWS Batch, {on_one_line(queue['jobQueueName'])}: add "
+                    "--parameter BatchJobs=true, and a job has one message at its end instead of "
+                    "one for each attempt and child."
+                )
 
     def _plan_filters(
         self, template: str, given: dict[str, str], state: ForwarderStack

@@ -15,7 +15,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.job_changed import attempt_documents
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.batch_detail import parse_job, parse_job_event
-from profiler.record.event_end import end_of_event
+from profiler.record.event_end import end_of_event, written_event_end
 from profiler.record.stopped_task import parse_stopped_task
 from tests.batch_jobs import task_event
 from tests.ended_runs import run_of
@@ -132,7 +132,9 @@ def test_a_users_text_is_no_timeout(batch: FakeBatch) -> None:
     said = {"stoppedReason": TIMEOUT, "stopCode": "UserInitiated"}
     assert written(of_task(job, **said))["task"]["outcome"] == "timeout"
     for writes in permutations([of_task(job, **said), of_job(job)]):
-        assert written(*writes)["task"]["outcome"] == "user"
+        document = written(*writes)
+        assert document["task"]["outcome"] == "user"
+        assert present(written_event_end(document["task"])).cause == "user", "as show reads it"
 
 
 def test_ecs_knows_that_a_lost_host_was_spot_capacity(batch: FakeBatch) -> None:

@@ -88,6 +88,16 @@ def test_a_text_of_terminate_job_is_no_cause(batch: FakeBatch) -> None:
     assert told(job) == ("orders was stopped", "Stopped on request; 1m 00s.")
 
 
+@pytest.mark.parametrize("how", ["isCancelled", "isTerminated"])
+def test_a_job_that_is_stopped_between_attempts_has_the_last_ones_cause(
+    batch: FakeBatch, how: str
+) -> None:
+    job = batch.submit("orders", "nightly", "etl")
+    ran(batch, job, 3)
+    end_without_attempt(job, batch.now_ms + 5 * MINUTE, "no longer wanted", **{how: True})
+    assert told(job) == ("orders was stopped", "Exit code 3; 6m 00s.")
+
+
 def test_jobs_without_an_attempt(batch: FakeBatch) -> None:
     job = batch.submit("orders", "nightly", "etl")
     reason = "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - The job requires too much."
