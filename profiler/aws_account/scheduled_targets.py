@@ -1,5 +1,5 @@
-"""Schedules that start tasks: targets of EventBridge rules, and EventBridge Scheduler's
-schedules.
+"""Schedules that start tasks, or submit jobs of AWS Batch: targets of EventBridge rules, and
+EventBridge Scheduler's schedules.
 
 A target with a revision is pinned: it starts this revision also after a new one is registered.
 ListSchedules returns no expression, so GetSchedule is called again only for a schedule that was
@@ -39,9 +39,16 @@ _READ_ONLY = ("Arn", "CreationDate", "LastModificationDate")
 # https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-targets-universal.html
 _RUN_TASK = "arn:aws:scheduler:::aws-sdk:ecs:runTask"
 
+# … and for SubmitJob of AWS Batch, which Scheduler has no other target for.
+_SUBMIT_JOB = "arn:aws:scheduler:::aws-sdk:batch:submitJob"
+_JOB_PARAMETERS = "BatchParameters"
+
 
 class ScheduledTarget(Struct, frozen=True, kw_only=True):
-    """A target that starts a task: a rule's, with its event bus as the group, or a schedule's."""
+    """A target that starts a task: a rule's, with its event bus as the group, or a schedule's.
+
+    With ``job_name`` it submits a job, and ``cluster_arn`` is the queue.
+    """
 
     kind: ScheduleKind
     name: str
@@ -52,6 +59,7 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     content: Mapping[str, Any]
     rule: Mapping[str, Any] = {}  # as ListRules returns it
     request: Mapping[str, Any] | None = None  # RunTask's, of a universal target
+    job_name: str | None = None
 
     @property
     def family(self) -> str:
@@ -122,28 +130,41 @@ class Schedules:
         """
         return self._pages(self._events.list_rules, "Rules", None, **selection)
 
-    def targets_of_rule(self, rule: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
-        """The targets of a rule that start ECS tasks."""
+    def targets_of_rule(
+        self, rule: Mapping[str, Any], *, with_jobs: bool = False
+    ) -> Iterator[ScheduledTarget]:
+        """The targets of a rule that start ECS tasks; ``with_jobs``: or submit jobs."""
         name = rule["Name"]
         bus = rule.get("EventBusName", "default")
         call = self._events.list_targets_by_rule
         body = self._targets_body
         for target in self._pages(call, "Targets", body, Rule=name, EventBusName=bus):
             if _PARAMETERS in target:
-                yield ScheduledTarget(
-                    kind="rule", name=name, group=bus, content=target, rule=rule, **_started(target)
-                )
+                started = _started(target)
+            elif with_jobs and _JOB_PARAMETERS in target:
+                started = _submitted(target)
+            else:
+                continue
+            yield ScheduledTarget(
+                kind="rule", name=name, group=bus, content=target, rule=rule, **started
+            )
 
     def summaries(
-        self, name_prefix: str = "", *, with_universal: bool = False
+        self, name_prefix: str = "", *, with_universal: bool = False, with_jobs: bool = False
     ) -> Iterator[Mapping[str, Any]]:
         """The schedules that start ECS tasks, as ListSchedules returns them: without their
-        expressions. ``with_universal``: also those with a universal target.
+        expressions. ``with_universal``: also those with a universal target; ``with_jobs``: also
+        those that submit jobs.
         """
         selection = {"NamePrefix": name_prefix} if name_prefix else {}
         for summary in self._pages(self._scheduler.list_schedules, "Schedules", None, **selection):
             arn = str(summary.get("Target", {}).get("Arn"))
-            if ":cluster/" in arn or (with_universal and _is_run_task(arn)):
+            is_universal = with_universal and _is_universal(arn, _RUN_TASK)
+            if (
+                ":cluster/" in arn
+                or is_universal
+                or (with_jobs and _is_universal(arn, _SUBMIT_JOB))
+            ):
                 yield summary
 
     def target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
@@ -156,8 +177,10 @@ class Schedules:
         target = schedule["Target"]
         if _PARAMETERS in target:
             started = _started(target)
-        elif _is_run_task(str(target.get("Arn"))):
+        elif _is_universal(str(target.get("Arn")), _RUN_TASK):
             started = _started_by_request(target)
+        elif _is_universal(str(target.get("Arn")), _SUBMIT_JOB):
+            started = _submitted_by_request(target, str(schedule.get("Arn")))
         else:
             return None
         return ScheduledTarget(kind="schedule", name=name, group=group, content=schedule, **started)
@@ -221,25 +244,30 @@ class Schedules:
                 return None
 
     def timed(
-        self, may_continue: Callable[[], bool] = lambda: True, *, with_universal: bool = False
+        self,
+        may_continue: Callable[[], bool] = lambda: True,
+        *,
+        with_universal: bool = False,
+        with_jobs: bool = False,
     ) -> FoundSchedules:
         """The schedules and timed rules.
 
         ``may_continue``: whether there is time to read another changed schedule.
-        ``with_universal``: also schedules with a universal target.
+        ``with_universal``: also schedules with a universal target. ``with_jobs``: also those that
+        submit jobs of AWS Batch.
         """
         problems: list[str] = []
         unread: list[str] = []
-        summaries = self.summaries(with_universal=with_universal)
+        summaries = self.summaries(with_universal=with_universal, with_jobs=with_jobs)
         targets = (
-            *self._of_rules(problems),
+            *self._of_rules(problems, with_jobs=with_jobs),
             *self._of_schedules(summaries, problems, unread, may_continue),
         )
         return FoundSchedules(
             schedules=tuple(map(schedule_of, targets)), problems=tuple(problems), unread=len(unread)
         )
 
-    def _of_rules(self, problems: list[str]) -> Iterator[ScheduledTarget]:
+    def _of_rules(self, problems: list[str], *, with_jobs: bool) -> Iterator[ScheduledTarget]:
         with noted_errors(
             problems.append, "The rules of EventBridge could not be read", LIST_RULES
         ):
@@ -249,7 +277,7 @@ class Schedules:
                     continue
                 what = f"The targets of the rule {rule['Name']} could not be read"
                 with noted_errors(problems.append, what, LIST_RULES):
-                    yield from self.targets_of_rule(rule)
+                    yield from self.targets_of_rule(rule, with_jobs=with_jobs)
 
     def _of_schedules(
         self,
@@ -310,16 +338,43 @@ def _started(target: Mapping[str, Any]) -> dict[str, Any]:
     return {"cluster_arn": target["Arn"], "definition_arn": target[_PARAMETERS][_ARN]}
 
 
-def _is_run_task(arn: str) -> bool:
-    return arn.partition(":scheduler:")[2] == _RUN_TASK.partition(":scheduler:")[2]
+def _is_universal(arn: str, call: str) -> bool:
+    """Whether the target is this universal one, in whatever partition."""
+    return arn.partition(":scheduler:")[2] == call.partition(":scheduler:")[2]
+
+
+def _submitted(target: Mapping[str, Any]) -> dict[str, Any]:
+    """The queue and the job of a rule's target."""
+    job = mapping(target[_JOB_PARAMETERS])
+    return {
+        "cluster_arn": target["Arn"],
+        "definition_arn": text(job.get("JobDefinition")) or "",
+        "job_name": text(job.get("JobName")) or "",
+    }
+
+
+def _submitted_by_request(target: Mapping[str, Any], schedule_arn: str) -> dict[str, Any]:
+    """As above, of a universal target."""
+    request = _request(target)
+    queue = text(request.get("JobQueue")) or ""
+    return {
+        "cluster_arn": _whole_arn(queue, "batch", "job-queue", schedule_arn),
+        "definition_arn": text(request.get("JobDefinition")) or "",
+        "job_name": text(request.get("JobName")) or "",
+    }
+
+
+def _request(target: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The input of a universal target. One that cannot be read starts nothing."""
+    try:
+        return mapping(json.loads(within_levels(target.get("Input") or "{}")))
+    except ValueError:
+        return {}
 
 
 def _started_by_request(target: Mapping[str, Any]) -> dict[str, Any]:
-    """As above, of a universal target. An input that cannot be read starts nothing."""
-    try:
-        request = mapping(json.loads(within_levels(target.get("Input") or "{}")))
-    except ValueError:
-        request = {}
+    """The cluster and the task definition of a universal target."""
+    request = _request(target)
     return {
         "cluster_arn": text(request.get("Cluster")) or "default",
         "definition_arn": text(request.get("TaskDefinition")) or "",
@@ -367,7 +422,7 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
     cluster_arn = target.cluster_arn
     task_count = started.get(_PARAMETERS, {}).get("TaskCount", 1)
     if target.request is not None:
-        cluster_arn = _whole_cluster_arn(cluster_arn, str(content.get("Arn")))
+        cluster_arn = _whole_arn(cluster_arn, "ecs", "cluster", str(content.get("Arn")))
         task_count = count(target.request.get("Count")) or 1
     return Schedule(
         kind=target.kind,
@@ -383,15 +438,18 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
         ends_ns=json_moment_ns(content.get("EndDate")),
         cluster_arn=cluster_arn,
         definition_arn=target.definition_arn,
+        job_name=target.job_name,
         task_count=task_count,
         dead_letter_arn=started.get("DeadLetterConfig", {}).get("Arn"),
     )
 
 
-def _whole_cluster_arn(cluster: str, schedule_arn: str) -> str:
-    """The ARN of a cluster of RunTask's request: in the account and the Region of the schedule."""
-    if cluster.startswith("arn:"):
-        return cluster
+def _whole_arn(name: str, service: str, kind: str, schedule_arn: str) -> str:
+    """The ARN of a cluster or a queue of a request: in the account and the Region of the
+    schedule.
+    """
+    if name.startswith("arn:"):
+        return name
     head, _, place = schedule_arn.partition(":scheduler:")
     region, _, rest = place.partition(":")
-    return f"{head}:ecs:{region}:{rest.partition(':')[0]}:cluster/{cluster}"
+    return f"{head}:{service}:{region}:{rest.partition(':')[0]}:{kind}/{name}"

@@ -16,6 +16,7 @@ from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.scheduled_targets import FoundSchedules, Schedules
 from profiler.aws_account.started_tasks import read_clusters
+from profiler.aws_account.submitted_jobs import read_queues
 from profiler.cli.options import (
     SOURCE_FAILED,
     PastRunsCommand,
@@ -111,10 +112,11 @@ _ORDER = {outcome: place for place, outcome in enumerate(_STYLES)}
 @past_run_options
 @gathered(SourceOptions, "options")
 def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) -> int:
-    """List the schedules that start ECS tasks, and what became of them.
+    """List the schedules that start ECS tasks or submit jobs, and what became of them.
 
     FAMILY can be a shell pattern; the default is all families. These are the schedules of
-    EventBridge Scheduler and the rules of EventBridge in one Region. The usual duration comes from
+    EventBridge Scheduler and the rules of EventBridge in one Region, also with a queue of AWS Batch
+    as their target. The usual duration comes from
     the last successes in --from. Only https://HOST there also shows what became of due times of
     more than an hour ago. The exit code is 1 if a schedule starts nothing, because its revision was
     deregistered or deleted.
@@ -168,7 +170,7 @@ def why_nothing(schedule: Schedule, death: Callable[[str], str | None], now_ns: 
     """Why a schedule that may still be due starts nothing, as a sentence; None: it starts tasks, or
     this could not be read. ``death``: why ECS starts no task of a revision, in words.
     """
-    pin = revision_of(schedule.definition_arn)
+    pin = revision_of(schedule.definition_arn) if schedule.job_name is None else None
     if pin is None or not may_start_again(schedule, now_ns):
         return None
     why = death(pin)
@@ -182,7 +184,7 @@ def read_schedules(
 
     An unreadable part is a warning, and the exit code becomes 1. Raises TaskProfilerError.
     """
-    listed = Schedules(open_client).timed()
+    listed = Schedules(open_client).timed(with_jobs=True)
     if listed.problems and not listed.schedules:
         raise TaskProfilerError(listed.problems[0])
     warn_unread(listed)
@@ -190,7 +192,9 @@ def read_schedules(
         click.get_current_context().meta[SOURCE_FAILED] = True
     readable = []
     for schedule in listed.schedules:
-        clusters = (None, cluster_name(schedule.cluster_arn), schedule.cluster_arn)
+        clusters: list[str | None] = [None]
+        if schedule.job_name is None:
+            clusters += [cluster_name(schedule.cluster_arn), schedule.cluster_arn]
         if cluster in clusters and matches_any(schedule.family, families):
             readable.append(schedule)
     if readable:
@@ -237,8 +241,11 @@ def judge_account(
     ``past`` has runs with ECS's events, which ECS itself forgets.
     """
     clusters = read_clusters(
-        open_client("ecs"), {schedule.cluster_arn for schedule in asked}, now_ns
+        open_client("ecs"),
+        {schedule.cluster_arn for schedule in asked if schedule.job_name is None},
+        now_ns,
     )
+    clusters |= read_queues(open_client, asked, now_ns)
     known_ids = set[str]()
     for cluster in clusters.values():
         known_ids.update(task_id(task.arn) for task in cluster.tasks or ())
@@ -357,7 +364,8 @@ class ScheduleRow(Struct, frozen=True, kw_only=True, rename="camel"):
     kind: str
     expression: str
     time_zone: str
-    cluster: str
+    cluster: str | None
+    queue: str | None  # of AWS Batch; ``family`` is then the job definition
     family: str
     last_due: str | None
     outcome: DueOutcome
@@ -392,12 +400,14 @@ def schedule_row(
         next_ns = next_due(schedule, now_ns)
         if usual is not None:
             overlap = overlap_ahead(schedule, now_ns, usual.median_ms, usual.p95_ms)
+    place = cluster_name(schedule.cluster_arn) or UNKNOWN
     row = ScheduleRow(
         name=schedule.name,
         kind=schedule.kind,
         expression=schedule.expression,
         time_zone=schedule.time_zone,
-        cluster=cluster_name(schedule.cluster_arn) or UNKNOWN,
+        cluster=place if schedule.job_name is None else None,
+        queue=None if schedule.job_name is None else place,
         family=schedule.family,
         last_due=last_due,
         outcome=outcome,
@@ -414,21 +424,26 @@ def schedule_row(
 def order_of(titled: tuple[str, ScheduleRow]) -> tuple[int, str, str]:
     """The place of a row: rows that need attention come first."""
     title, row = titled
-    return _ORDER[row.outcome], title, row.cluster
+    return _ORDER[row.outcome], title, _place(row)
+
+
+def _place(row: ScheduleRow) -> str:
+    """The cluster of its tasks, or the queue of its jobs."""
+    return row.cluster or row.queue or UNKNOWN
 
 
 def table_lines(rows: Sequence[tuple[str, ScheduleRow]], width: int | None) -> Iterator[Line]:
     """One row per schedule, then the sentences about them."""
     columns = [
         Column("Schedule", folds=True),
-        Column("Cluster", folds=True),
+        Column("Cluster" if all(row.cluster for _, row in rows) else "Cluster, queue", folds=True),
         Column("Expression", folds=True),
         Column(f"Last due ({local_zone()})", folds=True),
         Column("Outcome"),
         Column("Next due", folds=True),
         Column("Usual", is_right=True),
     ]
-    has_clusters = len({row.cluster for _, row in rows}) > 1
+    has_clusters = len({_place(row) for _, row in rows}) > 1
     has_usual = any(row.usual_duration_ms is not None for _, row in rows)
     is_shown = (True, has_clusters, True, True, True, True, has_usual)
     cells = []
@@ -445,7 +460,7 @@ def _cells(title: str, row: ScheduleRow) -> list[str | Span]:
     usual = value_text(row.usual_duration_ms, format_duration)
     return [
         title,
-        row.cluster,
+        _place(row),
         f"{row.expression} {row.time_zone}",
         format_local(parse_ns(row.last_due)) or UNKNOWN,
         Span(row.outcome, _STYLES[row.outcome]),

@@ -1,4 +1,4 @@
-"""What became of the due times of schedules, judged by the tasks that ECS shows.
+"""What became of the due times of schedules, judged by the tasks and the jobs that AWS shows.
 
 The creation of a task counts as its start. Nothing is ``missed`` by guess: a due time is
 ``unknown`` if a task that it started could have stopped before the tasks are known, or if the
@@ -34,20 +34,21 @@ from profiler.schedules.schedule_model import (
     StartedTask,
     TaskSlot,
     assign_tasks,
-    cut_started_by,
 )
 
 # ECS shows a stopped task for an hour; the rest is for differing clocks and the time that reading
 # takes.
 KEPT_NS = 55 * 60 * NS_PER_SECOND
-_FAILED_TO_START = "TaskFailedToStart"
+FAILED_TO_START = "TaskFailedToStart"
 _MAX_CONTEXT_NS = 7 * NS_PER_DAY
 _UNREAD = ClusterTasks(problem="The tasks of its cluster were not read.")
 _NO_ANCHOR = (
     "AWS does not return when a rule was created, so the due times of its rate are unknown."
 )
 TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is no longer known."
+JOB_TOO_OLD = "A job of this time is no longer known."
 CHANGED = "The schedule was changed after this time."
+_CHANGING_NAME = "The name of its jobs changes each time, so they are not known."
 _NEW = (
     "The schedule was created or changed less than a minute before this time, so AWS may not "
     "have used it yet."
@@ -90,7 +91,7 @@ def judge_schedules(
     tasks: defaultdict[tuple[str, str, str], list[StartedTask]] = defaultdict(list)
     for arn, cluster in clusters.items():
         for task in sorted(cluster.tasks or (), key=lambda task: (task.created_ns, task.arn)):
-            tasks[arn, task.family, cut_started_by(task.started_by)].append(task)
+            tasks[arn, task.family, task.starter].append(task)
     judged: dict[int, JudgedSchedule] = {}
     for key, places in groups.items():
         members = [schedules[place] for place in places]
@@ -174,6 +175,8 @@ class _Judge(Struct, frozen=True, kw_only=True):
         self, schedule: Schedule, tasks: Sequence[StartedTask], *, is_alone: bool
     ) -> list[TaskSlot] | str:
         """The due times that matter for the tasks; a sentence if they are not known."""
+        if schedule.has_changing_job:
+            return _CHANGING_NAME
         try:
             context_ns = self.now_ns
             if not is_alone:
@@ -262,9 +265,9 @@ class _Judge(Struct, frozen=True, kw_only=True):
         if self.now_ns < slot.window_end_ns + self.grace_ns:
             return "due", some
         if slot.due_ns < cluster.known_since_ns:
-            return (None, None) if some else ("unknown", TOO_OLD)
+            return (None, None) if some else ("unknown", _too_old(schedule))
         doubt = (
-            f"ECS does not distinguish its tasks from the tasks of {first_names(others)}, which "
+            f"AWS does not distinguish its tasks from the tasks of {first_names(others)}, which "
             "may be concerned."
         )
         return "missed", " ".join(filter(None, (some, doubt if others else None))) or None
@@ -275,16 +278,16 @@ class _Judge(Struct, frozen=True, kw_only=True):
         first = slot.tasks[0]
         last = slot.tasks[-1]
         created = (*slot.tasks, *slot.extra)
-        started = [task for task in created if task.stop_code != _FAILED_TO_START]
+        started = [task for task in created if task.stop_code != FAILED_TO_START]
         if not started:
-            return (
-                "refused",
-                f"The task failed to start: {first.stopped_reason or 'ECS gives no reason'}",
-            )
+            what = "task" if first.job_name is None else "job"
+            reason = first.stopped_reason or "AWS gives no reason"
+            return "refused", f"The {what} failed to start: {reason}"
         if last.created_ns >= slot.window_end_ns + self.grace_ns:
             after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
             end = "window" if slot.schedule.window_minutes else "due time"
-            return "late", f"The task started {after} after the {end}."
+            what = "task started" if first.job_name is None else "job was submitted"
+            return "late", f"The {what} {after} after the {end}."
         if slot.extra and len(started) > slot.schedule.task_count:
             names = " and ".join(task_id(task.arn) for task in started)
             return "started twice", f"Tasks {names} were started for the same time."
@@ -294,7 +297,14 @@ class _Judge(Struct, frozen=True, kw_only=True):
         ):
             run = f"{task_id(previous.arn)} of {format_ms(previous.created_ns)}"
             return "overlapped", f"The previous run was still running: {run}."
-        return ("running" if any(task.stopped_ns is None for task in slot.tasks) else "ran"), None
+        if all(task.stopped_ns is not None for task in slot.tasks):
+            return "ran", None
+        waits = first.job_name is not None and first.started_ns is None
+        return "running", f"The job {task_id(first.arn)} has not started yet." if waits else None
+
+
+def _too_old(schedule: Schedule) -> str:
+    return TOO_OLD if schedule.job_name is None else JOB_TOO_OLD
 
 
 def _may_be_restarted(schedule: Schedule, slots: Iterable[TaskSlot]) -> bool:

@@ -1,4 +1,4 @@
-"""Schedules that start ECS tasks, and the tasks that they started."""
+"""Schedules that start ECS tasks or submit jobs of AWS Batch, and what they started."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -54,8 +54,9 @@ class Schedule(Struct, frozen=True, kw_only=True):
     modified_ns: int | None = None  # the last change; the values are known since then
     starts_ns: int | None = None
     ends_ns: int | None = None
-    cluster_arn: str
+    cluster_arn: str  # of a job: its queue
     definition_arn: str  # or a family
+    job_name: str | None = None  # of the jobs that it submits to AWS Batch; None: it starts tasks
     task_count: int = 1
     dead_letter_arn: str | None = None  # the queue of the invocations that failed
 
@@ -70,14 +71,20 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     @property
     def started_by(self) -> str:
-        """The ``startedBy`` of the tasks that it starts, as ECS stores it."""
-        return cut_started_by(STARTERS[self.kind] + self.name)
+        """The ``startedBy`` of the tasks that it starts, as ECS stores it; the name of its jobs."""
+        return self.job_name or cut_started_by(STARTERS[self.kind] + self.name)
+
+    @property
+    def has_changing_job(self) -> bool:
+        """Whether EventBridge Scheduler makes another name for each of its jobs."""
+        return "<aws." in (self.job_name or "")
 
 
 class StartedTask(Struct, frozen=True, kw_only=True):
-    """A task as ECS shows it.
+    """A task as ECS shows it, or a job as AWS Batch lists it: ``family`` is its definition's name.
 
-    Times are in nanoseconds since 1970; ECS shows a stopped task for an hour.
+    Times are in nanoseconds since 1970; ECS shows a stopped task for an hour, Batch a job for seven
+    days.
     """
 
     arn: str
@@ -89,10 +96,17 @@ class StartedTask(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     stop_code: str | None = None
     stopped_reason: str | None = None
+    job_name: str | None = None  # None: a task
+
+    @property
+    def starter(self) -> str:
+        """What its schedule has as ``started_by``."""
+        return self.job_name or cut_started_by(self.started_by)
 
 
 class ClusterTasks(Struct, frozen=True, kw_only=True):
-    """The tasks of a cluster: all that stopped after ``known_since_ns`` or run.
+    """The tasks of a cluster, or the jobs of a queue: all that stopped after ``known_since_ns`` or
+    run.
 
     ``tasks`` None: ``problem`` is why.
     """
@@ -155,8 +169,10 @@ def cut_started_by(starter: str | None) -> str:
 
 def did_start(schedule: Schedule, task: StartedTask) -> bool:
     """Whether the task can be the schedule's, by its family and ``startedBy``, which similar
-    names may share.
+    names may share; a job by its definition and its name.
     """
+    if schedule.job_name is not None:
+        return (task.job_name, task.family) == (schedule.job_name, schedule.family)
     is_its = may_be_starter(schedule.kind, schedule.name, task.started_by or "")
     return is_its and task.family == schedule.family
 

@@ -245,7 +245,7 @@ def test_a_row_as_json() -> None:
     assert unread.next_due is None
     (row,) = [one for title, one in rows() if title == "imports/hourly-import"]
     assert " ".join(msgspec.to_builtins(row)) == (
-        "name kind expression timeZone cluster family lastDue outcome reason nextDue "
+        "name kind expression timeZone cluster queue family lastDue outcome reason nextDue "
         "usualDurationMs overlap"
     )
     assert row.name == "hourly-import"
