@@ -33,7 +33,7 @@ COMMANDS = {
     "schedules": (
         "Now",
         "schedules_command",
-        "List the schedules that start ECS tasks, and what became of them.",
+        "List the schedules that start ECS tasks or submit jobs, and what became of them.",
     ),
     "setup": ("AWS", "setup.setup_commands", "Set up an AWS account: image, forwarder, monitors."),
     "taskdef": (
