@@ -15,7 +15,7 @@ MAX_UNSURE_SHARE = 0.05
 # Mapped files are read where a process maps so much, and so much more than at the last reading, of
 # at most so many processes.
 _MIN_FILE_BYTES = 64 * 2**20
-_FILE_GROWTH = 1.25
+_FILE_GROWTH = 1.1
 # As of mapped files, of what a process has locked.
 _MIN_LOCKED_BYTES = 4 * 2**20
 _MAX_FILE_READERS = 8
@@ -54,7 +54,7 @@ class MemoryShares:
     Their sum is a lower bound, which ``unsure_bytes`` may complete, ``open_shmem_bytes`` of them
     shared memory and tmpfs; it contains ``shmem_bytes`` of these. ``file_bytes`` is what the
     processes map of files, each page once where that was read; of what was not, the most that one
-    process maps.
+    process maps. It is None while much of that waits for a reading: it may be the same pages again.
 
     ``is_exact``: they complete it by at most 5 %. ``has_lost``: a process has ended since the
     reading before.
@@ -86,13 +86,14 @@ class MemoryShares:
         self.unsure_bytes = 0
         self.shmem_bytes = 0
         self.open_shmem_bytes = 0
-        self.file_bytes = 0
+        self.file_bytes: int | None = 0
         self.is_exact = False
         self.has_lost = False
 
     def divide(self, processes: Sequence[ProcessReading]) -> tuple[ProcessReading, ...]:
         before = self._divided
-        if self.is_exact and _are_same(processes, before.values()):  # nothing has run since
+        is_known = self.is_exact and self.file_bytes is not None
+        if is_known and _are_same(processes, before.values()):  # nothing has run since
             self.has_lost = False
             return tuple([divided for _, divided in before.values()])
         living = {
@@ -114,6 +115,8 @@ class MemoryShares:
             self._budget.add_cost(cost_ns, now_ns)
             self.used_cpu_ns += cost_ns
             shares = self._shares(living, read)
+        elif self._mapping_files(living):
+            self.file_bytes = None
         self.is_exact = self.unsure_bytes <= MAX_UNSURE_SHARE * sum(shares.values())
         self._divided = {}
         for process in processes:

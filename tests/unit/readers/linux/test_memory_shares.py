@@ -146,6 +146,33 @@ def test_pages_of_files_that_are_locked_count(tree: _Tree) -> None:
     assert tree.divide([_process(1, 20, locked_bytes=0)]) == [20]
 
 
+def test_files_that_wait_for_a_reading_are_unknown_and_may_be_the_same_pages_again(
+    tree: _Tree,
+) -> None:
+    def mapping(files_mib: int) -> ProcessReading:
+        held = (10 + files_mib) * _MIB
+        return fakes.process(
+            1, held=held, anonymous_bytes=10 * _MIB, shmem_bytes=0, mark=held, faults=1
+        )
+
+    tree.pss = {1: (10, 10, 10)}
+    tree.cost_ns = 10
+    assert tree.divide([mapping(100)]) == [10]
+    assert tree.shares.file_bytes == _FILES_MIB * _MIB, "each page counts once"
+    tree.divide([mapping(105)])
+    assert tree.shares.file_bytes == (_FILES_MIB + 5) * _MIB
+    waiting = mapping(200)
+    tree.divide([waiting])
+    assert tree.shares.file_bytes is None, "the budget is spent"
+    tree.now_ns += 10_000
+    tree.divide([waiting])
+    assert tree.shares.file_bytes == _FILES_MIB * _MIB, "it is read also if nothing has run since"
+    del tree.pss[1]
+    tree.now_ns += 10_000
+    tree.divide([mapping(300)])
+    assert tree.shares.file_bytes == (_FILES_MIB + 100) * _MIB, "what cannot be read counts"
+
+
 def test_memory_that_a_process_maps_three_times_counts_once(tree: _Tree) -> None:
     heap = _process(1, 36, 900)
     assert tree.divide([heap]) == [36]
