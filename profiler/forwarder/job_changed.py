@@ -276,13 +276,17 @@ def _tells_of_attempts(job: JobDetail) -> bool:
 
 
 def attempt_documents(job: JobDetail, settings: ForwarderSettings) -> Iterator[Document]:
-    """What Batch knows of the job's attempts, for the documents of their tasks."""
+    """What Batch knows of the job's attempts, for the documents of their tasks, which are in the
+    job's account and Region.
+    """
     if not _tells_of_attempts(job):
         return
     for each in job.attempts:
         outcome, container = judge_attempt(job, each)
         ended = datetime_of_ms(each.stopped_ms) or datetime_of_ms(each.started_ms)
         if each.task_arn is None or container is None or ended is None:
+            continue
+        if (arn_account(each.task_arn), arn_region(each.task_arn)) != (job.account_id, job.region):
             continue
         known: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
         if outcome.cause in JOB_ENDS:
