@@ -76,13 +76,13 @@ _GPU_SHARES: Final = {"train-ranker": 0.86}
 _MAPPED_FILES: Final = {"search-index": 0.32, "geo-tiles": 0.41, "nightly-etl": 0.12}
 _HUGE_PAGES_MB: Final = {"fraud-scores": 2048}
 NEURON_FAMILY: Final = "embed-texts"
-# Families that were resized on a day of the week, from twice the size.
 # Job definitions of AWS Batch, with the queue of their jobs.
 JOB_QUEUES: Final = {
     "image-moderation": "media-spot",
     "video-transcode": "media-spot",
     "sensor-downsample": "science",
 }
+# Families that were resized on a day of the week, from twice the size.
 RESIZED: Final = {"invoice-export": 2, "search-index": 3, "support-summaries": 4, "label-sync": 2}
 
 
