@@ -241,9 +241,6 @@ class _Outputs:
         settings = _settings()
         return None if settings.url is None else _Index(self._context, settings)
 
-    def jobs_index(self) -> "_Index | None":
-        return self.index()
-
     def channels(self, settings: NoticeSettings) -> list[NoticeChannel]:
         return _channels(settings, _notice_budget(self._context))
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
@@ -52,17 +54,13 @@ class BatchJobs:
         if detail is None:
             return job
         known = detail.identity()
-        return BatchJob(
-            job_id=job.job_id,
+        return replace(
+            job,
             job_name=known.job_name,
             job_definition=known.job_definition,
             job_definition_revision=known.job_definition_revision,
             queue=job.queue or known.queue,
-            compute_environment=job.compute_environment,
-            attempt=job.attempt,
             allowed_attempts=known.allowed_attempts,
-            array_index=job.array_index,
-            node_index=job.node_index,
         )
 
     def _detail(self, job_id: str) -> JobDetail | None:

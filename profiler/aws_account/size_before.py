@@ -185,13 +185,9 @@ def _is_monitored(document: TaskDefinitionDocument, earlier: TaskDefinitionDocum
     """Whether a revision and an earlier one are the same but for the monitor, whatever the name of
     its image is.
     """
-    images = [
-        container.image
-        for definition in (document.definition, earlier.definition)
-        for container in read_containers(definition)
-        if container.name == MONITOR_NAME
-    ]
-    image = images[0] if images else None
+    containers = (*read_containers(document.definition), *read_containers(earlier.definition))
+    images = (container.image for container in containers if container.name == MONITOR_NAME)
+    image = next(images, None)
     return difference(document.definition, earlier.definition, image) != "other"
 
 

@@ -6,6 +6,7 @@ from itertools import islice
 
 import click
 import msgspec
+from msgspec import Struct
 
 from profiler.cli.options import (
     PastRunsCommand,
@@ -40,9 +41,10 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.batch_job import BatchJob
 from profiler.record.fact_list import cpu_text, peak_text
-from profiler.record.family_identity import family_key, place_columns
+from profiler.record.family_identity import FamilyKey, PlaceColumn, family_key, place_columns
 from profiler.record.gpu_facts import GPU_COLUMNS, gpu_cells
 from profiler.record.mapped_files import mixed_note
+from profiler.record.record_model import Metrics
 from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.lost_runs import LOST
 from profiler.runs.past_runs.run_lookup import no_run_sentence
@@ -157,50 +159,79 @@ def table_lines(
     ``retries`` are the task ids of retries.
     """
     families = [family_key(run.report.record) for run in runs]
-    places = place_columns(families)
-    columns = [Column("Run"), Column(f"Started ({local_zone()})"), Column("Family", is_cut=True)]
-    columns += [Column(title, rank=3) for title, _ in places]
-    jobs = [run.report.record.batch for run in runs]
-    if any(jobs):
-        columns += _JOB_COLUMNS
-    has_gpus = any(run.report.record.gpus for run in runs)
-    has_commands = any(run.command for run in runs)
-    columns += (*_COLUMNS, *_GPU_COLUMNS * has_gpus, *[_COMMAND] * has_commands)
-    rows: list[tuple[str | Span, ...]] = []
-    for run, family, job in zip(runs, families, jobs, strict=True):
+    shown = _Shown(
+        places=place_columns(families),
+        has_jobs=any(run.report.record.batch for run in runs),
+        has_gpus=any(run.report.record.gpus for run in runs),
+        has_commands=any(run.command for run in runs),
+    )
+    rows = [
+        shown.cells(run, family, is_retry=run.report.record.task_id in retries)
+        for run, family in zip(runs, families, strict=True)
+    ]
+    return table(shown.columns(), rows, gap=1, width=width)
+
+
+class _Shown(Struct, frozen=True, kw_only=True):
+    """Which columns the table has beside those of every run."""
+
+    places: Sequence[PlaceColumn]
+    has_jobs: bool
+    has_gpus: bool
+    has_commands: bool
+
+    def columns(self) -> list[Column]:
+        columns = [
+            Column("Run"),
+            Column(f"Started ({local_zone()})"),
+            Column("Family", is_cut=True),
+            *(Column(title, rank=3) for title, _ in self.places),
+        ]
+        if self.has_jobs:
+            columns += _JOB_COLUMNS
+        columns += _COLUMNS
+        if self.has_gpus:
+            columns += _GPU_COLUMNS
+        if self.has_commands:
+            columns.append(_COMMAND)
+        return columns
+
+    def cells(self, run: PastRun, family: FamilyKey, *, is_retry: bool) -> tuple[str | Span, ...]:
+        """A cell for each of the columns."""
         record = run.report.record
         metrics = record.metrics
         result = _result(run)
-        if record.task_id in retries:
+        if is_retry:
             result += " retry"
         if not run.counts:
             result += " unconfirmed"
-        peak_mb = metrics.max_memory_used_mb
-        size_mb = metrics.memory_size_mb
-        share = ""
-        if peak_mb is not None and size_mb:
-            share = format_percent(100 * peak_mb / size_mb)
-        cells: tuple[str | Span, ...] = (
+        cells: list[str | Span] = [
+            record.task_id[:8],
+            format_local(parse_ns(record.started_at)) or UNKNOWN,
+            record.family or UNKNOWN,
+            *(get(family) or UNKNOWN for _, get in self.places),
+        ]
+        if self.has_jobs:
+            cells += _job_cells(record.batch or _NO_JOB)
+        cells += (
             Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),
             cpu_text(record) or UNKNOWN,
             peak_text(metrics) or UNKNOWN,
-            share,
-            *gpu_cells(record) * has_gpus,
-            *[run.command or ""] * has_commands,
+            _peak_share(metrics),
         )
-        names = [record.family or UNKNOWN, *(get(family) or UNKNOWN for _, get in places)]
-        if any(jobs):
-            names += _job_cells(job or _NO_JOB)
-        rows.append(
-            (
-                record.task_id[:8],
-                format_local(parse_ns(record.started_at)) or UNKNOWN,
-                *names,
-                *cells,
-            )
-        )
-    return table(columns, rows, gap=1, width=width)
+        if self.has_gpus:
+            cells += gpu_cells(record)
+        if self.has_commands:
+            cells.append(run.command or "")
+        return tuple(cells)
+
+
+def _peak_share(metrics: Metrics) -> str:
+    """The memory peak in percent of the size; empty if one is unknown."""
+    if metrics.max_memory_used_mb is None or not metrics.memory_size_mb:
+        return ""
+    return format_percent(100 * metrics.max_memory_used_mb / metrics.memory_size_mb)
 
 
 def _job_cells(job: BatchJob) -> list[str]:

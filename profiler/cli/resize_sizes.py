@@ -20,10 +20,11 @@ from profiler.task_definitions.sizes_file import SizesFile, read_sizes, source_s
 
 
 class SizesTarget(Struct, frozen=True, kw_only=True):
-    """The file, and what it had before the families were read."""
+    """The file. It is read when it is written: while the families were read, which takes minutes,
+    somebody else may have changed it.
+    """
 
     path: Path
-    before: SizesFile
 
     def write(self, planned: Sequence[PlannedFamily]) -> list[PlannedFamily]:
         """Write the sizes of the plan, and say which of them cannot be written.
@@ -31,9 +32,10 @@ class SizesTarget(Struct, frozen=True, kw_only=True):
         Returns the families whose sizes are new in the file, which is left alone without one.
         Raises TaskProfilerError.
         """
-        after = self.before
+        before = self.read()
+        after = before
         written = []
-        for family_plan, sizes in self._new_sizes(new_revisions(planned)):
+        for family_plan, sizes in self._new_sizes(before, new_revisions(planned)):
             after = after.with_size(family_plan.family, sizes, _why(family_plan))
             written.append(family_plan)
         if written:
@@ -41,8 +43,18 @@ class SizesTarget(Struct, frozen=True, kw_only=True):
             warn(f"{self.path} was changed: {format_count(len(written), 'family')}.")
         return written
 
+    def read(self) -> SizesFile:
+        """What the file has, if it exists. Raises TaskProfilerError for something else."""
+        try:
+            self.path.stat()
+        except FileNotFoundError:
+            return SizesFile()
+        except OSError:
+            pass  # the reading says why
+        return read_sizes(read_bytes(self.path), str(self.path))
+
     def _new_sizes(
-        self, planned: Sequence[PlannedFamily]
+        self, before: SizesFile, planned: Sequence[PlannedFamily]
     ) -> Iterator[tuple[PlannedFamily, Mapping[str, object]]]:
         for family_plan in planned:
             family = family_plan.family
@@ -52,8 +64,8 @@ class SizesTarget(Struct, frozen=True, kw_only=True):
             except TaskProfilerError as error:
                 warn(f"{family}: {error}")
                 continue
-            in_file = self.before.size_of(family)
-            if self.before.has(family, sizes):
+            in_file = before.size_of(family)
+            if before.has(family, sizes):
                 warn(f"{family}: {self.path} has this size, which is not deployed yet.")
             elif in_file is None or in_file == definition_size(present):
                 yield family_plan, sizes
@@ -62,16 +74,14 @@ class SizesTarget(Struct, frozen=True, kw_only=True):
 
 
 def open_sizes(file: str) -> SizesTarget:
-    """Read the file, if it exists. Raises TaskProfilerError for one that has something else."""
-    path = Path(file)
-    before = SizesFile()
-    if path.exists():
-        before = read_sizes(read_bytes(path), file)
-    elif not path.resolve().parent.is_dir():
+    """The file, if it can be written. Raises TaskProfilerError for one that has something else."""
+    target = SizesTarget(path=Path(file))
+    target.read()
+    if not target.path.resolve().parent.is_dir():
         raise TaskProfilerError(
             f"{file} cannot be written, because its folder does not exist: name another file."
         )
-    return SizesTarget(path=path, before=before)
+    return target
 
 
 def _why(planned: PlannedFamily) -> str:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 _MASK = "…"
 # In names of options and variables. "key" alone would also match --key-column.
 _SECRET_NAME = (
-    r"(?i)pass(?:word|wd|phrase)?$|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key"  # noqa: S105  a pattern
-    r"|credential|auth|signature|^sig$"
+    r"(?i)pass(?:word|wd|phrase)?$|pwd|secret|token|api[-_]?key"  # noqa: S105  a pattern
+    r"|access[-_]?key|private[-_]?key|credential|auth|signature|^sig$"
 )
 _NAMED_VALUE = r"(?s)(-{0,2}[\w.-]+[=:])(.+)"
 _OPTION = r"-{1,2}[\w.-]+"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.aws_clients import may_pass
 from profiler.core.ecs_terms import arn_account, arn_region, task_id
@@ -81,7 +82,7 @@ class JobOutputs(Protocol):
     def settings(self) -> NoticeSettings:
         """Raises SettingsError."""
 
-    def jobs_index(self) -> JobIndex | None:
+    def index(self) -> JobIndex | None:
         """The search cluster; None without one. Raises SettingsError."""
 
     def channels(self, settings: NoticeSettings) -> Sequence[NoticeChannel]: ...
@@ -110,7 +111,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
             return JobResult(status=job.status)
         errors: list[ForwarderError] = []
         settings = attempt(self.outputs.settings, errors) if is_told else None
-        index = attempt(self.outputs.jobs_index, errors)
+        index = attempt(self.outputs.index, errors)
         indexed = (
             index is not None and not event.is_queue_blocked and self._index(index, job, errors)
         )
@@ -118,7 +119,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         notified: ChannelKind | None = None
         subject: Subject = "success" if notice.is_success else "failure"
         if settings is not None and settings.selects(subject, notice.family):
-            notified = self._announce(event, settings, index, errors)
+            notified = self._announce(notice, settings, index, errors)
         raise_errors(errors)
         return JobResult(status=job.status, indexed=indexed, notified=notified)
 
@@ -139,25 +140,20 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
 
     def _announce(
         self,
-        event: JobEvent,
+        notice: JobNotice,
         settings: NoticeSettings,
         index: JobIndex | None,
         errors: list[ForwarderError],
     ) -> ChannelKind | None:
         """Post the message, but for one whose children Batch does not tell now: Lambda retries."""
-        job = event.job
+        job = notice.job
         try:
             children = self._children(job)
         except ForwarderError as error:
             errors.append(error)
             return None
-        notice = JobNotice(
-            job=job,
-            is_blocked=event.is_queue_blocked,
-            children=children,
-            costs=self._costs(job, index),
-        )
-        return self._notify(notice, settings, errors)
+        complete = replace(notice, children=children, costs=self._costs(job, index))
+        return self._notify(complete, settings, errors)
 
     def _children(self, job: JobDetail) -> tuple[EndedChild, ...] | None:
         """The failed children of an array; None, and a warning, if Batch may not be asked.
@@ -276,13 +272,17 @@ def _tells_of_attempts(job: JobDetail) -> bool:
 
 
 def attempt_documents(job: JobDetail, settings: ForwarderSettings) -> Iterator[Document]:
-    """What Batch knows of the job's attempts, for the documents of their tasks."""
+    """What Batch knows of the job's attempts, for the documents of their tasks, which are in the
+    job's account and Region.
+    """
     if not _tells_of_attempts(job):
         return
     for each in job.attempts:
         outcome, container = judge_attempt(job, each)
         ended = datetime_of_ms(each.stopped_ms) or datetime_of_ms(each.started_ms)
         if each.task_arn is None or container is None or ended is None:
+            continue
+        if (arn_account(each.task_arn), arn_region(each.task_arn)) != (job.account_id, job.region):
             continue
         known: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
         if outcome.cause in JOB_ENDS:

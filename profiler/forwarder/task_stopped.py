@@ -158,10 +158,12 @@ class TaskStoppedHandler(Struct, frozen=True):
         known_task = self._known(task)
         reports = self.account.reports(task, known_task.containers.batch)
         found = self._ended(known_task, reports, settings or NoticeSettings(), index)
+        # First: neither the log nor the GPU decides whether a run that was killed for memory starts
+        # again.
+        retry = self._retry(found.confirmed, known_task.definition, errors)
         log_lines = self._last_lines(found.confirmed, settings, reports, known_task.containers)
         found = _with_gpu_memory_error(found, reports)
         ended = found.confirmed
-        retry = self._retry(ended, known_task.definition, errors)
         indexed = index is not None and self._index(index, found, retry, errors)
         run = EndedRun(
             **asdict(ended),

@@ -5,12 +5,13 @@ put secrets: no member is read that this module does not name. A value of anothe
 absent. Names and reasons are anybody's words: they are on one line, and of a bounded length.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import BATCH_LOG_GROUP, arn_account, arn_region
+from profiler.core.ecs_terms import BATCH_LOG_GROUP, arn_account, arn_region, revision_number
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, text
 from profiler.core.optional_math import known_values
 from profiler.core.text import on_one_line
@@ -33,6 +34,7 @@ _STATE_CHANGE = "Batch Job State Change"
 _QUEUE_BLOCKED = "Batch Job Queue Blocked"
 _MAX_REASON_CHARS = 1_024  # of a TerminateJob or a CancelJob
 _MAX_DIGITS = 12
+_NODE_RANGE = "([0-9]{0,9})(:?)([0-9]{0,9})"
 _MIB_BY_UNIT = {"Ki": 1 / 1024, "Mi": 1, "Gi": 1024}  # of memory in a pod
 
 
@@ -162,7 +164,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
             job_id=self.id,
             job_name=self.name,
             job_definition=definition or None,
-            job_definition_revision=int(revision) if revision.isdecimal() else None,
+            job_definition_revision=revision_number(revision),
             queue=resource_name(self.queue_arn or "") or None,
             attempt=attempt,
             allowed_attempts=self.allowed_attempts,
@@ -280,12 +282,14 @@ def _containers(values: Mapping[str, Json]) -> Iterator[JobContainer]:
 
 def _has_node(node_range: Mapping[str, Json], index: int) -> bool:
     """Whether a range such as ``0:3``, ``2:`` or ``:1`` has the node."""
-    first, colon, last = (text(node_range.get("targetNodes")) or "").partition(":")
-    start = int(first) if first.isdecimal() else 0
-    end = int(last) if last.isdecimal() else None
+    written = re.fullmatch(_NODE_RANGE, text(node_range.get("targetNodes")) or "")
+    if written is None:
+        return False
+    first, colon, last = written.groups()
+    start = int(first or 0)
     if not colon:
-        return first.isdecimal() and index == start
-    return start <= index and (end is None or index <= end)
+        return first != "" and index == start
+    return start <= index and (last == "" or index <= int(last))
 
 
 def _container(container: Mapping[str, Json]) -> JobContainer:

@@ -81,10 +81,9 @@ def _size_of(advice: Advice) -> JobSize | None:
     memory_mb = math.ceil(size.memory_mb)
     vcpu = None if size.vcpu is None else max(math.ceil(size.vcpu), 1)
     if advice.choice.is_fargate and vcpu is not None:
-        legal = [Size(vcpu, memory_mb)]
-        legal += [one for one in LEGAL_SIZES if one.vcpu >= vcpu and one.memory_mb >= memory_mb]
-        chosen = legal[0] if legal[0] in LEGAL_SIZES or len(legal) == 1 else legal[1]
-        vcpu, memory_mb = round(chosen.vcpu), round(chosen.memory_mb)
+        enough = (one for one in LEGAL_SIZES if one.vcpu >= vcpu and one.memory_mb >= memory_mb)
+        smallest = next(enough, Size(vcpu, memory_mb))
+        vcpu, memory_mb = round(smallest.vcpu), round(smallest.memory_mb)
     return JobSize(name=advice.evidence.family.name, vcpu=vcpu, memory_mb=memory_mb)
 
 

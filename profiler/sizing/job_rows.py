@@ -32,6 +32,8 @@ _ENGINES: Final[Mapping[str, Engine]] = {
     "cromwell_": "cromwell",
 }
 MAX_NAMES: Final = 200
+# Jobs of a definition can be of several names and sizes: so many times the last runs are read.
+KINDS_OF_JOBS: Final = 20
 # Those of these engines end with a hash or with the id of the job.
 _NAMED_BY_HASH: Final = frozenset({"snakemake", "metaflow", "cromwell"})
 

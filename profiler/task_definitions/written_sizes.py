@@ -90,21 +90,26 @@ def _resource(rows: Sequence[tuple[int, str]], file: str, name: str) -> WrittenS
     definition: dict[str, object] = {}
     lines: dict[str, int] = {}
     repeats = False
-    depth = 0
-    for number, row in rows:
-        member = _MEMBER.fullmatch(row) if depth == 1 else None
-        if member is not None:
-            field, value = member[1], member[2]
-            repeats = repeats or field in ("count", "for_each")
-            literal = (_NAME if field == "family" else _NUMBER).fullmatch(value)
-            if literal is not None and field in ("family", *_SIZES):
-                definition[field] = value.strip('"')
-                lines[field] = number
-        brackets = _TEXT.sub("", row)
-        depth += sum(map(brackets.count, "{[(")) - sum(map(brackets.count, "}])"))
-        if depth <= 0:
-            break
+    for number, field, value in _members(rows):
+        repeats = repeats or field in ("count", "for_each")
+        literal = (_NAME if field == "family" else _NUMBER).fullmatch(value)
+        if literal is not None and field in ("family", *_SIZES):
+            definition[field] = value.strip('"')
+            lines[field] = number
     unnamed = None
     if repeats or "family" not in definition:
         unnamed = f"{file}:{rows[0][0]}: the family of aws_ecs_task_definition.{name} is computed."
     return WrittenSize(file=file, definition=definition, lines=lines, unnamed=unnamed)
+
+
+def _members(rows: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
+    """The members of the block that begins in the first row: line, name and value."""
+    depth = 0
+    for number, row in rows:
+        member = _MEMBER.fullmatch(row) if depth == 1 else None
+        if member is not None:
+            yield number, member[1], member[2]
+        brackets = _TEXT.sub("", row)
+        depth += sum(map(brackets.count, "{[(")) - sum(map(brackets.count, "}])"))
+        if depth <= 0:
+            return

@@ -85,6 +85,25 @@ def test_a_new_stack_works_and_waits_for_the_first_report(deployment: Deployment
     assert "was not invoked" in found["forward_logs"][1]["text"]
 
 
+def test_jobs_without_their_rule_are_said_to_have_no_notification(
+    deployment: Deployment,
+) -> None:
+    """With ``BatchJobs``, the tasks of jobs have none of their own."""
+    deploy(BatchJobs="true")
+    code, found = deployment.doctor()
+    assert code == 0, problems(found)
+    assert [one["level"] for one in found["task_stopped"]] == ["ok", "ok", "ok", "note"]
+    events = boto3.client("events")
+    (rule,) = [one for one in events.list_rules()["Rules"] if "aws.batch" in one["EventPattern"]]
+    for target in events.list_targets_by_rule(Rule=rule["Name"])["Targets"]:
+        events.remove_targets(Rule=rule["Name"], Ids=[target["Id"]])
+    events.delete_rule(Name=rule["Name"])
+    code, found = deployment.doctor()
+    assert code == 1
+    (text,) = [one["text"] for one in problems(found)]
+    assert "jobs and their tasks have no notification" in text
+
+
 def test_the_groups_of_a_prefix_are_checked_as_they_were_subscribed(
     deployment: Deployment,
 ) -> None:

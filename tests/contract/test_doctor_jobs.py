@@ -195,6 +195,9 @@ def test_a_queue_counts_its_jobs(batch: FakeBatch, doctor: Any) -> None:
     batch.submit("b", "nightly", "etl")
     text = said(doctor("--queue", "nightly"))
     assert "The queue nightly has 1 job RUNNABLE, 0 jobs STARTING, 1 job RUNNING." in text
+    asked = [request["jobStatus"] for request in batch.requests("ListJobs")]
+    assert sorted(asked) == ["RUNNABLE", "RUNNING", "STARTING"], "each once"
+    assert len(batch.requests("DescribeJobQueues")) == 1
 
 
 def test_two_checks_at_once_are_refused(doctor: Any) -> None:

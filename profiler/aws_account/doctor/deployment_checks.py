@@ -37,6 +37,7 @@ _STACK = "stack"
 _REPORTS = "forward_logs"
 _SUBSCRIPTION = "subscription"
 _TASKS = "task_stopped"
+_OF_BATCH = "aws.batch"  # in the pattern of the rule for jobs
 _QUEUES = "queues"
 _SCHEDULES = "watch_schedules"
 _STREAM = "data stream"
@@ -156,7 +157,8 @@ class _DeploymentChecks(Struct):
             "events:ListRuleNamesByTarget and DescribeRule",
         ):
             rules = events.list_rule_names_by_target(TargetArn=function["FunctionArn"])["RuleNames"]
-            states = {rule: events.describe_rule(Name=rule)["State"] for rule in rules}
+            described = {rule: events.describe_rule(Name=rule) for rule in rules}
+        states = {rule: one["State"] for rule, one in described.items()}
         if not states:
             yield problem(topic, f"No EventBridge rule invokes {name}.", _UPDATE)
         for rule, state in states.items():
@@ -168,6 +170,11 @@ class _DeploymentChecks(Struct):
                 )
             else:
                 yield ok(topic, f"The rule {rule} is enabled.")
+        if topic == _TASKS and self.stack.parameters.get("BatchJobs") == "true" and states:
+            patterns = [one.get("EventPattern") or "" for one in described.values()]
+            if not any(_OF_BATCH in pattern for pattern in patterns):
+                text = f"BatchJobs is true, but no rule sends the events of jobs to {name}"
+                yield problem(topic, f"{text}: jobs and their tasks have no notification.", _UPDATE)
         yield from _guarded(topic, self._activity(topic, name))
 
     def _activity(self, topic: str, name: str) -> Iterator[Finding]:

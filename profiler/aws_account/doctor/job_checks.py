@@ -4,6 +4,7 @@ Each thing that Batch or EC2 may not be asked is a note; the others are looked a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.batch_detail import (
     ENDED,
+    FAILED,
     RUNNABLE,
     RUNNING,
     STARTING,
@@ -50,6 +52,7 @@ class _Reads(Struct):
 
     open_client: OpenClient
     problems: list[str] = []
+    listed: dict[tuple[str, str], list[Mapping[str, Any]]] = {}  # by the queue and the status
 
     def jobs(self, ids: Sequence[str]) -> list[JobDetail]:
         found: list[JobDetail] = []
@@ -73,17 +76,20 @@ class _Reads(Struct):
         return list(answer.get(member, ()))
 
     def summaries(self, queue: str, status: str, most: int) -> list[Mapping[str, Any]]:
-        """The jobs of a queue with this status, the first of them."""
-        found: list[Mapping[str, Any]] = []
+        """The jobs of a queue with this status, the first of them. A status is listed once."""
+        if (queue, status) in self.listed:
+            return self.listed[queue, status]
+        found = self.listed[queue, status] = []
         try:
             with aws_errors("The jobs of the queue could not be listed", "batch:ListJobs"):
-                client = self.open_client("batch")
-                for one in read_items(
-                    client, "list_jobs", "jobSummaryList", jobQueue=queue, jobStatus=status
-                ):
-                    found.append(one)
-                    if len(found) == most:
-                        break
+                jobs = read_items(
+                    self.open_client("batch"),
+                    "list_jobs",
+                    "jobSummaryList",
+                    jobQueue=queue,
+                    jobStatus=status,
+                )
+                found.extend(islice(jobs, most))  # what was listed before an error stays
         except TaskProfilerError as error:
             self.problems.append(str(error))
         return found
@@ -155,7 +161,8 @@ def findings_of_job(open_client: OpenClient, job_id: str, now_ns: int) -> Iterat
     yield from _state(job, reads, now_ns)
     if job.status not in ENDED and job.status not in (STARTING, RUNNING):
         yield from _waits(job, reads)
-        yield from _queue_findings(job.queue_arn or "", reads, job)
+        queues = reads.named("describe_job_queues", [job.queue_arn or ""])
+        yield from _queue_findings(queues, job.queue_arn or "", reads, job)
         yield from _place(job, reads)
     yield from _unread(reads)
 
@@ -163,7 +170,8 @@ def findings_of_job(open_client: OpenClient, job_id: str, now_ns: int) -> Iterat
 def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
     """What keeps the jobs of a queue from starting. Raises TaskProfilerError for no such queue."""
     reads = _Reads(open_client)
-    if not reads.named("describe_job_queues", [queue]):
+    queues = reads.named("describe_job_queues", [queue])
+    if not queues:
         reason = next(iter(reads.problems), None) or (
             f"There is no job queue {queue!r}: check the name and the Region."
         )
@@ -176,7 +184,7 @@ def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
     ]
     waits = f"{format_count(len(waiting), 'job')} RUNNABLE"
     yield ok(_QUEUE, f"The queue {resource_name(queue)} has {waits}, {', '.join(counts)}.")
-    yield from _queue_findings(queue, reads, first[0] if first else None)
+    yield from _queue_findings(queues, queue, reads, first[0] if first else None)
     for job in first:
         yield from _reason(job)
     yield from _unread(reads)
@@ -235,7 +243,7 @@ def _waits(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
     """Jobs that it depends on, and consumable resources that are used up."""
     for other in reads.jobs(job.depends_on) if job.depends_on else ():
         text = f"It waits for the job {job_name(other)} ({other.id}), which is {other.status}."
-        if other.status == "FAILED":
+        if other.status == FAILED:
             yield problem(_JOB, text)
         elif other.status != SUCCEEDED:
             yield note(_JOB, text, f"See it: {command_line('doctor', other.id)}.")
@@ -255,9 +263,10 @@ def _aws(job: JobDetail | None, *words: str) -> str:
     return aws_command_line("batch", *words, region=None if job is None else job.region)
 
 
-def _queue_findings(queue: str, reads: _Reads, job: JobDetail | None) -> Iterator[Finding]:
+def _queue_findings(
+    queues: Sequence[Mapping[str, Any]], queue: str, reads: _Reads, job: JobDetail | None
+) -> Iterator[Finding]:
     """The queue, its environments, and whether they can hold the job."""
-    queues = reads.named("describe_job_queues", [queue])
     arns: list[str] = []
     for one in queues:
         name = one["jobQueueName"]
@@ -319,20 +328,30 @@ def _size_findings(
     asked = f"{format_vcpu(job.vcpu)} and {format_memory(job.memory_mb)}"
     resources = [one.get("computeResources", {}) for one in environments]
     if resources and all(one.get("type") in _FARGATE for one in resources):
-        if Size(job.vcpu, job.memory_mb) not in LEGAL_SIZES:
-            yield problem(
-                _SIZE,
-                f"It asks for {asked}, which is no size of Fargate.",
-                "Ask for one of Fargate's sizes in the job definition or the submission.",
-            )
-        gpus = sum(known_values(one.gpus for one in job.containers))
-        if gpus:
-            yield problem(_SIZE, f"It asks for {format_count(gpus, 'GPU')}, and Fargate has none.")
+        yield from _fargate_findings(job, Size(job.vcpu, job.memory_mb), asked)
         return
     names = sorted({name for one in resources for name in one.get("instanceTypes", ())})
     if not names or any(name == "optimal" or name.startswith("default") for name in names):
         return
     yield from _instance_findings(job, reads.instance_types(names), asked)
+
+
+def _fargate_findings(job: JobDetail, size: Size, asked: str) -> Iterator[Finding]:
+    """Whether Fargate has the size, and no GPU is asked for."""
+    if size not in LEGAL_SIZES:
+        yield problem(
+            _SIZE,
+            f"It asks for {asked}, which is no size of Fargate.",
+            "Ask for one of Fargate's sizes in the job definition or the submission.",
+        )
+    gpus = _gpus(job)
+    if gpus:
+        yield problem(_SIZE, f"It asks for {format_count(gpus, 'GPU')}, and Fargate has none.")
+
+
+def _gpus(job: JobDetail) -> int:
+    """What all containers ask for."""
+    return sum(known_values(one.gpus for one in job.containers))
 
 
 def _instance_findings(
@@ -341,7 +360,7 @@ def _instance_findings(
     """Whether the largest allowed instance registers what the job asks for."""
     if not types:
         return
-    gpus = sum(known_values(one.gpus for one in job.containers))
+    gpus = _gpus(job)
     for one in types:
         vcpu = one["VCpuInfo"]["DefaultVCpus"]
         memory_mb = registered_mb(one["MemoryInfo"]["SizeInMiB"])
@@ -368,28 +387,24 @@ def _capacity_findings(
     known = known_values(most)
     if len(known) != len(most) or job.vcpu is None:
         return
-    names = ", ".join(one["computeEnvironmentName"] for one in environments)
-    advice = (
-        "Raise it: "
-        + _aws(job, "update-compute-environment", "--compute-environment", names.split(", ")[0])
-        + " --compute-resources maxvCpus=N."
-    )
+    names = [one["computeEnvironmentName"] for one in environments]
+    update = ("update-compute-environment", "--compute-environment", names[0])
+    advice = f"Raise it: {_aws(job, *update)} --compute-resources maxvCpus=N."
+    shown = ", ".join(names)
     if job.vcpu > max(known):
-        text = f"It asks for {format_vcpu(job.vcpu)}, and maxvCpus of {names} is {max(known)}."
+        text = f"It asks for {format_vcpu(job.vcpu)}, and maxvCpus of {shown} is {max(known)}."
         yield problem(_CAPACITY, text, advice)
         return
-    running = [
-        summary["jobId"]
-        for status in (STARTING, RUNNING)
-        for summary in reads.summaries(queue, status, _MAX_RUNNING)
-    ]
-    jobs = reads.jobs(running)
+    running: list[Mapping[str, Any]] = []
+    for status in (STARTING, RUNNING):
+        running += reads.summaries(queue, status, _MAX_RUNNING)
+    jobs = reads.jobs([one["jobId"] for one in running])
     used = sum(known_values(one.vcpu for one in jobs))
     if used + job.vcpu > sum(known):
         yield problem(
             _CAPACITY,
             f"{format_count(len(jobs), 'job')} of this queue use {format_vcpu(used)} of the "
-            f"{sum(known)} that maxvCpus of {names} allows.",
+            f"{sum(known)} that maxvCpus of {shown} allows.",
             f"Wait for them. {advice}",
         )
 

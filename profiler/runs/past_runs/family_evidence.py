@@ -28,10 +28,8 @@ from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.runs.past_runs.search_windows import IndexedWindows
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families, TasksRead, Usage
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
-from profiler.sizing.job_rows import JobsBy
+from profiler.sizing.job_rows import KINDS_OF_JOBS, JobsBy
 from profiler.sizing.run_facts import facts_of
-
-_KINDS_OF_JOBS = 20
 
 
 class FoundFamilies(Struct, frozen=True, kw_only=True):
@@ -178,14 +176,13 @@ def _add_runs(families: Families, source: RunSource, selection: RunFilter, last:
     """Add at least the ``last`` newest matching runs of each family; returns the number of
     unfinished runs.
     """
-    # Of jobs, more runs are looked at: a definition's can be of several names and sizes.
     is_one_name = len(selection.families) == 1 and not is_pattern(selection.families[0])
     is_one_family = is_one_name and len(selection.accounts) == len(selection.regions) == 1
     unfinished = 0
     ended = 0
     oldest_ns = 0  # the start of the oldest of the last runs
     for run in source.last_runs(selection, last):
-        wanted = last * _KINDS_OF_JOBS if is_job(run.report.record) else last
+        wanted = last * KINDS_OF_JOBS if is_job(run.report.record) else last
         if is_one_family and ended >= wanted and run.started_ns < oldest_ns:
             break
         if not _add(families, run):

@@ -23,7 +23,6 @@ TASK_ID = "task.id"
 JOB_ID = "batch.job_id"
 CONTAINER = "container.name"
 CONFIRMED = "task.confirmed"
-JOB_ID = "batch.job_id"
 # The fields of a family's identity, by their names in the buckets of an aggregation.
 FAMILY_FIELDS: Mapping[str, str] = {"name": FAMILY, "account": ACCOUNT, "region": REGION}
 

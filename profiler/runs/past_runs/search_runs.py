@@ -43,6 +43,7 @@ from profiler.runs.past_runs.search_conditions import (
 from profiler.runs.past_runs.search_documents import report_in, run_in
 from profiler.runs.past_runs.searched_indices import SearchedIndices
 from profiler.search_setup.cluster_requests import SearchServer
+from profiler.sizing.job_rows import KINDS_OF_JOBS
 
 _Hits = Sequence[Mapping[str, Any]]
 _DUE = "notice.due_at"
@@ -52,8 +53,7 @@ _LARGE_PAGE_SIZE = 2_000
 _MAX_CHECKPOINTS = 1_000
 # Each family has up to five conditions, and the engines refuse a query of more than 1,024.
 _MAX_FAMILIES = 100
-# Of a definition of AWS Batch, so many times the last runs are read, and at most so many runs.
-_KINDS_OF_JOBS = 20
+# Of a definition of AWS Batch, at most so many runs are read.
 _MAX_JOBS = 10_000
 _EMPTY: Mapping[str, Any] = {}
 
@@ -190,7 +190,7 @@ class IndexedRuns(RunSource):
         self, selection: RunFilter, families: Sequence[JsonObject], last: int
     ) -> Iterator[Sequence[JsonObject]]:
         """As for families, of more runs: a definition's jobs can be of several names and sizes."""
-        more = min(_KINDS_OF_JOBS * last, _MAX_JOBS)
+        more = min(KINDS_OF_JOBS * last, _MAX_JOBS)
         for asked in batches(families, _MAX_FAMILIES):
             windows = [
                 in_window(bucket, family_of(bucket))

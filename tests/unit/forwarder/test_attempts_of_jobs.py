@@ -182,6 +182,18 @@ def test_an_event_of_another_place_than_its_jobs_is_nothing(
     assert (parse_job_event(batch.event(job) | change) is not None) is is_read
 
 
+@pytest.mark.parametrize(
+    ("own", "other"), [("111122223333", "999988887777"), ("us-west-2", "eu-west-1")]
+)
+def test_a_task_of_another_place_than_its_jobs_keeps_its_document(
+    batch: FakeBatch, own: str, other: str
+) -> None:
+    job = ended(batch, TIMEOUT)
+    container = job["attempts"][0]["container"]
+    container["taskArn"] = container["taskArn"].replace(own, other)
+    assert of_job(job) == []
+
+
 def test_times_and_arns_that_are_none_cost_the_attempt_alone(batch: FakeBatch) -> None:
     job = ended(batch, TIMEOUT)
     (good,) = job["attempts"]

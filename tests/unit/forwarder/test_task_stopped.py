@@ -98,6 +98,7 @@ class StoppedTaskFakes:
         self.retry: MemoryRetry | None = None
         self.asked_to_retry: list[EndedTask] = []
         self.documents_at_retry: list[Document] = []
+        self.reads_at_retry = 0
 
     def newest(self, place: LogTarget) -> Iterator[Sequence[StreamLine]]:
         self.reads += 1
@@ -161,6 +162,7 @@ class StoppedTaskFakes:
         self, ended: EndedTask, definition: Mapping[str, object] | None
     ) -> MemoryRetry | None:
         self.documents_at_retry = list(self.documents)
+        self.reads_at_retry = self.reads
         assert definition in (None, self.described)
         self.asked_to_retry.append(ended)
         self.may_fail("retry")
@@ -633,6 +635,14 @@ def test_the_container_that_stopped_the_task_is_named_with_its_last_lines() -> N
     assert fakes.notice.log_lines == ("no such output plugin",)
     said = "router exited with 1 before batch ended, so ECS stopped the task."
     assert said in json.dumps(ended_task_message(fakes.notice, kibana_url=None).blocks)
+
+
+def test_a_run_starts_again_before_the_lines_of_the_notice_are_read() -> None:
+    fakes = StoppedTaskFakes({BATCH_STREAM: LINES})
+    fakes.indexed_reports = [report_line(report(status="failure", exitCode=1))]
+    fakes.handle(log_lines=5)
+    assert (fakes.reads_at_retry, fakes.reads) == (0, 1)
+    assert fakes.notice.log_lines
 
 
 LACK = (

@@ -220,3 +220,19 @@ def test_nodes_and_pods_are_read() -> None:
     (attempt,) = on_eks.attempts
     assert attempt.task_arn is None
     assert attempt.containers == (ContainerEnd(name="x", exit_code=3),)
+
+
+@pytest.mark.parametrize("digits", ["9" * 60, "9" * 5_000, "٣", "²"])
+def test_a_number_that_aws_never_writes_counts_as_absent(digits: str) -> None:
+    ranges = [{"targetNodes": f"{digits}:{digits}", "container": {"vcpus": 4, "memory": 1024}}]
+    read = present(
+        parse_job(
+            {
+                "jobId": job_id(1),
+                "jobDefinition": arn("job-definition", f"etl:{digits[:200]}"),
+                "nodeProperties": {"mainNode": 3, "nodeRangeProperties": ranges},
+            }
+        )
+    )
+    assert read.identity().job_definition == "etl"
+    assert read.identity().job_definition_revision is None

@@ -17,12 +17,13 @@ from tools.waiting import wait_until
 _MIB = 2**20
 # Its child opens a FIFO before it executes its program, and waits there for another process.
 _PROGRAM = """
-import os, sys
+import os, sys, time
 held = b"x" * (60 * 2**20)
 print(flush=True)
 action = (os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)
 os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ, file_actions=[action])
 print(flush=True)
+time.sleep(60)  # its end would take the child out of its tree
 """
 _FORKING_PROGRAM = """
 import os, time
@@ -69,6 +70,8 @@ def test_after_its_program_has_started_it_has(tmp_path: Path) -> None:
         assert readings(tree)[1].rss_bytes is None
         with fifo.open("w"):
             present(process.stdout).readline()
+        # The kernel lets the parent go on a moment before it notes that the child has executed.
+        wait_until(lambda: readings(tree)[1].rss_bytes is not None, 30, "the program")
         _, child = readings(tree)
     assert 0 < present(child.share_bytes) < 10 * _MIB
 
