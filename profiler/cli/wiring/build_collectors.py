@@ -175,12 +175,9 @@ def _gpu_owners(*, is_local: bool) -> "GpuOwners":
         return of_this_process()
     from profiler.collectors.processes.discovery import is_group_of, pids_of
 
-    visible: dict[str, bool] = {}
-
     def docker_id_of(batch: str) -> str | None:
-        if not visible.get(batch):  # its processes may not have started yet
-            visible[batch] = any(True for _ in pids_of(batch))
-        return batch if visible[batch] else None
+        is_visible = any(True for _ in pids_of(batch))
+        return batch if is_visible else None
 
     return GroupMembers(docker_id_of, is_group_of)
 

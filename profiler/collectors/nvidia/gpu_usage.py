@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 from msgspec import Struct
@@ -95,7 +96,7 @@ class GpuUsage:
                 added = _GpuAggregate(sample.facts)
                 self._gpus[sample.facts.uuid] = added
                 for run, started_ns in self._runs.items():
-                    self._begin(added, run, started_ns)
+                    self._begin((added,), run, started_ns)
             self._gpus[sample.facts.uuid].add(sample, self._step_ns, now_ns)
         self._add_processes(reading.samples, now_ns)
         for xid in reading.xids:
@@ -177,12 +178,13 @@ class GpuUsage:
         Only the first moment counts. A later call adds GPUs that are selected since.
         """
         started_ns = self._runs.setdefault(run, started_ns)
-        for gpu in self._selected(selectors):
-            self._begin(gpu, run, started_ns)
+        self._begin(self._selected(selectors), run, started_ns)
 
-    def _begin(self, gpu: "_GpuAggregate", run: str, started_ns: int) -> None:
-        gpu.begin_run(run, started_ns)
-        gpu.timeline.begin_run(run, started_ns, lambda: self._owners.owner_of(run))
+    def _begin(self, gpus: "Sequence[_GpuAggregate]", run: str, started_ns: int) -> None:
+        find_owner = cache(partial(self._owners.owner_of, run))  # asked once for all GPUs
+        for gpu in gpus:
+            gpu.begin_run(run, started_ns)
+            gpu.timeline.begin_run(run, started_ns, find_owner)
 
     def has_begun(self, run: str) -> bool:
         return run in self._runs

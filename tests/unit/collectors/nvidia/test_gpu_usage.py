@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from profiler.aggregation.statistics import DeviceReadings
+from profiler.collectors.nvidia.gpu_owners import NoOwners, Owns
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, gpu_idle
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, Xid
@@ -383,3 +384,24 @@ def test_recent_readings_are_those_of_the_selected_gpus() -> None:
     assert again.gpus_memory_bytes == 5100
     usage.add(DriverReading(samples=(other,)), seconds(4), START_NS)
     assert taken(usage).gpus_memory_bytes == 5000
+
+
+class _CountingOwners(NoOwners):
+    """Notes each search for the processes of a batch."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def owner_of(self, batch: str) -> Owns | None:
+        self.asked.append(batch)
+        return None
+
+
+def test_the_processes_of_a_run_are_looked_for_once_for_all_its_gpus() -> None:
+    owners = _CountingOwners()
+    usage = GpuUsage(seconds(1), owners)
+    add_both(usage, 0, 0, 0)
+    usage.begin_run("run", seconds(0))
+    assert owners.asked == ["run"]
+    usage.begin_run("run", seconds(0))  # they may be visible now
+    assert owners.asked == ["run", "run"]
