@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from profiler.record.hardware import gpu_error
 from profiler.record.record_model import LOCAL, Record, known_status
 from profiler.record.run_outcome import (
     SIGKILL_EXIT_CODE,
@@ -21,7 +22,6 @@ from profiler.record.run_outcome import (
     describe_exit_code,
 )
 from profiler.record.stopped_task import STOPPED_BY_USER
-from profiler.record.xids import is_xid_error
 
 NO_REASON = "essential container in task exited"
 VAGUE_REASON = "task failed to start"
@@ -183,8 +183,7 @@ def _lacked_gpu_memory(seen: _Seen) -> bool:
 
 
 def _is_gpu_error(seen: _Seen) -> bool:
-    xids = [xid for gpu in seen.record.gpus for xid in gpu.xids]
-    return _failed_by_itself(seen) and any(map(is_xid_error, xids))
+    return _failed_by_itself(seen) and gpu_error(seen.record) is not None
 
 
 def _was_stopped_by_another_end(seen: _Seen) -> bool:

@@ -70,11 +70,18 @@ def is_xid_error(number: int) -> bool:
 
 
 def worst_xid(numbers: Sequence[int]) -> int | None:
-    """The number that says most about the cause of a failure; None without any."""
-    known = [number for number in numbers if number in _MEANINGS]
-    if not known:
-        return numbers[0] if numbers else None
-    return min(known, key=lambda number: _ORDER.index(_MEANINGS[number].fault))
+    """The number that says most about the cause of a failure; None without any. One of which
+    nothing is known says more than a note.
+    """
+    return min(numbers, key=_place, default=None)
+
+
+def _place(number: int) -> float:
+    """The place of a number among the most telling ones."""
+    meaning = _MEANINGS.get(number)
+    if meaning is None:
+        return _ORDER.index("none") - 0.5
+    return _ORDER.index(meaning.fault)
 
 
 def xid_sentence(numbers: Sequence[int], *, is_shared: bool, is_local: bool) -> str | None:

@@ -2,6 +2,9 @@
 
 import pytest
 
+from profiler.record.hardware import gpu_error
+from profiler.record.record_model import Container, Gpu, Record
+from profiler.record.stop_causes import outcome_of
 from profiler.record.xids import is_xid_error, xid_sentence
 from tests.values import present
 
@@ -53,3 +56,18 @@ def test_the_worst_of_several_errors_counts() -> None:
     assert "Xid 119 " in said(31, 119)
     assert "Xid 31 " in said(45, 31)
     assert xid_sentence((), is_shared=False, is_local=False) is None
+
+
+@pytest.mark.parametrize("numbers", [(63, 171), (171, 63)])
+def test_an_unknown_error_says_more_than_a_note(numbers: tuple[int, int]) -> None:
+    assert "Xid 171 " in said(*numbers)
+    gpu = Gpu(uuid="GPU-a", xids=numbers)
+    record = Record(
+        task_id="t", container=Container(name="c"), status="failure", exit_code=1, gpus=(gpu,)
+    )
+    assert gpu_error(record) == 171
+    assert outcome_of(record, None).cause == "gpu-error"
+
+
+def test_a_known_error_says_more_than_an_unknown_one() -> None:
+    assert "Xid 31 " in said(171, 31)
