@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from profiler.collectors.collector import COMMAND
 from profiler.collectors.nvidia.gpu_collector import GpuCollector, GpuSurroundings
-from profiler.collectors.nvidia.gpu_owners import ContainerProcesses, Descendants, GpuOwners
+from profiler.collectors.nvidia.gpu_owners import Descendants, GpuOwners, GroupMembers
 from profiler.collectors.nvidia.nvml_calls import Nvml
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
@@ -83,7 +83,7 @@ class PlayedTape:
     def _owners(self, *, sees_batch: bool) -> GpuOwners:
         if not self._as_batch:
             return Descendants(_PROFILER_PID, read_status=self._status)
-        return ContainerProcesses(
+        return GroupMembers(
             lambda batch: batch if sees_batch else None,
             lambda docker_id, groups: docker_id.encode() in groups,
             self._groups,

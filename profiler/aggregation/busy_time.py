@@ -14,7 +14,8 @@ from msgspec.structs import replace
 # The bounds of a stretch lie apart if the range is a larger part of it.
 _OPEN_DIVISOR = 10
 _BUCKETS = 64
-# Looks know how many threads could run together if so many times more was counted than not.
+# The looks say how many threads could run together only if the counted threads used at least so
+# many times what the others used.
 _COUNTED_TIMES = 10
 
 
@@ -245,6 +246,9 @@ class BusyTime(Struct):
         self.sure_low_ns += other.sure_low_ns
         self.sure_span_ns += other.sure_span_ns
         self.sure_able_ns += other.sure_able_ns
+        self.sure_threads_ns += other.sure_threads_ns
+        self.sure_used_ns += other.sure_used_ns
+        self.sure_uncounted_ns += other.sure_uncounted_ns
         for number, bucket in other.buckets.items():
             own = self.buckets.setdefault(number, _Bucket())
             own.run_ns += bucket.run_ns

@@ -7,13 +7,13 @@ holds that much on purpose: that alone is no evidence.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from itertools import pairwise
 
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.record_model import GpuMemoryEvidence, Record
-from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE
+from profiler.record.record_model import GpuMemoryEvidence
 from profiler.record.units import mebibytes
 
 _AT_LIMIT_SHARE = 0.9
@@ -94,15 +94,10 @@ def _has_grown(readings: list[_Reading], limit_bytes: int) -> bool:
     return len(steps) >= _MIN_STEPS and sum(steps) >= _MIN_GROWTH_SHARE * limit_bytes
 
 
-def gpu_memory_evidence(
-    record: Record, at_limit: dict[str, MemoryAtLimit | None]
-) -> GpuMemoryEvidence | None:
+def evidence_of_growth(at_limit: Mapping[str, MemoryAtLimit | None]) -> GpuMemoryEvidence | None:
     """The evidence that a failed run lacked memory of one of its GPUs, by their UUIDs; None
-    without, and where a signal or an error of the driver explains the end.
+    without.
     """
-    is_signal = record.exit_code in (SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE)
-    if record.status != "failure" or is_signal:
-        return None
     for uuid, found in at_limit.items():
         if found is not None:
             return GpuMemoryEvidence(

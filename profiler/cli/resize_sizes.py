@@ -45,8 +45,12 @@ class SizesTarget(Struct, frozen=True, kw_only=True):
 
     def read(self) -> SizesFile:
         """What the file has, if it exists. Raises TaskProfilerError for something else."""
-        if not self.path.exists():
+        try:
+            self.path.stat()
+        except FileNotFoundError:
             return SizesFile()
+        except OSError:
+            pass  # the reading says why
         return read_sizes(read_bytes(self.path), str(self.path))
 
     def _new_sizes(

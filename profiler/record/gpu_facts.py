@@ -18,13 +18,11 @@ from profiler.record.fact_list import (
     number_value,
 )
 from profiler.record.gpu_sentences import (
-    MORE_GPU_MEMORY,
     copy_rate,
-    gpu_advice,
     gpu_idle_texts,
-    startup_sentence,
 )
 from profiler.record.hardware import WHOLE_INSTANCE, GpuTotals, gpu_totals, is_idle
+from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
 from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record, known_status
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
@@ -42,9 +40,9 @@ GPU_COLUMNS = (
     ("GPU memory", GPU_MEMORY_PEAK),
     ("Idle between", GPU_IDLE_BETWEEN),
 )
+MORE_GPU_MEMORY = "use a smaller batch size, free what is not needed, or a GPU with more memory."
 NEVER_USED = "never used"
 SHARED = "shared"
-_MIN_SHOWN_PERCENT = 1
 _MIN_THROTTLED_PERCENT = 10
 _MIN_DRAM_PERCENT = 10
 # A run that computes so much of its time, and hardly ever with the tensor cores, does without them.
@@ -101,7 +99,7 @@ def gpu_use_parts(record: Record) -> list[str]:
     if memory:
         parts.append(f"own memory {memory}" if totals.shared else memory)
     between = number_fact(GPU_IDLE_BETWEEN, record)
-    if (between.value or 0) >= _MIN_SHOWN_PERCENT:
+    if (between.value or 0) >= MIN_SHOWN_GPU_PERCENT:
         parts.append(f"idle {between.text} between its work")
     return parts
 
@@ -124,7 +122,7 @@ def gpu_family_text(records: Sequence[Record]) -> str:
     fullest = max(totals, key=lambda one: one.memory_used_mb.max or 0, default=GpuTotals())
     parts.append(gpus_memory_text(fullest))
     between = mean_known(*(number_value(GPU_IDLE_BETWEEN, record) for record in known))
-    if (between or 0) >= _MIN_SHOWN_PERCENT:
+    if (between or 0) >= MIN_SHOWN_GPU_PERCENT:
         parts.append(f"idle {format_percent(between or 0)} between its work")
     text = ", ".join(filter(None, parts))
     return f"GPU {text}" if text else ""
@@ -194,7 +192,7 @@ def _tensor_texts(totals: GpuTotals) -> Iterator[str]:
     tensor = totals.tensor_active_percent.avg
     if tensor is None:
         return
-    if tensor >= _MIN_SHOWN_PERCENT:
+    if tensor >= MIN_SHOWN_GPU_PERCENT:
         yield f"tensor cores {format_percent(tensor)}"
         return
     active = totals.sm_active_percent.avg
@@ -273,11 +271,6 @@ def gpu_cause_sentences(record: Record) -> Iterator[str]:
     error = gpu_error_text(record)
     if error is not None:
         yield error
-
-
-def all_gpu_advice(record: Record) -> list[str]:
-    """The advice on the GPUs, and when a late start of their work explains more."""
-    return [*gpu_advice(record), *filter(None, [startup_sentence(record)])]
 
 
 def beside_gpus(record: Record) -> str:

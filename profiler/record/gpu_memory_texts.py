@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from profiler.core.redaction import redact
+from profiler.record.hardware import may_lack_gpu_memory
 from profiler.record.record_model import GpuMemoryEvidence, Record
 
 # So many of the newest lines of a run are searched.
 SEARCHED_LINES = 100
-# Killed, and asked to end: by somebody else than the program.
-_CODES_OF_OTHERS = (137, 143)
 _MAX_LENGTH = 300
 # PyTorch (also before 2.0), XLA with JAX and TensorFlow, CUDA's driver and runtime, CuPy, RAPIDS
 # (RMM), llama.cpp and others on cudaMalloc, cuBLAS and cuDNN.
@@ -48,13 +47,11 @@ def gpu_memory_error(lines: Sequence[str]) -> str | None:
 
 def with_gpu_memory_error(record: Record, error: str | None) -> Record:
     """Add what the log says of a lack of GPU memory to the record of a run that failed by itself.
-
-    What the numbers say stays. After an error of the GPU's driver, a lack of memory may follow from
-    it.
+    What the numbers say stays.
     """
-    if error is None or record.likely_out_of_gpu_memory or any(gpu.xids for gpu in record.gpus):
+    if error is None or record.likely_out_of_gpu_memory:
         return record
-    if record.status != "failure" or record.exit_code in _CODES_OF_OTHERS:
+    if not may_lack_gpu_memory(record, record.gpus):
         return record
     evidence = GpuMemoryEvidence(kind="log", text=error)
     return replace(record, likely_out_of_gpu_memory=True, gpu_memory_evidence=evidence)

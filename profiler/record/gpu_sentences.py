@@ -1,4 +1,7 @@
-"""What is said of a run's GPUs: when they were idle, who used them, and advice on them."""
+"""What is said of a run's GPUs: when they were idle, who used them, and advice on them.
+
+``gpu_facts`` has the numbers, the errors and the lack of memory.
+"""
 
 from collections.abc import Iterator
 
@@ -8,6 +11,7 @@ from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle
 from profiler.record.mention_limits import (
     MIN_GPU_IDLE_PERCENT,
+    MIN_SHOWN_GPU_PERCENT,
     MIN_WAIT_PERCENT,
     PAST_WAITS,
     wait_in_words,
@@ -21,12 +25,10 @@ from profiler.record.units import (
     format_usd,
 )
 
-MORE_GPU_MEMORY = "use a smaller batch size, free what is not needed, or a GPU with more memory."
 _NOT_MEASURED = Distribution()
 _PERCENT = 100
 _ON_CPU = "on_cpu"
 _ACTIVITIES = {**PAST_WAITS, _ON_CPU: "used one CPU", "disk": "read files"}
-_MIN_SHOWN_PERCENT = 1
 # A run that used fewer vCPUs for 95 % of its time worked on one of them.
 _MAX_ONE_VCPU = 1.5
 _TWO_VCPU = 2
@@ -48,7 +50,7 @@ def gpu_idle_sentence(record: Record) -> str | None:
     between, the batch read files (48 %: /data/train.tar)``, if it was idle.
     """
     idle = record.gpu_idle
-    if idle is None or idle.percent < _MIN_SHOWN_PERCENT:
+    if idle is None or idle.percent < MIN_SHOWN_GPU_PERCENT:
         return None
     is_several = len(record.gpus) != 1  # a record that was too long has none
     whose = " of the instance" if record.gpu_scope == WHOLE_INSTANCE else ""
@@ -78,13 +80,13 @@ def _idle_places(record: Record) -> Iterator[str]:
         return
     before_percent = idle.before_percent or 0
     first_seconds = _first_seconds(record)
-    if before_percent >= _MIN_SHOWN_PERCENT and first_seconds is not None:
+    if before_percent >= MIN_SHOWN_GPU_PERCENT and first_seconds is not None:
         began = format_duration(first_seconds * MS_PER_SECOND)
         yield f"{format_percent(before_percent)} before its work began (after {began})"
-    if idle.between_percent >= _MIN_SHOWN_PERCENT:
+    if idle.between_percent >= MIN_SHOWN_GPU_PERCENT:
         yield f"{format_percent(idle.between_percent)} between"
     after_percent = idle.after_percent or 0
-    if after_percent >= _MIN_SHOWN_PERCENT:
+    if after_percent >= MIN_SHOWN_GPU_PERCENT:
         yield f"{format_percent(after_percent)} after its work"
 
 
@@ -95,7 +97,7 @@ def _done_while_idle(record: Record) -> str | None:
     idle = record.gpu_idle
     if idle is None or idle.waiting_for is None:
         return None
-    if idle.between_percent is not None and idle.between_percent < _MIN_SHOWN_PERCENT:
+    if idle.between_percent is not None and idle.between_percent < MIN_SHOWN_GPU_PERCENT:
         return None
     times = idle.waiting_for
     largest = [activity for activity in _activities(times)[:3] if activity[0] >= MIN_WAIT_PERCENT]
@@ -153,6 +155,11 @@ def gpu_advice(record: Record) -> Iterator[str]:
     for text in (_data_advice(record), _copy_advice(record), _size_advice(record)):
         if text is not None:
             yield text
+
+
+def all_gpu_advice(record: Record) -> list[str]:
+    """The advice on the GPUs, and when a late start of their work explains more."""
+    return [*gpu_advice(record), *filter(None, [startup_sentence(record)])]
 
 
 def _can_be_judged(record: Record) -> bool:

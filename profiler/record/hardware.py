@@ -23,6 +23,7 @@ from profiler.record.record_model import (
     TaskSize,
     Visible,
 )
+from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE
 from profiler.record.units import (
     format_memory,
     format_vcpu,
@@ -138,6 +139,14 @@ def gpu_error(record: Record) -> int | None:
     """
     number = worst_xid([xid for gpu in record.gpus for xid in gpu.xids])
     return number if number is not None and is_xid_error(number) else None
+
+
+def may_lack_gpu_memory(record: Record, gpus: Sequence[Gpu]) -> bool:
+    """Whether a lack of these GPUs' memory can be why the run failed: no signal of somebody else
+    ended it, and the GPUs' driver reported no error, from which a lack of memory may follow.
+    """
+    is_signal = record.exit_code in (SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE)
+    return record.status == "failure" and not is_signal and not any(gpu.xids for gpu in gpus)
 
 
 def unseen_memory_limit(

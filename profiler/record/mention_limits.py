@@ -26,6 +26,8 @@ NEAR_FULL_SHARE = 0.7
 NEAR_LIMIT_SHARE = 0.9
 # From this share of the run on, the idle time of the GPUs gets advice.
 MIN_GPU_IDLE_PERCENT = 10
+# From this share on, an idle time or a use of the GPUs is shown.
+MIN_SHOWN_GPU_PERCENT = 1
 # The sources of a task's bytes, which are read last before the end of the run; and those that know
 # the CPU time to the end.
 _BYTE_SOURCES = ("task-metadata", "docker")

@@ -12,13 +12,13 @@ from profiler.record.batch_job import job_text
 from profiler.record.fact_list import NUMBERS, kills_fact, number_value
 from profiler.record.family import usual_number
 from profiler.record.gpu_facts import (
-    all_gpu_advice,
     beside_gpus,
     gpu_memory_text,
     gpu_notes,
     gpu_use_text,
     gpu_word,
 )
+from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import gpu_totals
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import counts_files, files_text

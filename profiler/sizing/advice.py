@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import known
 from profiler.record.family import Month
-from profiler.record.gpu_facts import all_gpu_advice
+from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.impossible_values import without_impossible
 from profiler.record.mention_limits import is_near_limit

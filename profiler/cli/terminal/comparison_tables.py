@@ -84,15 +84,19 @@ def conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
             f"On Spot ran {_count_on_spot(a)} of A and {_count_on_spot(b)} of B. Their cost is the "
             "least that Spot costs, so the change of the cost is not known."
         )
+    yield from _memory_conditions(a, b)
+
+
+def _memory_conditions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str]:
+    """What the memory values of the runs count, and how their peaks were found."""
     meaning = memory_meaning(a, b)
     if meaning != "same":
-        counts = [sum(counts_files(record.metrics) for record in records) for records in (a, b)]
+        a_files, b_files = [sum(counts_files(run.metrics) for run in runs) for runs in (a, b)]
+        change = "and is left out"
         if meaning == "differs":
             change = "so the change of the memory is not known"
-        else:
-            change = "and is left out"
         yield (
-            f"The memory of {format_count(counts[0], 'run')} of A and of {counts[1]} of B may "
+            f"The memory of {format_count(a_files, 'run')} of A and of {b_files} of B may "
             "include pages of mapped files, as older versions and Container Insights count them, "
             f"{change}."
         )

@@ -2,8 +2,8 @@
 
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.fact_list import LargestWait, cpu_wait_fact, largest_wait
-from profiler.record.gpu_facts import all_gpu_advice, beside_gpus
-from profiler.record.gpu_sentences import MORE_GPU_MEMORY, never_used_advice
+from profiler.record.gpu_facts import MORE_GPU_MEMORY, beside_gpus
+from profiler.record.gpu_sentences import all_gpu_advice, never_used_advice
 from profiler.record.mention_limits import (
     is_long_cpu_wait,
     is_near_limit,

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from profiler.record.gpu_facts import all_gpu_advice, beside_gpus, gpu_remedy
+from profiler.record.gpu_facts import beside_gpus, gpu_remedy
+from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.record_model import Record, SlowdownBounds
 from profiler.record.stop_causes import outcome_of

@@ -169,7 +169,7 @@ def accelerator_collectors(
 
 def _gpu_owners(*, is_local: bool) -> "GpuOwners":
     # See the module's docstring.
-    from profiler.collectors.nvidia.gpu_owners import ContainerProcesses, of_this_process
+    from profiler.collectors.nvidia.gpu_owners import GroupMembers, of_this_process
 
     if is_local:
         return of_this_process()
@@ -182,7 +182,7 @@ def _gpu_owners(*, is_local: bool) -> "GpuOwners":
             visible[batch] = any(True for _ in pids_of(batch))
         return batch if visible[batch] else None
 
-    return ContainerProcesses(docker_id_of, is_group_of)
+    return GroupMembers(docker_id_of, is_group_of)
 
 
 def _gpu_limits(

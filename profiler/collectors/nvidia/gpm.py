@@ -28,7 +28,7 @@ _PERCENTS = {
 _RATES = {"pcie_tx_bytes": 20, "pcie_rx_bytes": 21, "nvlink_tx_bytes": 61, "nvlink_rx_bytes": 60}
 _METRICS = {**_PERCENTS, **_RATES}
 # No GPU moves so much: 100 TB a second.
-_MOST_MIB_PER_SECOND = 100_000_000
+_MAX_MIB_PER_SECOND = 100_000_000
 # These are shares of clock cycles: over a span in which the clock rises from 345 to 1980 MHz, they
 # count the busy part six times as much. So they are read over two ticks at most.
 _OF_CYCLES = frozenset(_PERCENTS) - {"kernel_percent"}
@@ -150,7 +150,7 @@ class Gpm:
             if name in _OF_CYCLES and self._ticks_left_out > _MAX_TICKS_LEFT_OUT:
                 continue
             if name in _RATES:
-                value = possible_amount(metric.value, _MOST_MIB_PER_SECOND)
+                value = possible_amount(metric.value, _MAX_MIB_PER_SECOND)
             else:
                 value = possible_percent(metric.value)
             if value is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.aggregation.out_of_gpu_memory import gpu_memory_evidence
+from profiler.aggregation.out_of_gpu_memory import evidence_of_growth
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import COMMAND
@@ -25,7 +25,7 @@ from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.hardware import WHOLE_INSTANCE
+from profiler.record.hardware import WHOLE_INSTANCE, may_lack_gpu_memory
 from profiler.record.record_model import Record
 
 _HANG_NS = 5 * NS_PER_SECOND
@@ -367,12 +367,10 @@ class GpuCollector:
 
 
 def _memory_verdict(record: Record, found: tuple[RunGpu, ...]) -> dict[str, Any]:
-    """The verdict on the GPUs' memory, unless the driver reported an error."""
-    if any(run_gpu.gpu.xids for run_gpu in found):
+    """The verdict on the GPUs' memory, where a lack of it can be why the run failed."""
+    if not may_lack_gpu_memory(record, [run_gpu.gpu for run_gpu in found]):
         return {}
-    evidence = gpu_memory_evidence(
-        record, {run_gpu.gpu.uuid: run_gpu.at_limit for run_gpu in found}
-    )
+    evidence = evidence_of_growth({run_gpu.gpu.uuid: run_gpu.at_limit for run_gpu in found})
     if evidence is None:
         return {}
     return {"likely_out_of_gpu_memory": True, "gpu_memory_evidence": evidence}

@@ -116,7 +116,7 @@ def _read_status(pid: int) -> tuple[int, bytes] | None:
     return (int(fields[1]), name) if len(fields) > 1 else None
 
 
-class ContainerProcesses(_Identities):
+class GroupMembers(_Identities):
     """For a monitor: by the Docker id in the control groups of a process.
 
     ``docker_id_of`` returns the id of a batch, None if its processes are not visible here.

@@ -23,7 +23,7 @@ from profiler.collectors.nvidia.visible_gpus import (
     GpuSample,
     match_uuids,
 )
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import known, sum_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
 
@@ -123,19 +123,20 @@ class GpuUsage:
         for sample in samples:
             gpu = self._gpus.get(sample.facts.uuid)
             if gpu is not None:
-                processes = None
-                if sample.processes is not None:
-                    processes = tuple(map(self._identified, sample.processes))
+                processes = known(self._identified, sample.processes)
                 gpu.add_processes(processes, sample.memory_used_bytes, now_ns, self._interval_ns)
-        if any(sample.processes is not None for sample in samples):
-            self._owners.keep({process.pid for process in listed})
-            listed_bytes = sum(process.memory_bytes or 0 for process in listed)
-            self.is_memory_changing = abs(listed_bytes - self._listed_bytes) >= CHANGED_BYTES
-            self._listed_bytes = listed_bytes
+        if all(sample.processes is None for sample in samples):
+            return
+        self._owners.keep({process.pid for process in listed})
+        listed_bytes = sum(process.memory_bytes or 0 for process in listed)
+        self.is_memory_changing = abs(listed_bytes - self._listed_bytes) >= CHANGED_BYTES
+        self._listed_bytes = listed_bytes
 
-    def _identified(self, process: GpuProcess) -> ProcessOnGpu:
-        return ProcessOnGpu(
-            self._owners.identify(process.pid), process.memory_bytes, process.is_only_graphics
+    def _identified(self, processes: Sequence[GpuProcess]) -> tuple[ProcessOnGpu, ...]:
+        identify = self._owners.identify
+        return tuple(
+            ProcessOnGpu(identify(process.pid), process.memory_bytes, process.is_only_graphics)
+            for process in processes
         )
 
     @property

@@ -4,6 +4,7 @@ Everything has a constant size, however long the run is.
 """
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.aggregation.statistics import TimeWeightedStatistics
 from profiler.core.timestamps import NS_PER_SECOND
@@ -70,15 +71,7 @@ class _Pieces:
             if merged and self._are_one(merged[-1], piece, until_ns):
                 self._extend(merged[-1], piece)
             else:
-                merged.append(
-                    _Piece(
-                        start_ns=piece.start_ns,
-                        end_ns=piece.end_ns,
-                        used_ns=piece.used_ns,
-                        used_before_ns=piece.used_before_ns,
-                        used_until_ns=piece.used_until_ns,
-                    )
-                )
+                merged.append(replace(piece))
         return merged
 
 

@@ -31,8 +31,8 @@ _COUNTERS = {
 }
 # The largest values of any GPU. The other values of a broken driver are far above.
 _MOST = {"power_watts": 5_000, "sm_clock_mhz": 10_000, "temperature_celsius": 199}
-_MOST_ERRORS = 2**40
-_MOST_MILLIJOULES = 2**60  # of 7,000 years at the largest power
+_MAX_ERRORS = 2**40
+_MAX_MILLIJOULES = 2**60  # of 7,000 years at the largest power
 # A counter of energy may be late.
 _COUNTER_LATENESS_NS = 10 * NS_PER_SECOND
 
@@ -55,7 +55,7 @@ class _EnergyReadings:
 
     def is_possible(self, millijoules: int, now_ns: int) -> bool:
         if self._last is None:
-            is_possible = millijoules <= _MOST_MILLIJOULES
+            is_possible = millijoules <= _MAX_MILLIJOULES
         else:
             last, last_ns = self._last
             passed_seconds = (now_ns - last_ns + _COUNTER_LATENESS_NS) / NS_PER_SECOND
@@ -184,7 +184,7 @@ class Device:
             value = self._field(function, *[getattr(self._nvml, kind) for kind in kinds])
             if value is None:
                 continue
-            is_possible = value <= _MOST_ERRORS
+            is_possible = value <= _MAX_ERRORS
             if name == ENERGY:
                 is_possible = self._energy.is_possible(value, self._clock.monotonic_ns())
             if is_possible:

@@ -106,7 +106,8 @@ class MemoryShares:
         # What still changes will have to be read again.
         has_settled = self.unsure_bytes - unsure_before <= max_unsure_bytes
         is_unsure = self.unsure_bytes > max_unsure_bytes
-        unread = self._sharing(living) if is_unsure else self._mapping_files(living)
+        mapping_files = self._mapping_files(living)
+        unread = self._sharing(living) if is_unsure else mapping_files
         now_ns = self._monotonic_ns()
         if unread and self._budget.allows(now_ns, is_urgent=is_unsure and has_settled):
             began_ns = self._cpu_ns()
@@ -115,7 +116,7 @@ class MemoryShares:
             self._budget.add_cost(cost_ns, now_ns)
             self.used_cpu_ns += cost_ns
             shares = self._shares(living, read)
-        elif self._mapping_files(living):
+        elif mapping_files:
             self.file_bytes = None
         self.is_exact = self.unsure_bytes <= MAX_UNSURE_SHARE * sum(shares.values())
         self._divided = {}

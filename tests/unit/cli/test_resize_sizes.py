@@ -41,3 +41,19 @@ def test_a_file_that_others_have_damaged_meanwhile_is_left_alone(tmp_path: Path)
     with pytest.raises(TaskProfilerError, match="is not valid JSON"):
         mine.write([smaller("nightly")])
     assert file.read_text() == "<<<<<<< HEAD\n"
+
+
+def test_a_link_to_itself_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "sizes.json"
+    file.symlink_to(file)
+    with pytest.raises(TaskProfilerError, match="cannot be read"):
+        open_sizes(str(file))
+    assert file.is_symlink()
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_stays(tmp_path: Path) -> None:
+    file = tmp_path / "sizes.json"
+    file.symlink_to(tmp_path / "new.json")
+    open_sizes(str(file)).write([smaller("nightly")])
+    assert file.is_symlink()
+    assert json.loads((tmp_path / "new.json").read_text()) == {"nightly": SMALL}

@@ -1,0 +1,31 @@
+"""What a run did while its GPUs were idle, by the place in the run."""
+
+import pytest
+
+from profiler.aggregation.busy_time import BusyTime, Stretch
+from profiler.aggregation.idle_gpus import IdlePlaces
+from profiler.core.timestamps import NS_PER_MS
+from tests.fakes import seconds
+from tests.values import present
+
+
+def stretch_at(index: int) -> Stretch:
+    """100 ms in which two threads could run for 60 ms each; every other look found both."""
+    start_ns = index * 100 * NS_PER_MS
+    stretch = Stretch(start_ns, start_ns + 100 * NS_PER_MS, 4, able_threads=1 + index % 2)
+    stretch.able_ns = stretch.length_ns
+    for _ in range(2):
+        stretch.add(60 * NS_PER_MS, 0)
+    return stretch
+
+
+def test_places_that_are_merged_know_how_many_threads_could_run() -> None:
+    whole = BusyTime()
+    places = IdlePlaces(0)
+    for index in range(4000):
+        stretch = stretch_at(index)
+        whole.add(stretch)
+        places.add_stretch(stretch, stretch.length_ns, 1.0, 1.0)
+    assert whole.open_share == pytest.approx(0.5)
+    _, between = places.divisions((0, seconds(400)))
+    assert present(between).busy.open_share == pytest.approx(0.5, abs=0.01)
