@@ -143,10 +143,7 @@ def watch(
     if is_once:
         _print_once(watched, place, name, as_json=as_json)
         return
-    ending = _Ending()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, ending.end)
-    with alternate_screen():
+    with _screen_until_signal() as ending:
         _watch(watched, partial(_draw, watched, place, name=name), clock, ending)
 
 
@@ -160,10 +157,7 @@ def _watch_queue(queue: str, options: SourceOptions, *, as_json: bool, is_once: 
     if is_once:
         print_queue(open_client, queue, clock, as_json=as_json)
         return
-    ending = _Ending()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, ending.end)
-    with alternate_screen():
+    with _screen_until_signal() as ending:
         while True:
             watch_queue(open_client, queue, clock, _redraw)
             for _ in range(_SECONDS_BETWEEN_READS):
@@ -188,6 +182,16 @@ class _Ending:
     def check(self) -> None:
         if self._code is not None:
             sys.exit(self._code)
+
+
+@contextmanager
+def _screen_until_signal() -> Iterator[_Ending]:
+    """Show the alternate screen during the block, which a signal ends."""
+    ending = _Ending()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, ending.end)
+    with alternate_screen():
+        yield ending
 
 
 def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json: bool) -> None:
