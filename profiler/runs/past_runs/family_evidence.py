@@ -171,6 +171,10 @@ class ReadFamilies:
         """The evidence of each family; None if none of its runs was measured."""
         return self._families.evidence().values()
 
+    def tasks_read(self) -> Mapping[FamilyKey, TasksRead]:
+        """The tasks of each family that were read."""
+        return self._families.tasks_read()
+
 
 def _add_runs(families: Families, source: RunSource, selection: RunFilter, last: int) -> int:
     """Add at least the ``last`` newest matching runs of each family; returns the number of
