@@ -30,7 +30,7 @@ export function drawMorning(runs) {
   byId("morning-note").textContent =
     `${statistic.note}. A cell opens its killed run, else its failed run, else the highest one. Duration: the median` +
     " of the successful runs, else of all (band: up to the 95th percentile), and the change from the older to the newer" +
-    " half of the last 50, where it is more than chance." +
+    " half of the last 50 nights, where it is more than chance." +
     (grid.isPriced ? " Cost: the sum." : "");
   const columnsKey = `${grid.columns[0].text} ${grid.columns.length}`;
   const scrolled = place.dataset.columns === columnsKey ? place.querySelector(".nights")?.scrollLeft : undefined;
