@@ -158,7 +158,8 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         and not choice.need.fits(size_mb)
     ):
         share = format_percent(100 * required_mb / size_mb)
-        yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
+        size = format_memory(size_mb)
+        yield f"The memory peak is {share} of the task's {size}: the task is memory-bound."
     own_mb = evidence.latest.metrics.memory_size_mb
     container = evidence.latest.container.name
     if own_mb is None or size_mb is None or own_mb >= size_mb or own_mb == choice.size.memory_mb:
@@ -396,9 +397,10 @@ def _cost(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iter
         yield f"{change}{duration}."
         return
     at_least = "at least " if evidence.usage.on_spot else ""
+    each = "a run on average" if evidence.outcomes.runs > 1 else "a run"
     yield (
-        f"{change}: {at_least}{format_usd(abs(saved_usd))} a "
-        f"run{_monthly(abs(saved_usd), month, at_least)}{duration}."
+        f"{change}: {at_least}{format_usd(abs(saved_usd))} "
+        f"{each}{_monthly(abs(saved_usd), month, at_least)}{duration}."
     )
 
 

@@ -289,7 +289,7 @@ def test_the_first_reason_names_the_runs_and_how_the_peaks_are_known() -> None:
 
 
 def test_what_stands_out_is_said() -> None:
-    assert "That is 95 % of the task's 2 GB: the task is memory-bound." in reasons(
+    assert "The memory peak is 95 % of the task's 2 GB: the task is memory-bound." in reasons(
         report(peak_mb=1946)
     )
     spiky, steady = ({"memory_used_mb": Distribution(p99=p99)} for p99 in (300, 1400))
