@@ -160,7 +160,7 @@ def _months(
     """The months of the families whose runs do not show one, as ``recommend`` estimates them."""
     overrides = reader.price_overrides
     advices = [advise(found, Policy(), overrides) for found in known_values(evidence)]
-    tasks_read = reader.families.tasks_read()
+    tasks_read = reader.families.tasks_read(reader.source)
     return months_of_families(advices, tasks_read, reader.source, options, now_ns)
 
 
