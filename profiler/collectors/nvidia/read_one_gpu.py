@@ -303,7 +303,7 @@ class XidEvents:
             return None
         if uuid in self._divided:
             return self._parts.get((uuid, event.gpuInstanceId))
-        return uuid
+        return str(uuid)
 
     def close(self) -> None:
         if self._events is not None:
