@@ -31,7 +31,8 @@ from profiler.record.record_model import (
     encode,
 )
 from profiler.record.spot_price import cost_on
-from profiler.sizing.advice import as_json, with_recommendation
+from profiler.sizing.advice import with_recommendation
+from profiler.sizing.advice_document import as_json
 from profiler.sizing.billed_tasks import mean_billed_ms
 from profiler.sizing.choose_size import GROWTH_RUNS
 from profiler.sizing.prices import (
