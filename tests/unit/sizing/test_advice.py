@@ -447,7 +447,7 @@ def test_the_advice_says_where_the_runs_count() -> None:
     assert found["region"] is None
     assert found["recommended"] == {"vcpu": 1, "memoryMB": 2048}
     assert "onFargate" not in without
-    assert without["sizes"] == []
+    assert without["sizes"] == ()
     assert "onFargate" not in shown(report(), "us-east-1")
     failed = shown(local(status="failure"), "us-east-1")
     assert failed["recommended"] == failed["current"] == {"vcpu": 8, "memoryMB": 16_000}
