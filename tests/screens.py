@@ -3,7 +3,7 @@
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.notifications.event_details import ended_run
-from profiler.record.fact_list import NUMBERS, NumberRow, marked
+from profiler.record.fact_list import NUMBERS, Bound, NumberRow, marked
 from profiler.record.record_model import Report
 from profiler.record.units import format_percent, format_value
 from profiler.runs.past_runs.run_source import PastRun
@@ -110,15 +110,18 @@ def page(report: Report) -> str:
     return "\n".join((row.get("gpuUse", ""), *row["verdict"], *row.get("gpuNotes", ()), *gpus))
 
 
-# The fields of a page's row that mark the lower bounds, as run_values.js reads them.
-_PAGE_BOUNDS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
-    "cpuSeconds": lambda row: bool(row.get("cpuPartial")),
-    "peak": lambda row: row.get("peakBy") != "kernel",
-    "gpuPeak": lambda _: True,
-    "usd": lambda row: bool(row.get("spot")),
-    **dict.fromkeys(
-        ("read", "written", "received", "sent"), lambda row: bool(row.get("bytesPartial"))
-    ),
+def _is_least(row: Mapping[str, Any], page_field: str) -> bool:
+    """Whether a number is a lower bound by the fields of its row, as run_values.js reads them."""
+    if page_field == "peak":
+        return row.get("peakBy") != "kernel"
+    mark = _PAGE_MARKS.get(page_field)
+    return page_field == "gpuPeak" or (mark is not None and bool(row.get(mark)))
+
+
+_PAGE_MARKS = {
+    "cpuSeconds": "cpuPartial",
+    "usd": "spot",
+    **dict.fromkeys(("read", "written", "received", "sent"), "bytesPartial"),
 }
 
 
@@ -127,8 +130,8 @@ def page_number(row: Mapping[str, Any], number: NumberRow) -> str:
     value = row.get(number.page_field)
     if value is None:
         return ""
-    is_least = _PAGE_BOUNDS.get(number.page_field, lambda _: False)(row)
-    return marked("≥" if is_least else "", format_value(value, number.unit), number.unit)
+    bound: Bound = "≥" if _is_least(row, number.page_field) else ""
+    return marked(bound, format_value(value, number.unit), number.unit)
 
 
 def page_texts(report: Report) -> str:
