@@ -320,6 +320,14 @@ class FakeBatch(FakeHttpServer):
         self.jobs |= {job["jobId"]: job for job in made}
         return {name: made[0][name] for name in ("jobArn", "jobName", "jobId")}
 
+    def _TerminateJob(self, asked: Json) -> Json:  # noqa: N802
+        job = self.jobs.get(asked["jobId"])
+        if job is None:
+            raise _refusal(f"Job {asked['jobId']} not found.")
+        if job["status"] not in ENDED:
+            batch_jobs.terminate(job, self.now_ms, asked["reason"])
+        return {}
+
     def _queue(self, name: str) -> Json:
         found = _named(self.queues, [name])
         if not found:

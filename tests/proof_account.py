@@ -222,6 +222,9 @@ class ProofAccount(Account):
             },
         )
 
+    def delete_stack(self) -> None:
+        self.aws.client("cloudformation").delete_stack(StackName=STACK)
+
     def make_role(self, name: str, *actions: str) -> str:
         iam = self.aws.client("iam")
         role = iam.create_role(RoleName=name, AssumeRolePolicyDocument="{}")["Role"]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions, passes_reports
 from profiler.aws_account.doctor.definition_checks import add_command, start_problems
-from profiler.aws_account.forwarder_stack import ForwarderStack, existing_forwarder
+from profiler.aws_account.forwarder_stack import ForwarderStack, forwarder_of
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.planned_family import PlannedFamily, plan_addition
 from profiler.aws_account.proof.proof_options import ProofOptions
@@ -24,7 +24,7 @@ from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import Schedules
 from profiler.aws_account.setup.group_filters import Delivery, delivery_of
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import EC2, FARGATE, cluster_name, family_of
+from profiler.core.ecs_terms import EC2, FARGATE, arn_region, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, text, uncapitalized
 from profiler.core.notice_channels import has_channel
@@ -53,6 +53,7 @@ _PYTHON = "/opt/task-profiler/bin/python3"  # of the monitor's image
 # The actions of the plan, in addition to those of the proof.
 PLAN_RIGHTS = (
     "cloudformation:DescribeStacks",
+    "ecs:DescribeClusters",  # without a stack
     "ecs:DescribeServices",
     "ecs:DescribeTaskDefinition",
     "ecs:ListServices",
@@ -110,6 +111,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
     """
 
     id: str
+    region: str
     cluster: str
     stack: ForwarderStack
     place: TaskPlace
@@ -144,8 +146,13 @@ class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
         return bool(self.definition["requiresCompatibilities"] == [FARGATE])
 
     @property
-    def region(self) -> str:
-        return self.stack.region or ""
+    def has_stack(self) -> bool:
+        return self.stack.phase != "absent"
+
+    @property
+    def no_stack(self) -> str:
+        """Why nothing that the functions do is checked."""
+        return f"no stack {self.stack.name}; task-profiler setup stack deploys it"
 
     @property
     def indexes(self) -> bool:
@@ -168,6 +175,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
         strategy = self.place.run.get("capacityProviderStrategy", ())
         return {
             "cluster": self.cluster,
+            "stack": self.stack.name if self.has_stack else None,
             "as": self.place.source,
             "registers": PROOF_FAMILY,
             "runs": list(self.scenarios),
@@ -194,6 +202,8 @@ class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
             yield f"the inline policy {self.name} of the role {self.role}"
 
     def _stays(self) -> str:
+        if not self.has_stack:
+            return "nothing"
         documents = f"{len(self.scenarios)} documents" if self.indexes else "no document"
         return (
             f"{documents} of the family {PROOF_FAMILY} (one killed, one failed), and two "
@@ -205,8 +215,11 @@ def make_plan(
     options: ProofOptions, new_id: str, open_client: OpenClient, warn: Callable[[str], object]
 ) -> ProofPlan:
     """Plan the proof. Raises TaskProfilerError if it cannot run there."""
-    stack = existing_forwarder(open_client, options.stack)
+    stack = forwarder_of(open_client, options.stack)
     ecs = open_client("ecs")
+    # A stack's ARN names the account, as a cluster's does.
+    account_arn = stack.stack_id or _cluster_arn(ecs, options.cluster)
+    region = arn_region(account_arn) or ""
     definitions = TaskDefinitions(ecs)
     _check_family(ecs, definitions)
     place = _with_network(_place(options, open_client), options)
@@ -215,14 +228,14 @@ def make_plan(
         described = definitions.describe(place.definition)
         like = read_document(described, place.definition).definition
     place = _with_launch_type(place, like)
-    image = options.image or default_image(stack.stack_id)
+    image = options.image or default_image(account_arn)
     plain = _definition(
-        like, place, options, group=f"{GROUP_PREFIX}{new_id}", image=image, region=stack.region
+        like, place, options, group=f"{GROUP_PREFIX}{new_id}", image=image, region=region
     )
     _check_subnets(place, plain)
     planned = plan_addition(
         PROOF_FAMILY,
-        TaskDefinitionDocument(definition=plain, arn=stack.stack_id),
+        TaskDefinitionDocument(definition=plain, arn=account_arn),
         options=AddMonitorOptions(container=BATCH, image=image),
     )
     paths = ReportPaths(open_client)
@@ -240,6 +253,7 @@ def make_plan(
         warn(sentence)
     return ProofPlan(
         id=new_id,
+        region=region,
         cluster=options.cluster,
         stack=stack,
         place=place,
@@ -249,8 +263,20 @@ def make_plan(
         delivery=_delivery(stack, open_client),
         policy_streams=policy_streams,
         problems=tuple(f"{problem.text} {problem.advice or ''}".rstrip() for problem in problems),
-        usd=_usd(plain, stack.region),
+        usd=_usd(plain, region),
     )
+
+
+def _cluster_arn(ecs: AwsClient, cluster: str) -> str:
+    """The ARN of the cluster. Raises TaskProfilerError if there is none."""
+    with aws_errors(f"The cluster {cluster_name(cluster)} cannot be read", "ecs:DescribeClusters"):
+        described = ecs.describe_clusters(clusters=[cluster])["clusters"]
+    if not described:
+        raise TaskProfilerError(
+            f"There is no ECS cluster {cluster_name(cluster)}: check the name, --region and "
+            "--profile."
+        )
+    return str(described[0]["clusterArn"])
 
 
 def _check_subnets(place: TaskPlace, plain: Mapping[str, object]) -> None:

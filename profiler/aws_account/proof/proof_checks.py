@@ -319,6 +319,8 @@ def _end_of_monitor(_plan: ProofPlan, task: ProofTask) -> Verdict:
 
 def _event(plan: ProofPlan, task: ProofTask) -> Verdict:
     """Whether ECS's event reached the functions, and the document is written and confirmed."""
+    if not plan.has_stack and task.document is None:
+        return _unknown(plan.no_stack)
     if plan.reads_documents:
         expected = "a confirmed document"
         if task.document is None:
@@ -337,6 +339,8 @@ def _event(plan: ProofPlan, task: ProofTask) -> Verdict:
 
 
 def _notice(plan: ProofPlan, task: ProofTask) -> Verdict:
+    if not plan.has_stack:
+        return _unknown(plan.no_stack)
     if not plan.notifies_of(task.scenario):
         return _unknown("the stack does not notify of it")
     posted = None if task.ended is None else task.ended.get("notified")
@@ -521,6 +525,8 @@ def queue_rows(
 def subscription_row(plan: ProofPlan, group: LogGroupState) -> Row:
     """Whether the group's lines are delivered, as doctor looks at it."""
     row = Row(task="all", check=SUBSCRIPTION, state="not checked", expected="it delivers reports")
+    if not plan.has_stack:
+        return replace(row, expected="", seen=plan.no_stack)
     if "ForwardLogsFunctionName" not in plan.stack.outputs:
         return replace(row, expected="", seen="the stack has no forward_logs")
     if group.exists is None or not group.is_forwarding_known:

@@ -204,7 +204,8 @@ class Proof(Struct, kw_only=True):
             return False
         if task.end.container(BATCH).exit_code is None:
             return True
-        if task.run is None or (task.document is None and self.plan.reads_documents):
+        is_awaited = self.plan.reads_documents and self.plan.has_stack
+        if task.run is None or (task.document is None and is_awaited):
             return False
         if "TaskStoppedFunctionName" not in self.plan.stack.outputs:
             return True
@@ -242,6 +243,10 @@ class Proof(Struct, kw_only=True):
         grown = [name for name, count in after.items() if count > self.queues_before.get(name, 0)]
         with_own = self.reader.queues_with(self.tasks, grown)
         compared += queue_rows(self.queues_before, after, with_own)
+        if not self.plan.has_stack:
+            compared.append(
+                Row(task="all", check=QUEUES, state="not checked", seen=self.plan.no_stack)
+            )
         if QUEUES in self.reader.problems:
             row = Row(task="all", check=QUEUES, state="not checked")
             compared.append(unreadable(row, self.reader.problems[QUEUES]))
@@ -254,6 +259,8 @@ class Proof(Struct, kw_only=True):
         monitor = FamilyMonitor(state="current", planned=self.plan.planned)
         checks = ClusterChecks((), None, self.clock.wall_ns(), is_indexed=self.plan.indexes)
         (health,) = checks.judged([monitor], [family_health(monitor, paths)])
+        if not self.plan.has_stack:
+            return health.findings
         stack = deployment_findings(self.plan.stack.name, self.open_client, self.clock)
         return [*health.findings, *stack]
 

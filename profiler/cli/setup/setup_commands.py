@@ -234,7 +234,9 @@ def _sending(events: str, function: str, *, is_sent: bool) -> str:
 
 @setup.command("proof", epilog="Example: task-profiler setup proof --cluster jobs --yes")
 @option("--cluster", "NAME", "Run the tasks in this ECS cluster.", required=True)
-@option("--name stack", "STACK", "The forwarder's stack.", default=FORWARDER_STACK)
+@option(
+    "--name stack", "STACK", "The forwarder's stack (default: task-profiler, if it is deployed)."
+)
 @option("--like", "FAMILY", "Run them as this family's schedule or service, with its roles.")
 @option("--subnets", "ID,…", "In these subnets.", callback=_ids)
 @option("--security-groups", "ID,…", "With these security groups.", callback=_ids)
@@ -253,7 +255,8 @@ def proof(*, options: ProofOptions, request: ProofRequest) -> int:
     """Run three small tasks whose usage is known, and compare what arrives of them.
 
     Without --yes, print the plan. With it, the tasks run for some minutes and cost about a cent at
-    most. Afterwards, everything but their documents is removed.
+    most. Afterwards, everything but their documents is removed. Without the forwarder's stack, what
+    its functions do is not checked.
     """
     from profiler.cli.setup.proof_output import prove  # slow to import
 

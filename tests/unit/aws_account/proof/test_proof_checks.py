@@ -92,6 +92,7 @@ def plan(network_mode: str = "awsvpc", compatibility: str = "FARGATE", **more: A
     )
     values: dict[str, Any] = {
         "id": "0a1b2c3d",
+        "region": "us-east-1",
         "cluster": "jobs",
         "stack": STACK,
         "place": TaskPlace(source="The schedule night", definition="nightly"),
