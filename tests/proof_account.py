@@ -63,6 +63,11 @@ def text_of(seconds: float) -> str:
     )
 
 
+def played_members() -> dict[str, list[str]]:
+    """The names of what the metadata endpoint has."""
+    return _MEMBERS
+
+
 class PlayedTask:
     """A task that has ended, as ECS describes it, and the lines that it left."""
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from profiler.aws_account.proof.plan import PLAN_RIGHTS, PROOF_RIGHTS
+from profiler.aws_account.proof.plan import SHARED_PLAN_RIGHTS, SHARED_RIGHTS
+from profiler.aws_account.proof.task_plan import PLAN_RIGHTS, PROOF_RIGHTS
 from tests.log_subscriptions import put_lines
 from tests.proof_account import ACCOUNT, FUNCTION_GROUP, PlayedTask, ProofAccount, proof_account
 from tools.local_answers import answer_over_sockets
@@ -114,7 +115,9 @@ def test_the_rights_of_the_plan_are_the_calls_that_are_made(account: ProofAccoun
     no_right = {"sts:GetCallerIdentity"}
     of_default_image = {"ecr:DescribeRepositories", "ecr:DescribeImages"}
     by_ecs = {"iam:PassRole"}
-    assert (called - no_right - of_default_image) | by_ecs == {*PLAN_RIGHTS, *PROOF_RIGHTS}
+    of_tasks = {*PLAN_RIGHTS, *PROOF_RIGHTS}
+    all_rights = of_tasks | {*SHARED_PLAN_RIGHTS, *SHARED_RIGHTS}
+    assert (called - no_right - of_default_image) | by_ecs == all_rights
 
 
 def _action(operation: str, body: bytes) -> str:
