@@ -12,7 +12,6 @@ from profiler.aws_account.forwarder_stack import ForwarderStack
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.proof.arrivals import FUNCTION_LOG, ProofTask, WitnessLine
 from profiler.aws_account.proof.plan import ProofPlan
-from profiler.aws_account.proof.task_plan import TaskPlace, TasksPlan
 from profiler.aws_account.proof.proof_checks import (
     CHECKS,
     Row,
@@ -21,6 +20,7 @@ from profiler.aws_account.proof.proof_checks import (
     subscription_row,
     with_remedies,
 )
+from profiler.aws_account.proof.task_plan import TaskPlace, TasksPlan
 from profiler.aws_account.report_paths import LogGroupState
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import format_datetime
