@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from profiler.cli.setup import proof_output
 from profiler.cli.setup.proof_output import prove
-from tests.aws_proxy import AwsProxy
+from tests.aws_proxy import AwsProxy, Reply
 from tests.batch_jobs import CLUSTER, Json
 from tests.command_line import run_here
 from tests.fake_batch import FakeBatch
@@ -157,7 +157,7 @@ class JobProofAccount(Account):
         self.batch = FakeBatch()
         self.batch.on_submit = self._play
         self.batch.on_terminate = self._stop
-        answers = {
+        answers: dict[str, Reply] = {
             "DescribeTasks": self.describe_tasks,
             "DescribeAccountPolicies": {"accountPolicies": []},
         }

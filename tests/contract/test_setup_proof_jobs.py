@@ -309,14 +309,15 @@ def test_an_answer_that_is_lost_leaves_nothing_behind(account: JobProofAccount) 
     """Batch keeps the job and the revision of a call that seems to have failed."""
     lost: list[str] = []
 
-    def lose(job: dict[str, Any]) -> None:
+    def play_and_lose(job: dict[str, Any]) -> None:
+        play(job)
         if job["jobName"].endswith("-failure") and not lost:
             lost.append(job["jobId"])
             account.batch.failing = {"SubmitJob"}
 
     account.change = run_on
     play = account.batch.on_submit
-    account.batch.on_submit = lambda job: (play(job), lose(job))
+    account.batch.on_submit = play_and_lose
     done = account.prove(*_WORDS, "--yes")
     assert done.returncode == 1
     assert lost

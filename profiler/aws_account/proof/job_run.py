@@ -19,7 +19,7 @@ from profiler.core.clock import Clock
 from profiler.core.command_lines import aws_command_line
 from profiler.core.ecs_terms import cluster_of_arn
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, text
+from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.batch_detail import ENDED
@@ -152,8 +152,10 @@ class JobRunner(Struct, kw_only=True):
 
 def _take_over(task: ProofTask, job: Mapping[str, Any]) -> None:
     """What Batch says of a job: its task and its log stream, or why it has none."""
-    attempts = job.get("attempts") or ({},)
-    container = {**mapping(job.get("container")), **mapping(attempts[-1].get("container"))}
+    attempts = [*mappings(job.get("attempts"))]
+    container = dict(mapping(job.get("container")))
+    if attempts:
+        container |= mapping(attempts[-1].get("container"))
     task.state = job["status"]
     task.arn = text(container.get("taskArn")) or task.arn
     task.log_stream = text(container.get("logStreamName")) or task.log_stream
