@@ -153,10 +153,7 @@ def make_tasks_plan(
     definitions = TaskDefinitions(ecs)
     _check_family(ecs, definitions)
     place = _with_network(_place(options, named_cluster, open_client), options)
-    like: Mapping[str, object] = {"requiresCompatibilities": [FARGATE], "networkMode": _AWSVPC_MODE}
-    if place.definition is not None:
-        described = definitions.describe(place.definition)
-        like = read_document(described, place.definition).definition
+    like = _like(place, definitions)
     place = _with_launch_type(place, like)
     image = options.image or default_image(account_arn)
     plain = _definition(
@@ -203,6 +200,14 @@ def make_tasks_plan(
         problems=tuple(f"{problem.text} {problem.advice or ''}".rstrip() for problem in problems),
         usd=_usd(plain, region) if is_on_fargate else None,
     )
+
+
+def _like(place: TaskPlace, definitions: TaskDefinitions) -> Mapping[str, object]:
+    """The definition that shows how tasks run there."""
+    if place.definition is None:
+        return {"requiresCompatibilities": [FARGATE], "networkMode": _AWSVPC_MODE}
+    described = definitions.describe(place.definition)
+    return read_document(described, place.definition).definition
 
 
 def _cluster_arn(ecs: AwsClient, cluster: str) -> str:
