@@ -6,7 +6,7 @@ The numbers are the rows of ``NUMBERS``; a comparison of two runs and the page p
 row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Final, Literal
 
@@ -44,6 +44,7 @@ from profiler.record.units import (
     format_value,
     format_vcpu,
 )
+from profiler.record.unusual import Usual, usual_of
 
 Bound = Literal["", "≥"]
 # As a whole percent, 100 at most.
@@ -176,6 +177,13 @@ def comparable(row: NumberRow, record: Record, others: Sequence[Record]) -> list
     if source is None:
         return list(others)
     return [other for other in others if known_peak_source(other.metrics) in (source, None)]
+
+
+def usual_number(row: NumberRow, record: Record, earlier: Iterable[Record]) -> Usual | None:
+    """What is usual of a number, by earlier successes in which it was measured as in ``record``,
+    the newest first.
+    """
+    return usual_of(number_value(row, other) for other in comparable(row, record, list(earlier)))
 
 
 def marked(bound: Bound, text: str, unit: Unit) -> str:

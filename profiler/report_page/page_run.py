@@ -9,8 +9,7 @@ from profiler.core.optional_math import known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.batch_job import job_text
-from profiler.record.fact_list import NUMBERS, kills_fact, number_value
-from profiler.record.family import usual_number
+from profiler.record.fact_list import NUMBERS, kills_fact, number_value, usual_number
 from profiler.record.gpu_facts import (
     beside_gpus,
     gpu_memory_text,
