@@ -17,7 +17,7 @@ from profiler.forwarder.documents import Document, with_runs_per_month
 from profiler.forwarder.ended_run import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
-from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow, bound_of
+from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow
 from profiler.record.family import (
     LAST_SUCCESSES,
     Family,
@@ -487,7 +487,7 @@ def _unusual_measures(notice: EndedTask, family: Family) -> tuple[UnusualMeasure
         return ()
     own: dict[str, float | None] = {}
     for name, measure in _MEASURES.items():
-        if notice.record is None or not bound_of(measure.row, notice.record):
+        if notice.record is None or not measure.row.is_least(notice.record):
             own[name] = _amount(getattr(notice.metrics, name))
     earlier = family.comparable(notice.task.cluster, MIN_FAR_RUNS, of=lambda run: run.is_complete)
     return find_unusual(own, [_measures_of(run) for run in earlier])

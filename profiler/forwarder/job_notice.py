@@ -23,7 +23,7 @@ class JobNotice(Struct, frozen=True, kw_only=True):
     job: JobDetail
     is_blocked: bool = False
     children: tuple[EndedChild, ...] | None = None
-    costs: AttemptCosts = AttemptCosts()
+    costs: AttemptCosts = {}
 
     @property
     def is_success(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from profiler.record.measured import Measured, measured
 from profiler.record.record_model import Process
 from profiler.record.units import CPU_SECONDS_DIGITS
 
@@ -40,11 +41,18 @@ def shown_name(row: Process) -> str:
     return _COUNTED_TEXT
 
 
-def are_processes_partial(rows: Sequence[Process]) -> bool:
-    """Whether the CPU time of each name is a lower bound: some processes ended before it was read,
-    so that the number of the others is unknown.
+def measured_cpu(rows: Sequence[Process]) -> list[tuple[Process, Measured]]:
+    """The rows, each with its CPU time in seconds.
+
+    That of each name is at least that if some processes ended before theirs was read, so that the
+    number of the others is unknown.
     """
-    return bool(rows) and is_other_processes(rows[-1]) and rows[-1].count is None
+    is_partial = bool(rows) and is_other_processes(rows[-1]) and rows[-1].count is None
+    times = []
+    for row in rows:
+        is_least = is_partial and not is_other_processes(row)
+        times.append((row, measured(row.cpu_seconds, is_least=is_least)))
+    return times
 
 
 def with_unread(rows: Sequence[Process], cpu_seconds: float | None) -> tuple[Process, ...]:

@@ -7,6 +7,7 @@ from profiler.core.ecs_terms import FARGATE
 from profiler.core.text import as_sentence, first_names
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family import Month, MonthBasis
+from profiler.record.measured import AtLeast, Exactly, Measured, measured, scaled
 from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT, is_near_limit
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.task_needs import is_cpu_limited, vcpu_limit, vcpu_p95
@@ -329,7 +330,7 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
     """
     waited = evidence.usage.cpu_wait_percent
     saturated = evidence.usage.saturated_percent
-    if waited is None or saturated is None or waited < MIN_CPU_WAIT_PERCENT:
+    if saturated is None or (waited.value or 0) < MIN_CPU_WAIT_PERCENT:
         return
     although = ""
     if saturated < SATURATED_PERCENT:
@@ -338,9 +339,8 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
             f" although the task {rarely if saturated else 'was never saturated'}: it shares its "
             "CPU with others, or its threads run in short bursts"
         )
-    least = "at least " if evidence.usage.is_cpu_wait_partial else ""
     yield (
-        f"Threads that could run waited for a CPU {least}{format_percent(waited)} of the "
+        f"Threads that could run waited for a CPU {waited.words(format_percent)} of the "
         f"time{although}."
     )
 
@@ -384,23 +384,20 @@ def _cost(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iter
     if saved_usd is None:
         yield f"{change}{duration}."
         return
-    at_least = "at least " if evidence.usage.on_spot else ""
-    yield (
-        f"{change}: {at_least}{format_usd(abs(saved_usd))} a "
-        f"run{_monthly(abs(saved_usd), month, at_least)}{duration}."
-    )
+    saved = measured(abs(saved_usd), is_least=evidence.usage.on_spot)
+    yield f"{change}: {saved.words(format_usd)} a run{_monthly(saved, month)}{duration}."
 
 
-def _monthly(usd_per_run: float, month: Month | None, at_least: str = "") -> str:
+def _monthly(usd_per_run: Measured, month: Month | None) -> str:
     if month is None:
         return ""
     # A quarterly batch has no month of 0 runs.
     runs = f"{month.runs:.0f}" if month.runs >= _MANY_RUNS else f"{month.runs:.2g}"
     count = f"{runs} {'run' if runs == '1' else 'runs'}"
-    money = format_usd(usd_per_run * month.runs)
-    if month.basis == "measured":
-        return f", {at_least or 'about '}{money} a month at {count}"
-    return f", {APPROXIMATELY}{at_least}{money} a month at {count}{_MONTH_BASES[month.basis]}"
+    money = f"{scaled(usd_per_run, month.runs).words(format_usd)} a month at {count}"
+    if month.basis != "measured":
+        return f", {APPROXIMATELY}{money}{_MONTH_BASES[month.basis]}"
+    return f", {money}" if isinstance(usd_per_run, AtLeast) else f", about {money}"
 
 
 def _price_on_fargate(
@@ -424,7 +421,7 @@ def _price_on_fargate(
         most = "at most " if choice.factor.max > 1 else ""
         yield (
             f"With {size} on Fargate in {region}, a run costs "
-            f"{most}{format_usd(usd)}{_monthly(usd, month)}."
+            f"{most}{format_usd(usd)}{_monthly(Exactly(usd), month)}."
         )
 
 

@@ -3,6 +3,7 @@ advice.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ from profiler.cli.terminal.page_parts import (
 from profiler.cli.terminal.show_comparison import RunComparison, compared_lines
 from profiler.cli.terminal.size_lines import advice_texts, trend_text, what_if_texts
 from profiler.core.optional_math import known
-from profiler.core.timestamps import MS_PER_SECOND, with_local_times
+from profiler.core.timestamps import with_local_times
 from profiler.record.batch_job import job_text
 from profiler.record.fact_list import (
     bytes_texts,
@@ -48,10 +49,11 @@ from profiler.record.gpu_sentences import gpu_idle_texts
 from profiler.record.hardware import gpu_totals, neuron_totals, short_processor_name
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
+from profiler.record.measured import Measured
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.process_rows import (
-    are_processes_partial,
     is_other_processes,
+    measured_cpu,
     shown_name,
 )
 from profiler.record.record_model import (
@@ -67,12 +69,12 @@ from profiler.record.record_model import (
 )
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.units import (
-    AT_LEAST,
     format_count,
     format_duration,
     format_memory,
     format_percent,
     format_task_size,
+    format_value,
     format_vcpu,
 )
 from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
@@ -410,20 +412,16 @@ def _others(record: Record, view: View) -> Iterator[Line]:
 
 def _largest_texts(record: Record) -> Iterator[str]:
     """The largest programs, and what the others used together."""
-    named = [row for row in record.processes if not is_other_processes(row)]
-    others = [row for row in record.processes if is_other_processes(row)]
-    least = AT_LEAST if are_processes_partial(record.processes) else ""
-    for process in named[:_MAX_PROCESSES]:
-        yield _process_text(process, least)
-    for process in others:
-        yield _process_text(process, "")
+    named = []
+    others = []
+    for row, cpu in measured_cpu(record.processes):
+        (others if is_other_processes(row) else named).append(_process_text(row, cpu))
+    yield from named[:_MAX_PROCESSES]
+    yield from others
 
 
-def _process_text(process: Process, least: str) -> str:
-    """The processes of one name: how many, their memory peak and their CPU time.
-
-    ``least`` marks a CPU time that is a lower bound.
-    """
+def _process_text(process: Process, cpu: Measured) -> str:
+    """The processes of one name: how many, their memory peak and their CPU time."""
     text = shown_name(process)
     if process.count not in (None, 1):
         text += f" ×{process.count}"
@@ -435,8 +433,9 @@ def _process_text(process: Process, least: str) -> str:
         if process.count not in (None, holders):
             memory += f" in {holders} of them"
         values.append(memory)
-    if process.cpu_seconds is not None:
-        values.append(f"{least}{format_duration(process.cpu_seconds * MS_PER_SECOND)} of CPU")
+    cpu_time = cpu.text(partial(format_value, unit="s"))
+    if cpu_time:
+        values.append(f"{cpu_time} of CPU")
     return f"{text} ({', '.join(values)})" if values else text
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
+from profiler.record.fact_list import peak_text
 from profiler.record.mention_limits import (
     MIN_CPU_WAIT_PERCENT,
     SATURATED_SHARE,
@@ -27,7 +28,6 @@ from profiler.record.units import (
     format_count,
     format_duration,
     format_memory,
-    format_peak,
     format_percent,
     format_vcpu,
 )
@@ -243,8 +243,7 @@ def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[M
             f"{format_memory(highest_mb)} at {elapsed(peak_ms)}"
         )
     else:
-        peak = format_peak(peak_mb, metrics.memory_peak_source)
-        text = f"memory peak {peak} at {elapsed(peak_ms)}{share}"
+        text = f"memory peak {peak_text(metrics)} at {elapsed(peak_ms)}{share}"
     yield Moment(kind="memory-peak", start_ms=peak_ms, end_ms=peak_ms, text=text)
 
 
