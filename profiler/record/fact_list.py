@@ -27,7 +27,6 @@ from profiler.record.mention_limits import (
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import (
     Cost,
-    Distribution,
     MemoryKills,
     Metrics,
     Number,
@@ -251,7 +250,7 @@ def uses_more_cpu_than_asked(record: Record) -> bool:
 def cpu_text(record: Record) -> str:
     """The mean use of CPU in percent of the size, or against it; "" if it is unknown."""
     percent = cpu_share(record).avg
-    used = (record.metrics.vcpu_used or Distribution()).avg
+    used = record.metrics.vcpu_used.avg
     asked = size_of(record).vcpu
     if percent is None:
         return ""

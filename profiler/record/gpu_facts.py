@@ -65,7 +65,7 @@ def gpu_memory_text(gpu: Gpu) -> str:
     """The most memory of the GPU that the run was seen to hold, of what it may hold: ``≥1.7 GB of
     79.6 GB``; "" if it is unknown.
     """
-    used_mb = None if gpu.memory_used_mb is None else gpu.memory_used_mb.max
+    used_mb = gpu.memory_used_mb.max
     return _memory_text(used_mb, gpu.memory_limit_mb or gpu.memory_size_mb)
 
 

@@ -2,7 +2,7 @@
 Schema.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -22,6 +22,14 @@ class Model(Struct, frozen=True, omit_defaults=True, rename=json_name):
     """Base class of all parts: immutable, without absent values in JSON, and with names in camel
     case there.
     """
+
+
+M = TypeVar("M", bound=Model)
+
+
+def absent_if_empty(part: M, absent: M) -> M:
+    """The part; ``absent``, its default, which JSON leaves out, if it says no more than that."""
+    return absent if part == absent else part
 
 
 def describe_type(described: type[Struct], title: str) -> dict[str, Any]:

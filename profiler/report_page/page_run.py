@@ -22,11 +22,13 @@ from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import gpu_totals
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import counts_files, files_text
+from profiler.record.measured import AtLeast
 from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial
-from profiler.record.process_rows import are_processes_partial, is_other_processes, shown_name
+from profiler.record.process_rows import measured_cpu, shown_name
 from profiler.record.record_model import (
+    NOT_MEASURED,
+    UNKNOWN_SIZE,
     Cost,
-    Distribution,
     Gpu,
     MemoryKills,
     Neuron,
@@ -47,8 +49,6 @@ from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from profiler.runs.step_series import with_equal_steps
 
-_NO_DISTRIBUTION = Distribution()
-
 
 def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
     """What tables and overview charts show; ``family`` is a label that only this family has."""
@@ -56,8 +56,8 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
     outcome = run.past.outcome
     metrics = record.metrics
     cpu = cpu_share(record)
-    memory = metrics.memory_utilization_percent or _NO_DISTRIBUTION
-    vcpu = metrics.vcpu_used or _NO_DISTRIBUTION
+    memory = metrics.memory_utilization_percent
+    vcpu = metrics.vcpu_used
     started_ns = parse_ns(run.past.started_at)
     return PageRun(
         id=record.task_id,
@@ -85,7 +85,7 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         cpu_seconds=finite_number(metrics.cpu_seconds),
         cpu_partial=is_cpu_partial(record) or None,
         size=finite_number(metrics.memory_size_mb),
-        memory_avg=finite_number((metrics.memory_used_mb or _NO_DISTRIBUTION).avg),
+        memory_avg=finite_number(metrics.memory_used_mb.avg),
         peak=finite_number(metrics.max_memory_used_mb),
         peak_by=metrics.memory_peak_source,
         counts_files=counts_files(metrics) or None,
@@ -95,7 +95,7 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         cluster=record.cluster,
         launch=record.launch_type,
         region=record.region,
-        task_size=known(_size_pair, record.task_size),
+        task_size=_size_pair(record.task_size),
         read=metrics.block_read_bytes,
         written=metrics.block_write_bytes,
         received=metrics.network_rx_bytes,
@@ -185,8 +185,8 @@ def _usd(cost: Cost) -> Number | None:
     return finite_number(cost.usd)
 
 
-def _size_pair(size: TaskSize) -> tuple[Number | None, Number | None]:
-    return size.vcpu, size.memory_mb
+def _size_pair(size: TaskSize) -> tuple[Number | None, Number | None] | None:
+    return None if size == UNKNOWN_SIZE else (size.vcpu, size.memory_mb)
 
 
 def _verdict_texts(verdict: Verdict) -> list[str]:
@@ -209,17 +209,16 @@ def _notice_text(record: Record, notice: RaisedNotice) -> str:
 
 
 def _process_rows(processes: Sequence[Process]) -> list[PageProcess]:
-    is_partial = are_processes_partial(processes)
     rows: list[PageProcess] = []
-    for process in processes:
+    for process, cpu in measured_cpu(processes):
         row = (
             shown_name(process),
             process.arguments,
             process.count,
-            finite_number(process.cpu_seconds),
+            finite_number(cpu.value),
             finite_number(process.max_memory_used_mb),
             process.max_memory_used_processes,
-            is_partial and not is_other_processes(process),
+            isinstance(cpu, AtLeast),
         )
         rows.append(row)
     return rows
@@ -231,29 +230,29 @@ def _kills_row(kills: MemoryKills) -> tuple[str, list[PageProcess]] | None:
 
 
 def _gpu_row(gpu: Gpu) -> PageGpu:
-    utilization = gpu.utilization_percent or _NO_DISTRIBUTION
+    utilization = gpu.utilization_percent
     return PageGpu(
         name=gpu.name or gpu.uuid,
         percent=finite_number(utilization.avg),
         top=finite_number(utilization.max),
-        sm=finite_number((gpu.sm_active_percent or _NO_DISTRIBUTION).avg),
+        sm=finite_number(gpu.sm_active_percent.avg),
         idle=finite_number(gpu.idle_percent),
         shared=gpu.shared or None,
         memory=gpu_memory_text(gpu) or None,
         size=finite_number(gpu.memory_limit_mb or gpu.memory_size_mb),
-        watts=finite_number((gpu.power_watts or _NO_DISTRIBUTION).avg),
-        celsius=finite_number((gpu.temperature_celsius or _NO_DISTRIBUTION).max),
+        watts=finite_number(gpu.power_watts.avg),
+        celsius=finite_number(gpu.temperature_celsius.max),
         xids=list(gpu.xids) or None,
     )
 
 
 def _neuron_row(neuron: Neuron) -> PageNeuron | None:
     """The devices; None if nothing was measured."""
-    memory = neuron.device_memory_used_mb or _NO_DISTRIBUTION
+    memory = neuron.device_memory_used_mb
     cores = []
     for core in neuron.cores:
-        if core.utilization_percent is not None:
-            cores.append(_core_row(core, core.utilization_percent))
+        if core.utilization_percent != NOT_MEASURED:
+            cores.append(_core_row(core))
     row = PageNeuron(
         cores=cores or None,
         mb=finite_number(memory.max),
@@ -264,7 +263,8 @@ def _neuron_row(neuron: Neuron) -> PageNeuron | None:
     return None if row == PageNeuron() else row
 
 
-def _core_row(core: NeuronCore, use: Distribution) -> tuple[int, Number | None, Number | None]:
+def _core_row(core: NeuronCore) -> tuple[int, Number | None, Number | None]:
+    use = core.utilization_percent
     return core.index, finite_number(use.avg), finite_number(use.max)
 
 

@@ -19,7 +19,7 @@ from profiler.record.mapped_files import mapped_files_mb, of_one_meaning
 from profiler.record.measured import UNKNOWN, Measured, measured
 from profiler.record.mention_limits import SATURATED_PERCENT, counted_cpu_wait, is_cpu_wait_partial
 from profiler.record.record_model import (
-    Distribution,
+    UNKNOWN_SIZE,
     Metrics,
     PeakSource,
     Record,
@@ -340,7 +340,7 @@ def evidence_of_runs(
 
 def with_size_of(latest: Record, newest: Record) -> Record:
     """The record with the task's size of a newer run, if that is known."""
-    if newest.task_size is None:
+    if newest.task_size == UNKNOWN_SIZE:
         return latest
     metrics = replace(
         latest.metrics,
@@ -396,7 +396,7 @@ def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
         needs,
         required_memory_mb=max_known(*map(_needed_memory_mb, counted)),
         batch_peak_mb=of_largest.max_memory_used_mb,
-        batch_p99_mb=(of_largest.memory_used_mb or Distribution()).p99,
+        batch_p99_mb=of_largest.memory_used_mb.p99,
         with_files_mb=None if fullest is None else fullest.memory_with_files_mb,
         mapped_files_mb=None if fullest is None else mapped_files_mb(fullest.record.metrics),
         huge_pages_mb=max_known(*(huge_pages_mb(run.record) for run in measured_runs)),
@@ -473,7 +473,7 @@ def precision_of(runs: Sequence[RunFacts]) -> Precision:
         peak_source = "sampled"
     elif "kernel" in sources:
         peak_source = "kernel"
-    models = [record.processor.model for record in records if record.processor is not None]
+    models = [record.processor.model for record in records]
     processors = Counter(short_processor_name(model) for model in models if model)
     without_memory = [other for other in newest.containers if memory_of(other, newest) is None]
     return Precision(
@@ -526,6 +526,6 @@ def _is_too_short(record: Record) -> bool:
     """
     if is_sampled_each_minute(record):
         return (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
-    samples = None if record.sampling is None else record.sampling.samples
+    samples = record.sampling.samples
     is_sampled = known_peak_source(record.metrics) == "sampled"
     return is_sampled and samples is not None and samples < MIN_SAMPLES

@@ -206,9 +206,9 @@ def _cpu_seconds(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     duration_ms = record.metrics.duration_ms
     if not task.witness or started is None or duration_ms is None:
         return _NO_WITNESS
-    covered = 100.0
-    if record.sampling is not None and record.sampling.cpu_covered_percent is not None:
-        covered = record.sampling.cpu_covered_percent
+    covered = record.sampling.cpu_covered_percent
+    if covered is None:
+        covered = 100.0
     known = _cpu_until(task.witness, started + duration_ms / 1000 * covered / 100)
     tolerance = _TOLERANCE * known + _CPU_TOLERANCE_SECONDS
     return _close(record.metrics.cpu_seconds, known, tolerance, "s")
@@ -281,7 +281,7 @@ def _cause(end: StoppedTask) -> str:
 def _statistics_period(plan: ProofPlan, task: ProofTask) -> CheckResult:
     sampling = _record(task).sampling
     known = _PERIODS[plan.is_on_fargate]
-    period_ms = None if sampling is None else sampling.stats_period_ms
+    period_ms = sampling.stats_period_ms
     seen = None if period_ms is None else period_ms / 1000
     return _close(seen, known, known * _PERIOD_TOLERANCE, "s")
 

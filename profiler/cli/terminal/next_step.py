@@ -9,7 +9,7 @@ from profiler.record.mention_limits import (
     is_near_limit,
     wait_in_words,
 )
-from profiler.record.record_model import Metrics, Processor, Record, known_status
+from profiler.record.record_model import UNKNOWN_SIZE, Metrics, Record, known_status
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
     format_count,
@@ -131,7 +131,7 @@ def _waited_for_cpu(record: Record) -> str | None:
     if metrics.max_pids and metrics.vcpu_size and metrics.max_pids > metrics.vcpu_size:
         threads = format_count(metrics.max_pids, "thread")
         reasons.append(f"up to {threads} shared {format_vcpu(metrics.vcpu_size)}")
-    processor = record.processor or Processor()
+    processor = record.processor
     others = processor.others_vcpu_used
     if others is not None and others >= _MIN_OTHERS_VCPU:
         used = format_vcpu(others).removesuffix(" vCPU")
@@ -146,7 +146,7 @@ def _waited_for_cpu(record: Record) -> str | None:
 def _one_cpu(metrics: Metrics) -> str | None:
     used = metrics.vcpu_used
     size = metrics.vcpu_size
-    if used is None or used.avg is None or used.p95 is None:
+    if used.avg is None or used.p95 is None:
         return None
     if not size or size < 2:  # noqa: PLR2004
         return None
@@ -159,7 +159,7 @@ def may_name_size(record: Record) -> bool:
     """Whether the advice can be a size."""
     is_long = (record.metrics.duration_ms or 0) >= _MIN_SIZED_MS
     is_compared = outcome_of(record, None).ran_out_of_memory or (
-        is_long and record.task_size is None
+        is_long and record.task_size == UNKNOWN_SIZE
     )
     return is_compared and record.recommendation is not None
 

@@ -57,6 +57,8 @@ from profiler.record.process_rows import (
     shown_name,
 )
 from profiler.record.record_model import (
+    NOT_MEASURED,
+    UNKNOWN_SIZE,
     Distribution,
     Gpu,
     Process,
@@ -92,7 +94,6 @@ _MAX_GPUS = 4
 _MAX_WARNINGS = 3
 _MAX_NOTICES = 8
 _MAX_NUMBERED = 9  # on the axis, where each number has one character
-_NO_DISTRIBUTION = Distribution()
 _LOCAL = "this machine"
 _LAUNCH_TYPES: Mapping[str, str] = {
     "FARGATE": "Fargate",
@@ -176,14 +177,14 @@ def _size(record: Record) -> str:
     """The size, the devices, the kind of machine, and its place."""
     metrics = record.metrics
     limits = record.task_size
-    if limits is None:
+    if limits == UNKNOWN_SIZE:
         limits = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb)
     launch_type = _LAUNCH_TYPES.get(record.launch_type or "", record.launch_type)
     if launch_type == _LOCAL and record.task_arn:
         launch_type = "ECS"
     machine = " ".join(filter(None, (launch_type, record.cpu_architecture)))
     processor = ""
-    if record.processor is not None and record.processor.model:
+    if record.processor.model:
         processor = short_processor_name(record.processor.model)
     size = format_task_size(limits.vcpu, limits.memory_mb)
     place = record.availability_zone or record.region
@@ -251,7 +252,7 @@ def _apart(record: Record, view: View) -> Iterator[Line]:
 def _usage(record: Record, view: View) -> Iterator[Line]:
     bars = tuple(_bars(record))
     if not bars:
-        if record.sampling is not None and record.sampling.samples == 0:
+        if record.sampling.samples == 0:
             if known_status(record) == "unknown":
                 what = "No sample was taken"
             else:
@@ -304,10 +305,10 @@ def _cells(share: float) -> int:
 
 def _bars(record: Record) -> Iterator[_Bar]:
     metrics = record.metrics
-    if metrics.vcpu_used is not None:
+    if metrics.vcpu_used != NOT_MEASURED:
         note = _of_size(metrics.vcpu_size, format_vcpu)
         yield _Bar(CPU, metrics.vcpu_used, metrics.vcpu_size, bare_vcpu, note)
-    memory = metrics.memory_used_mb or _NO_DISTRIBUTION
+    memory = metrics.memory_used_mb
     if metrics.max_memory_used_mb is not None:
         memory = replace(memory, max=metrics.max_memory_used_mb)
     if metrics.max_memory_used_mb is not None or memory.avg is not None:
@@ -331,8 +332,7 @@ def _gpu_bars(gpus: Sequence[Gpu]) -> Iterator[_Bar]:
         return
     for gpu in gpus:
         name = "GPU" if gpu.index is None else f"GPU {gpu.index}"
-        use = gpu.utilization_percent or _NO_DISTRIBUTION
-        yield _Bar(name, use, 100, format_percent, gpu_memory_text(gpu))
+        yield _Bar(name, gpu.utilization_percent, 100, format_percent, gpu_memory_text(gpu))
 
 
 def _of_size(size: float | None, format_size: Callable[[float], str]) -> str:
@@ -412,8 +412,8 @@ def _others(record: Record, view: View) -> Iterator[Line]:
 
 def _largest_texts(record: Record) -> Iterator[str]:
     """The largest programs, and what the others used together."""
-    named = []
-    others = []
+    named: list[str] = []
+    others: list[str] = []
     for row, cpu in measured_cpu(record.processes):
         (others if is_other_processes(row) else named).append(_process_text(row, cpu))
     yield from named[:_MAX_PROCESSES]

@@ -29,7 +29,7 @@ from profiler.record.fact_list import (
 from profiler.record.mapped_files import counts_files
 from profiler.record.measured import Measured, measured
 from profiler.record.mention_limits import whole_cpu_seconds
-from profiler.record.record_model import Cost, Distribution, Record
+from profiler.record.record_model import Cost, Record
 from profiler.record.spot_price import is_on_spot
 from profiler.record.unusual import MIN_RUNS
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange, median_change
@@ -59,7 +59,7 @@ COMPARED_METRICS = (
     ComparedMetric(
         "memoryAverageMB",
         MEMORY_AVERAGE,
-        lambda record: (record.metrics.memory_used_mb or Distribution()).avg,
+        lambda record: record.metrics.memory_used_mb.avg,
     ),
     ComparedMetric("blockReadBytes", READ, lambda record: record.metrics.block_read_bytes),
     ComparedMetric("blockWriteBytes", WRITTEN, lambda record: record.metrics.block_write_bytes),

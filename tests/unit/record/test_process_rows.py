@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.record.measured import AtLeast, Exactly
 from profiler.record.process_rows import (
-    are_processes_partial,
     is_other_processes,
+    measured_cpu,
     shown_name,
     with_unread,
 )
@@ -76,7 +77,7 @@ def test_no_rows_are_above_the_total_and_none_gains(
 def test_a_program_that_is_called_other_has_a_memory() -> None:
     program = Process(name="other", count=1, cpu_seconds=1, max_memory_used_mb=5)
     assert not is_other_processes(program)
-    assert not are_processes_partial([program])
+    assert measured_cpu([program]) == [(program, Exactly(1))]
     assert shown_name(program) == "other"
 
 
@@ -86,4 +87,5 @@ def test_the_name_for_people_says_whether_all_was_read() -> None:
         "other programs",
         "other or unread programs",
     ]
-    assert [are_processes_partial([JOB, row]) for row in (HIDDEN, UNREAD)] == [False, True]
+    assert measured_cpu([JOB, HIDDEN]) == [(JOB, Exactly(2.0)), (HIDDEN, Exactly(0.5))]
+    assert measured_cpu([JOB, UNREAD]) == [(JOB, AtLeast(2.0)), (UNREAD, Exactly(1.0))]
