@@ -156,7 +156,7 @@ class LineBuilder(Struct, eq=False):
         draft = RecordDraft.of(batch.container, task, outcome, sampler.host, usage)
         draft.run = replace(
             draft.run,
-            batch=self.settings.batch_job,
+            batch=self.settings.batch_job or task.batch_job,
             containers=tuple(self._others(batch, task)),
             sampling=build_sampling(
                 usage,

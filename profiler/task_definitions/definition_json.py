@@ -9,6 +9,7 @@ from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.timestamps import json_moment_ns
 from profiler.record.family_owner import FamilyOwner, owner_of_definition
 from profiler.task_definitions.containers import DefinedContainer
+from profiler.task_definitions.job_definitions import is_job_definition
 from profiler.task_definitions.text_tree import read_json
 
 # Fields that DescribeTaskDefinition returns and RegisterTaskDefinition does not accept.
@@ -107,6 +108,12 @@ def tags_of(tags: object) -> Mapping[str, str]:
 
 def check_definition(definition: Mapping[str, object], source_name: str) -> None:
     """Raise TaskProfilerError for an object without containers."""
+    if is_job_definition(definition):
+        raise TaskProfilerError(
+            f"{source_name} is a job definition of AWS Batch, and no task definition of ECS: "
+            "task-profiler taskdef add-monitor and remove-monitor change it, doctor checks it, and "
+            "task-profiler recommend says its size."
+        )
     containers = definition.get("containerDefinitions")
     if (
         not isinstance(containers, list)

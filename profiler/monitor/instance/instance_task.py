@@ -360,7 +360,9 @@ class InstanceTask:
         for container in self._containers.values():
             agents = known.container(container.name) or ContainerMetadata(name=container.name)
             described.append(container.described(agents))
-        return replace(known, containers=tuple(described))
+        jobs = [container.inspected.batch_job for container in self._containers.values()]
+        job = next(iter(known_values(jobs)), None)
+        return replace(known, batch_job=job, containers=tuple(described))
 
     # It does not wait.
     def stats(self, max_seconds: float | None = None) -> StatsReading:  # noqa: ARG002

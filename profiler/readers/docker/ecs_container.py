@@ -15,6 +15,7 @@ from profiler.core.ecs_terms import MPS_VARIABLES
 from profiler.core.json_fields import Json, count, decoded, integer, mapping, mappings, text
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
+from profiler.record.batch_job import VARIABLE_PREFIX, BatchJob, job_of_variables
 
 _LABELS = "com.amazonaws.ecs."
 TASK_ARN_LABEL = f"{_LABELS}task-arn"
@@ -52,7 +53,7 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
     ``cpu_shares`` are the container's CPU units, Docker's minimum of 2 without any. ``log_options``
     are of awslogs. ``gpus`` are UUIDs (or indexes), ``mps`` the variables of MPS.
     ``metadata_address`` is ECS_CONTAINER_METADATA_URI_V4. ``stop_signal`` is what a stop of the
-    container sends first.
+    container sends first. ``batch_job`` is by the variables that AWS Batch sets.
     """
 
     docker_id: str
@@ -75,6 +76,7 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
     metadata_address: str | None = None
     gpus: tuple[str, ...] = ()
     mps: Mapping[str, str] = {}
+    batch_job: BatchJob | None = None
 
 
 def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
@@ -149,6 +151,7 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         metadata_address=_variable(environment, "ECS_CONTAINER_METADATA_URI_V4"),
         gpus=tuple(filter(_GPU.fullmatch, devices)),
         mps=mps,
+        batch_job=_job_of(environment),
     )
 
 
@@ -183,6 +186,16 @@ def _labels(document: Json) -> EcsLabels | None:
         family=text(labels.get(f"{_LABELS}task-definition-family")),
         revision=text(labels.get(f"{_LABELS}task-definition-version")),
     )
+
+
+def _job_of(environment: Json) -> BatchJob | None:
+    """The job of AWS Batch, by variables that no user of it can set; no other one is looked at."""
+    variables: dict[str, str] = {}
+    for entry in environment if isinstance(environment, list) else ():
+        if isinstance(entry, str) and entry.startswith(VARIABLE_PREFIX):
+            name, _, value = entry.partition("=")
+            variables[name] = value
+    return job_of_variables(variables)
 
 
 def _variable(environment: Json, name: str) -> str | None:

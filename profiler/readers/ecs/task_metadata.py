@@ -16,6 +16,7 @@ from profiler.core.json_fields import Json, count, integer, mapping, mappings, n
 from profiler.core.json_levels import within_levels
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers import Unavailable
+from profiler.record.batch_job import BatchJob
 
 RUNNING = "RUNNING"
 STOPPED = "STOPPED"
@@ -94,7 +95,9 @@ def runs_on_instance(launch_type: str | None) -> bool:
 
 
 class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
-    """The task; None for values that the endpoint does not return."""
+    """The task; None for values that the endpoint does not return. It never returns ``batch_job``,
+    which a container's variables name.
+    """
 
     arn: str | None = None
     cluster: str | None = None
@@ -111,6 +114,7 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
     ephemeral_storage_used_mib: int | None = None
     ephemeral_storage_size_mib: int | None = None
     service: str | None = None
+    batch_job: BatchJob | None = None
     containers: tuple[ContainerMetadata, ...] = ()
 
     @property
