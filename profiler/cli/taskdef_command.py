@@ -196,24 +196,10 @@ def add_monitor(
     options = replace(
         options, region=region_of_environment(region), settings=parse_settings(settings)
     )
-    if wraps and not files:
-        raise UsageError(_WRAP_NEEDS_JOB.format("a family"))
     if files:
-
-        def add(
-            definition: Mapping[str, object], arn: str | None, template_region: str | None
-        ) -> ChangedDefinition:
-            if wraps:
-                raise UsageError(_WRAP_NEEDS_JOB.format("a task definition"))
-            return add_to(definition, options, revision_arn=arn, template_region=template_region)
-
-        return _change_files(
-            files,
-            add,
-            lambda job: add_to_job(job, options, wraps=wraps),
-            out=out,
-            in_place=in_place,
-        )
+        return _add_to_files(files, options, wraps=wraps, out=out, in_place=in_place)
+    if wraps:
+        raise UsageError(_WRAP_NEEDS_JOB.format("a family"))
     # The monitor's parts, for a plan alone.
     from profiler.aws_account.doctor.definition_checks import (
         add_command,
@@ -241,6 +227,32 @@ def add_monitor(
         )
 
     return _roll_out(request, plan, open_client, image=options.image, as_json=as_json, paths=paths)
+
+
+def _add_to_files(
+    files: Sequence[str],
+    options: AddMonitorOptions,
+    *,
+    wraps: bool,
+    out: str | None,
+    in_place: bool,
+) -> int:
+    """Add the monitor to the definitions in the files."""
+
+    def add(
+        definition: Mapping[str, object], arn: str | None, template_region: str | None
+    ) -> ChangedDefinition:
+        if wraps:
+            raise UsageError(_WRAP_NEEDS_JOB.format("a task definition"))
+        return add_to(definition, options, revision_arn=arn, template_region=template_region)
+
+    return _change_files(
+        files,
+        add,
+        lambda job: add_to_job(job, options, wraps=wraps),
+        out=out,
+        in_place=in_place,
+    )
 
 
 @taskdef.command(

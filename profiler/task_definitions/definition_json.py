@@ -9,7 +9,6 @@ from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.timestamps import json_moment_ns
 from profiler.record.family_owner import FamilyOwner, owner_of_definition
 from profiler.task_definitions.containers import DefinedContainer
-from profiler.task_definitions.job_definitions import is_job_definition
 from profiler.task_definitions.text_tree import read_json
 
 # Fields that DescribeTaskDefinition returns and RegisterTaskDefinition does not accept.
@@ -27,6 +26,10 @@ READ_ONLY = frozenset(
     }
 )
 _STACK_TAG = "aws:cloudformation:stack-name"
+# The members of a job definition of AWS Batch that have its containers.
+JOB_FORMS = ("ecsProperties", "containerProperties", "eksProperties", "nodeProperties")
+# The member of DescribeJobDefinitions' answer.
+JOB_ANSWER = "jobDefinitions"
 
 
 class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
@@ -104,6 +107,11 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
 def tags_of(tags: object) -> Mapping[str, str]:
     """The tags of a list by their keys."""
     return {str(tag.get("key")): str(tag.get("value")) for tag in mappings(tags)}
+
+
+def is_job_definition(document: Mapping[str, object]) -> bool:
+    """Whether it is a job definition of AWS Batch, or an answer with several."""
+    return any(name in document for name in (*JOB_FORMS, "jobDefinitionName", JOB_ANSWER))
 
 
 def check_definition(definition: Mapping[str, object], source_name: str) -> None:

@@ -18,15 +18,15 @@ from profiler.core.files import write_atomically
 from profiler.core.json_fields import mapping
 from profiler.task_definitions.container_snippets import FREE_KEYS, camel_case, pascal_case
 from profiler.task_definitions.definition_json import (
+    JOB_ANSWER,
     ChangedDefinition,
     TaskDefinitionDocument,
     check_definition,
+    is_job_definition,
     read_document,
 )
 from profiler.task_definitions.job_definitions import (
-    ANSWER,
     JobDefinition,
-    is_job_definition,
     read_job_definition,
 )
 from profiler.task_definitions.text_edits import Edit, Names, TextEditor, with_edits
@@ -223,7 +223,7 @@ def change_job_text(data: bytes, source_name: str, change: ChangeJob) -> Changed
     job = read_job_definition(document, source_name)
     changed = change(job)
     style = style_of(text, root, is_yaml=is_yaml)
-    if job.arn is not None or ANSWER in document:
+    if job.arn is not None or JOB_ANSWER in document:
         before = f"{style.lines(job.definition, '')}\n".encode()
         after = f"{style.lines(changed.definition, '')}\n".encode()
         return ChangedText(before=before, after=after, is_changed=True, notes=changed.notes)

@@ -11,14 +11,9 @@ from msgspec import Struct
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.task_definitions.definition_json import JOB_ANSWER, JOB_FORMS
 
-ECS = "ecsProperties"
-ONE_CONTAINER = "containerProperties"
-EKS = "eksProperties"
-NODES = "nodeProperties"
-_FORMS = (ECS, ONE_CONTAINER, EKS, NODES)
-# The member of DescribeJobDefinitions' answer.
-ANSWER = "jobDefinitions"
+ECS, ONE_CONTAINER, EKS, NODES = JOB_FORMS
 _ARN = "jobDefinitionArn"
 # Members of an answer that RegisterJobDefinition does not accept.
 _READ_ONLY = frozenset({_ARN, "revision", "status", "containerOrchestrationType"})
@@ -64,19 +59,14 @@ class Share(Struct, frozen=True):
         return f"{written(self.vcpu)} vCPU, {written(self.memory_mib)} MiB"
 
 
-def is_job_definition(document: Mapping[str, object]) -> bool:
-    """Whether it is a job definition, or an answer with several."""
-    return any(name in document for name in (*_FORMS, "jobDefinitionName", ANSWER))
-
-
 def read_job_definition(document: Mapping[str, object], source_name: str) -> JobDefinition:
     """The definition in a document that is one, or an answer with one of them.
 
     Raises TaskProfilerError.
     """
     definition = document
-    if ANSWER in document:
-        listed = list(mappings(document[ANSWER]))
+    if JOB_ANSWER in document:
+        listed = list(mappings(document[JOB_ANSWER]))
         if len(listed) != 1:
             raise TaskProfilerError(
                 f"{source_name} has {len(listed)} job definitions: give an answer with one, as "
@@ -99,7 +89,7 @@ def form_of(definition: Mapping[str, object]) -> str | None:
     """
     if definition.get("type") == "multinode":
         return NODES
-    for form in reversed(_FORMS):
+    for form in reversed(JOB_FORMS):
         if definition.get(form):
             return form
     return None
@@ -155,14 +145,6 @@ def with_share(container: Mapping[str, object], share: Share) -> Mapping[str, ob
         changed = {} if value is None else {"value": written(value)}
         requirements.append({**requirement, **changed})
     return {**container, "resourceRequirements": requirements}
-
-
-def share_requirements(share: Share) -> Sequence[Mapping[str, str]]:
-    """The ``resourceRequirements`` of a container that asks for the share."""
-    return [
-        {"type": "VCPU", "value": written(share.vcpu)},
-        {"type": "MEMORY", "value": written(share.memory_mib)},
-    ]
 
 
 def written(number: Decimal) -> str:

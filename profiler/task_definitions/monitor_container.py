@@ -5,7 +5,6 @@ monitor must be root.
 """
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Literal
 
 from msgspec import Struct
@@ -27,7 +26,6 @@ from profiler.task_definitions.containers import (
     DefinedContainer,
     environment_of,
 )
-from profiler.task_definitions.job_definitions import Share, share_requirements
 
 # When the monitor reads call stacks. "off" grants the access without the stacks, for the kinds of
 # waiting.
@@ -40,7 +38,7 @@ PID_MODE_LABEL = "task-profiler.pid-mode"
 PID_MODE_ADDED = "added"
 DEFAULT_STREAM_PREFIX = "ecs"
 _MEMORY_MB = 128
-_JOB_VCPU = Decimal("0.25")  # the least that AWS Batch is known to give a container on Fargate
+_JOB_VCPU = "0.25"  # the least that AWS Batch is known to give a container on Fargate
 _MEMORY_WITH_GPU_MB = 192  # NVML's library and its Python module
 _MEMORY_WITH_NEURON_MB = 512  # neuron-monitor, which ran out of memory with less
 STOP_TIMEOUT_SECONDS = 120  # the maximum of Fargate
@@ -145,8 +143,10 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
     def _size(self) -> Mapping[str, object]:
         if not self.is_of_job:
             return {"memoryReservation": RESERVATION_MB, "memory": self.memory_mb}
-        share = Share(_JOB_VCPU, Decimal(self.memory_mb))
-        return {"resourceRequirements": share_requirements(share)}
+        size = {"VCPU": _JOB_VCPU, "MEMORY": str(self.memory_mb)}
+        return {
+            "resourceRequirements": [{"type": kind, "value": size[kind]} for kind in size],
+        }
 
     def _variables(self) -> Mapping[str, str]:
         variables = {CONTAINER_VARIABLE: self.batch.name}

@@ -360,9 +360,10 @@ class InstanceTask:
         for container in self._containers.values():
             agents = known.container(container.name) or ContainerMetadata(name=container.name)
             described.append(container.described(agents))
-        jobs = [container.inspected.batch_job for container in self._containers.values()]
-        job = next(iter(known_values(jobs)), None)
-        return replace(known, batch_job=job, containers=tuple(described))
+        batch: dict[str, str] = {}
+        for container in self._containers.values():
+            batch.update(container.inspected.batch)
+        return replace(known, batch=batch, containers=tuple(described))
 
     # It does not wait.
     def stats(self, max_seconds: float | None = None) -> StatsReading:  # noqa: ARG002

@@ -16,7 +16,6 @@ from profiler.core.json_fields import Json, count, integer, mapping, mappings, n
 from profiler.core.json_levels import within_levels
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers import Unavailable
-from profiler.record.batch_job import BatchJob
 
 RUNNING = "RUNNING"
 STOPPED = "STOPPED"
@@ -95,8 +94,8 @@ def runs_on_instance(launch_type: str | None) -> bool:
 
 
 class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
-    """The task; None for values that the endpoint does not return. It never returns ``batch_job``,
-    which a container's variables name.
+    """The task; None for values that the endpoint does not return. It never returns ``batch``, the
+    variables of AWS Batch, which only Docker shows.
     """
 
     arn: str | None = None
@@ -114,7 +113,7 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
     ephemeral_storage_used_mib: int | None = None
     ephemeral_storage_size_mib: int | None = None
     service: str | None = None
-    batch_job: BatchJob | None = None
+    batch: Mapping[str, str] = {}
     containers: tuple[ContainerMetadata, ...] = ()
 
     @property
