@@ -46,7 +46,15 @@ from profiler.cli.rollout_progress import (
     registered,
     with_progress,
 )
-from profiler.cli.styled_text import Line, folding, sentences_about, table, table_width, write_lines
+from profiler.cli.styled_text import (
+    MAX_NAMES,
+    Line,
+    folding,
+    sentences_about,
+    table,
+    table_width,
+    write_lines,
+)
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
@@ -563,22 +571,29 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
     if adds:
         titles.insert(_STARTED_BY_PLACE, "STARTED BY")
     rows = []
+    shared = []
     problems = []
+    said = Counter(note for family_plan in planned for note in dict.fromkeys(family_plan.notes))
     for family_plan in planned:
+        own = [note for note in family_plan.notes if said[note] <= MAX_NAMES]
         row = [
             family_plan.family,
             family_plan.changed.batch or UNKNOWN,
             family_plan.action,
-            " ".join(family_plan.notes),
+            " ".join(own),
         ]
         if adds:
             row.insert(_STARTED_BY_PLACE, ", ".join(family_plan.started_by) or UNKNOWN)
         rows.append(row)
+        # What many families have in common is said once, below the table.
+        for note in family_plan.notes:
+            if note not in own:
+                shared.append((family_plan.family, note, ""))
         for sentence in _problems(family_plan):
             problems.append((family_plan.family, sentence, "red"))
     return [
         *table(folding(*titles), rows, width=width),
-        *sentences_about(problems, width),
+        *sentences_about([*shared, *problems], width),
     ]
 
 

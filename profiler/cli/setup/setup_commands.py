@@ -236,9 +236,16 @@ def _sending(events: str, function: str, *, is_sent: bool) -> str:
 
 
 @setup.command("proof", epilog="Example: task-profiler setup proof --cluster jobs --yes")
-@option("--cluster", "NAME", "Run the tasks in this ECS cluster.", required=True)
-@option("--name stack", "STACK", "The forwarder's stack.", default=FORWARDER_STACK)
-@option("--like", "FAMILY", "Run them as this family's schedule or service, with its roles.")
+@option("--cluster", "NAME", "Run the programs as tasks of this ECS cluster.")
+@option("--queue", "NAME", "Run them as jobs of this queue of AWS Batch on Fargate.")
+@option(
+    "--name stack", "STACK", "The forwarder's stack (default: task-profiler, if it is deployed)."
+)
+@option(
+    "--like",
+    "FAMILY",
+    "Run them as this family's schedule or service, or as this job definition, with its roles.",
+)
 @option("--subnets", "ID,…", "In these subnets.", callback=_ids)
 @option("--security-groups", "ID,…", "With these security groups.", callback=_ids)
 @option("--task-role", "ROLE", "With this task role.")
@@ -253,10 +260,12 @@ def _sending(events: str, function: str, *, is_sent: bool) -> str:
 @gathered(ProofRequest, "request")
 @gathered(ProofOptions, "options")
 def proof(*, options: ProofOptions, request: ProofRequest) -> int:
-    """Run three small tasks whose usage is known, and compare what arrives of them.
+    """Run three small programs whose usage is known, and compare what arrives of them.
 
-    Without --yes, print the plan. With it, the tasks run for some minutes and cost about a cent at
-    most. Afterwards, everything but their documents is removed.
+    They are tasks of an ECS cluster, or jobs of a queue of AWS Batch. Without --yes, print the
+    plan. With it, the programs run for some minutes and cost about a cent at
+    most. Afterwards, everything but their documents is removed. Without the forwarder's stack, what
+    its functions do is not checked.
     """
     from profiler.cli.setup.proof_output import prove  # slow to import
 
