@@ -6,7 +6,7 @@ The numbers are the rows of ``NUMBERS``; a comparison of two runs and the page p
 row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Final
@@ -22,7 +22,6 @@ from profiler.record.mention_limits import (
     WAIT_FOR_CPU,
     are_bytes_partial,
     is_cpu_partial,
-    is_cpu_wait_partial,
 )
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import (
@@ -44,13 +43,13 @@ from profiler.record.units import (
     format_value,
     format_vcpu,
 )
+from profiler.record.unusual import Usual, usual_of
 
 # As a whole percent, 100 at most.
 _ALL_PERCENT: Final = 100.5
 
 _MAX_TARGETS: Final = 5
 _MAX_VICTIMS: Final = 5
-_PERCENT: Final = 100
 
 
 class Fact(Struct, frozen=True, kw_only=True):
@@ -236,6 +235,13 @@ def comparable(row: NumberRow, record: Record, others: Sequence[Record]) -> list
     return [other for other in others if known_peak_source(other.metrics) in (source, None)]
 
 
+def usual_number(row: NumberRow, record: Record, earlier: Iterable[Record]) -> Usual | None:
+    """What is usual of a number, by earlier successes in which it was measured as in ``record``,
+    the newest first.
+    """
+    return usual_of(number_value(row, other) for other in comparable(row, record, list(earlier)))
+
+
 def peak_text(metrics: Metrics) -> str:
     """The peak of the memory; "" if it is unknown."""
     return memory_peak(metrics).text(format_memory)
@@ -278,27 +284,6 @@ def bytes_texts(record: Record) -> list[str]:
         if parts:
             texts.append(", ".join(parts))
     return texts
-
-
-def cpu_wait_fact(record: Record) -> Fact:
-    """The wait of all threads for a CPU, in seconds, and in words as a share of the time in which
-    they could run.
-    """
-    is_least = is_cpu_wait_partial(record)
-    metrics = record.metrics
-    waited = measured(metrics.cpu_wait_seconds or 0, is_least=is_least)
-    share = measured(min(metrics.cpu_wait_percent or 0, _PERCENT), is_least=is_least)
-    as_text = partial(format_value, unit="s")
-    return Fact(
-        name="CPU wait",
-        number=waited,
-        unit="s",
-        text=(
-            f"{share.text(format_percent):>5}  of the time that threads could run, "
-            f"{waited.text(as_text)} in total"
-        ),
-        sentence=f"its threads waited {waited.words(as_text)} in total for a CPU",
-    )
 
 
 def device_facts(record: Record) -> list[Fact]:

@@ -232,7 +232,10 @@ def processor_difference(
     """Name both models if they differ and are known: ``ran on Xeon 8259CL, the other run on
     8375C``.
     """
-    if not (record.processor.model and other.processor.model):
+    if (
+        not (record.processor.model and other.processor.model)
+        or record.processor.model == other.processor.model
+    ):
         return None
     own = short_processor_name(record.processor.model)
     others = short_processor_name(other.processor.model)

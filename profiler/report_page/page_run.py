@@ -1,6 +1,6 @@
 """The rows of a run on the report page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -9,8 +9,7 @@ from profiler.core.optional_math import known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.batch_job import job_text
-from profiler.record.fact_list import NUMBERS, kills_fact, number_value
-from profiler.record.family import usual_number
+from profiler.record.fact_list import NUMBERS, kills_fact, number_value, usual_number
 from profiler.record.gpu_facts import (
     beside_gpus,
     gpu_memory_text,
@@ -24,7 +23,7 @@ from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import counts_files, files_text
 from profiler.record.measured import AtLeast
 from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial
-from profiler.record.process_rows import measured_cpu, shown_name
+from profiler.record.process_rows import MeasuredProcess, last_seen, measured_rows, shown_name
 from profiler.record.record_model import (
     NOT_MEASURED,
     UNKNOWN_SIZE,
@@ -34,7 +33,6 @@ from profiler.record.record_model import (
     Neuron,
     NeuronCore,
     Number,
-    Process,
     RaisedNotice,
     Record,
     TaskSize,
@@ -158,7 +156,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         image=record.container.image,
         log_group=record.log_group,
         log_stream=record.log_stream,
-        processes=_process_rows(record.processes) or None,
+        processes=_process_rows(measured_rows(record.processes, record.metrics)) or None,
         kills=known(_kills_row, record.memory_kills),
         usual=[field for field, is_usual in judged.items() if is_usual] or None,
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
@@ -208,17 +206,19 @@ def _notice_text(record: Record, notice: RaisedNotice) -> str:
     return f"{notice.kind} at {elapsed(after_ms)}"
 
 
-def _process_rows(processes: Sequence[Process]) -> list[PageProcess]:
+def _process_rows(processes: Iterable[MeasuredProcess]) -> list[PageProcess]:
     rows: list[PageProcess] = []
-    for process, cpu in measured_cpu(processes):
+    for measured in processes:
+        process = measured.process
         row = (
             shown_name(process),
             process.arguments,
             process.count,
-            finite_number(cpu.value),
-            finite_number(process.max_memory_used_mb),
+            finite_number(measured.cpu_seconds.value),
+            finite_number(measured.peak_mb.value),
             process.max_memory_used_processes,
-            isinstance(cpu, AtLeast),
+            isinstance(measured.cpu_seconds, AtLeast),
+            isinstance(measured.peak_mb, AtLeast),
         )
         rows.append(row)
     return rows
@@ -226,7 +226,7 @@ def _process_rows(processes: Sequence[Process]) -> list[PageProcess]:
 
 def _kills_row(kills: MemoryKills) -> tuple[str, list[PageProcess]] | None:
     fact = kills_fact(kills)
-    return None if fact is None else (fact.sentence, _process_rows(kills.processes))
+    return None if fact is None else (fact.sentence, _process_rows(last_seen(kills.processes)))
 
 
 def _gpu_row(gpu: Gpu) -> PageGpu:

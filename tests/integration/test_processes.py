@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from profiler.record.measured import AtLeast
-from profiler.record.process_rows import is_other_processes, measured_cpu
+from profiler.record.process_rows import is_other_processes, measured_rows
 from profiler.record.record_model import Record
 from tests.integration.profiled import report_of, run
 from tests.values import present
@@ -96,8 +96,8 @@ def test_unread_cpu_time_is_in_the_last_row_and_in_the_series(
 ) -> None:
     record, _ = short_programs
     assert is_other_processes(record.processes[-1])
-    named = [cpu for row, cpu in measured_cpu(record.processes) if not is_other_processes(row)]
-    assert all(isinstance(cpu, AtLeast) for cpu in named)
+    rows = measured_rows(record.processes, record.metrics)
+    assert all(isinstance(row.cpu_seconds, AtLeast) for row in rows[:-1])
     assert present(record.series).processes[-1].command == "other"
 
 

@@ -49,11 +49,11 @@ from profiler.record.gpu_sentences import gpu_idle_texts
 from profiler.record.hardware import gpu_totals, neuron_totals, short_processor_name
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
-from profiler.record.measured import Measured
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.process_rows import (
+    MeasuredProcess,
     is_other_processes,
-    measured_cpu,
+    measured_rows,
     shown_name,
 )
 from profiler.record.record_model import (
@@ -61,7 +61,6 @@ from profiler.record.record_model import (
     UNKNOWN_SIZE,
     Distribution,
     Gpu,
-    Process,
     RaisedNotice,
     Record,
     Series,
@@ -414,26 +413,27 @@ def _largest_texts(record: Record) -> Iterator[str]:
     """The largest programs, and what the others used together."""
     named: list[str] = []
     others: list[str] = []
-    for row, cpu in measured_cpu(record.processes):
-        (others if is_other_processes(row) else named).append(_process_text(row, cpu))
+    for row in measured_rows(record.processes, record.metrics):
+        (others if is_other_processes(row.process) else named).append(_process_text(row))
     yield from named[:_MAX_PROCESSES]
     yield from others
 
 
-def _process_text(process: Process, cpu: Measured) -> str:
+def _process_text(row: MeasuredProcess) -> str:
     """The processes of one name: how many, their memory peak and their CPU time."""
+    process = row.process
     text = shown_name(process)
     if process.count not in (None, 1):
         text += f" ×{process.count}"
     values = []
-    if process.max_memory_used_mb is not None:
-        memory = format_memory(process.max_memory_used_mb)
+    memory = row.peak_mb.text(format_memory)
+    if memory:
         # The processes of this name that held the peak.
         holders = process.max_memory_used_processes or 1
         if process.count not in (None, holders):
             memory += f" in {holders} of them"
         values.append(memory)
-    cpu_time = cpu.text(partial(format_value, unit="s"))
+    cpu_time = row.cpu_seconds.text(partial(format_value, unit="s"))
     if cpu_time:
         values.append(f"{cpu_time} of CPU")
     return f"{text} ({', '.join(values)})" if values else text

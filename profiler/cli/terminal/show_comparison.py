@@ -25,8 +25,8 @@ from profiler.record.fact_list import (
     memory_peak,
     number_fact,
     number_value,
+    usual_number,
 )
-from profiler.record.family import usual_number
 from profiler.record.hardware import processor_difference
 from profiler.record.mapped_files import are_comparable, counts_files
 from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Unknown
