@@ -50,7 +50,7 @@ from profiler.forwarder.invocation import (
     configure_library_logging,
     raise_errors,
 )
-from profiler.forwarder.notifications.idempotency import run_idempotently
+from profiler.forwarder.notifications.idempotency import Endless, run_idempotently
 from profiler.forwarder.notifications.notification import NoticeChannel
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
 from profiler.forwarder.search_cluster import document_delivery as delivery
@@ -75,6 +75,7 @@ if TYPE_CHECKING:  # imported for the events that need them
     from profiler.forwarder.morning_digest import NightSaving
     from profiler.forwarder.night_period import NightPeriod
     from profiler.forwarder.night_runs import FamilyHistory
+    from profiler.record.batch_detail import JobDetail
     from profiler.record.batch_job import BatchJob
     from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
 
@@ -153,8 +154,34 @@ def batch_job_changed(event: Mapping[str, Any], context: Context) -> Mapping[str
     if changed is None:
         return asdict(JobResult())
     configure_library_logging()
-    handler = JobChangedHandler(outputs=_Outputs(context), list_failed=_jobs().failed_children)
+    jobs = _jobs()
+    handler = JobChangedHandler(
+        outputs=_Outputs(context),
+        list_failed=jobs.failed_children,
+        definition=jobs.definition,
+        start_again=partial(_submit_again, context),
+    )
     return asdict(handler.handle(changed))
+
+
+def _submit_again(context: Context, job: "JobDetail") -> MemoryRetry | None:
+    """Submit a job that was killed for memory again; None if it must not be."""
+    if not os.environ.get("RETRY_OUT_OF_MEMORY", "").strip():
+        return None
+    from profiler.forwarder.job_retry import JobClients, JobRetries  # only for a retry
+
+    table = function_settings.read_key_table(os.environ)
+    retries = JobRetries(
+        *function_settings.read_retry_settings(os.environ),
+        # One attempt of a submission: after a lost answer, botocore's next one would be a second
+        # job.
+        aws=lambda: JobClients(_client("batch"), _client("batch", None, 1), _client("ecs")),
+        remember=_once(context),
+        begin=None if table is None else partial(run_idempotently, table, Endless()),
+        now=lambda: datetime.now(UTC),
+        warn=_warn,
+    )
+    return retries.handle(job)
 
 
 def _named_job(job: "BatchJob") -> "BatchJob":
