@@ -184,10 +184,10 @@ class FakeBatch(FakeHttpServer):
         try:
             self._check(model, asked)
             answered = getattr(self, f"_{model.name}")(asked)
-            if model.name in self.lost:
-                raise BatchError("ServerException", "Internal Server Error")
         except BatchError as error:
             return _error(error)
+        if model.name in self.lost:
+            return _error(BatchError("ServerException", "Internal Server Error"))
         _check_shape(model.output_shape, _with_starts(answered))
         return 200, {"Content-Type": "application/json"}, json.dumps(answered).encode()
 

@@ -200,6 +200,12 @@ def test_a_queue_counts_its_jobs(batch: FakeBatch, doctor: Any) -> None:
     assert len(batch.requests("DescribeJobQueues")) == 1
 
 
+def test_a_queue_with_more_jobs_than_are_listed_says_so(batch: FakeBatch, doctor: Any) -> None:
+    for _ in range(1_001):
+        batch.submit("orders", "nightly", "etl")
+    assert "has 1,000+ jobs RUNNABLE, 0 jobs STARTING" in said(doctor("--queue", "nightly"))
+
+
 def test_two_checks_at_once_are_refused(doctor: Any) -> None:
     done = doctor(job_id(1), "--queue", "nightly")
     assert done.returncode == 2

@@ -122,9 +122,10 @@ def test_an_invocation_that_dies_in_the_call_leaves_the_key(
         submit(asked)
         raise SystemExit
 
-    with monkeypatch.context() as dying, pytest.raises(SystemExit):
+    with monkeypatch.context() as dying:
         dying.setattr(batch, "_SubmitJob", die)
-        send(batch.event(job))
+        with pytest.raises(SystemExit):
+            send(batch.event(job))
     # A while later, the key of the whole work is free again: Lambda killed the invocation.
     with_expiry = [(int(one["in_progress_expiration"]["N"]), one) for one in keys()]
     (first, _), (last, _) = sorted(with_expiry, key=lambda pair: pair[0])

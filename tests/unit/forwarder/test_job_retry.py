@@ -35,7 +35,7 @@ class Instances:
     def __init__(self) -> None:
         self.registered_mb: int | None = 7_985
 
-    def describe_container_instances(self, *, cluster: str, containerInstances: list[str]) -> Any:  # noqa: N803
+    def describe_container_instances(self, *, cluster: str, containerInstances: list[str]) -> Any:
         assert (cluster, containerInstances) == ("AWSBatch-spot", [INSTANCE])
         if self.registered_mb is None:
             return {"containerInstances": [], "failures": [{"reason": "MISSING"}]}
@@ -150,7 +150,9 @@ def test_a_job_is_retried_after_its_last_attempt_was_killed(account: Account) ->
         {"isCancelled": True},
         {"attempts": []},
         {"jobDefinition": "arn:aws:batch:us-west-2:111122223333:job-definition/other:1"},
-        {"jobDefinition": "arn:aws:batch:us-west-2:111122223333:job-definition/task-profiler-proof:1"},
+        {
+            "jobDefinition": "arn:aws:batch:us-west-2:111122223333:job-definition/task-profiler-proof:1"
+        },
         {"arrayProperties": {"size": 2, "statusSummary": {"FAILED": 1}}},
         {"arrayProperties": {"index": 1}, "jobId": f"{job_id(0)}:1"},
         {"jobId": f"{job_id(0)}#1"},
