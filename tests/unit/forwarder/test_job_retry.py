@@ -324,7 +324,7 @@ def test_the_whole_submission_is_passed_on_and_only_what_it_changed(account: Acc
     batch = account.batch
     consumed = {"consumableResourceList": [{"consumableResource": "license", "quantity": 1}]}
     own = [{"name": "TOKEN", "value": SECRETS[0]}, {"name": "DB_PASSWORD", "value": "another"}]
-    asked = {
+    asked: Json = {
         "parameters": {"day": "2026-03-01"},
         "shareIdentifier": "team",
         "schedulingPriorityOverride": 7,
@@ -364,7 +364,7 @@ def test_a_definitions_own_command_and_variables_are_not_sent(account: Account) 
             {"type": "MEMORY", "value": "2048"},
         ],
     }
-    more = {"platformCapabilities": ["FARGATE"], "parameters": {"day": "today"}}
+    more: Json = {"platformCapabilities": ["FARGATE"], "parameters": {"day": "today"}}
     batch.define("etl-own", containerProperties=container, **more)
     job = killed(batch, "etl-own")
     # Either of them is the definition's: it is not established which one Batch describes.
@@ -373,7 +373,10 @@ def test_a_definitions_own_command_and_variables_are_not_sent(account: Account) 
 
 
 def test_a_command_that_parameters_would_change_again_is_refused(account: Account) -> None:
-    asked = {"parameters": {"a": "Ref::b", "b": "2"}, "containerOverrides": {"command": ["x"]}}
+    asked: Json = {
+        "parameters": {"a": "Ref::b", "b": "2"},
+        "containerOverrides": {"command": ["x"]},
+    }
     assert account.refusal(killed(account.batch, **asked)) == "its parameters name others."
 
 
