@@ -64,7 +64,8 @@ class FakeBatch(FakeHttpServer):
 
     ``refused`` operations are not allowed, ``failing`` ones answer with a server's fault, ``lost``
     ones as well, after they were done, and the next ``throttled`` requests are too many. ``calls``
-    has each operation with its request.
+    has each operation with its request. ``on_submit`` and ``on_terminate`` see each job of such a
+    request; ``before`` sees each operation.
     """
 
     def __init__(self) -> None:
@@ -81,6 +82,9 @@ class FakeBatch(FakeHttpServer):
         self.lost: set[str] = set()
         self.throttled = 0
         self.calls: list[tuple[str, Json]] = []
+        self.on_submit: Callable[[Json], object] = lambda _job: None
+        self.on_terminate: Callable[[Json], object] = lambda _job: None
+        self.before: Callable[[str], object] = lambda _operation: None
 
     def close(self) -> None:
         answer_over_sockets(self.url)
@@ -181,9 +185,12 @@ class FakeBatch(FakeHttpServer):
         model = _operations()[request.path.partition("?")[0]]
         asked: Json = json.loads(body or b"{}")
         self.calls.append((model.name, asked))
+        self.before(model.name)
         try:
             self._check(model, asked)
             answered = getattr(self, f"_{model.name}")(asked)
+            if model.name == "SubmitJob":
+                self.on_submit(self.jobs[answered["jobId"]])
         except BatchError as error:
             return _error(error)
         if model.name in self.lost:
@@ -329,6 +336,15 @@ class FakeBatch(FakeHttpServer):
             _check_fargate(of_task.get("containers") or [made[0]["container"]])
         self.jobs |= {job["jobId"]: job for job in made}
         return {name: made[0][name] for name in ("jobArn", "jobName", "jobId")}
+
+    def _TerminateJob(self, asked: Json) -> Json:  # noqa: N802
+        job = self.jobs.get(asked["jobId"])
+        if job is None:
+            raise _refusal(f"Job {asked['jobId']} not found.")
+        if job["status"] not in ENDED:
+            batch_jobs.terminate(job, self.now_ms, asked["reason"])
+            self.on_terminate(job)
+        return {}
 
     def _queue(self, name: str) -> Json:
         found = _named(self.queues, [name])
