@@ -69,8 +69,8 @@ _REMEDIES: Mapping[tuple[str, str], str] = {
         "put task-profiler run into the command of the job definition (docs/task-definitions.md)"
     ),
     (AWS_BATCH, "size"): (
-        "task-profiler recommend {family} says the size, which the job definition sets (aws batch "
-        "register-job-definition)"
+        "the job definition has its size, which task-profiler taskdef resize --job-definition "
+        "NAME changes"
     ),
     (SEQERA, "monitor"): "task-profiler history --from insights:{cluster} shows its runs",
     (SEQERA, "size"): (
