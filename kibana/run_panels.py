@@ -36,6 +36,7 @@ _RUN_COLUMNS: Final = (
     "task.id",
     "task.status",
     parts.DURATION,
+    "usage.cpu.percent.max",
     "usage.memory.percent.max",
     "links.run",
     "links.logs",

@@ -105,6 +105,10 @@ class FakeGpu(ctypes.Structure):
         ("link_width", ctypes.c_uint),
         ("processes", _Process * 8),
         ("samples", _Use * 128),
+        ("is_divided", ctypes.c_uint),
+        ("instance", ctypes.c_uint),
+        ("xid_instance", ctypes.c_uint),
+        ("parts", ctypes.c_void_p * 7),
     ]
 
     def __init__(self, uuid: str = "GPU-0", **numbers: int) -> None:
@@ -117,6 +121,13 @@ class FakeGpu(ctypes.Structure):
         super().__init__(uuid.encode(), b"NVIDIA A10G", **(usual | numbers))
         for metric, number in zip(self.metrics, GPM_NUMBERS.values(), strict=True):
             metric.number = number
+
+    def divide(self, *parts: "FakeGpu | None") -> None:
+        """Divide the GPU by MIG; None is a place without a visible part."""
+        self.is_divided = 1
+        self.kept = parts
+        for place, part in enumerate(parts):
+            self.parts[place] = None if part is None else ctypes.addressof(part)
 
     def gpm(self, *, result: int = 0, **values: float) -> None:
         """Set metrics by name, in percent or MiB/s; ``result`` is the error number of these

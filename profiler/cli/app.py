@@ -146,16 +146,38 @@ def run_command_line() -> None:
             raise
         message = str(error)
         exit_code = error.exit_code
-    click.echo(message_text(message), err=True)
+    click.echo(_error_text(message, exit_code), err=True)
     sys.exit(exit_code)
 
 
-@click.command("schema", epilog="Example: task-profiler schema > task-report.schema.json")
-def schema() -> None:
-    """Print the JSON Schema of the record."""
+def _error_text(message: str, exit_code: int) -> str:
+    from profiler.cli.json_error import error_line, wants_json  # only after an error
+
+    if wants_json(sys.argv[1:]):
+        return error_line(message, exit_code)
+    return message_text(message)
+
+
+@click.command(
+    "schema",
+    context_settings={"ignore_unknown_options": True},
+    epilog="Example: task-profiler schema recommend > recommend.schema.json",
+)
+@click.argument("command", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
+def schema(command: tuple[str, ...]) -> None:
+    """Print the JSON Schema of the record.
+
+    COMMAND is a command whose --json is described instead, such as watch, watch --queue or taskdef
+    resize, or error: the line that a command with --json prints on stderr if it fails.
+    """
     # Not for the other commands.
     import json
 
     from profiler.record.record_model import json_schema
 
-    say(json.dumps(json_schema(), indent=2))
+    described = json_schema()
+    if command:
+        from profiler.cli.json_lines import schema_of  # imports most commands
+
+        described = schema_of(" ".join(command))
+    say(json.dumps(described, indent=2))

@@ -51,6 +51,7 @@ from profiler.cli.terminal.comparison_tables import (
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import known
+from profiler.record.model_base import JsonLine
 from profiler.record.record_model import Record
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange
 from profiler.runs.comparison.compared_metrics import (
@@ -155,7 +156,7 @@ def compare(
                 warn(f"Left out of {run_set.text}: {run_set.left_out_text}.")
         for sentence in conditions:
             warn(sentence)
-        write_json_lines([comparison_as_json(sets, changes)])
+        write_json_lines([comparison_document(sets, changes)])
     else:
         width = table_width() if output_format == "text" else None
         write_lines(comparison_lines(sets, changes, width))
@@ -220,11 +221,26 @@ def _may_be_above(change: MedianChange, percent: float) -> bool:
     return False
 
 
-def comparison_as_json(
+class SetDocument(JsonLine, frozen=True, kw_only=True):
+    """One of the sets, as it was given, and its runs that count."""
+
+    set: str
+    runs: int
+
+
+class ComparisonDocument(JsonLine, frozen=True, kw_only=True):
+    """Both sets, of which ``a`` is the base, and the change of each metric by its name."""
+
+    a: SetDocument
+    b: SetDocument
+    metrics: Mapping[str, MedianChange]
+
+
+def comparison_document(
     sets: Sequence[RunSet], changes: Sequence[MetricChange]
-) -> Mapping[str, object]:
-    """The object of ``--format json``; unknown figures are null."""
-    a, b = [{"set": run_set.text, "runs": len(run_set.reports)} for run_set in sets]
+) -> ComparisonDocument:
+    """The line of ``--json``."""
+    a, b = [SetDocument(set=run_set.text, runs=len(run_set.reports)) for run_set in sets]
     metrics = {}
     for compared in changes:
         change = compared.change
@@ -236,7 +252,7 @@ def comparison_as_json(
             low_percent=known(_rounded, change.low_percent),
             high_percent=known(_rounded, change.high_percent),
         )
-    return {"a": a, "b": b, "metrics": metrics}
+    return ComparisonDocument(a=a, b=b, metrics=metrics)
 
 
 def _rounded(percent: float) -> float:

@@ -59,7 +59,8 @@ from profiler.record.units import format_gpu_hours, format_percent, format_range
 from profiler.runs.past_runs.family_evidence import FoundFamilies, read_families
 from profiler.runs.past_runs.run_lookup import no_run_sentence
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern
-from profiler.sizing.advice import Advice, advise, as_json
+from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice_document import advice_document
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.engine_lines import engine_lines
 from profiler.sizing.evidence import LAST_RUNS, Evidence
@@ -170,7 +171,7 @@ def recommend(
     if engine is not None:
         _write_engine_lines(engine, advices)
     elif as_lines:
-        write_json_lines(map(as_json, advices))
+        write_json_lines(map(advice_document, advices))
     elif advices:
         explained = advices if options.families or with_sizes else ()
         write_lines(_table(advices, explained, terminal_columns(), with_sizes=with_sizes))

@@ -37,6 +37,7 @@ from profiler.core.files import write_atomically
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.core.version import __version__
+from profiler.record.model_base import JsonLine
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Report
 from profiler.record.stacks_line import StacksLine
@@ -56,6 +57,14 @@ from profiler.sizing.run_facts import cost_on_fargate
 
 # Reading more runs from the history would take more than half a minute.
 _MAX_POINTS = 1_500_000
+
+
+class PageDocument(JsonLine, frozen=True, kw_only=True):
+    """The page that was written, as ``--json`` prints it."""
+
+    file: str
+    bytes: int
+    runs: int
 
 
 @click.command(
@@ -133,7 +142,7 @@ def report(
             raise TaskProfilerError(message) from error
         shown = data.runs if run_id is None else 1
         if as_json:
-            write_json_lines([{"file": out, "bytes": len(page), "runs": shown}])
+            write_json_lines([PageDocument(file=out, bytes=len(page), runs=shown)])
         else:
             say(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / 1_000_000)}")
     note = unconfirmed_note(run.past for run in runs)

@@ -1,6 +1,9 @@
 """The plan and the result of ``taskdef resize``: tables, JSON, and a summary for GitHub Actions."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
 
 from profiler.aws_account.planned_family import PlannedFamily, size_changes
 from profiler.cli.github_format import (
@@ -29,10 +32,17 @@ from profiler.cli.styled_text import (
 from profiler.core.optional_math import known, sum_known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import format_local, parse_ns
+from profiler.record.model_base import JsonLine
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.units import format_memory, format_usd
-from profiler.sizing.advice import rounded_percent, rounded_usd, size_object
-from profiler.sizing.resize_policy import Resize, ShownEvidence
+from profiler.sizing.advice_document import (
+    FactorDocument,
+    SizeDocument,
+    rounded_percent,
+    rounded_usd,
+    size_document,
+)
+from profiler.sizing.resize_policy import Resize, ResizeVerdict, ShownEvidence
 from profiler.sizing.slowdown_factors import SAME_DURATION
 from profiler.task_definitions.size_changes import definition_size
 
@@ -76,6 +86,54 @@ def print_plan(
         say(hint)
 
 
+class EvidenceDocument(JsonLine, frozen=True, kw_only=True):
+    """What speaks for a size: the largest need of a run and its start, the runs and the days on
+    which they began, and the bounds of the duration.
+
+    ``unconfirmed`` runs do not count. A run was killed at ``killedAboveMB``.
+    """
+
+    peak_mb: int | None
+    peak_started_at: str | None
+    runs: int
+    days: int
+    unconfirmed: int
+    killed_above_mb: int | None
+    margin_percent: float | None
+    duration_factor: FactorDocument | None
+
+
+class FamilyDocument(JsonLine, frozen=True, kw_only=True):
+    """The decision on a family, ``from`` its present size ``to`` the next one.
+
+    ``verdict`` is on the size that ``resize`` registered before.
+    """
+
+    type: Literal["family"] = "family"
+    family: str
+    action: str
+    reason: str
+    from_: SizeDocument | None = msgspec.field(name="from")
+    to: SizeDocument | None
+    runs: int
+    saving_usd_per_month: float | None
+    verdict: ResizeVerdict | None
+    evidence: EvidenceDocument | None
+    notes: tuple[str, ...]
+
+
+class TotalDocument(JsonLine, frozen=True, kw_only=True):
+    """The last line, of all families: ``changes`` are planned, or registered with
+    ``--register``. ``savedUsdPerMonth``: by sizes that are kept.
+    """
+
+    type: Literal["total"] = "total"
+    families: int
+    changes: int
+    saving_usd_per_month: float
+    saved_usd_per_month: float
+
+
 def print_json_plan(planned: Sequence[PlannedFamily]) -> None:
     """A line for each family."""
     write_json_lines(map(_row, planned))
@@ -86,15 +144,13 @@ def print_json_total(
 ) -> None:
     """The last line: what the plan changes, or what was registered."""
     saved_usd = [_saved_usd_per_month(decision_of(family_plan)) for family_plan in planned]
-    total = {
-        "type": "total",
-        "families": len(planned),
-        "changes": len(new_revisions(carried_out)),
-        "savingUsdPerMonth": _sum(
-            decision.saving_usd_per_month for decision in size_changes(carried_out)
-        ),
-        "savedUsdPerMonth": _sum(saved_usd),
-    }
+    saving_usd = [decision.saving_usd_per_month for decision in size_changes(carried_out)]
+    total = TotalDocument(
+        families=len(planned),
+        changes=len(new_revisions(carried_out)),
+        saving_usd_per_month=_sum(saving_usd),
+        saved_usd_per_month=_sum(saved_usd),
+    )
     write_json_lines([total])
 
 
@@ -156,40 +212,37 @@ def _present(planned: PlannedFamily) -> TaskSize:
     return TaskSize() if planned.document is None else definition_size(planned.document.definition)
 
 
-def _row(planned: PlannedFamily) -> Mapping[str, object]:
+def _row(planned: PlannedFamily) -> FamilyDocument:
     decision = decision_of(planned)
-    return {
-        "type": "family",
-        "family": planned.family,
-        "action": decision.action,
-        "reason": decision.reason,
-        "from": size_object(_present(planned)),
-        "to": size_object(decision.size or TaskSize()),
-        "runs": decision.runs,
-        "savingUsdPerMonth": rounded_usd(decision.saving_usd_per_month),
-        "verdict": decision.verdict,
-        "evidence": _evidence_object(decision.evidence),
-        "notes": notes_of(planned),
-    }
+    return FamilyDocument(
+        family=planned.family,
+        action=decision.action,
+        reason=decision.reason,
+        from_=size_document(_present(planned)),
+        to=size_document(decision.size or TaskSize()),
+        runs=decision.runs,
+        saving_usd_per_month=rounded_usd(decision.saving_usd_per_month),
+        verdict=decision.verdict,
+        evidence=known(_evidence_document, decision.evidence),
+        notes=notes_of(planned),
+    )
 
 
-def _evidence_object(seen: ShownEvidence | None) -> Mapping[str, object] | None:
-    if seen is None:
-        return None
-    return {
-        "peakMB": known(round, seen.peak_mb),
-        "peakStartedAt": seen.peak_at,
-        "runs": seen.runs,
-        "days": seen.days,
-        "unconfirmed": seen.unconfirmed,
-        "killedAboveMB": known(round, seen.killed_above_mb),
-        "marginPercent": known(rounded_percent, seen.margin_percent),
-        "durationFactor": known(_bounds, seen.duration),
-    }
+def _evidence_document(seen: ShownEvidence) -> EvidenceDocument:
+    return EvidenceDocument(
+        peak_mb=known(round, seen.peak_mb),
+        peak_started_at=seen.peak_at,
+        runs=seen.runs,
+        days=seen.days,
+        unconfirmed=seen.unconfirmed,
+        killed_above_mb=known(round, seen.killed_above_mb),
+        margin_percent=known(rounded_percent, seen.margin_percent),
+        duration_factor=known(_factor, seen.duration),
+    )
 
 
-def _bounds(factor: SlowdownBounds) -> Mapping[str, float]:
-    return {"min": factor.min, "max": factor.max}
+def _factor(factor: SlowdownBounds) -> FactorDocument:
+    return FactorDocument(min=factor.min, max=factor.max)
 
 
 def _sum(amounts: Iterable[float | None]) -> float:

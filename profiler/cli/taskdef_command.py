@@ -53,6 +53,7 @@ from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.text import similar_name
 from profiler.core.version import __version__
+from profiler.record.model_base import JsonLine
 from profiler.record.units import format_count
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
 from profiler.settings import SETTING_NAMES, read_settings
@@ -484,7 +485,7 @@ def _print_plan(
             )
         say(json.dumps(policy(streams), indent=2))
     elif as_json:
-        write_json_lines(map(_plan_object, planned))
+        write_json_lines(map(_plan_document, planned))
     else:
         write_lines(_plan_table(planned, table_width(), adds=adds))
 
@@ -494,15 +495,26 @@ def _problems(family_plan: PlannedFamily) -> tuple[str, ...]:
     return (*family_plan.problems, *(dead.problem for dead in family_plan.dead))
 
 
-def _plan_object(family_plan: PlannedFamily) -> Mapping[str, object]:
-    """The object of ``--json``."""
-    return {
-        "family": family_plan.family,
-        "batch": family_plan.changed.batch,
-        "startedBy": family_plan.started_by,
-        "action": family_plan.action,
-        "notes": (*family_plan.notes, *_problems(family_plan)),
-    }
+class PlanDocument(JsonLine, frozen=True, kw_only=True):
+    """What happens to a family, as ``--json`` prints it: ``batch`` is the container that is
+    watched, ``startedBy`` the schedules and rules that start the family.
+    """
+
+    family: str
+    batch: str | None
+    started_by: tuple[str, ...]
+    action: str
+    notes: tuple[str, ...]
+
+
+def _plan_document(family_plan: PlannedFamily) -> PlanDocument:
+    return PlanDocument(
+        family=family_plan.family,
+        batch=family_plan.changed.batch,
+        started_by=family_plan.started_by,
+        action=family_plan.action,
+        notes=(*family_plan.notes, *_problems(family_plan)),
+    )
 
 
 def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bool) -> list[Line]:

@@ -60,8 +60,10 @@ from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
+from profiler.record.family import UsualDuration
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.line_trust import AccountTrust
+from profiler.record.model_base import JsonLine
 from profiler.record.record_model import Distribution, Report
 from profiler.record.run_outcome import FIRST_SIGNAL_EXIT_CODE, PREDICATES
 from profiler.record.stop_causes import outcome_of
@@ -348,35 +350,72 @@ def open_watched_tasks(
     return watched
 
 
-def run_document(watched: WatchedRun) -> dict[str, object]:
-    """The document of ``--json``; what is unknown is null."""
+class UsualDocument(JsonLine, frozen=True, kw_only=True):
+    """The usual duration of the family's runs: the median and the 95th percentile of so many."""
+
+    median_ms: int
+    p95_ms: int
+    runs: int
+
+
+class NoticeDocument(JsonLine, frozen=True, kw_only=True):
+    """Why the run may need attention."""
+
+    kind: str
+    at: str | None
+    message: str | None
+
+
+class RunningDocument(JsonLine, frozen=True, kw_only=True):
+    """A task that runs now, or has just ended.
+
+    ``vcpuUsed`` is the mean and ``memoryUsedMB`` the most since the checkpoint before the newest.
+    """
+
+    task_id: str
+    container: str | None
+    cluster: str | None
+    family: str | None
+    status: str
+    started_at: str | None
+    elapsed_ms: int | None
+    usual: UsualDocument | None
+    vcpu_used: float | None
+    vcpu_size: float | None
+    memory_used_mb: float | None
+    memory_size_mb: float | None
+    notices: tuple[NoticeDocument, ...]
+
+
+def run_document(watched: WatchedRun) -> RunningDocument:
+    """The line of ``--json``."""
     run = watched.run
-    usual = watched.usual
     record = run.report.record
     (vcpu_used, memory_used_mb) = _used(run)
-    usual_ms = usual and {
-        "medianMs": round(usual.median_ms),
-        "p95Ms": round(usual.p95_ms),
-        "runs": usual.runs,
-    }
-    return {
-        "taskId": record.task_id,
-        "container": record.container.name or None,
-        "cluster": record.cluster,
-        "family": record.family,
-        "status": outcome_of(record, None).status,
-        "startedAt": record.started_at,
-        "elapsedMs": known(round, watched.elapsed_ms),
-        "usual": usual_ms,
-        "vcpuUsed": vcpu_used,
-        "vcpuSize": record.metrics.vcpu_size,
-        "memoryUsedMB": memory_used_mb,
-        "memorySizeMB": record.metrics.memory_size_mb,
-        "notices": [
-            {"kind": notice.kind, "at": notice.at, "message": notice.message}
-            for notice in run.notices
-        ],
-    }
+    notices = []
+    for notice in run.notices:
+        notices.append(NoticeDocument(kind=notice.kind, at=notice.at, message=notice.message))
+    return RunningDocument(
+        task_id=record.task_id,
+        container=record.container.name or None,
+        cluster=record.cluster,
+        family=record.family,
+        status=outcome_of(record, None).status,
+        started_at=record.started_at,
+        elapsed_ms=known(round, watched.elapsed_ms),
+        usual=known(_usual_document, watched.usual),
+        vcpu_used=vcpu_used,
+        vcpu_size=record.metrics.vcpu_size,
+        memory_used_mb=memory_used_mb,
+        memory_size_mb=record.metrics.memory_size_mb,
+        notices=tuple(notices),
+    )
+
+
+def _usual_document(usual: UsualDuration) -> UsualDocument:
+    return UsualDocument(
+        median_ms=round(usual.median_ms), p95_ms=round(usual.p95_ms), runs=usual.runs
+    )
 
 
 def _used(run: RunningRun) -> tuple[float | None, float | None]:

@@ -2,6 +2,7 @@
 Schema.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -24,16 +25,31 @@ class Model(Struct, frozen=True, omit_defaults=True, rename=json_name):
     """
 
 
+class JsonLine(Struct, frozen=True, kw_only=True, rename=json_name):
+    """Base class of the lines that a command prints with ``--json``: an unknown value is null."""
+
+
 def describe_type(described: type[Struct], title: str) -> dict[str, Any]:
     """Generate the JSON Schema (2020-12) of a type, with its docstrings as descriptions.
 
     A paragraph of a docstring becomes one line.
     """
+    return describe_types((described,), title)
+
+
+def describe_types(described: Sequence[type[Struct]], title: str) -> dict[str, Any]:
+    """Generate the JSON Schema of values that are each of one of the types."""
     from inspect import cleandoc  # slow to import, and every command imports this module
 
-    schema = msgspec.json.schema(described)
-    for definition in schema["$defs"].values():
+    schemas, definitions = msgspec.json.schema_components(described, ref_template="#/$defs/{name}")
+    for definition in definitions.values():
         # Python 3.13 removes the indentation of docstrings, older versions keep it.
         paragraphs = cleandoc(definition["description"]).split("\n\n")
         definition["description"] = "\n\n".join(" ".join(text.split()) for text in paragraphs)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
+    root = schemas[0] if len(schemas) == 1 else {"anyOf": [*schemas]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        **root,
+        "$defs": definitions,
+    }

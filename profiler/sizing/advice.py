@@ -2,30 +2,21 @@
 run.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import known
 from profiler.record.family import Month
 from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.impossible_values import without_impossible
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
-    Number,
     Recommendation,
     Record,
     Report,
-    SlowdownBounds,
-    TaskSize,
 )
 from profiler.record.units import (
     APPROXIMATELY,
-    VCPU_DIGITS,
-    as_number,
     format_count,
     format_memory,
     format_percent,
@@ -34,11 +25,9 @@ from profiler.record.units import (
 from profiler.sizing.advice_reasons import reasons
 from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
-from profiler.sizing.job_rows import JobsRow
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.runs_a_month import measured_month
-from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 
 class Advice(Struct, frozen=True, kw_only=True):
@@ -149,87 +138,6 @@ def advise(
     month = measured_month(evidence) or month
     sentences = reasons(evidence, choice, month, brief=brief)
     return Advice(evidence=evidence, choice=choice, reasons=sentences, month=month)
-
-
-def as_json(advice: Advice) -> Mapping[str, Any]:
-    """Build the object that ``recommend --json`` prints; unknown values are null."""
-    evidence = advice.evidence
-    choice = advice.choice
-    month = advice.month
-    return {
-        "family": evidence.family.name,
-        "accountId": evidence.family.account_id,
-        "region": evidence.family.region,
-        **({"onFargate": evidence.on_fargate} if evidence.is_moved else {}),
-        "runs": evidence.outcomes.runs,
-        **_requested(evidence),
-        "current": size_object(choice.current),
-        "recommended": size_object(choice.size),
-        "savingPercent": choice.saving_percent,
-        "usdPerMonth": rounded_usd(advice.usd_per_month),
-        "savingUsdPerMonth": rounded_usd(advice.saving_usd_per_month),
-        "runsPerMonth": None if month is None else round(month.runs, 2),
-        "monthBasis": None if month is None else month.basis,
-        "idleGpuHoursPerMonth": idle_gpu_hours_per_month(evidence),
-        "sizes": [_option(option) for option in choice.options],
-        "marginPercent": rounded_percent(choice.margin.percent),
-        "reasons": list(advice.reasons),
-        "evidence": {
-            "runs": evidence.outcomes.runs,
-            "failed": evidence.outcomes.failed,
-            "outOfMemory": evidence.outcomes.out_of_memory,
-            "ignored": evidence.outcomes.ignored,
-            "peakMB": as_number(evidence.needs.required_memory_mb),
-            "p95Vcpu": known(_rounded_vcpu, evidence.needs.required_vcpu),
-            "saturatedPercent": known(rounded_percent, evidence.usage.saturated_percent),
-            "peakSource": evidence.precision.peak_source,
-            "statsPeriodMs": evidence.precision.stats_period_ms,
-            "from": evidence.outcomes.first_started_at,
-            "to": evidence.outcomes.last_started_at,
-        },
-    }
-
-
-def _requested(evidence: Evidence) -> Mapping[str, object]:
-    """What the jobs of a row by name asked for; nothing of other rows."""
-    row = evidence.family
-    return {"requested": size_object(row.asked)} if isinstance(row, JobsRow) else {}
-
-
-def rounded_usd(usd: float | None) -> float | None:
-    """An amount of a month in whole cents."""
-    return None if usd is None else round(usd, 2) + 0.0
-
-
-def size_object(size: TaskSize) -> Mapping[str, object] | None:
-    """A size in JSON."""
-    if size == TaskSize():
-        return None
-    return {"vcpu": as_number(size.vcpu), "memoryMB": as_number(size.memory_mb)}
-
-
-def _rounded_vcpu(vcpu: float) -> float:
-    return round(vcpu, VCPU_DIGITS)
-
-
-def rounded_percent(percent: float) -> Number | None:
-    """A percentage with one digit."""
-    return as_number(round(percent, 1))
-
-
-def _factor_object(factor: SlowdownBounds) -> Mapping[str, object]:
-    return {"min": as_number(factor.min), "max": as_number(factor.max)}
-
-
-def _option(option: SizeOption) -> Mapping[str, object]:
-    return {
-        "vcpu": as_number(option.size.vcpu),
-        "memoryMB": as_number(option.size.memory_mb),
-        "durationFactor": known(_factor_object, option.factor),
-        "usdPerRun": option.usd_per_run,
-        "savingPercent": option.saving_percent,
-        "acceptable": option.acceptable,
-    }
 
 
 def with_recommendation(

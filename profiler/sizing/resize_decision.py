@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from profiler.core.optional_math import max_known, min_known
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
-from profiler.sizing.advice import rounded_usd
+from profiler.sizing.advice_document import rounded_usd
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.prices import PriceOverrides

@@ -48,16 +48,16 @@ def task_profiler(
 
 
 def test_the_readmes_commands_for_a_slow_batch_run(installed: Path, tmp_path: Path) -> None:
-    """The first one installs the package, as the fixture has done."""
-    (slow,) = [script for script in scripts(Path("README.md")) if "task-profiler run" in script]
-    install, *others = slow.splitlines(keepends=True)
-    assert install.startswith("pipx install ")
+    """Those before install the package, as the fixture has done."""
+    installs, slow, *_ = scripts(Path("README.md"))
+    assert installs.startswith("pipx install ")
+    assert "task-profiler run" in slow
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("TASK_PROFILER")
     }
     environment |= {"PYTHONPATH": str(installed), "XDG_DATA_HOME": str(tmp_path)}
     environment["PATH"] = f"{installed / 'bin'}{os.pathsep}{environment['PATH']}"
-    command = ["bash", "-euc", "".join(others)]
+    command = ["bash", "-euc", slow]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

@@ -19,19 +19,24 @@ from tests.orchestrators.matrix import BATCHES, LAST_LINE, MONITORS, STREAMS, WI
 ROOT = Path(profiler.__file__).parent.parent
 ENVIRONMENTS = ROOT / ".venv-orchestrators"
 PAGE = ROOT / "docs" / "orchestrators.md"
-START, END = "<!-- make orchestrators WRITE=1 -->\n", "<!-- end -->\n"
+END = "<!-- end -->\n"
 TOOLS = ("airflow", "dagster", "prefect")
 # Two containers are too many for it, whatever they do.
 UNNAMED = "PipesECSClient without pipes_container_name"
-COLUMNS = {
-    "`EcsRunTaskOperator`": "EcsRunTaskOperator",
-    "Airflow executor": "executor",
-    "`PipesECSClient`": "PipesECSClient",
-    "Dagster run launcher": "run launcher",
-    "step executor": "step executor",
-    "Prefect, container `prefect`": "container prefect",
-    "Prefect, other container": "other container",
+# Of each tool's table on the page, the columns and the functions whose verdicts they have.
+TABLES = {
+    "airflow": {"`EcsRunTaskOperator`": "EcsRunTaskOperator", "executor": "executor"},
+    "dagster": {
+        "`PipesECSClient`": "PipesECSClient",
+        "run launcher": "run launcher",
+        "step executor": "step executor",
+    },
+    "prefect": {
+        "container `prefect`": "container prefect",
+        "another container": "other container",
+    },
 }
+WITH_XCOM = "airflow"
 
 Verdicts = dict[Case, dict[str, Any]]
 
@@ -127,19 +132,19 @@ def xcom(value: str | None) -> str:
     return "" if value is None else "batch's line" if value == LAST_LINE else "report"
 
 
-def table(verdicts: Verdicts) -> str:
-    """The verdicts as a table.
+def table(verdicts: Verdicts, tool: str) -> str:
+    """The verdicts of a tool's functions as a table.
 
     Functions that always agree share a column; batches and monitors share a row.
     """
     columns: dict[tuple[str, ...], list[str]] = {}
     keys = [(batch, monitor) for batch in BATCHES for monitor in MONITORS]
-    for title, name in COLUMNS.items():
+    for title, name in TABLES[tool].items():
         columns.setdefault(
             tuple(verdicts[Case(*key, STREAMS[0])][name] for key in keys), []
         ).append(title)
-    shown = {"; ".join(titles): said for said, titles in columns.items()}
-    for stream in STREAMS:
+    shown = {", ".join(titles): said for said, titles in columns.items()}
+    for stream in STREAMS if tool == WITH_XCOM else ():
         of_stream = (
             verdicts.get(Case(*key, stream)) or verdicts[Case(*key, STREAMS[0])] for key in keys
         )
@@ -159,10 +164,19 @@ def table(verdicts: Verdicts) -> str:
     return "".join(f"|{'|'.join(cells)}|\n" for cells in lines)
 
 
-def test_the_page_has_the_table(verdicts: Verdicts) -> None:
-    before, _, rest = PAGE.read_text().partition(START)
-    _, _, after = rest.partition(END)
-    generated = before + START + table(verdicts) + END + after
+def with_tables(page: str, verdicts: Verdicts) -> str:
+    """The page with the table of each tool."""
+    for tool in TABLES:
+        start = f"<!-- make orchestrators WRITE=1: {tool} -->\n"
+        before, _, rest = page.partition(start)
+        _, _, after = rest.partition(END)
+        page = before + start + table(verdicts, tool) + END + after
+    return page
+
+
+def test_the_page_has_a_table_for_each_tool(verdicts: Verdicts) -> None:
+    written = PAGE.read_text()
+    generated = with_tables(written, verdicts)
     if os.environ.get("WRITE"):
         PAGE.write_text(generated)
     assert PAGE.read_text() == generated, "run make orchestrators WRITE=1"

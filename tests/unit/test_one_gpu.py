@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from profiler.cli.history_command import table_lines
 from profiler.cli.terminal.end_page import EndView, end_lines
-from profiler.cli.terminal.page_parts import View
+from profiler.cli.terminal.page_parts import View, run_curves
 from profiler.cli.terminal.run_page import page_lines
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.forwarder.documents import Document, report_document
@@ -23,7 +23,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.otlp.run_signals import ExportedRun, signals_of
 from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, sharing_sentence
-from profiler.record.record_model import Report, encode
+from profiler.record.record_model import Report, Series, encode
 from profiler.record.report_line import EMF_METRICS, emf_members, report_text
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_memory, format_percent
@@ -72,6 +72,18 @@ def end(report: Report) -> str:
 
 def history(report: Report) -> str:
     return "\n".join(texts(table_lines([PastRun(report=report)], None)))
+
+
+@pytest.mark.parametrize("tape", ["beside", "neighbour", "grow"])
+def test_a_curve_of_a_shared_gpu_says_whose_work_it_is(tape: str) -> None:
+    record = gpu_run(tape).record
+    is_shared = any(gpu.shared for gpu in record.gpus)
+    assert is_shared == (tape == "beside")
+    series = Series(
+        started_at=gpu_run(tape).time, step_ms=1000, gpu_utilization_percent=(90.0, 40.0)
+    )
+    tops = [curve.limit_text for curve in run_curves(record, series) if curve.label == "GPU"]
+    assert tops == ["▔ 100 %, of all programs" if is_shared else "▔ 100 %"]
 
 
 def page_row(report: Report) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from profiler.cli.styled_text import INDENT, Line, Span, length, line, separated
 from profiler.core.timestamps import local_time, parse_ns
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.fact_list import cpu_wait_fact, longest_waits, wait_name
+from profiler.record.hardware import own_gpus
 from profiler.record.mention_limits import (
     MIN_COVERED_PERCENT,
     is_cpu_wait_partial,
@@ -110,7 +111,10 @@ def use_style(name: str, *, is_full: bool) -> str:
 
 
 class Curve:
-    """A column of the series and its limit. ``peak``, the kernel's, may be above all values."""
+    """A column of the series and its limit. ``peak``, the kernel's, may be above all values.
+
+    ``whose`` says that the values are not the run's own.
+    """
 
     def __init__(
         self,
@@ -120,6 +124,7 @@ class Curve:
         least_top: float,
         format_value: Callable[[float], str],
         peak: Number | None = None,
+        whose: str = "",
     ) -> None:
         self.label = name
         self._values = values or ()
@@ -134,7 +139,7 @@ class Curve:
         # limit is known.
         if limit and not self.is_to_limit and format_value is not format_percent:
             top = format_part(top, format_value(limit))
-        self.limit_text = f"▔ {top}"
+        self.limit_text = f"▔ {top}{whose}"
 
     def drawn(self, width: int) -> str:
         """The curve with ``width`` characters; values are repeated if there are fewer."""
@@ -152,10 +157,11 @@ def run_curves(record: Record, series: Series) -> tuple[Curve, ...]:
     peak_mb = metrics.max_memory_used_mb
     gpu = series.gpu_utilization_percent
     neuron = series.neuron_utilization_percent
+    whose = "" if own_gpus(record.gpus) == list(record.gpus) else ", of all programs"
     curves = (
         Curve(CPU, series.vcpu_used, metrics.vcpu_size, LEAST_VCPU, format_vcpu),
         Curve(MEMORY, memory, size_mb, LEAST_MB, format_memory, peak_mb),
-        Curve(GPU, gpu, 100, LEAST_PERCENT, format_percent),
+        Curve(GPU, gpu, 100, LEAST_PERCENT, format_percent, whose=whose),
         Curve("Neuron", neuron, 100, LEAST_PERCENT, format_percent),
     )
     return tuple(curve for curve in curves if curve.known)

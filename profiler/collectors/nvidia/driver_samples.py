@@ -27,20 +27,28 @@ _FULL_PERCENT = 99
 
 
 class DriverSamples:
-    """Reads the samples of one GPU, each once, on the monotonic clock.
+    """Reads the samples of one GPU, each once, on the monotonic clock; not ``is_available`` for
+    one that MIG divides.
 
     ``impossible`` counts the values that cannot be.
     """
 
     # A pointer of the driver's.
-    def __init__(self, nvml: Nvml, handle: Any, clock: Clock) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        nvml: Nvml,
+        handle: Any,  # noqa: ANN401
+        clock: Clock,
+        *,
+        is_available: bool = True,
+    ) -> None:
         self._nvml = nvml
         self._handle = handle
         self._clock = clock
         self._last_us = 0
         self._last_ns: int | None = None
         self._due_ns = 0
-        self._is_available = True
+        self._is_available = is_available
         self.impossible = 0
 
     def read(self, *, is_complete: bool) -> tuple[UseWindow, ...] | None:

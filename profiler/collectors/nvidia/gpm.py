@@ -45,11 +45,18 @@ REFUSED = (
 
 class Gpm:
     """Reads GPM, the counters of Hopper and newer: one sample ends a reading and starts the
-    next, without a gap.
+    next, without a gap; not ``is_available`` for one that MIG divides.
     """
 
     # A pointer of the driver's.
-    def __init__(self, nvml: Nvml, handle: Any, clock: Clock) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        nvml: Nvml,
+        handle: Any,  # noqa: ANN401
+        clock: Clock,
+        *,
+        is_available: bool = True,
+    ) -> None:
         self._nvml = nvml
         self._handle = handle
         self._clock = clock
@@ -59,7 +66,7 @@ class Gpm:
         self._request: Any = None  # of the metrics between two samples
         self._call = SlowCall()
         self._ticks_left_out = 0  # since the last sample, as the call is slow
-        self._is_available = True
+        self._is_available = is_available
         self.is_refused = False
 
     def added_to(self, sample: GpuSample, *, is_complete: bool) -> GpuSample:

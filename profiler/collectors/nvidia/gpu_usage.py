@@ -162,8 +162,15 @@ class GpuUsage:
         return use is not None and use.is_unused
 
     def known_until_ns(self) -> int:
-        """Until when the use of all GPUs is known."""
-        return min((gpu.timeline.known_until_ns for gpu in self._gpus.values()), default=0)
+        """Until when the use of all GPUs is known, for which one does not wait where the driver
+        does not say it, or has lost the GPU.
+        """
+        known_ns = (
+            gpu.timeline.known_until_ns
+            for uuid, gpu in self._gpus.items()
+            if uuid in self._present and gpu.says_its_use
+        )
+        return min(known_ns, default=self._read_ns or 0)
 
     def forget(self, batch: str) -> None:
         self._runs.pop(batch, None)
@@ -286,6 +293,11 @@ class _GpuAggregate:
         self._memory_size_bytes = sample.memory_size_bytes or self._memory_size_bytes
         self.last = sample
         self._read_ns = now_ns
+
+    @property
+    def says_its_use(self) -> bool:
+        """Whether the driver says how much it works, which the first reading may not know."""
+        return self.timeline.source is not None or self.last.utilization_percent is not None
 
     def _add_windows(self, sample: GpuSample, step_ns: int, now_ns: int) -> None:
         """The work since the reading before: by the driver's samples, else by GPM, else by the

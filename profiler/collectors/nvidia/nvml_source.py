@@ -5,6 +5,7 @@ restarts and lost GPUs.
 from collections.abc import Callable, Sequence
 
 from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, call_nvml
+from profiler.collectors.nvidia.open_gpus import open_devices
 from profiler.collectors.nvidia.read_one_gpu import Device, XidEvents
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample
 from profiler.core.clock import Clock
@@ -139,11 +140,13 @@ class NvmlSource:
         devices: list[Device] = []
         unreadable: list[str] = []
         for index in range(count):
-            device = self._open_device(nvml, index)
-            if isinstance(device, Device):
-                devices.append(device)
-            else:
-                unreadable.append(device)
+            # Further parts of a GPU have the numbers after those of the GPUs.
+            more = count + sum(device.facts.index >= count for device in devices)
+            opened = open_devices(nvml, index, more, self._clock)
+            if isinstance(opened, str):
+                unreadable.append(opened)
+                continue
+            devices.extend(opened)
         if not devices:
             call_nvml(nvml, "nvmlShutdown")
             if unreadable:
@@ -153,34 +156,3 @@ class NvmlSource:
         self._devices = devices
         self._unreadable = unreadable
         return XidEvents(nvml, devices)
-
-    def _open_device(self, nvml: Nvml, index: int) -> Device | str:
-        """A visible device; a sentence if it cannot be opened."""
-        handle = call_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
-        if isinstance(handle, Failure):
-            uuid = handle
-        else:
-            uuid = call_nvml(nvml, "nvmlDeviceGetUUID", handle)
-        if isinstance(uuid, Failure):
-            return f"GPU {index} is visible and cannot be read: {uuid.reason}."
-        name = call_nvml(nvml, "nvmlDeviceGetName", handle)
-        facts = GpuFacts(
-            uuid=uuid,
-            index=index,
-            name=None if isinstance(name, Failure) else name,
-            link_bytes_per_second=_link_speed(nvml, handle),
-        )
-        return Device(nvml, handle, facts, self._clock)
-
-
-# PCIe by generation: bytes a second of a lane, one way, after its line code.
-_LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-
-
-def _link_speed(nvml: Nvml, handle: object) -> float | None:
-    generation = call_nvml(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", handle)
-    width = call_nvml(nvml, "nvmlDeviceGetMaxPcieLinkWidth", handle)
-    if isinstance(generation, Failure) or isinstance(width, Failure):
-        return None
-    lane_bytes = _LANE_BYTES.get(generation)
-    return None if lane_bytes is None else lane_bytes * width

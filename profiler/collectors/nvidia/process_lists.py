@@ -12,6 +12,7 @@ _COMPUTE = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunning
 # Asked only for complete readings, and always once they had an entry.
 _MPS = "nvmlDeviceGetMPSComputeRunningProcesses"
 _GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses"
+LISTS = (*_COMPUTE, _MPS, _GRAPHICS)
 # Asks the driver; returns None if it has no answer.
 Ask = Callable[[str], Any]
 

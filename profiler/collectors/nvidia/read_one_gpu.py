@@ -11,7 +11,7 @@ from profiler.collectors.impossible_readings import possible_percent
 from profiler.collectors.nvidia.driver_samples import DriverSamples
 from profiler.collectors.nvidia.gpm import REFUSED, Gpm
 from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, call_nvml
-from profiler.collectors.nvidia.process_lists import ProcessLists
+from profiler.collectors.nvidia.process_lists import LISTS, ProcessLists
 from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuFacts, GpuSample, Xid
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
@@ -71,6 +71,26 @@ class _EnergyReadings:
         return is_possible
 
 
+# What NVML has only of a whole GPU (nvml.h: "MIG devices are not supported").
+_OF_WHOLE_GPUS = (
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",
+    *(function for function, *_ in _COUNTERS.values()),
+)
+# What it has only of the parts, where MIG divides a GPU.
+_OF_PARTS = ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo", *LISTS)
+
+
+def _unsupported_by_mig(facts: GpuFacts) -> Sequence[str]:
+    """The functions that need not be asked where MIG divides a GPU."""
+    if facts.part is not None:
+        return _OF_WHOLE_GPUS
+    return _OF_PARTS if facts.is_divided else ()
+
+
 class Device:
     """Reads one device by its handle, which is valid until NVML is shut down."""
 
@@ -83,14 +103,15 @@ class Device:
         clock: Clock,
     ) -> None:
         self._nvml = nvml
-        self._unsupported: set[str] = set()
+        self._unsupported = set(_unsupported_by_mig(facts))
         self._failure: Failure | None = None
         self._clock = clock
         self._energy = _EnergyReadings()
         self.handle = handle
         self.facts = facts
-        self.gpm = Gpm(nvml, handle, clock)
-        self._driver_samples = DriverSamples(nvml, handle, clock)
+        is_whole = not self._unsupported
+        self.gpm = Gpm(nvml, handle, clock, is_available=is_whole)
+        self._driver_samples = DriverSamples(nvml, handle, clock, is_available=is_whole)
         self._lists = ProcessLists(self._field, clock)
         self.silent_reads = 0
         self._is_permission_denied = False
@@ -104,6 +125,16 @@ class Device:
             )
         if self.gpm.is_refused:
             yield REFUSED
+        if self.facts.part is not None:
+            yield (
+                f"MIG divides the GPU {self.facts.part.gpu_uuid}: of its parts, the driver says "
+                "the memory and the processes, not how much they work."
+            )
+        if self.facts.is_divided:
+            yield (
+                f"MIG divides the GPU {self.facts.uuid}, and its parts are not visible here: "
+                "how much they work and what memory they use is not known."
+            )
 
     def read_quickly(self, *, with_memory: bool) -> GpuSample:
         """Between two readings: the processes, with their memory, or that of the device."""
@@ -212,10 +243,15 @@ class Device:
 
 
 class XidEvents:
-    """The error events since the registration, which is lost when NVML is shut down."""
+    """The error events since the registration, which is lost when NVML is shut down.
+
+    Those of a part of a GPU come from the whole GPU, with the number of the part.
+    """
 
     def __init__(self, nvml: Nvml, devices: Sequence[Device]) -> None:
         self._nvml = nvml
+        self._parts: dict[tuple[str, int | None], str] = {}
+        self._divided: set[str] = set()
         events = call_nvml(nvml, "nvmlEventSetCreate")
         self._events = None if isinstance(events, Failure) else events
         self._unregistered: dict[str, None] = {}
@@ -231,10 +267,22 @@ class XidEvents:
             yield f"The driver does not report the errors (Xid) of {uuids}: xids stay empty there."
 
     def register(self, device: Device) -> None:
+        handle = device.handle
+        part = device.facts.part
+        if part is not None:
+            self._parts[part.gpu_uuid, part.instance] = device.facts.uuid
+            if part.gpu_uuid in self._divided:
+                return
+            self._divided.add(part.gpu_uuid)
+            handle = call_nvml(self._nvml, "nvmlDeviceGetHandleByUUID", part.gpu_uuid)
         kind = self._nvml.nvmlEventTypeXidCriticalError
-        if self._events is None or isinstance(
-            call_nvml(self._nvml, "nvmlDeviceRegisterEvents", device.handle, kind, self._events),
-            Failure,
+        if (
+            self._events is None
+            or isinstance(handle, Failure)
+            or isinstance(
+                call_nvml(self._nvml, "nvmlDeviceRegisterEvents", handle, kind, self._events),
+                Failure,
+            )
         ):
             self._unregistered[device.facts.uuid] = None
 
@@ -245,9 +293,17 @@ class XidEvents:
             event = call_nvml(self._nvml, "nvmlEventSetWait_v2", self._events, 1)
             if isinstance(event, Failure):
                 break
-            uuid = call_nvml(self._nvml, "nvmlDeviceGetUUID", event.device)
-            xids.append(Xid(None if isinstance(uuid, Failure) else uuid, int(event.eventData)))
+            xids.append(Xid(self._gpu_of(event), int(event.eventData)))
         return tuple(xids)
+
+    # The driver's type.
+    def _gpu_of(self, event: Any) -> str | None:  # noqa: ANN401
+        uuid = call_nvml(self._nvml, "nvmlDeviceGetUUID", event.device)
+        if isinstance(uuid, Failure):
+            return None
+        if uuid in self._divided:
+            return self._parts.get((uuid, event.gpuInstanceId))
+        return str(uuid)
 
     def close(self) -> None:
         if self._events is not None:

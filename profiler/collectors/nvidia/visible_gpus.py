@@ -14,13 +14,37 @@ ENERGY = "energy_millijoules"
 CHANGED_BYTES = 64 * MIB
 
 
+class MigPart(Struct, frozen=True, kw_only=True):
+    """Which part of a GPU that MIG (Multi-Instance GPU) divides: the ``place``-th of the GPU.
+
+    ``instance`` is the driver's number of it in error events, None if it does not say it.
+    """
+
+    gpu_uuid: str
+    gpu_index: int
+    place: int
+    instance: int | None = None
+
+
 class GpuFacts(Struct, frozen=True, kw_only=True):
-    """The identity of a GPU. ``link_bytes_per_second``: what its PCIe link can move one way."""
+    """The identity of a GPU, or of a part of one. ``link_bytes_per_second``: what its PCIe link
+    can move one way. ``is_divided``: MIG divides it, and its parts are not visible here.
+    """
 
     uuid: str
     index: int
     name: str | None = None
     link_bytes_per_second: float | None = None
+    part: MigPart | None = None
+    is_divided: bool = False
+
+    @property
+    def selectors(self) -> frozenset[str]:
+        """The words of ``NVIDIA_VISIBLE_DEVICES`` that select it."""
+        if self.part is None:
+            return frozenset({self.uuid, str(self.index)})
+        part, index = self.part, str(self.part.gpu_index)
+        return frozenset({self.uuid, part.gpu_uuid, index, f"{index}:{part.place}"})
 
 
 class GpuProcess(Struct, frozen=True, gc=False):
@@ -131,9 +155,7 @@ class DriverReading(Struct, frozen=True, kw_only=True):
 
 def match_uuids(selectors: Collection[str], visible: Collection[GpuFacts]) -> frozenset[str]:
     """The UUIDs of the visible GPUs that the selectors match, which are UUIDs or indices."""
-    return frozenset(
-        facts.uuid for facts in visible if not {facts.uuid, str(facts.index)}.isdisjoint(selectors)
-    )
+    return frozenset(facts.uuid for facts in visible if not facts.selectors.isdisjoint(selectors))
 
 
 class GpuSelection(Struct, frozen=True, kw_only=True):

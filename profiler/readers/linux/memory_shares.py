@@ -12,6 +12,8 @@ from profiler.readers.linux.process_tree import ProcessReading, inherited_bytes
 
 # The shares are read again when they may lack this share of the sum.
 MAX_UNSURE_SHARE = 0.05
+# Once the processes rest, they are read once more where the shares may lack this share of the sum.
+_MAX_UNSURE_AT_REST = 0.01
 # Mapped files are read where a process maps so much, and so much more than at the last reading, of
 # at most so many processes.
 _MIN_FILE_BYTES = 64 * 2**20
@@ -60,7 +62,8 @@ class MemoryShares:
     reading before.
 
     The share is the PSS (``smaps_rollup``: processes of the same user), read whenever the sum may
-    have moved by 5 % and the CPU time allows it. Since then, what a process allocated is its own,
+    have moved by 5 % and the CPU time allows it, and once more when the processes rest and it may
+    have moved by 1 %. Since then, what a process allocated is its own,
     but not what a fork inherited or what it maps of shared memory: the RSS counts each mapping of
     a page, also of one process. Each page fault may have copied one inherited page. All processes
     together hold at least as much anonymous memory as the one with most.
@@ -89,11 +92,15 @@ class MemoryShares:
         self.file_bytes: int | None = 0
         self.is_exact = False
         self.has_lost = False
+        self._is_read_at_rest = False
 
     def divide(self, processes: Sequence[ProcessReading]) -> tuple[ProcessReading, ...]:
         before = self._divided
         is_known = self.is_exact and self.file_bytes is not None
-        if is_known and _are_same(processes, before.values()):  # nothing has run since
+        are_at_rest = _are_same(processes, before.values())  # nothing has run since
+        self._is_read_at_rest &= are_at_rest
+        lacks_at_rest = are_at_rest and self._lacks_a_reading_at_rest()
+        if is_known and are_at_rest and not lacks_at_rest:
             self.has_lost = False
             return tuple([divided for _, divided in before.values()])
         living = {
@@ -107,7 +114,7 @@ class MemoryShares:
         has_settled = self.unsure_bytes - unsure_before <= max_unsure_bytes
         is_unsure = self.unsure_bytes > max_unsure_bytes
         mapping_files = self._mapping_files(living)
-        unread = self._sharing(living) if is_unsure else mapping_files
+        unread = self._sharing(living) if is_unsure or lacks_at_rest else mapping_files
         now_ns = self._monotonic_ns()
         if unread and self._budget.allows(now_ns, is_urgent=is_unsure and has_settled):
             began_ns = self._cpu_ns()
@@ -116,6 +123,7 @@ class MemoryShares:
             self._budget.add_cost(cost_ns, now_ns)
             self.used_cpu_ns += cost_ns
             shares = self._shares(living, read)
+            self._is_read_at_rest = are_at_rest
         elif mapping_files:
             self.file_bytes = None
         self.is_exact = self.unsure_bytes <= MAX_UNSURE_SHARE * sum(shares.values())
@@ -127,6 +135,10 @@ class MemoryShares:
                 known = process, replace(process, share_bytes=share_bytes)
             self._divided[process.pid] = known
         return tuple([divided for _, divided in self._divided.values()])
+
+    def _lacks_a_reading_at_rest(self) -> bool:
+        sum_bytes = sum([divided.share_bytes or 0 for _, divided in self._divided.values()])
+        return not self._is_read_at_rest and self.unsure_bytes > _MAX_UNSURE_AT_REST * sum_bytes
 
     def _shares(
         self, living: Mapping[_Identity, ProcessReading], read: Container[_Identity] = ()

@@ -23,6 +23,7 @@
 #define MAX_PROCESSES 8
 #define MAX_SAMPLES 128
 #define METRICS 9
+#define MAX_PARTS 7
 #define MIB (1024ULL * 1024ULL)
 #define ALIVE 0x5a5a5a5a
 
@@ -46,6 +47,9 @@ struct device {
     unsigned has_lists, process_count, has_samples, sample_count, link_generation, link_width;
     struct process processes[MAX_PROCESSES];
     struct use samples[MAX_SAMPLES];
+    /* MIG: the parts of a GPU, with holes, and a part's number in events. */
+    unsigned is_divided, instance, xid_instance;
+    struct device *parts[MAX_PARTS];
 };
 
 static struct device fixed[GPUS];
@@ -197,11 +201,40 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, struct device **devic
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, struct device **device) {
     struct device *found = NULL;
-    for (int index = 0; index < device_count; index++)
+    for (int index = 0; index < device_count; index++) {
         if (!strcmp(devices[index]->uuid, uuid)) found = devices[index];
+        for (int place = 0; place < MAX_PARTS; place++)
+            if (devices[index]->parts[place] && !strcmp(devices[index]->parts[place]->uuid, uuid))
+                found = devices[index]->parts[place];
+    }
     ENTER("nvmlDeviceGetHandleByUUID", found);
     *device = found;
     return found ? SUCCESS : NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetMigMode(struct device *device, unsigned *current, unsigned *pending) {
+    ENTER("nvmlDeviceGetMigMode", device);
+    *current = *pending = device->is_divided;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(struct device *device, unsigned *count) {
+    ENTER("nvmlDeviceGetMaxMigDeviceCount", device);
+    *count = MAX_PARTS;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(struct device *device, unsigned place, struct device **part) {
+    ENTER("nvmlDeviceGetMigDeviceHandleByIndex", device);
+    if (place >= MAX_PARTS) return INVALID_ARGUMENT;
+    *part = device->parts[place];
+    return *part ? SUCCESS : NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetGpuInstanceId(struct device *part, unsigned *instance) {
+    ENTER("nvmlDeviceGetGpuInstanceId", part);
+    *instance = part->instance;
+    return part->instance ? SUCCESS : NOT_SUPPORTED;
 }
 
 static nvmlReturn_t text(const char *function, struct device *device, const char *from, char *to, unsigned length) {
@@ -474,6 +507,7 @@ nvmlReturn_t nvmlEventSetWait_v2(int *set, struct event *event, unsigned timeout
         memset(event, 0, sizeof *event);
         event->device = device;
         event->kind = 8;
+        event->gpu = device->xid_instance;
         event->data = device->xids[0];
         memmove(device->xids, device->xids + 1, 3 * sizeof *device->xids);
         device->xids[3] = 0;

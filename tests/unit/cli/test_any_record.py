@@ -7,7 +7,7 @@ import json
 import msgspec
 from hypothesis import given
 
-from profiler.cli.compare_command import comparison_as_json
+from profiler.cli.compare_command import comparison_document
 from profiler.cli.history_command import table_lines
 from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines
@@ -24,7 +24,8 @@ from profiler.runs.comparison.compared_metrics import compare_metrics
 from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.step_series import downsample, steps_of_record
-from profiler.sizing.advice import advise, as_json
+from profiler.sizing.advice import advise
+from profiler.sizing.advice_document import as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Families
 from profiler.sizing.prices import PriceOverrides
@@ -56,7 +57,7 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
     sets = [RunSet(text="x", reports=(one,)) for one in (report, shown_runs.etl())]
     changes = compare_metrics(sets[0].records, sets[1].records)
     assert render_lines(comparison_lines(sets, changes, 80), is_coloured=True, encoding="ascii")
-    msgspec.json.encode(comparison_as_json(sets, changes))
+    msgspec.json.encode(comparison_document(sets, changes))
     drawn = Run(past=run, steps=downsample(steps_of_record(report.record), 60))
     page_data = build_page_data([drawn], PageRequest(generated_at="", version=""))
     for text in (page_data.text, page_data.series, *page_data.activity.split()):

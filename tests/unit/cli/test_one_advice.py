@@ -16,7 +16,8 @@ from profiler.forwarder.document_fields import record_fields
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import Gpu, Record, Report, Sampling, TaskSize
 from profiler.report_page.page_data import size_rows
-from profiler.sizing.advice import Advice, advise, as_json, with_recommendation
+from profiler.sizing.advice import Advice, advise, with_recommendation
+from profiler.sizing.advice_document import as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides

@@ -22,7 +22,8 @@ from profiler.runs.past_runs.family_evidence import (
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import RunFilter
-from profiler.sizing.advice import advise, as_json
+from profiler.sizing.advice import advise
+from profiler.sizing.advice_document import as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.prices import PriceOverrides

@@ -9,9 +9,8 @@ from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS, TASK_LA
 from tests.grafana_dashboard import DASHBOARD, PANELS, VARIABLES, Panel, Query
 
 METRICS = {metric.full_name: metric for metric in LIVE_METRICS}
-# Metrics without a panel: they only carry labels for joins, or an alert.
+# Metrics without a panel: they only carry labels for joins.
 NOT_DRAWN = {
-    "task_profiler_gpu_error_info",
     "task_profiler_gpu_info",
     "task_profiler_monitor_info",
 }

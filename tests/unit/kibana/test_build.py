@@ -328,6 +328,8 @@ def test_every_column_is_in_the_template() -> None:
     known = template_fields("reports")
     for search in SEARCHES:
         assert {"task.id"} <= {*search.columns} <= {*known}
+        peaks = [f"usage.{part}.percent.max" in search.columns for part in ("cpu", "memory")]
+        assert len({*peaks}) == 1, search.title
     fields = {control.field for dashboard in DASHBOARDS for control in dashboard.controls}
     assert {known.get(field) for field in fields} == FITTING["control"]
 

@@ -31,7 +31,8 @@ from profiler.record.record_model import (
     encode,
 )
 from profiler.record.spot_price import cost_on
-from profiler.sizing.advice import as_json, with_recommendation
+from profiler.sizing.advice import with_recommendation
+from profiler.sizing.advice_document import as_json
 from profiler.sizing.billed_tasks import mean_billed_ms
 from profiler.sizing.choose_size import GROWTH_RUNS
 from profiler.sizing.prices import (
@@ -446,7 +447,7 @@ def test_the_advice_says_where_the_runs_count() -> None:
     assert found["region"] is None
     assert found["recommended"] == {"vcpu": 1, "memoryMB": 2048}
     assert "onFargate" not in without
-    assert without["sizes"] == []
+    assert without["sizes"] == ()
     assert "onFargate" not in shown(report(), "us-east-1")
     failed = shown(local(status="failure"), "us-east-1")
     assert failed["recommended"] == failed["current"] == {"vcpu": 8, "memoryMB": 16_000}

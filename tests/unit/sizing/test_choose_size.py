@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
-from profiler.sizing.advice import advise, as_json
+from profiler.sizing.advice import advise
+from profiler.sizing.advice_document import as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.prices import PriceOverrides

@@ -405,3 +405,17 @@ def test_the_processes_of_a_run_are_looked_for_once_for_all_its_gpus() -> None:
     assert owners.asked == ["run"]
     usage.begin_run("run", seconds(0))  # they may be visible now
     assert owners.asked == ["run", "run"]
+
+
+def test_nothing_waits_for_a_lost_gpu_or_for_one_whose_use_the_driver_does_not_say() -> None:
+    usage = at_each_second(reading(utilization_percent=5), reading(utilization_percent=5))
+    add_both(usage, 2, 5, None)
+    add_both(usage, 3, 5, None)
+    assert usage.known_until_ns() == seconds(3)
+    usage.add(DriverReading(samples=(GpuSample(facts=OTHER),), lost=(FACTS,)), seconds(9), START_NS)
+    assert usage.known_until_ns() == seconds(9)
+
+
+def test_the_first_reading_of_a_gpu_does_not_say_its_use_yet() -> None:
+    usage = at_each_second(reading(utilization_percent=5))
+    assert usage.known_until_ns() == 0

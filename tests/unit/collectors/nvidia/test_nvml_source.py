@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 from profiler.collectors.nvidia import is_driver_present
 from profiler.collectors.nvidia.nvml_calls import NOT_INSTALLED, load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuSample, Xid
+from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuSample, Xid, match_uuids
 from profiler.readers import Unavailable
 from tests.fake_nvml import GPM_NUMBERS, MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock, seconds
@@ -240,6 +240,96 @@ def test_xids_come_with_their_gpu_and_only_once() -> None:
         assert machine.read().xids == ()
     assert machine.nvml.calls["nvmlEventSetWait_v2"] == 0
     assert machine.nvml.calls["nvmlEventSetFree"] == 1
+
+
+_OF_WHOLE_GPUS = (*FIELDS, "nvmlDeviceGetSamples", "nvmlGpmQueryDeviceSupport")
+
+
+def test_the_parts_of_a_gpu_that_mig_divides_have_their_memory_and_their_processes() -> None:
+    first, second = FakeGpu("MIG-1", used_bytes=700 * MIB), FakeGpu("MIG-2", used_bytes=5 * MIB)
+    first.instance, second.instance = 9, 11
+    first.list_processes((7, 640 * MIB))
+    divided = FakeGpu("GPU-0")
+    divided.divide(None, first, None, second)
+    machine = Machine(divided, FakeGpu("GPU-1", utilization_percent=5))
+    reading = machine.read(counters=True)
+    assert [
+        (sample.facts.uuid, sample.facts.index, (sample.memory_used_bytes or 0) // MIB)
+        for sample in reading.samples
+    ] == [("MIG-1", 0, 700), ("MIG-2", 2, 5), ("GPU-1", 1, 0)]
+    part = reading.samples[0]
+    assert [process.pid for process in part.processes or ()] == [7]
+    assert [value_of(part, name) for name in FIELDS.values()] == [None] * len(FIELDS)
+    assert part.windows is None
+    (note,) = reading.notes
+    assert note == (
+        "MIG divides the GPU GPU-0: of its parts, the driver says the memory and the processes, "
+        "not how much they work."
+    )
+    assert [machine.nvml.calls[function] for function in _OF_WHOLE_GPUS] == [1] * len(
+        _OF_WHOLE_GPUS
+    ), "they are asked of the other GPU alone"
+
+
+def test_an_error_of_a_part_is_its_own_and_that_of_the_whole_gpu_nobodys() -> None:
+    part = FakeGpu("MIG-1")
+    part.instance = 9
+    divided = FakeGpu("GPU-0")
+    divided.divide(part)
+    machine = Machine(divided)
+    machine.read()
+    divided.xid_instance = 9
+    divided.fall_with(31)
+    assert machine.read().xids == (Xid("MIG-1", 31),)
+    divided.xid_instance = 2**32 - 1
+    divided.fall_with(79)
+    assert machine.read().xids == (Xid(None, 79),)
+
+
+def test_a_divided_gpu_whose_parts_are_not_visible_has_neither_memory_nor_work() -> None:
+    divided = FakeGpu("GPU-0", used_bytes=700 * MIB, utilization_percent=50)
+    divided.list_processes((7, 640 * MIB))
+    divided.divide()
+    machine = Machine(divided)
+    reading = machine.read(counters=True)
+    (sample,) = reading.samples
+    assert sample.memory_used_bytes is None
+    assert sample.utilization_percent is None
+    assert sample.processes is None
+    assert sample.power_watts == 60
+    (note,) = reading.notes
+    assert note == (
+        "MIG divides the GPU GPU-0, and its parts are not visible here: how much they work and "
+        "what memory they use is not known."
+    )
+
+
+def test_a_part_that_is_lost_is_found_again_by_its_uuid() -> None:
+    part = FakeGpu("MIG-1")
+    divided = FakeGpu("GPU-0")
+    divided.divide(part)
+    machine = Machine(divided)
+    machine.read()
+    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 15, uuid="MIG-1")
+    assert machine.read().samples == ()
+    machine.clock.advance(31)
+    assert machine.sample().facts.part is not None
+
+
+def test_the_words_of_nvidia_visible_devices_select_parts() -> None:
+    divided = FakeGpu("GPU-0")
+    divided.divide(None, FakeGpu("MIG-1"), FakeGpu("MIG-2"))
+    facts = [sample.facts for sample in Machine(divided, FakeGpu("GPU-1")).read().samples]
+    for words, uuids in {
+        ("MIG-1",): {"MIG-1"},
+        ("0:1",): {"MIG-1"},
+        ("0:0",): set(),
+        ("0",): {"MIG-1", "MIG-2"},
+        ("GPU-0",): {"MIG-1", "MIG-2"},
+        ("1",): {"GPU-1"},
+        ("GPU-1",): {"GPU-1"},
+    }.items():
+        assert match_uuids(words, facts) == uuids, words
 
 
 ERRORS = st.one_of(

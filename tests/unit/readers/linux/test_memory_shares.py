@@ -188,6 +188,30 @@ def test_memory_that_a_process_maps_three_times_counts_once(tree: _Tree) -> None
     assert tree.cpu_ns == 0, "the rest is not notable"
 
 
+def test_what_rests_is_read_once_more_and_then_no_more(tree: _Tree) -> None:
+    """Of a segment of 150 MiB that was read while it was filled, 5 % were missing while it was
+    held.
+    """
+    tree.now_ns += 10_000
+    tree.pss = {1: (6, 6, 6)}
+    tree.shmem = {1: (143, 143)}
+    assert tree.divide([_process(1, 6, 143)]) == [149]
+    held = _process(1, 6, 150)
+    tree.shmem = {1: (150, 150)}
+    tree.now_ns += 10_000
+    assert tree.divide([held]) == [149], "it may go on"
+    assert tree.divide([held]) == [156]
+    tree.pids_read.clear()
+    tree.divide([held])
+    assert tree.pids_read == []
+    tree.pss = {}
+    more = _process(1, 6, 156)
+    for _ in range(4):
+        tree.now_ns += 10_000
+        tree.divide([more])
+    assert tree.pids_read == [1], "a reading that fails is not repeated while it rests"
+
+
 def test_of_what_was_unmapped_only_the_rest_is_known(tree: _Tree) -> None:
     tree.now_ns += 10_000
     tree.pss = {1: (36, 36, 36)}
