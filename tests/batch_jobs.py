@@ -21,6 +21,7 @@ SECRET_VARIABLES = [
 ]
 _STAYS = ("containerProperties", "ecsProperties", "eksProperties", "nodeProperties")
 _CONTAINER = "default"
+_SIGKILL = 137
 Json = dict[str, Any]
 
 
@@ -166,6 +167,13 @@ def end(
 def end_without_attempt(job: Json, now_ms: int, reason: str, **more: Any) -> None:
     """The job fails before any attempt: cancelled, or a job that it depends on failed."""
     job |= {"status": "FAILED", "statusReason": reason, "stoppedAt": now_ms, **more}
+
+
+def terminate(job: Json, now_ms: int, reason: str) -> None:
+    """Somebody ends the job: what runs is killed, and is not repeated."""
+    if job["status"] == "RUNNING":
+        end(job, now_ms, _SIGKILL, status_reason=reason)
+    job |= {"status": "FAILED", "statusReason": reason, "stoppedAt": now_ms, "isTerminated": True}
 
 
 def _task_end(job: Json, task: str, ended: Json, others: Mapping[str, int]) -> Json:

@@ -70,8 +70,9 @@ class FakeBatch(FakeHttpServer):
     """One account and Region. ``now_ms`` is its clock.
 
     ``refused`` operations are not allowed, ``failing`` ones answer with a server's fault, and the
-    next ``throttled`` requests are too many. ``calls`` has each operation with its request, and
-    ``before`` is called with both before the answer.
+    next ``throttled`` requests are too many. ``calls`` has each operation with its request, which
+    ``before`` sees before the answer. ``on_submit`` and ``on_terminate`` see each job of such a
+    request.
     """
 
     def __init__(self) -> None:
@@ -87,7 +88,9 @@ class FakeBatch(FakeHttpServer):
         self.failing: set[str] = set()
         self.throttled = 0
         self.calls: list[tuple[str, Json]] = []
-        self.before: Callable[[str, Json], None] = lambda _operation, _asked: None
+        self.on_submit: Callable[[Json], object] = lambda _job: None
+        self.on_terminate: Callable[[Json], object] = lambda _job: None
+        self.before: Callable[[str, Json], object] = lambda _operation, _asked: None
 
     def close(self) -> None:
         answer_over_sockets(self.url)
@@ -191,11 +194,13 @@ class FakeBatch(FakeHttpServer):
             asked["resourceArn"] = unquote(path.removeprefix(_TAGS))
             path = f"{_TAGS}{{resourceArn}}"
         model = _operations()[path]
-        self.before(model.name, asked)
         self.calls.append((model.name, asked))
+        self.before(model.name, asked)
         try:
             self._check(model, asked)
             answered = getattr(self, f"_{model.name}")(asked)
+            if model.name == "SubmitJob":
+                self.on_submit(self.jobs[answered["jobId"]])
         except BatchError as error:
             return _error(error)
         _check_shape(model.output_shape, _with_starts(answered))
@@ -352,6 +357,15 @@ class FakeBatch(FakeHttpServer):
         made = submitted(asked, queue, definition, len(self.jobs), self.now_ms)
         self.jobs |= {job["jobId"]: job for job in made}
         return {name: made[0][name] for name in ("jobArn", "jobName", "jobId")}
+
+    def _TerminateJob(self, asked: Json) -> Json:  # noqa: N802
+        job = self.jobs.get(asked["jobId"])
+        if job is None:
+            raise _refusal(f"Job {asked['jobId']} not found.")
+        if job["status"] not in ENDED:
+            batch_jobs.terminate(job, self.now_ms, asked["reason"])
+            self.on_terminate(job)
+        return {}
 
     def _queue(self, name: str) -> Json:
         found = _named(self.queues, [name])

@@ -63,6 +63,11 @@ def text_of(seconds: float) -> str:
     )
 
 
+def played_members() -> dict[str, list[str]]:
+    """The names of what the metadata endpoint has."""
+    return _MEMBERS
+
+
 class PlayedTask:
     """A task that has ended, as ECS describes it, and the lines that it left."""
 
@@ -221,6 +226,9 @@ class ProofAccount(Account):
                 },
             },
         )
+
+    def delete_stack(self) -> None:
+        self.aws.client("cloudformation").delete_stack(StackName=STACK)
 
     def make_role(self, name: str, *actions: str) -> str:
         iam = self.aws.client("iam")

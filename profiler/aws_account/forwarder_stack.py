@@ -110,6 +110,15 @@ def existing_forwarder(open_client: OpenClient, name: str) -> ForwarderStack:
     return state
 
 
+def forwarder_of(open_client: OpenClient, name: str | None) -> ForwarderStack:
+    """The state of the stack with this name; None: of the one with the usual name, which may be
+    absent. Raises TaskProfilerError.
+    """
+    if name is not None:
+        return existing_forwarder(open_client, name)
+    return read_forwarder(open_client, FORWARDER_STACK)
+
+
 def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
     """The line of a shell after which all commands read past runs from a stack's cluster or log
     groups, if any.

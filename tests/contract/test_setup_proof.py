@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from profiler.aws_account.proof.plan import PLAN_RIGHTS, PROOF_RIGHTS
+from profiler.aws_account.proof.plan import SHARED_PLAN_RIGHTS, SHARED_RIGHTS
+from profiler.aws_account.proof.task_plan import PLAN_RIGHTS, PROOF_RIGHTS
 from tests.log_subscriptions import put_lines
 from tests.proof_account import ACCOUNT, FUNCTION_GROUP, PlayedTask, ProofAccount, proof_account
 from tools.local_answers import answer_over_sockets
@@ -108,11 +109,15 @@ def test_the_rights_of_the_plan_are_the_calls_that_are_made(account: ProofAccoun
         cluster="jobs", serviceName="api", taskDefinition="nightly", desiredCount=0
     )
     assert account.prove("--subnets", "subnet-1").returncode == 0
+    account.delete_stack()
+    assert account.prove("--subnets", "subnet-1").returncode == 0
     called = {_action(operation, body) for operation, body in account.proxy.bodies}
     no_right = {"sts:GetCallerIdentity"}
     of_default_image = {"ecr:DescribeRepositories", "ecr:DescribeImages"}
     by_ecs = {"iam:PassRole"}
-    assert (called - no_right - of_default_image) | by_ecs == {*PLAN_RIGHTS, *PROOF_RIGHTS}
+    of_tasks = {*PLAN_RIGHTS, *PROOF_RIGHTS}
+    all_rights = of_tasks | {*SHARED_PLAN_RIGHTS, *SHARED_RIGHTS}
+    assert (called - no_right - of_default_image) | by_ecs == all_rights
 
 
 def _action(operation: str, body: bytes) -> str:
@@ -137,6 +142,45 @@ def _action(operation: str, body: bytes) -> str:
         if operation in operations:
             return f"{service}:{operation}"
     return f"ecs:{operation}"
+
+
+def test_without_a_stack_the_monitor_alone_is_proven(account: ProofAccount) -> None:
+    def end_alone(task: PlayedTask) -> None:
+        task.ended = None
+
+    account.delete_stack()
+    account.change = end_alone
+    plan = json.loads(account.prove("--json").stdout)
+    assert plan["stack"] is None
+    assert plan["stays"] == "nothing"
+    assert plan["image"].startswith(f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/")
+    found = rows_of(account)
+    assert differing(found) == set()
+    unchecked = {(row["task"], row["check"]) for row in found if row["state"] == "not checked"}
+    of_tasks = {
+        (task, check)
+        for task in ("success", "failure", "memory")
+        for check in ("ECS's event", "notification")
+    }
+    assert unchecked == of_tasks | {("all", "subscription"), ("all", "the queues")}
+    why = {row["seen"] for row in found if row["state"] == "not checked"}
+    assert why == {"no stack task-profiler; task-profiler setup stack deploys it"}
+    assert "PutSubscriptionFilter" not in account.proxy.operations
+    check_nothing_is_left(account)
+
+
+def test_a_named_stack_must_be_there(account: ProofAccount) -> None:
+    done = account.prove("--yes", "--name", "other")
+    assert done.returncode == 1
+    assert "There is no stack 'other'" in " ".join(done.stderr.split())
+    assert not {*CHANGING} & {*account.proxy.operations}
+
+
+def test_without_a_stack_the_cluster_must_be_there(account: ProofAccount) -> None:
+    account.delete_stack()
+    done = account.prove("--cluster", "jbos", "--yes")
+    assert done.returncode == 1
+    assert "There is no ECS cluster jbos" in " ".join(done.stderr.split())
 
 
 def test_a_service_shows_where_its_tasks_run(account: ProofAccount) -> None:

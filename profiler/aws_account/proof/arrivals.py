@@ -4,9 +4,8 @@ forwarder's functions did.
 
 import base64
 import gzip
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from msgspec import Struct, field
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.doctor.deployment_checks import QUEUE_OUTPUTS
-from profiler.aws_account.proof.plan import BATCH, ProofPlan
+from profiler.aws_account.proof.plan import ProofPlan
 from profiler.aws_account.proof.witness import TYPE
 from profiler.aws_account.replay import count_messages
 from profiler.core.clock import Clock
@@ -22,14 +21,13 @@ from profiler.core.ecs_terms import task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded, mapping
 from profiler.core.queue_messages import HiddenMessages, hidden_messages
-from profiler.core.timestamps import NS_PER_MS, format_datetime
+from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.line_trust import AccountTrust, is_lambda_stream
 from profiler.record.record_model import CHECKPOINT, Record
-from profiler.record.stopped_task import StoppedTask, parse_stopped_task
+from profiler.record.stopped_task import StoppedTask
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, ReadPages
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
-from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX
 
 FUNCTION_LOG = "the log of task_stopped"
 DOCUMENTS = "the search cluster"
@@ -47,6 +45,7 @@ class WitnessLine(Struct, frozen=True, kw_only=True, rename="camel"):
     time: float
     cpu_seconds: float
     needed_bytes: int | None
+    held_bytes: int = 0
     written_bytes: int
     started_at: Mapping[str, str]
     members: Mapping[str, tuple[str, ...]]
@@ -56,13 +55,19 @@ _DECODER = msgspec.json.Decoder(WitnessLine)
 
 
 class ProofTask(Struct, kw_only=True):
-    """A task of the proof, and what is known of it so far.
+    """A task of the proof, or a job with its task, and what is known of it so far.
 
-    ``failure``: why ECS started none. ``state``: its last status. ``end``: None before it stopped.
-    ``ended`` is the last ``task.ended`` line.
+    ``container`` is the batch's. ``failure``: why AWS started none. ``state``: its last status.
+    ``log_stream`` is AWS Batch's own word. ``end``: None before it stopped. ``ended`` is the last
+    ``task.ended`` line.
     """
 
     scenario: str
+    container: str
+    stream_prefix: str
+    job_id: str | None = None
+    queue: str | None = None
+    log_stream: str | None = None
     arn: str | None = None
     failure: str | None = None
     state: str = ""
@@ -81,27 +86,37 @@ class ProofTask(Struct, kw_only=True):
     @property
     def stream(self) -> str:
         """The batch's own log stream."""
-        return f"{DEFAULT_STREAM_PREFIX}/{BATCH}/{self.id}"
+        return self.log_stream or self.expected_stream
+
+    @property
+    def expected_stream(self) -> str:
+        """The stream by this project's rule."""
+        return f"{self.stream_prefix}/{self.container}/{self.id}"
 
     @property
     def record(self) -> Record | None:
         return None if self.run is None else self.run.report.record
 
     @property
+    def exit_code(self) -> int | None:
+        """The batch's, by AWS."""
+        return None if self.end is None else self.end.container(self.container).exit_code
+
+    @property
     def has_run(self) -> bool:
         """Whether the batch ran, as far as is known."""
-        exit_code = None if self.end is None else self.end.container(BATCH).exit_code
-        return exit_code is not None or bool(self.witness)
+        return self.exit_code is not None or bool(self.witness)
 
 
 class EvidenceReader(Struct, kw_only=True):
     """Reads what has arrived so far.
 
     ``problems`` are the sentences about what cannot be read, by what it is. ``documents`` None: no
-    search cluster is named.
+    search cluster is named. ``describe`` adds AWS's own word.
     """
 
     plan: ProofPlan
+    describe: Callable[[Sequence[ProofTask]], None]
     open_client: OpenClient
     read_pages: ReadPages
     trust: AccountTrust
@@ -112,8 +127,8 @@ class EvidenceReader(Struct, kw_only=True):
 
     def read(self, tasks: Sequence[ProofTask]) -> None:
         """Add what is new to the tasks."""
+        self.describe(tasks)
         started = {task.id: task for task in tasks if task.arn is not None}
-        self._describe(started)
         self._read_group(started)
         function = self.plan.stack.outputs.get("TaskStoppedFunctionName")
         if function is not None:
@@ -129,21 +144,6 @@ class EvidenceReader(Struct, kw_only=True):
                     task = started.get(run.report.record.task_id)
                     if task is not None:
                         task.document = run
-
-    def _describe(self, started: Mapping[str, ProofTask]) -> None:
-        arns = [task.arn for task in started.values() if task.end is None]
-        if not arns:
-            return
-        with aws_errors("The proof's tasks cannot be read", "ecs:DescribeTasks"):
-            described = self.open_client("ecs").describe_tasks(
-                cluster=self.plan.cluster, tasks=arns
-            )
-        for description in described["tasks"]:
-            task = started[task_id(description["taskArn"])]
-            task.state = description["lastStatus"]
-            task.platform = description.get("platformVersion")
-            task.instance_arn = description.get("containerInstanceArn")
-            task.end = parse_stopped_task({"detail": _with_texts(description)})
 
     def _read_group(self, started: Mapping[str, ProofTask]) -> None:
         """The lines of the batches' own streams alone: others can write into the group, too."""
@@ -161,7 +161,9 @@ class EvidenceReader(Struct, kw_only=True):
         reports = LogGroupRuns(self.read_pages, group, now_ns, trust=self.trust)
         for run in self._of_family(reports):
             batch = started.get(run.report.record.task_id)
-            if batch is not None and run.is_confirmed and run.report.record.container.name == BATCH:
+            if batch is None or not run.is_confirmed:
+                continue
+            if run.report.record.container.name == batch.container:
                 batch.run = run
 
     def _of_family(self, source: RunSource) -> Iterator[PastRun]:
@@ -219,14 +221,6 @@ class EvidenceReader(Struct, kw_only=True):
             self.problems.pop(what, None)
         except TaskProfilerError as error:
             self.problems[what] = str(error)
-
-
-def _with_texts(task: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A task of boto3 with the times as in ECS's event."""
-    return {
-        name: format_datetime(value) if isinstance(value, datetime) else value
-        for name, value in task.items()
-    }
 
 
 def _is_about(messages: HiddenMessages, ids: Sequence[str]) -> bool:

@@ -1,83 +1,43 @@
-"""What ``task-profiler setup proof`` will do: where its tasks run, their roles, and what stays.
-
-The plan only reads. A schedule or service of the cluster shows how tasks run there, or the family
-that the user names.
+"""What the proofs of tasks and of jobs have in common: their programs, their log group, the
+forwarder's stack, and the rights for these.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
-from typing import Any
+from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions, passes_reports
-from profiler.aws_account.doctor.definition_checks import add_command, start_problems
-from profiler.aws_account.forwarder_stack import ForwarderStack, existing_forwarder
-from profiler.aws_account.instance_monitors import InstanceMonitors
-from profiler.aws_account.planned_family import PlannedFamily, plan_addition
-from profiler.aws_account.proof.proof_options import ProofOptions
-from profiler.aws_account.registered_definitions import TaskDefinitions, read_items, read_services
-from profiler.aws_account.report_paths import ReportPaths, task_role
-from profiler.aws_account.scheduled_targets import Schedules
+from profiler.aws_account.forwarder_stack import ForwarderStack
 from profiler.aws_account.setup.group_filters import Delivery, delivery_of
-from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import EC2, FARGATE, cluster_name, family_of
-from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, text, uncapitalized
+from profiler.core.json_fields import mapping
 from profiler.core.notice_channels import has_channel
 from profiler.core.text import names_in
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
+from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.prices import X86, PriceOverrides, prices
-from profiler.task_definitions.containers import log_target, read_containers
-from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
-from profiler.task_definitions.monitor_changes import AddMonitorOptions
-from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, default_image
 
-BATCH = "batch"
 SCENARIOS = ("success", "failure", "memory")
 ON_INSTANCE = "instance"  # a success that the monitor of its instance reports
 GROUP_PREFIX = f"/ecs/{PROOF_FAMILY}-"
-BATCH_MB = 256
-_AWSVPC = "awsvpcConfiguration"
-_AWSVPC_MODE = "awsvpc"
-_VCPU = 1
-_FARGATE_MB = 2048  # the smallest task with a whole vCPU
-_INSTANCE_MB = 512
-# On an instance, a share and no limit: three tasks have room beside others.
-_SHARE = 128
+PYTHON = "/opt/task-profiler/bin/python3"  # of the monitor's image
+VCPU = 1
+FARGATE_MB = 2048  # the smallest task with a whole vCPU
 _BILLED_MINUTES = 2
-_PYTHON = "/opt/task-profiler/bin/python3"  # of the monitor's image
-# The actions of the plan, in addition to those of the proof.
-PLAN_RIGHTS = (
+# The actions of every plan, in addition to those of its proof.
+SHARED_PLAN_RIGHTS = (
     "cloudformation:DescribeStacks",
-    "ecs:DescribeServices",
-    "ecs:DescribeTaskDefinition",
-    "ecs:ListServices",
-    "ecs:ListTaskDefinitions",
-    "events:ListEventBuses",
-    "events:ListRules",
-    "events:ListTargetsByRule",
     "iam:GetRolePolicy",
     "iam:ListAttachedRolePolicies",
     "iam:ListRolePolicies",
     "logs:DescribeAccountPolicies",
-    "scheduler:GetSchedule",
-    "scheduler:ListSchedules",
 )
-PROOF_RIGHTS = (
-    "ecs:DeleteTaskDefinitions",
-    "ecs:DeregisterTaskDefinition",
+SHARED_RIGHTS = (
     "ecs:DescribeTasks",
-    "ecs:ListTasks",
-    "ecs:RegisterTaskDefinition",
-    "ecs:RunTask",
-    "ecs:StopTask",
-    "iam:DeleteRolePolicy",
     "iam:PassRole",  # to hand the task's roles over
-    "iam:PutRolePolicy",
     "logs:CreateLogGroup",
     "logs:DeleteLogGroup",
     "logs:DeleteSubscriptionFilter",
@@ -89,37 +49,33 @@ PROOF_RIGHTS = (
 )
 
 
-class TaskPlace(Struct, frozen=True, kw_only=True):
-    """How tasks run in the cluster.
-
-    ``source``: what shows it, in words. ``run`` are arguments of RunTask, ``definition`` is the
-    name of the family's definition, None: there is none.
-    """
-
-    source: str
-    definition: str | None
-    run: Mapping[str, Any] = {}
+RunKind = Literal["tasks", "jobs"]
 
 
-class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
+class ProofPlan(Struct, frozen=True, kw_only=True):
     """All that the proof does.
 
-    ``planned`` is the family with its monitor. ``policy_streams``: the streams that a policy must
-    allow for the time of the proof. ``usd`` None: the price is unknown, or EC2's.
+    ``container`` is the batch's, in streams with this prefix; the program ``memory`` has
+    ``memory_mb``. ``usd`` None: the price is unknown, or EC2's. ``capacity_remedy``: what to do if
+    a program found no place. ``unlogged_notices``: why no line tells of notices, if none does.
     ``reads_documents``: a search cluster is named.
     """
 
+    kind: RunKind
     id: str
-    cluster: str
+    region: str
     stack: ForwarderStack
-    place: TaskPlace
-    planned: PlannedFamily
-    plain: Mapping[str, object]
     scenarios: tuple[str, ...]
+    container: str
+    stream_prefix: str
+    memory_mb: int
     delivery: Delivery | None
-    policy_streams: tuple[str, ...]
     problems: tuple[str, ...]
     usd: float | None
+    network_mode: str
+    is_on_fargate: bool
+    capacity_remedy: str
+    unlogged_notices: str | None = None
     reads_documents: bool = False
 
     @property
@@ -128,28 +84,26 @@ class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def name(self) -> str:
-        """The name of the inline policy, and the starter of the tasks."""
+        """The name of what is made for the time of the proof."""
         return f"{PROOF_FAMILY}-{self.id}"
 
     @property
-    def definition(self) -> Mapping[str, Any]:
-        return self.planned.changed.definition
+    def has_stack(self) -> bool:
+        return self.stack.phase != "absent"
 
     @property
-    def role(self) -> str | None:
-        return task_role(self.definition)
-
-    @property
-    def is_on_fargate(self) -> bool:
-        return bool(self.definition["requiresCompatibilities"] == [FARGATE])
-
-    @property
-    def region(self) -> str:
-        return self.stack.region or ""
+    def no_stack(self) -> str:
+        """Why nothing that the functions do is checked."""
+        return f"no stack {self.stack.name}; task-profiler setup stack deploys it"
 
     @property
     def indexes(self) -> bool:
         return bool(self.stack.parameters.get("ElasticsearchUrl"))
+
+    @property
+    def silence(self) -> str | None:
+        """Why nothing tells whether a notice was posted; None: a line tells it."""
+        return self.unlogged_notices if self.has_stack else self.no_stack
 
     def notifies_of(self, scenario: str) -> bool:
         """Whether the stack has a channel for the end of this task, and settings that select it."""
@@ -162,247 +116,42 @@ class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
             return False
         return matches_any(PROOF_FAMILY, names_in(parameters.get("NotifyFamilies", "")))
 
-    def document(self) -> Mapping[str, object]:
-        """The plan for people and programs."""
-        network = mapping(mapping(self.place.run.get("networkConfiguration")).get(_AWSVPC))
-        strategy = self.place.run.get("capacityProviderStrategy", ())
-        return {
-            "cluster": self.cluster,
-            "as": self.place.source,
-            "registers": PROOF_FAMILY,
-            "runs": list(self.scenarios),
-            "launchType": self.place.run.get("launchType"),
-            "capacityProviders": [item["capacityProvider"] for item in strategy],
-            "networkMode": self.definition["networkMode"],
-            "subnets": network.get("subnets", []),
-            "securityGroups": network.get("securityGroups", []),
-            "publicAddress": network.get("assignPublicIp") == "ENABLED",
-            "taskRole": self.definition.get("taskRoleArn"),
-            "executionRole": self.definition.get("executionRoleArn"),
-            "image": self.planned.changed.monitor and self.planned.changed.monitor.image,
-            "makes": [self.group, *self._for_the_time()],
-            "stays": self._stays(),
-            "problems": list(self.problems),
-            "usd": self.usd,
-            "rights": sorted({*PLAN_RIGHTS, *PROOF_RIGHTS}),
-        }
-
-    def _for_the_time(self) -> Iterator[str]:
-        if self.delivery is not None:
-            yield "the stack's subscription filter on it"
-        if self.policy_streams:
-            yield f"the inline policy {self.name} of the role {self.role}"
-
-    def _stays(self) -> str:
+    def stays(self) -> str:
+        """What is there afterwards."""
+        if not self.has_stack:
+            return "nothing"
         documents = f"{len(self.scenarios)} documents" if self.indexes else "no document"
         return (
             f"{documents} of the family {PROOF_FAMILY} (one killed, one failed), and two "
             f"notifications of failures, which name {PROOF_FAMILY}"
         )
 
-
-def make_plan(
-    options: ProofOptions, new_id: str, open_client: OpenClient, warn: Callable[[str], object]
-) -> ProofPlan:
-    """Plan the proof. Raises TaskProfilerError if it cannot run there."""
-    stack = existing_forwarder(open_client, options.stack)
-    ecs = open_client("ecs")
-    definitions = TaskDefinitions(ecs)
-    _check_family(ecs, definitions)
-    place = _with_network(_place(options, open_client), options)
-    like: Mapping[str, object] = {"requiresCompatibilities": [FARGATE], "networkMode": _AWSVPC_MODE}
-    if place.definition is not None:
-        described = definitions.describe(place.definition)
-        like = read_document(described, place.definition).definition
-    place = _with_launch_type(place, like)
-    image = options.image or default_image(stack.stack_id)
-    plain = _definition(
-        like, place, options, group=f"{GROUP_PREFIX}{new_id}", image=image, region=stack.region
-    )
-    _check_subnets(place, plain)
-    planned = plan_addition(
-        PROOF_FAMILY,
-        TaskDefinitionDocument(definition=plain, arn=stack.stack_id),
-        options=AddMonitorOptions(container=BATCH, image=image),
-    )
-    paths = ReportPaths(open_client)
-    role = task_role(plain)
-    permission = paths.permission(role, planned.streams)
-    policy_streams: tuple[str, ...] = ()
-    if role is not None and permission in ("denied", "unknown"):
-        policy_streams = tuple(sorted(planned.streams))
-        permission = None  # the proof's own policy allows it
-    problems = start_problems(planned, permission, paths, add_command(PROOF_FAMILY))
-    scenarios: tuple[str, ...] = SCENARIOS
-    if InstanceMonitors(ecs, warn).reports_family(PROOF_FAMILY, plain, [options.cluster]):
-        scenarios = (*SCENARIOS, ON_INSTANCE)
-    for sentence in sorted(paths.problems):
-        warn(sentence)
-    return ProofPlan(
-        id=new_id,
-        cluster=options.cluster,
-        stack=stack,
-        place=place,
-        planned=planned,
-        plain=plain,
-        scenarios=scenarios,
-        delivery=_delivery(stack, open_client),
-        policy_streams=policy_streams,
-        problems=tuple(f"{problem.text} {problem.advice or ''}".rstrip() for problem in problems),
-        usd=_usd(plain, stack.region),
-    )
+    def ends_of_document(self, rights: Iterable[str]) -> Mapping[str, object]:
+        """The members with which each plan's document ends."""
+        return {
+            "stays": self.stays(),
+            "problems": list(self.problems),
+            "usd": self.usd,
+            "rights": sorted({*rights, *SHARED_PLAN_RIGHTS, *SHARED_RIGHTS}),
+        }
 
 
-def _check_subnets(place: TaskPlace, plain: Mapping[str, object]) -> None:
-    """Raise TaskProfilerError if the tasks need subnets, and none are known."""
-    network = place.run.get("networkConfiguration", {}).get(_AWSVPC, {})
-    if plain["networkMode"] == _AWSVPC_MODE and not network.get("subnets"):
-        raise TaskProfilerError(
-            f"{place.source} does not show in which subnets its tasks run: name them with "
-            "--subnets and --security-groups."
-        )
+def witness_program() -> str:
+    """The text of the program that a definition carries."""
+    return files("profiler.aws_account.proof").joinpath("witness.py").read_text("utf-8")
 
 
-def _check_family(ecs: AwsClient, definitions: TaskDefinitions) -> None:
-    """Raise TaskProfilerError if the family is somebody's own: its schedules would start ours."""
-    with aws_errors("The family of the proof cannot be read", "ecs:ListTaskDefinitions"):
-        arns = read_items(
-            ecs, "list_task_definitions", "taskDefinitionArns", familyPrefix=PROOF_FAMILY
-        )
-        revisions = [arn for arn in arns if family_of(arn) == PROOF_FAMILY]
-    for arn in revisions:
-        document = read_document(definitions.describe(arn), arn)
-        containers = read_containers(document.definition)
-        groups = [log_target(container).group or "" for container in containers]
-        if not all(group.startswith(GROUP_PREFIX) for group in groups):
-            raise TaskProfilerError(
-                f"The family {PROOF_FAMILY} has a revision that setup proof did not register: "
-                "deregister it, or give it another name."
-            )
-
-
-def _place(options: ProofOptions, open_client: OpenClient) -> TaskPlace:
-    """The first schedule or service of the cluster, of the family of ``--like`` if it is given."""
-    cluster = cluster_name(options.cluster)
-    for target in Schedules(open_client).targets():
-        is_like = options.like in (None, target.family)
-        if cluster_name(target.cluster_arn) == cluster and is_like:
-            return TaskPlace(
-                source=f"The {target.title}",
-                definition=target.definition_arn,
-                run=_run_of_target(target.content),
-            )
-    ecs = open_client("ecs")
-    with aws_errors(
-        f"The services of the cluster {cluster} could not be read",
-        "ecs:ListServices and ecs:DescribeServices",
-    ):
-        for service in read_services(ecs, options.cluster):
-            arn = str(service.get("taskDefinition", ""))
-            if arn and options.like in (None, family_of(arn)):
-                return TaskPlace(
-                    source=f"The service {service['serviceName']}",
-                    definition=arn,
-                    run=_copied(service),
-                )
-    if options.like is not None:
-        return TaskPlace(source=f"The family {options.like}", definition=options.like)
-    if options.subnets:
-        return TaskPlace(source="The options", definition=None)
-    raise TaskProfilerError(
-        f"No schedule and no service of the cluster {cluster} shows how tasks run there: name "
-        "--subnets, --task-role and --execution-role, or a family with --like."
-    )
-
-
-def _copied(service: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of RunTask in a service."""
-    names = ("launchType", "capacityProviderStrategy", "platformVersion", "networkConfiguration")
-    run = {name: service[name] for name in names if service.get(name)}
-    if "capacityProviderStrategy" in run:
-        run.pop("launchType", None)
-    return run
-
-
-def _run_of_target(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of RunTask in a target: its members begin with capitals, RunTask's do not."""
-    return _copied(uncapitalized(content.get("Target", content)["EcsParameters"]))
-
-
-def _with_network(place: TaskPlace, options: ProofOptions) -> TaskPlace:
-    if not (options.subnets or options.security_groups):
-        return place
-    network = dict(mapping(mapping(place.run.get("networkConfiguration")).get(_AWSVPC)))
-    if options.subnets:
-        network["subnets"] = list(options.subnets)
-    if options.security_groups:
-        network["securityGroups"] = list(options.security_groups)
-    run = {**place.run, "networkConfiguration": {_AWSVPC: network}}
-    return replace(place, run=run)
-
-
-def _with_launch_type(place: TaskPlace, like: Mapping[str, object]) -> TaskPlace:
-    """The place with what a family alone says: the first of its launch types."""
-    if "launchType" in place.run or "capacityProviderStrategy" in place.run:
-        return place
-    required = like.get("requiresCompatibilities")
-    launch_type = required[0] if isinstance(required, list) and required else EC2
-    return replace(place, run={**place.run, "launchType": launch_type})
-
-
-def _definition(
-    like: Mapping[str, object],
-    place: TaskPlace,
-    options: ProofOptions,
-    *,
-    group: str,
-    image: str,
-    region: str | None,
-) -> dict[str, Any]:
-    """The definition of the batch alone."""
-    launch_type = _launch_type(place)
-    is_on_fargate = launch_type == FARGATE
-    log_options = {
+def awslogs(group: str, region: str, prefix: str) -> Mapping[str, object]:
+    """The log configuration of a container."""
+    options = {
         "awslogs-group": group,
         "awslogs-region": region,
-        "awslogs-stream-prefix": DEFAULT_STREAM_PREFIX,
+        "awslogs-stream-prefix": prefix,
     }
-    program = files("profiler.aws_account.proof").joinpath("witness.py").read_text("utf-8")
-    batch = {
-        "name": BATCH,
-        "image": image,
-        "essential": True,
-        "cpu": 0 if is_on_fargate else _SHARE,
-        "memory": BATCH_MB,
-        "entryPoint": [_PYTHON, "-I", "-c", program],
-        "command": [SCENARIOS[0]],
-        "logConfiguration": {"logDriver": "awslogs", "options": log_options},
-    }
-    definition = {
-        "family": PROOF_FAMILY,
-        "requiresCompatibilities": [launch_type],
-        "networkMode": like.get("networkMode", "bridge"),
-        "cpu": str(_VCPU * 1024) if is_on_fargate else None,
-        "memory": str(_FARGATE_MB if is_on_fargate else _INSTANCE_MB),
-        "taskRoleArn": options.task_role or like.get("taskRoleArn"),
-        "executionRoleArn": options.execution_role or like.get("executionRoleArn"),
-        "runtimePlatform": like.get("runtimePlatform"),
-        "containerDefinitions": [batch],
-    }
-    return {name: value for name, value in definition.items() if value}
+    return {"logDriver": "awslogs", "options": options}
 
 
-def _launch_type(place: TaskPlace) -> str:
-    """The launch type, which capacity providers have, too."""
-    launch_type: str | None = place.run.get("launchType")
-    if launch_type is not None:
-        return launch_type
-    providers = [item["capacityProvider"] for item in place.run["capacityProviderStrategy"]]
-    is_fargate = all(provider.startswith(FARGATE) for provider in providers)
-    return FARGATE if is_fargate else EC2
-
-
-def _delivery(stack: ForwarderStack, open_client: OpenClient) -> Delivery | None:
+def delivery_of_stack(stack: ForwarderStack, open_client: OpenClient) -> Delivery | None:
     """The stack's delivery; None if an account-wide subscription delivers the lines already, or
     the stack takes none.
     """
@@ -422,13 +171,11 @@ def _delivery(stack: ForwarderStack, open_client: OpenClient) -> Delivery | None
     return delivery
 
 
-def _usd(definition: Mapping[str, Any], region: str | None) -> float | None:
-    """About what three tasks of two minutes cost on Fargate."""
-    if definition["requiresCompatibilities"] != [FARGATE]:
-        return None
-    architecture = text(mapping(definition.get("runtimePlatform")).get("cpuArchitecture")) or X86
-    known_prices = prices(region, architecture, PriceOverrides())
+def fargate_usd(sizes: Iterable[Size], region: str, architecture: str | None) -> float | None:
+    """About what runs of these sizes cost on Fargate, each of two minutes."""
+    known_prices = prices(region, architecture or X86, PriceOverrides())
     if known_prices is None:
         return None
-    hours = len(SCENARIOS) * _BILLED_MINUTES / 60
-    return round(known_prices.size_hour_usd(_VCPU, _FARGATE_MB) * hours, 4)
+    hours = _BILLED_MINUTES / 60
+    usd = sum(known_prices.size_hour_usd(size.vcpu, size.memory_mb) for size in sizes)
+    return round(usd * hours, 4)

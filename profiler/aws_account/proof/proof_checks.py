@@ -13,18 +13,36 @@ from msgspec.structs import replace
 
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.proof.arrivals import DOCUMENTS, FUNCTION_LOG, ProofTask, WitnessLine
-from profiler.aws_account.proof.plan import BATCH, BATCH_MB, ON_INSTANCE, ProofPlan
+from profiler.aws_account.proof.job_verdicts import (
+    cluster_of_job,
+    family_of_job,
+    memory_of_command,
+    named_job,
+    stream_of_job,
+)
+from profiler.aws_account.proof.plan import ON_INSTANCE, ProofPlan, RunKind
+from profiler.aws_account.proof.verdicts import (
+    NO,
+    NO_WITNESS,
+    Verdict,
+    close,
+    record_of,
+    seconds_of,
+    unknown,
+)
 from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
 from profiler.aws_account.report_paths import LogGroupState
 from profiler.core.ecs_terms import MONITOR_NAME
-from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.event_end import end_of_event
-from profiler.record.record_model import Record
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.stopped_task import StoppedTask
+from profiler.record.stop_causes import outcome_of
 from profiler.record.units import MIB, billed_ms, format_count, format_duration
 from profiler.sizing.prices import PriceOverrides, cost_of
 
+_BOTH: tuple[RunKind, ...] = ("tasks", "jobs")
+_TASKS: tuple[RunKind, ...] = ("tasks",)
+_JOBS: tuple[RunKind, ...] = ("jobs",)
 RowState = Literal["ok", "differs", "not checked"]
 _TOLERANCE = 0.02
 _CPU_TOLERANCE_SECONDS = 0.1
@@ -111,17 +129,6 @@ _KNOWN: Mapping[str, frozenset[str]] = {
 }
 
 
-class Verdict(Struct, frozen=True):
-    """What is assumed, what was seen, and whether they agree; None: that cannot be said."""
-
-    is_ok: bool | None
-    expected: str
-    seen: str
-
-
-_NO = False
-
-
 class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A row of the table. ``detail`` has AWS's words, all others are this project's."""
 
@@ -138,7 +145,7 @@ class Check(Struct, frozen=True):
     """An assumption about some of the tasks.
 
     ``topics``: of doctor's findings that can explain a difference. ``needs_report``: it compares
-    the report's values.
+    the report's values. ``kinds``: where it is made.
     """
 
     name: str
@@ -146,39 +153,15 @@ class Check(Struct, frozen=True):
     judge: Callable[[ProofPlan, ProofTask], Verdict]
     topics: tuple[str, ...] = ()
     needs_report: bool = True
-
-
-def _close(seen: float | None, expected: float, tolerance: float, unit: str) -> Verdict:
-    """A value beside the one that is known; an absent one differs."""
-    if seen is None:
-        return Verdict(_NO, f"{expected:.2f} {unit}", "absent")
-    is_ok = abs(seen - expected) <= tolerance
-    return Verdict(is_ok, f"{expected:.2f} {unit}", f"{seen:.2f} {unit}")
-
-
-def _unknown(why: str) -> Verdict:
-    return Verdict(None, "", why)
-
-
-_NO_WITNESS = _unknown("the batch printed nothing about it")
-
-
-def _record(task: ProofTask) -> Record:
-    assert task.record is not None  # noqa: S101  a check that needs the report has one
-    return task.record
-
-
-def _seconds(text: str | None) -> float | None:
-    moment_ns = parse_ns(text)
-    return None if moment_ns is None else moment_ns / NS_PER_SECOND
+    kinds: tuple[RunKind, ...] = _BOTH
 
 
 def _start_of_batch(_plan: ProofPlan, task: ProofTask) -> Verdict:
     started = task.witness[-1].started_at if task.witness else {}
-    batch = _seconds(started.get(BATCH))
-    monitor = _seconds(started.get(MONITOR_NAME))
+    batch = seconds_of(started.get(task.container))
+    monitor = seconds_of(started.get(MONITOR_NAME))
     if batch is None or monitor is None:
-        return _NO_WITNESS
+        return NO_WITNESS
     return Verdict(batch <= monitor, "before the monitor", f"{monitor - batch:.2f} s before it")
 
 
@@ -187,29 +170,27 @@ def _report_in_stream(_plan: ProofPlan, task: ProofTask) -> Verdict:
     place = "" if task.run.place is None else task.run.place.stream
     expected = f"the batch's stream, within {_REPORT_SECONDS:.0f} s"
     if place != task.stream:
-        return Verdict(
-            _NO, expected, f"the stream of {place.rpartition('/')[0].rpartition('/')[2]}"
-        )
-    written = _seconds(task.run.report.time)
-    ended = _seconds(_record(task).finished_at)
+        return Verdict(NO, expected, f"the stream of {place.rpartition('/')[0].rpartition('/')[2]}")
+    written = seconds_of(task.run.report.time)
+    ended = seconds_of(record_of(task).finished_at)
     if written is None or ended is None:
-        return Verdict(_NO, expected, "a report without its times")
+        return Verdict(NO, expected, "a report without its times")
     after = written - ended
     return Verdict(0 <= after <= _REPORT_SECONDS, expected, f"{after:.2f} s after the exit")
 
 
 def _cpu_seconds(_plan: ProofPlan, task: ProofTask) -> Verdict:
-    record = _record(task)
-    started = _seconds(record.started_at)
+    record = record_of(task)
+    started = seconds_of(record.started_at)
     duration_ms = record.metrics.duration_ms
     if not task.witness or started is None or duration_ms is None:
-        return _NO_WITNESS
+        return NO_WITNESS
     covered = 100.0
     if record.sampling is not None and record.sampling.cpu_covered_percent is not None:
         covered = record.sampling.cpu_covered_percent
     known = _cpu_until(task.witness, started + duration_ms / 1000 * covered / 100)
     tolerance = _TOLERANCE * known + _CPU_TOLERANCE_SECONDS
-    return _close(record.metrics.cpu_seconds, known, tolerance, "s")
+    return close(record.metrics.cpu_seconds, known, tolerance, "s")
 
 
 def _cpu_until(lines: Sequence[WitnessLine], moment: float) -> float:
@@ -225,10 +206,10 @@ def _memory_peak(_plan: ProofPlan, task: ProofTask) -> Verdict:
     """A sampled peak is a lower bound."""
     needed = [line.needed_bytes for line in task.witness if line.needed_bytes is not None]
     if not needed:
-        return _unknown("the batch cannot read its control group")
-    metrics = _record(task).metrics
+        return unknown("the batch cannot read its control group")
+    metrics = record_of(task).metrics
     needed_mb = max(needed) / MIB
-    verdict = _close(metrics.max_memory_used_mb, needed_mb, _TOLERANCE * needed_mb, "MB")
+    verdict = close(metrics.max_memory_used_mb, needed_mb, _TOLERANCE * needed_mb, "MB")
     if metrics.memory_peak_source == "sampled" and metrics.max_memory_used_mb is not None:
         is_below = metrics.max_memory_used_mb <= (1 + _TOLERANCE) * needed_mb
         return Verdict(is_below, verdict.expected, f"≥{verdict.seen}")
@@ -237,16 +218,16 @@ def _memory_peak(_plan: ProofPlan, task: ProofTask) -> Verdict:
 
 def _written_bytes(_plan: ProofPlan, task: ProofTask) -> Verdict:
     if not task.witness or not task.witness[-1].written_bytes:
-        return _NO_WITNESS
-    written = _record(task).metrics.block_write_bytes
+        return NO_WITNESS
+    written = record_of(task).metrics.block_write_bytes
     seen = None if written is None else written / MIB
-    return _close(seen, WRITTEN_BYTES / MIB, _TOLERANCE * WRITTEN_BYTES / MIB, "MiB")
+    return close(seen, WRITTEN_BYTES / MIB, _TOLERANCE * WRITTEN_BYTES / MIB, "MiB")
 
 
 def _network(plan: ProofPlan, task: ProofTask) -> Verdict:
-    metrics = _record(task).metrics
+    metrics = record_of(task).metrics
     received = metrics.network_rx_bytes
-    is_host = plan.definition["networkMode"] == "host"
+    is_host = plan.network_mode == "host"
     seen = "absent" if received is None else f"{received} bytes received"
     if is_host:
         return Verdict(received is None, "absent (host network)", seen)
@@ -255,32 +236,30 @@ def _network(plan: ProofPlan, task: ProofTask) -> Verdict:
 
 def _exit_code(_plan: ProofPlan, task: ProofTask) -> Verdict:
     known = _EXIT_CODES.get(task.scenario, 0)
-    of_ecs = None if task.end is None else task.end.container(BATCH).exit_code
-    of_report = _record(task).exit_code
+    of_ecs = task.exit_code
+    of_report = record_of(task).exit_code
     seen = f"{of_report} in the report, {of_ecs} in ECS"
     return Verdict(of_report == of_ecs == known, str(known), seen)
 
 
-def _kill(_plan: ProofPlan, task: ProofTask) -> Verdict:
-    expected = f"killed for memory at {BATCH_MB} MB"
-    limit = _record(task).metrics.memory_size_mb
-    cause = None if task.end is None else _cause(task.end)
+def _kill(plan: ProofPlan, task: ProofTask) -> Verdict:
+    expected = f"killed for memory at {plan.memory_mb} MB"
+    record = record_of(task)
+    limit = record.metrics.memory_size_mb
+    end = None if task.end is None else end_of_event(task.end, task.end.container(task.container))
+    cause = outcome_of(record, end).cause
     if task.ended is not None:
         cause = task.ended.get("outcome", task.ended.get("stopCategory"))
     seen = f"{'killed for memory' if cause == 'oom' else cause} at {limit} MB"
-    return Verdict(cause == "oom" and limit == BATCH_MB, expected, seen)
-
-
-def _cause(end: StoppedTask) -> str:
-    return end_of_event(end, end.container(BATCH)).cause
+    return Verdict(cause == "oom" and limit == plan.memory_mb, expected, seen)
 
 
 def _statistics_period(plan: ProofPlan, task: ProofTask) -> Verdict:
-    sampling = _record(task).sampling
+    sampling = record_of(task).sampling
     known = _PERIODS[plan.is_on_fargate]
     period_ms = None if sampling is None else sampling.stats_period_ms
     seen = None if period_ms is None else period_ms / 1000
-    return _close(seen, known, known * _PERIOD_TOLERANCE, "s")
+    return close(seen, known, known * _PERIOD_TOLERANCE, "s")
 
 
 def _members(_plan: ProofPlan, task: ProofTask) -> Verdict:
@@ -289,7 +268,7 @@ def _members(_plan: ProofPlan, task: ProofTask) -> Verdict:
         for kind, names in line.members.items():
             seen.setdefault(kind, set()).update(names)
     if not any(seen.values()):
-        return _NO_WITNESS
+        return NO_WITNESS
     differences = []
     for kind, read in _READ.items():
         names_seen = seen.get(kind, set())
@@ -302,33 +281,35 @@ def _members(_plan: ProofPlan, task: ProofTask) -> Verdict:
 
 def _init_duration(_plan: ProofPlan, task: ProofTask) -> Verdict:
     has_pull = any("PullStartedAt" in line.members.get("task", ()) for line in task.witness)
-    batch = _seconds(task.witness[-1].started_at.get(BATCH)) if task.witness else None
+    batch = seconds_of(task.witness[-1].started_at.get(task.container)) if task.witness else None
     if task.end is None or task.end.pull_started_at is None or batch is None or not has_pull:
-        return _unknown("ECS shows no start of the pull")
-    init_ms = _record(task).metrics.init_duration_ms
+        return unknown("ECS shows no start of the pull")
+    init_ms = record_of(task).metrics.init_duration_ms
     seen = None if init_ms is None else init_ms / 1000
-    return _close(seen, batch - task.end.pull_started_at.timestamp(), _INIT_SECONDS, "s")
+    return close(seen, batch - task.end.pull_started_at.timestamp(), _INIT_SECONDS, "s")
 
 
 def _end_of_monitor(_plan: ProofPlan, task: ProofTask) -> Verdict:
     if task.end is None:
-        return Verdict(_NO, "exit code 0", "the task has not stopped")
+        return Verdict(NO, "exit code 0", "the task has not stopped")
     code = task.end.container(MONITOR_NAME).exit_code
     return Verdict(code == 0, "exit code 0", f"exit code {code}")
 
 
 def _event(plan: ProofPlan, task: ProofTask) -> Verdict:
     """Whether ECS's event reached the functions, and the document is written and confirmed."""
+    if not plan.has_stack and task.document is None:
+        return unknown(plan.no_stack)
     if plan.reads_documents:
         expected = "a confirmed document"
         if task.document is None:
-            return Verdict(_NO, expected, "no document")
+            return Verdict(NO, expected, "no document")
         seen = expected if task.document.is_confirmed else "a document that no event confirms"
         return Verdict(task.document.is_confirmed, expected, seen)
     if "TaskStoppedFunctionName" not in plan.stack.outputs:
-        return _unknown("the stack has no task_stopped")
+        return unknown("the stack has no task_stopped")
     if task.ended is None:
-        return Verdict(_NO, "a task.ended line", "none")
+        return Verdict(NO, "a task.ended line", "none")
     is_indexed = bool(task.ended.get("indexed"))
     expected = "a document" if plan.indexes else "a task.ended line"
     return Verdict(
@@ -337,8 +318,10 @@ def _event(plan: ProofPlan, task: ProofTask) -> Verdict:
 
 
 def _notice(plan: ProofPlan, task: ProofTask) -> Verdict:
+    if plan.silence is not None:
+        return unknown(plan.silence)
     if not plan.notifies_of(task.scenario):
-        return _unknown("the stack does not notify of it")
+        return unknown("the stack does not notify of it")
     posted = None if task.ended is None else task.ended.get("notified")
     known = "failure" if task.scenario in ("failure", "memory") else "success"
     return Verdict(posted == known, known, str(posted or "none"))
@@ -347,11 +330,11 @@ def _notice(plan: ProofPlan, task: ProofTask) -> Verdict:
 def _cost(plan: ProofPlan, task: ProofTask) -> Verdict:
     """The formula over ECS's times; two seconds of rounding are no difference."""
     if not plan.is_on_fargate:
-        return _unknown("a task on EC2 has no price of its own")
+        return unknown("a task on EC2 has no price of its own")
     end = task.end
     if end is None or end.pull_started_at is None or end.execution_stopped_at is None:
-        return _unknown("ECS shows no times")
-    record = _record(task)
+        return unknown("ECS shows no times")
+    record = record_of(task)
     billed = billed_ms(_ns(end.pull_started_at), _ns(end.execution_stopped_at))
     known, slack = (
         cost_of(
@@ -361,9 +344,9 @@ def _cost(plan: ProofPlan, task: ProofTask) -> Verdict:
         for ms in (billed, 2000)
     )
     if known is None or slack is None or known.usd is None or slack.usd is None:
-        return _unknown("the Region's prices are unknown")
+        return unknown("the Region's prices are unknown")
     seen = None if record.cost is None or record.cost.usd is None else record.cost.usd * 1000
-    return _close(seen, known.usd * 1000, slack.usd * 1000, "USD per 1,000 runs")
+    return close(seen, known.usd * 1000, slack.usd * 1000, "USD per 1,000 runs")
 
 
 def _ns(moment: datetime) -> int:
@@ -376,18 +359,24 @@ CHECKS = (
         ("success",),
         _start_of_batch,
         needs_report=False,
+        kinds=_TASKS,
     ),
+    Check("cluster", ("success",), cluster_of_job, needs_report=False, kinds=_JOBS),
+    Check("family", ("success",), family_of_job, needs_report=False, kinds=_JOBS),
+    Check("log stream", ("success",), stream_of_job, needs_report=False, kinds=_JOBS),
     Check("report", _ALL, _report_in_stream, ("role", "log group", "monitor")),
+    Check("job", _ALL, named_job, kinds=_JOBS),
     Check("CPU time", _SUCCESSES, _cpu_seconds),
-    Check("memory peak", _SUCCESSES, _memory_peak),
+    Check("memory peak", _SUCCESSES, _memory_peak, kinds=_TASKS),
+    Check("memory peak", _SUCCESSES, memory_of_command, kinds=_JOBS),
     Check("written bytes", _SUCCESSES, _written_bytes),
-    Check("network", _SUCCESSES, _network),
+    Check("network", _SUCCESSES, _network, kinds=_TASKS),
     Check("exit code", _ALL, _exit_code),
     Check("verdict and limit", ("memory",), _kill, ("task_stopped",)),
-    Check("period of the statistics", ("success",), _statistics_period),
+    Check("period of the statistics", ("success",), _statistics_period, kinds=_TASKS),
     Check("members of the metadata", ("success",), _members, needs_report=False),
-    Check("time to start", ("success",), _init_duration),
-    Check("end of the monitor", _OWN_MONITOR, _end_of_monitor, needs_report=False),
+    Check("time to start", ("success",), _init_duration, kinds=_TASKS),
+    Check("end of the monitor", _OWN_MONITOR, _end_of_monitor, needs_report=False, kinds=_TASKS),
     Check(
         "ECS's event",
         _ALL,
@@ -406,11 +395,7 @@ _SEND = (
 )
 SUBSCRIPTION = "subscription"
 _OF_FUNCTIONS = ("ECS's event", "notification")
-# What keeps a task from running, by the cause of its end.
-_NOT_RUN = {
-    "image": "Run task-profiler setup image, or name another image with --image.",
-    "resources": "Give the cluster capacity for a task of one vCPU, or choose --like or --subnets.",
-}
+_NO_IMAGE = "Run task-profiler setup image, or name another image with --image."
 
 
 def rows(
@@ -425,9 +410,9 @@ def rows(
     """
     for task in tasks:
         reason = _why_not_run(task, wait_seconds)
-        yield _task_row(task, reason)
+        yield _task_row(plan, task, reason)
         for check in CHECKS:
-            if task.scenario in check.scenarios:
+            if task.scenario in check.scenarios and plan.kind in check.kinds:
                 row = _row(plan, task, check, wait_seconds if reason is None else None)
                 source = DOCUMENTS if plan.reads_documents else FUNCTION_LOG
                 if row.check in _OF_FUNCTIONS and row.state == "differs" and source in problems:
@@ -442,17 +427,17 @@ def unreadable(row: Row, why: str) -> Row:
     )
 
 
-def _task_row(task: ProofTask, reason: str | None) -> Row:
+def _task_row(plan: ProofPlan, task: ProofTask, reason: str | None) -> Row:
     """Whether a task ran; the cause of its end decides the remedy."""
     row = Row(task=task.scenario, check="task", state="ok", expected="it ran", seen="it ran")
     if reason is None:
         return row
     cause = "resources"  # a task that waits, waits for capacity
     if task.end is not None:
-        cause = _cause(task.end)
-    elif task.arn is None and not _is_about_capacity(reason):
+        cause = end_of_event(task.end, task.end.container(task.container)).cause
+    elif task.failure is not None and not _is_about_capacity(reason):
         cause = "refused"
-    remedy = _NOT_RUN.get(cause)
+    remedy = {"image": _NO_IMAGE, "resources": plan.capacity_remedy}.get(cause)
     seen = f"it did not run ({cause})"
     return replace(row, state="differs", seen=seen, detail=reason, remedy=remedy)
 
@@ -462,22 +447,22 @@ def _is_about_capacity(reason: str) -> bool:
 
 
 def _why_not_run(task: ProofTask, wait_seconds: float) -> str | None:
-    if task.arn is None:
-        return task.failure or "ECS gave no reason"
+    if task.failure is not None:
+        return task.failure
     if task.has_run:
         return None
     if task.end is None:
         return f"it was {task.state or 'unknown'} after {_minutes(wait_seconds)}"
-    end = end_of_event(task.end, task.end.container(BATCH))
+    end = end_of_event(task.end, task.end.container(task.container))
     return end.reason or "ECS gave no reason"
 
 
 def _row(plan: ProofPlan, task: ProofTask, check: Check, wait_seconds: float | None) -> Row:
     """``wait_seconds`` None: the task did not run."""
     if wait_seconds is None:
-        verdict = _unknown("the task did not run")
+        verdict = unknown("the task did not run")
     elif check.needs_report and task.run is None:
-        verdict = Verdict(_NO, "a report", f"no report within {_minutes(wait_seconds)}")
+        verdict = Verdict(NO, "a report", f"no report within {_minutes(wait_seconds)}")
     else:
         verdict = check.judge(plan, task)
     states: Mapping[bool | None, RowState] = {True: "ok", False: "differs", None: "not checked"}
@@ -521,6 +506,8 @@ def queue_rows(
 def subscription_row(plan: ProofPlan, group: LogGroupState) -> Row:
     """Whether the group's lines are delivered, as doctor looks at it."""
     row = Row(task="all", check=SUBSCRIPTION, state="not checked", expected="it delivers reports")
+    if not plan.has_stack:
+        return replace(row, expected="", seen=plan.no_stack)
     if "ForwardLogsFunctionName" not in plan.stack.outputs:
         return replace(row, expected="", seen="the stack has no forward_logs")
     if group.exists is None or not group.is_forwarding_known:

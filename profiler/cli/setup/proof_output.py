@@ -13,10 +13,14 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.aws_account.proof.arrivals import EvidenceReader
-from profiler.aws_account.proof.plan import ProofPlan, make_plan
+from profiler.aws_account.proof.job_plan import JobsPlan, make_jobs_plan
+from profiler.aws_account.proof.job_run import JobRunner
+from profiler.aws_account.proof.plan import ProofPlan
 from profiler.aws_account.proof.proof_checks import Row
 from profiler.aws_account.proof.proof_options import ProofOptions
-from profiler.aws_account.proof.run import WAIT_SECONDS, Proof
+from profiler.aws_account.proof.run import WAIT_SECONDS, Proof, Runner
+from profiler.aws_account.proof.task_plan import TasksPlan, make_tasks_plan
+from profiler.aws_account.proof.task_run import TaskRunner
 from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.cli.options import ProofRequest, SourceOptions
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
@@ -42,9 +46,14 @@ def prove(
     wait_seconds: float = WAIT_SECONDS,
 ) -> int:
     """Print the plan, or carry it out and print the table. Returns the exit code."""
-    _check(request)
+    _check(options, request)
     open_client = open_clients(request.region, request.profile)
-    plan = make_plan(options, secrets.token_hex(4), open_client, warn)
+    new_id = secrets.token_hex(4)
+    plan: TasksPlan | JobsPlan
+    if options.queue:
+        plan = make_jobs_plan(options, new_id, open_client, warn)
+    else:
+        plan = make_tasks_plan(options, new_id, open_client, warn)
     plan = replace(plan, reads_documents=request.source is not None)
     if options.image is None:
         check_default_image(open_client, _REMEDY, warn, must_exist=request.yes)
@@ -69,7 +78,15 @@ def prove(
     return 1 if left or any(row.state == "differs" for row in rows) else 0
 
 
-def _check(request: ProofRequest) -> None:
+def _check(options: ProofOptions, request: ProofRequest) -> None:
+    if bool(options.cluster) == bool(options.queue):
+        raise UsageError("The programs run in one place: give either --cluster or --queue.")
+    of_tasks = (options.subnets, options.security_groups, options.task_role)
+    if options.queue and any(of_tasks):
+        raise UsageError(
+            "--subnets, --security-groups and --task-role are of tasks: the queue's compute "
+            "environment has them for jobs."
+        )
     if request.as_json and request.markdown:
         raise UsageError("--json and --markdown are two formats: use one of them.")
     if request.markdown and not request.yes:
@@ -80,15 +97,21 @@ def _check(request: ProofRequest) -> None:
 
 def _proof(
     request: ProofRequest,
-    plan: ProofPlan,
+    plan: TasksPlan | JobsPlan,
     open_client: OpenClient,
     clock: Clock,
     wait_seconds: float,
 ) -> Proof:
+    runner: Runner
+    if isinstance(plan, JobsPlan):
+        runner = JobRunner(plan=plan, open_client=open_client, clock=clock)
+    else:
+        runner = TaskRunner(plan=plan, open_client=open_client, clock=clock)
     options = SourceOptions(region=request.region, profile=request.profile)
     documents = None if request.source is None else open_search(request.source, options)
     reader = EvidenceReader(
         plan=plan,
+        describe=runner.describe,
         open_client=open_client,
         read_pages=open_pages(options, open_client),
         trust=log_trust(options),
@@ -98,6 +121,7 @@ def _proof(
     )
     return Proof(
         plan=plan,
+        runner=runner,
         open_client=open_client,
         clock=clock,
         reader=reader,
@@ -123,7 +147,7 @@ def _stop_request() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _print_plan(plan: ProofPlan, *, as_json: bool) -> None:
+def _print_plan(plan: TasksPlan | JobsPlan, *, as_json: bool) -> None:
     document = plan.document()
     if as_json:
         write_json_lines([document])
@@ -139,7 +163,7 @@ def _platform(proof: Proof, open_client: OpenClient) -> str:
     """The platform version of Fargate, or the agent and the type of the instance."""
     versions = {f"Fargate {task.platform}" for task in proof.tasks if task.platform}
     instances = [task.instance_arn for task in proof.tasks if task.instance_arn]
-    if instances:
+    if instances and isinstance(proof.plan, TasksPlan):
         with noted_errors(warn, "The instance is unknown", "ecs:DescribeContainerInstances"):
             described = open_client("ecs").describe_container_instances(
                 cluster=proof.plan.cluster, containerInstances=instances[:1]

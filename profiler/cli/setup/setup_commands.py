@@ -1,4 +1,6 @@
-"""``task-profiler setup`` and its commands ``image``, ``stack``, ``proof`` and ``redrive``."""
+"""``task-profiler setup`` and its commands ``image``, ``stack``, ``proof``, ``redrive`` and
+``batch-instances``.
+"""
 
 import os
 import re
@@ -33,6 +35,7 @@ from profiler.cli.options import (
 )
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
+from profiler.cli.setup.batch_instances_command import batch_instances
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_paragraph
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.clock import SystemClock
@@ -233,9 +236,16 @@ def _sending(events: str, function: str, *, is_sent: bool) -> str:
 
 
 @setup.command("proof", epilog="Example: task-profiler setup proof --cluster jobs --yes")
-@option("--cluster", "NAME", "Run the tasks in this ECS cluster.", required=True)
-@option("--name stack", "STACK", "The forwarder's stack.", default=FORWARDER_STACK)
-@option("--like", "FAMILY", "Run them as this family's schedule or service, with its roles.")
+@option("--cluster", "NAME", "Run the programs as tasks of this ECS cluster.")
+@option("--queue", "NAME", "Run them as jobs of this queue of AWS Batch on Fargate.")
+@option(
+    "--name stack", "STACK", "The forwarder's stack (default: task-profiler, if it is deployed)."
+)
+@option(
+    "--like",
+    "FAMILY",
+    "Run them as this family's schedule or service, or as this job definition, with its roles.",
+)
 @option("--subnets", "ID,…", "In these subnets.", callback=_ids)
 @option("--security-groups", "ID,…", "With these security groups.", callback=_ids)
 @option("--task-role", "ROLE", "With this task role.")
@@ -250,10 +260,12 @@ def _sending(events: str, function: str, *, is_sent: bool) -> str:
 @gathered(ProofRequest, "request")
 @gathered(ProofOptions, "options")
 def proof(*, options: ProofOptions, request: ProofRequest) -> int:
-    """Run three small tasks whose usage is known, and compare what arrives of them.
+    """Run three small programs whose usage is known, and compare what arrives of them.
 
-    Without --yes, print the plan. With it, the tasks run for some minutes and cost about a cent at
-    most. Afterwards, everything but their documents is removed.
+    They are tasks of an ECS cluster, or jobs of a queue of AWS Batch. Without --yes, print the
+    plan. With it, the programs run for some minutes and cost about a cent at
+    most. Afterwards, everything but their documents is removed. Without the forwarder's stack, what
+    its functions do is not checked.
     """
     from profiler.cli.setup.proof_output import prove  # slow to import
 
@@ -542,3 +554,6 @@ def _secrets(
     if otlp_headers:
         secrets["OtlpSecretId"] = {"otlp_headers": otlp_headers}
     return {parameter: values for parameter, values in secrets.items() if values}
+
+
+setup.add_command(batch_instances)

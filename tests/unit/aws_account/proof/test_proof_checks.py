@@ -11,7 +11,7 @@ from profiler.aws_account.doctor.findings import Finding, problem
 from profiler.aws_account.forwarder_stack import ForwarderStack
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.proof.arrivals import FUNCTION_LOG, ProofTask, WitnessLine
-from profiler.aws_account.proof.plan import ProofPlan, TaskPlace
+from profiler.aws_account.proof.plan import ProofPlan
 from profiler.aws_account.proof.proof_checks import (
     CHECKS,
     Row,
@@ -20,6 +20,7 @@ from profiler.aws_account.proof.proof_checks import (
     subscription_row,
     with_remedies,
 )
+from profiler.aws_account.proof.task_plan import TaskPlace, TasksPlan
 from profiler.aws_account.report_paths import LogGroupState
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import format_datetime
@@ -79,7 +80,7 @@ STACK = ForwarderStack(
 )
 
 
-def plan(network_mode: str = "awsvpc", compatibility: str = "FARGATE", **more: Any) -> ProofPlan:
+def plan(network_mode: str = "awsvpc", compatibility: str = "FARGATE", **more: Any) -> TasksPlan:
     definition = {
         "family": "task-profiler-proof",
         "networkMode": network_mode,
@@ -91,7 +92,15 @@ def plan(network_mode: str = "awsvpc", compatibility: str = "FARGATE", **more: A
         changed=ChangedDefinition(definition=definition),
     )
     values: dict[str, Any] = {
+        "kind": "tasks",
         "id": "0a1b2c3d",
+        "container": "batch",
+        "stream_prefix": "ecs",
+        "memory_mb": 256,
+        "network_mode": network_mode,
+        "is_on_fargate": compatibility == "FARGATE",
+        "capacity_remedy": "Give the cluster capacity.",
+        "region": "us-east-1",
         "cluster": "jobs",
         "stack": STACK,
         "place": TaskPlace(source="The schedule night", definition="nightly"),
@@ -103,7 +112,7 @@ def plan(network_mode: str = "awsvpc", compatibility: str = "FARGATE", **more: A
         "problems": (),
         "usd": None,
     }
-    return ProofPlan(**values | more)
+    return TasksPlan(**values | more)
 
 
 def line(seconds: float, cpu_seconds: float, **more: Any) -> WitnessLine:
@@ -166,6 +175,8 @@ def task(scenario: str = "success", **more: Any) -> ProofTask:
     )
     values: dict[str, Any] = {
         "scenario": scenario,
+        "container": "batch",
+        "stream_prefix": "ecs",
         "arn": ARN,
         "end": end,
         "witness": (line(0.5, 0.05), line(20.5, 20.0), line(40, 20.0)),
@@ -199,7 +210,8 @@ def row_of(check: str, tested: ProofTask, planned: ProofPlan | None = None) -> R
 def test_a_task_that_is_as_assumed_has_rows_that_are_ok(scenario: str) -> None:
     found = list(rows(plan(), [task(scenario)], {}, 360.0))
     assert {row.state for row in found} == {"ok"}
-    names = {check.name for check in CHECKS if scenario in check.scenarios}
+    of_tasks = [check for check in CHECKS if "tasks" in check.kinds]
+    names = {check.name for check in of_tasks if scenario in check.scenarios}
     assert {row.check for row in found} == {"task", *names}
 
 

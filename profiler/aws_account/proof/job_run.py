@@ -1,0 +1,163 @@
+"""Runs the programs of a proof as jobs of a queue of AWS Batch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import Struct, field
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.doctor.findings import Finding, problem
+from profiler.aws_account.proof.arrivals import ProofTask
+from profiler.aws_account.proof.job_plan import JobsPlan, log_group, own_name_definitions
+from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, Undo
+from profiler.aws_account.proof.task_run import describe_tasks
+from profiler.aws_account.registered_definitions import read_items
+from profiler.aws_account.report_paths import ReportPaths
+from profiler.core.aws_clients import AwsClient
+from profiler.core.clock import Clock
+from profiler.core.command_lines import aws_command_line
+from profiler.core.ecs_terms import cluster_of_arn
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.text import on_one_line
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.batch_detail import ENDED
+from profiler.record.family_identity import PROOF_FAMILY
+
+_STOP_SECONDS = 180.0
+_REASON = "task-profiler setup proof"
+
+
+class JobRunner(Struct, kw_only=True):
+    """The jobs of one proof."""
+
+    plan: JobsPlan
+    open_client: OpenClient
+    clock: Clock
+    _definitions: dict[str, str] = field(default_factory=dict)  # ARNs by the program's name
+    _stop_ns: int | None = None
+
+    def prepare(self, take_step: TakeStep, on_step: Callable[[str], object]) -> None:
+        """Register a revision for each program."""
+        name = ("--job-definition-name", PROOF_FAMILY)
+        command = aws_command_line("batch", "describe-job-definitions", *name, "--status", "ACTIVE")
+        take_step(lambda: None, Undo(self._deregister, command))
+        for scenario in self.plan.scenarios:
+            take_step(partial(self._register, scenario))
+        on_step(f"registered {PROOF_FAMILY}")
+
+    def _register(self, scenario: str) -> None:
+        with aws_errors("The job definition was not registered", "batch:RegisterJobDefinition"):
+            answer = self.open_client("batch").register_job_definition(
+                **self.plan.definitions[scenario]
+            )
+        self._definitions[scenario] = answer["jobDefinitionArn"]
+
+    def _deregister(self) -> None:
+        """Deregister the revisions that log into the proof's group, also those of which no answer
+        arrived.
+        """
+        client = self.open_client("batch")
+        own = [
+            definition["jobDefinitionArn"]
+            for definition in own_name_definitions(client)
+            if log_group(definition) == self.plan.group
+        ]
+        with aws_errors(f"Revisions of {PROOF_FAMILY} stay", "batch:DeregisterJobDefinition"):
+            for arn in own:
+                client.deregister_job_definition(jobDefinition=arn)
+
+    def start(self, task: ProofTask) -> None:
+        """Submit a job."""
+        share = {} if self.plan.share is None else {"shareIdentifier": self.plan.share}
+        try:
+            with aws_errors("Batch took no job", "batch:SubmitJob and iam:PassRole"):
+                answer = self.open_client("batch").submit_job(
+                    jobName=f"{self.plan.name}-{task.scenario}",
+                    jobQueue=self.plan.queue_arn,
+                    jobDefinition=self._definitions[task.scenario],
+                    **share,
+                )
+        except TaskProfilerError as error:
+            task.failure = str(error)
+            return
+        task.job_id = answer["jobId"]
+        task.queue = self.plan.queue
+
+    def undo_starts(self, tasks: Sequence[ProofTask]) -> Undo:
+        """How all jobs of the proof are ended, also those of which no answer arrived."""
+        words = ("--job-queue", self.plan.queue, "--filters")
+        names = f"name=JOB_NAME,values={self.plan.name}*"
+        command = aws_command_line("batch", "list-jobs", *words, names)
+        return Undo(partial(self._terminate, tasks), command)
+
+    def _terminate(self, tasks: Sequence[ProofTask]) -> None:
+        """Terminate what has not ended, and wait for it."""
+        client = self.open_client("batch")
+        known = {task.job_id for task in tasks if task.job_id is not None}
+        with aws_errors("The proof's jobs were not ended", "batch:ListJobs and batch:TerminateJob"):
+            listed = read_items(
+                client,
+                "list_jobs",
+                "jobSummaryList",
+                jobQueue=self.plan.queue_arn,
+                filters=[{"name": "JOB_NAME", "values": [f"{self.plan.name}*"]}],
+            )
+            known |= {str(job["jobId"]) for job in listed}
+            waiting = self._running(client, sorted(known))
+            for job_id in waiting:
+                client.terminate_job(jobId=job_id, reason=_REASON)
+        if self._stop_ns is None:
+            self._stop_ns = self.clock.monotonic_ns() + round(_STOP_SECONDS * NS_PER_SECOND)
+        with aws_errors("Whether the proof's jobs ended is unknown", "batch:DescribeJobs"):
+            while waiting := self._running(client, waiting):
+                if self.clock.monotonic_ns() >= self._stop_ns:
+                    raise TaskProfilerError("The proof's jobs did not end within 3 minutes.")
+                self.clock.sleep(POLL_SECONDS)
+
+    @staticmethod
+    def _running(client: AwsClient, ids: Sequence[str]) -> list[str]:
+        """Those of the jobs that have not ended."""
+        if not ids:
+            return []
+        jobs = client.describe_jobs(jobs=list(ids))["jobs"]
+        return [job["jobId"] for job in jobs if job["status"] not in ENDED]
+
+    def describe(self, tasks: Sequence[ProofTask]) -> None:
+        """Add Batch's word on the jobs, and ECS's on their tasks."""
+        started = {
+            task.job_id: task
+            for task in tasks
+            if task.job_id is not None and task.end is None and task.failure is None
+        }
+        if not started:
+            return
+        with aws_errors("The proof's jobs cannot be read", "batch:DescribeJobs"):
+            jobs = self.open_client("batch").describe_jobs(jobs=list(started))["jobs"]
+        for job in jobs:
+            _take_over(started[job["jobId"]], job)
+        clusters: dict[str, list[ProofTask]] = {}
+        for task in started.values():
+            cluster = cluster_of_arn(task.arn or "")
+            if cluster is not None:
+                clusters.setdefault(cluster, []).append(task)
+        for cluster, of_cluster in clusters.items():
+            describe_tasks(self.open_client, cluster, of_cluster)
+
+    def findings(self, _paths: ReportPaths) -> Sequence[Finding]:
+        """What the plan found wrong with the role."""
+        return [problem("execution role", sentence) for sentence in self.plan.problems]
+
+
+def _take_over(task: ProofTask, job: Mapping[str, Any]) -> None:
+    """What Batch says of a job: its task and its log stream, or why it has none."""
+    attempts = [*mappings(job.get("attempts"))]
+    container = dict(mapping(job.get("container")))
+    if attempts:
+        container |= mapping(attempts[-1].get("container"))
+    task.state = job["status"]
+    task.arn = text(container.get("taskArn")) or task.arn
+    task.log_stream = text(container.get("logStreamName")) or task.log_stream
+    if task.arn is None and job["status"] in ENDED:
+        task.failure = on_one_line(job.get("statusReason") or "Batch gave no reason")

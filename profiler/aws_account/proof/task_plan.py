@@ -1,0 +1,370 @@
+"""What ``task-profiler setup proof --cluster`` will do: where its tasks run, their roles, and what
+stays.
+
+The plan only reads. A schedule or service of the cluster shows how tasks run there, or the family
+that the user names.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.doctor.definition_checks import add_command, start_problems
+from profiler.aws_account.forwarder_stack import forwarder_of
+from profiler.aws_account.instance_monitors import InstanceMonitors
+from profiler.aws_account.planned_family import PlannedFamily, plan_addition
+from profiler.aws_account.proof.plan import (
+    FARGATE_MB,
+    GROUP_PREFIX,
+    ON_INSTANCE,
+    PYTHON,
+    SCENARIOS,
+    VCPU,
+    ProofPlan,
+    awslogs,
+    delivery_of_stack,
+    fargate_usd,
+    witness_program,
+)
+from profiler.aws_account.proof.proof_options import ProofOptions
+from profiler.aws_account.registered_definitions import TaskDefinitions, read_items, read_services
+from profiler.aws_account.report_paths import ReportPaths, task_role
+from profiler.aws_account.scheduled_targets import Schedules
+from profiler.core.aws_clients import AwsClient
+from profiler.core.ecs_terms import EC2, FARGATE, arn_region, cluster_name, family_of
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, text, uncapitalized
+from profiler.record.family_identity import PROOF_FAMILY
+from profiler.sizing.fargate_sizes import Size
+from profiler.task_definitions.containers import log_target, read_containers
+from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+from profiler.task_definitions.monitor_changes import AddMonitorOptions
+from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, default_image
+
+BATCH = "batch"
+_BATCH_MB = 256
+_AWSVPC = "awsvpcConfiguration"
+_AWSVPC_MODE = "awsvpc"
+_INSTANCE_MB = 512
+# On an instance, a share and no limit: three tasks have room beside others.
+_SHARE = 128
+# The actions of the plan, in addition to those of the proof.
+PLAN_RIGHTS = (
+    "ecs:DescribeClusters",  # without a stack
+    "ecs:DescribeServices",
+    "ecs:DescribeTaskDefinition",
+    "ecs:ListServices",
+    "ecs:ListTaskDefinitions",
+    "events:ListEventBuses",
+    "events:ListRules",
+    "events:ListTargetsByRule",
+    "scheduler:GetSchedule",
+    "scheduler:ListSchedules",
+)
+PROOF_RIGHTS = (
+    "ecs:DeleteTaskDefinitions",
+    "ecs:DeregisterTaskDefinition",
+    "ecs:ListTasks",
+    "ecs:RegisterTaskDefinition",
+    "ecs:RunTask",
+    "ecs:StopTask",
+    "iam:DeleteRolePolicy",
+    "iam:PutRolePolicy",
+)
+_CAPACITY = "Give the cluster capacity for a task of one vCPU, or choose --like or --subnets."
+
+
+class TaskPlace(Struct, frozen=True, kw_only=True):
+    """How tasks run in the cluster.
+
+    ``source``: what shows it, in words. ``run`` are arguments of RunTask, ``definition`` is the
+    name of the family's definition, None: there is none.
+    """
+
+    source: str
+    definition: str | None
+    run: Mapping[str, Any] = {}
+
+
+class TasksPlan(ProofPlan, frozen=True, kw_only=True):
+    """The proof by tasks of a cluster.
+
+    ``planned`` is the family with its monitor. ``policy_streams``: the streams that a policy must
+    allow for the time of the proof.
+    """
+
+    cluster: str
+    place: TaskPlace
+    planned: PlannedFamily
+    plain: Mapping[str, object]
+    policy_streams: tuple[str, ...]
+
+    @property
+    def definition(self) -> Mapping[str, Any]:
+        return self.planned.changed.definition
+
+    @property
+    def role(self) -> str | None:
+        return task_role(self.definition)
+
+    def document(self) -> Mapping[str, object]:
+        """The plan for people and programs."""
+        network = mapping(mapping(self.place.run.get("networkConfiguration")).get(_AWSVPC))
+        strategy = self.place.run.get("capacityProviderStrategy", ())
+        return {
+            "cluster": self.cluster,
+            "stack": self.stack.name if self.has_stack else None,
+            "as": self.place.source,
+            "registers": PROOF_FAMILY,
+            "runs": list(self.scenarios),
+            "launchType": self.place.run.get("launchType"),
+            "capacityProviders": [item["capacityProvider"] for item in strategy],
+            "networkMode": self.definition["networkMode"],
+            "subnets": network.get("subnets", []),
+            "securityGroups": network.get("securityGroups", []),
+            "publicAddress": network.get("assignPublicIp") == "ENABLED",
+            "taskRole": self.definition.get("taskRoleArn"),
+            "executionRole": self.definition.get("executionRoleArn"),
+            "image": self.planned.changed.monitor and self.planned.changed.monitor.image,
+            "makes": [self.group, *self._for_the_time()],
+            **self.ends_of_document((*PLAN_RIGHTS, *PROOF_RIGHTS)),
+        }
+
+    def _for_the_time(self) -> Iterator[str]:
+        if self.delivery is not None:
+            yield "the stack's subscription filter on it"
+        if self.policy_streams:
+            yield f"the inline policy {self.name} of the role {self.role}"
+
+
+def make_tasks_plan(
+    options: ProofOptions, new_id: str, open_client: OpenClient, warn: Callable[[str], object]
+) -> TasksPlan:
+    """Plan the proof. Raises TaskProfilerError if it cannot run there."""
+    named_cluster = options.cluster or ""
+    stack = forwarder_of(open_client, options.stack)
+    ecs = open_client("ecs")
+    # A stack's ARN names the account, as a cluster's does.
+    account_arn = stack.stack_id or _cluster_arn(ecs, named_cluster)
+    region = arn_region(account_arn) or ""
+    definitions = TaskDefinitions(ecs)
+    _check_family(ecs, definitions)
+    place = _with_network(_place(options, named_cluster, open_client), options)
+    like = _like(place, definitions)
+    place = _with_launch_type(place, like)
+    image = options.image or default_image(account_arn)
+    plain = _definition(
+        like, place, options, group=f"{GROUP_PREFIX}{new_id}", image=image, region=region
+    )
+    _check_subnets(place, plain)
+    planned = plan_addition(
+        PROOF_FAMILY,
+        TaskDefinitionDocument(definition=plain, arn=account_arn),
+        options=AddMonitorOptions(container=BATCH, image=image),
+    )
+    paths = ReportPaths(open_client)
+    role = task_role(plain)
+    permission = paths.permission(role, planned.streams)
+    policy_streams: tuple[str, ...] = ()
+    if role is not None and permission in ("denied", "unknown"):
+        policy_streams = tuple(sorted(planned.streams))
+        permission = None  # the proof's own policy allows it
+    problems = start_problems(planned, permission, paths, add_command(PROOF_FAMILY))
+    scenarios: tuple[str, ...] = SCENARIOS
+    if InstanceMonitors(ecs, warn).reports_family(PROOF_FAMILY, plain, [named_cluster]):
+        scenarios = (*SCENARIOS, ON_INSTANCE)
+    for sentence in sorted(paths.problems):
+        warn(sentence)
+    is_on_fargate = plain["requiresCompatibilities"] == [FARGATE]
+    return TasksPlan(
+        kind="tasks",
+        id=new_id,
+        region=region,
+        cluster=named_cluster,
+        stack=stack,
+        container=BATCH,
+        stream_prefix=DEFAULT_STREAM_PREFIX,
+        memory_mb=_BATCH_MB,
+        network_mode=str(plain["networkMode"]),
+        is_on_fargate=is_on_fargate,
+        capacity_remedy=_CAPACITY,
+        place=place,
+        planned=planned,
+        plain=plain,
+        scenarios=scenarios,
+        delivery=delivery_of_stack(stack, open_client),
+        policy_streams=policy_streams,
+        problems=tuple(f"{problem.text} {problem.advice or ''}".rstrip() for problem in problems),
+        usd=_usd(plain, region) if is_on_fargate else None,
+    )
+
+
+def _like(place: TaskPlace, definitions: TaskDefinitions) -> Mapping[str, object]:
+    """The definition that shows how tasks run there."""
+    if place.definition is None:
+        return {"requiresCompatibilities": [FARGATE], "networkMode": _AWSVPC_MODE}
+    described = definitions.describe(place.definition)
+    return read_document(described, place.definition).definition
+
+
+def _cluster_arn(ecs: AwsClient, cluster: str) -> str:
+    """The ARN of the cluster. Raises TaskProfilerError if there is none."""
+    with aws_errors(f"The cluster {cluster_name(cluster)} cannot be read", "ecs:DescribeClusters"):
+        described = ecs.describe_clusters(clusters=[cluster])["clusters"]
+    if not described:
+        raise TaskProfilerError(
+            f"There is no ECS cluster {cluster_name(cluster)}: check the name, --region and "
+            "--profile."
+        )
+    return str(described[0]["clusterArn"])
+
+
+def _check_subnets(place: TaskPlace, plain: Mapping[str, object]) -> None:
+    """Raise TaskProfilerError if the tasks need subnets, and none are known."""
+    network = place.run.get("networkConfiguration", {}).get(_AWSVPC, {})
+    if plain["networkMode"] == _AWSVPC_MODE and not network.get("subnets"):
+        raise TaskProfilerError(
+            f"{place.source} does not show in which subnets its tasks run: name them with "
+            "--subnets and --security-groups."
+        )
+
+
+def _check_family(ecs: AwsClient, definitions: TaskDefinitions) -> None:
+    """Raise TaskProfilerError if the family is somebody's own: its schedules would start ours."""
+    with aws_errors("The family of the proof cannot be read", "ecs:ListTaskDefinitions"):
+        arns = read_items(
+            ecs, "list_task_definitions", "taskDefinitionArns", familyPrefix=PROOF_FAMILY
+        )
+        revisions = [arn for arn in arns if family_of(arn) == PROOF_FAMILY]
+    for arn in revisions:
+        document = read_document(definitions.describe(arn), arn)
+        containers = read_containers(document.definition)
+        groups = [log_target(container).group or "" for container in containers]
+        if not all(group.startswith(GROUP_PREFIX) for group in groups):
+            raise TaskProfilerError(
+                f"The family {PROOF_FAMILY} has a revision that setup proof did not register: "
+                "deregister it, or give it another name."
+            )
+
+
+def _place(options: ProofOptions, named_cluster: str, open_client: OpenClient) -> TaskPlace:
+    """The first schedule or service of the cluster, of the family of ``--like`` if it is given."""
+    cluster = cluster_name(named_cluster)
+    for target in Schedules(open_client).targets():
+        is_like = options.like in (None, target.family)
+        if cluster_name(target.cluster_arn) == cluster and is_like:
+            return TaskPlace(
+                source=f"The {target.title}",
+                definition=target.definition_arn,
+                run=_run_of_target(target.content),
+            )
+    ecs = open_client("ecs")
+    with aws_errors(
+        f"The services of the cluster {cluster} could not be read",
+        "ecs:ListServices and ecs:DescribeServices",
+    ):
+        for service in read_services(ecs, named_cluster):
+            arn = str(service.get("taskDefinition", ""))
+            if arn and options.like in (None, family_of(arn)):
+                return TaskPlace(
+                    source=f"The service {service['serviceName']}",
+                    definition=arn,
+                    run=_copied(service),
+                )
+    if options.like is not None:
+        return TaskPlace(source=f"The family {options.like}", definition=options.like)
+    if options.subnets:
+        return TaskPlace(source="The options", definition=None)
+    raise TaskProfilerError(
+        f"No schedule and no service of the cluster {cluster} shows how tasks run there: name "
+        "--subnets, --task-role and --execution-role, or a family with --like."
+    )
+
+
+def _copied(service: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of RunTask in a service."""
+    names = ("launchType", "capacityProviderStrategy", "platformVersion", "networkConfiguration")
+    run = {name: service[name] for name in names if service.get(name)}
+    if "capacityProviderStrategy" in run:
+        run.pop("launchType", None)
+    return run
+
+
+def _run_of_target(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of RunTask in a target: its members begin with capitals, RunTask's do not."""
+    return _copied(uncapitalized(content.get("Target", content)["EcsParameters"]))
+
+
+def _with_network(place: TaskPlace, options: ProofOptions) -> TaskPlace:
+    if not (options.subnets or options.security_groups):
+        return place
+    network = dict(mapping(mapping(place.run.get("networkConfiguration")).get(_AWSVPC)))
+    if options.subnets:
+        network["subnets"] = list(options.subnets)
+    if options.security_groups:
+        network["securityGroups"] = list(options.security_groups)
+    run = {**place.run, "networkConfiguration": {_AWSVPC: network}}
+    return replace(place, run=run)
+
+
+def _with_launch_type(place: TaskPlace, like: Mapping[str, object]) -> TaskPlace:
+    """The place with what a family alone says: the first of its launch types."""
+    if "launchType" in place.run or "capacityProviderStrategy" in place.run:
+        return place
+    required = like.get("requiresCompatibilities")
+    launch_type = required[0] if isinstance(required, list) and required else EC2
+    return replace(place, run={**place.run, "launchType": launch_type})
+
+
+def _definition(
+    like: Mapping[str, object],
+    place: TaskPlace,
+    options: ProofOptions,
+    *,
+    group: str,
+    image: str,
+    region: str,
+) -> dict[str, Any]:
+    """The definition of the batch alone."""
+    launch_type = _launch_type(place)
+    is_on_fargate = launch_type == FARGATE
+    batch = {
+        "name": BATCH,
+        "image": image,
+        "essential": True,
+        "cpu": 0 if is_on_fargate else _SHARE,
+        "memory": _BATCH_MB,
+        "entryPoint": [PYTHON, "-I", "-c", witness_program()],
+        "command": [SCENARIOS[0]],
+        "logConfiguration": awslogs(group, region, DEFAULT_STREAM_PREFIX),
+    }
+    definition = {
+        "family": PROOF_FAMILY,
+        "requiresCompatibilities": [launch_type],
+        "networkMode": like.get("networkMode", "bridge"),
+        "cpu": str(VCPU * 1024) if is_on_fargate else None,
+        "memory": str(FARGATE_MB if is_on_fargate else _INSTANCE_MB),
+        "taskRoleArn": options.task_role or like.get("taskRoleArn"),
+        "executionRoleArn": options.execution_role or like.get("executionRoleArn"),
+        "runtimePlatform": like.get("runtimePlatform"),
+        "containerDefinitions": [batch],
+    }
+    return {name: value for name, value in definition.items() if value}
+
+
+def _launch_type(place: TaskPlace) -> str:
+    """The launch type, which capacity providers have, too."""
+    launch_type: str | None = place.run.get("launchType")
+    if launch_type is not None:
+        return launch_type
+    providers = [item["capacityProvider"] for item in place.run["capacityProviderStrategy"]]
+    is_fargate = all(provider.startswith(FARGATE) for provider in providers)
+    return FARGATE if is_fargate else EC2
+
+
+def _usd(definition: Mapping[str, Any], region: str) -> float | None:
+    architecture = text(mapping(definition.get("runtimePlatform")).get("cpuArchitecture"))
+    return fargate_usd([Size(VCPU, FARGATE_MB)] * len(SCENARIOS), region, architecture)

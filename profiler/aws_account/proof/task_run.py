@@ -1,0 +1,168 @@
+"""Runs the programs of a proof as tasks of an ECS cluster."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from msgspec import Struct, field
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.doctor.cluster_checks import ClusterChecks, family_health
+from profiler.aws_account.doctor.findings import Finding
+from profiler.aws_account.family_monitors import FamilyMonitor
+from profiler.aws_account.proof.arrivals import ProofTask
+from profiler.aws_account.proof.plan import ON_INSTANCE, SCENARIOS
+from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, Undo
+from profiler.aws_account.proof.task_plan import TasksPlan
+from profiler.aws_account.registered_definitions import TaskDefinitions, read_items
+from profiler.aws_account.report_paths import ReportPaths
+from profiler.core.clock import Clock
+from profiler.core.ecs_terms import task_id
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_SECOND, format_datetime
+from profiler.record.stopped_task import parse_stopped_task
+from profiler.task_definitions.permissions import policy
+
+_STOP_SECONDS = 180.0  # a monitor's stop timeout is 120 s
+_STOPPED = "STOPPED"
+
+
+class TaskRunner(Struct, kw_only=True):
+    """The tasks of one proof."""
+
+    plan: TasksPlan
+    open_client: OpenClient
+    clock: Clock
+    _revisions: list[str] = field(default_factory=list)
+    _stop_ns: int | None = None
+
+    def prepare(self, take_step: TakeStep, on_step: Callable[[str], object]) -> None:
+        """Allow the reports for the time, and register the family."""
+        plan = self.plan
+        if plan.policy_streams:
+            names = f"--role-name {plan.role} --policy-name {plan.name}"
+            command = f"aws iam delete-role-policy {names}"
+            take_step(self._put_policy, Undo(self._delete_policy, command))
+            on_step(f"attached the policy {plan.name} to the role {plan.role}")
+        revisions = "aws ecs list-task-definitions --family-prefix task-profiler-proof"
+        take_step(lambda: None, Undo(self._delete_revisions, revisions))
+        definitions = TaskDefinitions(self.open_client("ecs"))
+        if ON_INSTANCE in plan.scenarios:
+            take_step(lambda: self._revisions.append(definitions.register(plan.plain)))
+        take_step(lambda: self._revisions.append(definitions.register(plan.definition)))
+        on_step(f"registered {plan.planned.family}")
+
+    def _put_policy(self) -> None:
+        document = json.dumps(policy(self.plan.policy_streams))
+        with aws_errors(f"The policy of {self.plan.role} was not changed", "iam:PutRolePolicy"):
+            self.open_client("iam").put_role_policy(
+                RoleName=self.plan.role, PolicyName=self.plan.name, PolicyDocument=document
+            )
+
+    def _delete_policy(self) -> None:
+        iam = self.open_client("iam")
+        with aws_errors(f"The policy {self.plan.name} stays", "iam:DeleteRolePolicy"):
+            try:
+                iam.delete_role_policy(RoleName=self.plan.role, PolicyName=self.plan.name)
+            except iam.exceptions.NoSuchEntityException:
+                return
+
+    def _delete_revisions(self) -> None:
+        ecs = self.open_client("ecs")
+        permission = "ecs:DeregisterTaskDefinition and ecs:DeleteTaskDefinitions"
+        with aws_errors(f"Revisions of {self.plan.planned.family} stay", permission):
+            for arn in self._revisions:
+                ecs.deregister_task_definition(taskDefinition=arn)
+            if self._revisions:
+                ecs.delete_task_definitions(taskDefinitions=self._revisions)
+
+    def start(self, task: ProofTask) -> None:
+        """Start a task. The token lets a repeated call start it once."""
+        is_on_instance = task.scenario == ON_INSTANCE
+        program = SCENARIOS[0] if is_on_instance else task.scenario
+        revision = self._revisions[0 if is_on_instance else -1]
+        overrides = {"containerOverrides": [{"name": task.container, "command": [program]}]}
+        try:
+            with aws_errors("ECS did not start the task", "ecs:RunTask and iam:PassRole"):
+                answer = self.open_client("ecs").run_task(
+                    cluster=self.plan.cluster,
+                    taskDefinition=revision,
+                    startedBy=self.plan.name,
+                    clientToken=f"{self.plan.name}-{task.scenario}",
+                    overrides=overrides,
+                    **self.plan.place.run,
+                )
+        except TaskProfilerError as error:
+            task.failure = str(error)
+            return
+        for started in answer["tasks"]:
+            task.arn = started["taskArn"]
+        for refused in answer.get("failures", ()):
+            task.failure = str(refused.get("reason") or refused.get("detail"))
+        if task.arn is None and task.failure is None:
+            task.failure = "ECS gave no reason"
+
+    def undo_starts(self, tasks: Sequence[ProofTask]) -> Undo:
+        """How all tasks of the proof are stopped, also those of which no answer arrived."""
+        command = f"aws ecs list-tasks --cluster {self.plan.cluster} --started-by {self.plan.name}"
+        return Undo(partial(self._stop_tasks, tasks), command)
+
+    def _stop_tasks(self, tasks: Sequence[ProofTask]) -> None:
+        """Stop them, and wait for it."""
+        ecs = self.open_client("ecs")
+        cluster = self.plan.cluster
+        with aws_errors("The proof's tasks were not stopped", "ecs:ListTasks and ecs:StopTask"):
+            name = self.plan.name
+            running = [*read_items(ecs, "list_tasks", "taskArns", cluster=cluster, startedBy=name)]
+            for arn in running:
+                ecs.stop_task(cluster=cluster, task=arn, reason="task-profiler setup proof")
+            listed = [*{*running, *(task.arn for task in tasks if task.arn is not None)}]
+        if self._stop_ns is None:
+            self._stop_ns = self.clock.monotonic_ns() + round(_STOP_SECONDS * NS_PER_SECOND)
+        with aws_errors("Whether the proof's tasks stopped is unknown", "ecs:DescribeTasks"):
+            while listed:
+                described = ecs.describe_tasks(cluster=cluster, tasks=listed)["tasks"]
+                listed = [task["taskArn"] for task in described if task["lastStatus"] != _STOPPED]
+                if listed and self.clock.monotonic_ns() >= self._stop_ns:
+                    raise TaskProfilerError("The proof's tasks did not stop within 3 minutes.")
+                if listed:
+                    self.clock.sleep(POLL_SECONDS)
+
+    def describe(self, tasks: Sequence[ProofTask]) -> None:
+        """Add ECS's own word to the tasks that it started."""
+        describe_tasks(self.open_client, self.plan.cluster, tasks)
+
+    def findings(self, paths: ReportPaths) -> Sequence[Finding]:
+        """What doctor finds about the family."""
+        monitor = FamilyMonitor(state="current", planned=self.plan.planned)
+        checks = ClusterChecks((), None, self.clock.wall_ns(), is_indexed=self.plan.indexes)
+        (health,) = checks.judged([monitor], [family_health(monitor, paths)])
+        return health.findings
+
+
+def describe_tasks(open_client: OpenClient, cluster: str, tasks: Sequence[ProofTask]) -> None:
+    """Add what ECS says of the tasks that are known, and have not ended. Raises
+    TaskProfilerError.
+    """
+    known = {task.id: task for task in tasks if task.arn is not None and task.end is None}
+    if not known:
+        return
+    with aws_errors("The proof's tasks cannot be read", "ecs:DescribeTasks"):
+        arns = [task.arn for task in known.values()]
+        described = open_client("ecs").describe_tasks(cluster=cluster, tasks=arns)
+    for description in described["tasks"]:
+        task = known[task_id(description["taskArn"])]
+        task.state = description["lastStatus"]
+        task.platform = description.get("platformVersion")
+        task.instance_arn = description.get("containerInstanceArn")
+        task.end = parse_stopped_task({"detail": _with_texts(description)})
+
+
+def _with_texts(task: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A task of boto3 with the times as in ECS's event."""
+    return {
+        name: format_datetime(value) if isinstance(value, datetime) else value
+        for name, value in task.items()
+    }

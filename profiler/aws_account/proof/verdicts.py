@@ -1,0 +1,46 @@
+"""What a check of a proof says: what is assumed, and what was seen."""
+
+from msgspec import Struct
+
+from profiler.aws_account.proof.arrivals import ProofTask
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.record.record_model import Record
+
+
+class Verdict(Struct, frozen=True):
+    """What is assumed, what was seen, and whether they agree; None: that cannot be said."""
+
+    is_ok: bool | None
+    expected: str
+    seen: str
+
+
+NO = False
+
+
+def close(seen: float | None, expected: float, tolerance: float, unit: str) -> Verdict:
+    """A value beside the one that is known; an absent one differs."""
+    if seen is None:
+        return Verdict(NO, f"{expected:.2f} {unit}", "absent")
+    is_ok = abs(seen - expected) <= tolerance
+    return Verdict(is_ok, f"{expected:.2f} {unit}", f"{seen:.2f} {unit}")
+
+
+def unknown(why: str) -> Verdict:
+    """What cannot be said, and why."""
+    return Verdict(None, "", why)
+
+
+NO_WITNESS = unknown("the batch printed nothing about it")
+
+
+def record_of(task: ProofTask) -> Record:
+    """The record of a task that has a report."""
+    assert task.record is not None  # noqa: S101  a check that needs the report has one
+    return task.record
+
+
+def seconds_of(text: str | None) -> float | None:
+    """A time in seconds since 1970; None for none."""
+    moment_ns = parse_ns(text)
+    return None if moment_ns is None else moment_ns / NS_PER_SECOND
