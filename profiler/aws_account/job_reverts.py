@@ -4,9 +4,9 @@ before it again.
 
 from msgspec.structs import replace
 
-from profiler.aws_account.job_definitions import JobDefinitions
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
+from profiler.aws_account.registered_job_definitions import JobDefinitions
 from profiler.core.errors import TaskProfilerError
 from profiler.sizing.sized_revision import RESIZED_FROM, REVERTED_FROM, SizeBefore, size_before
 from profiler.task_definitions.definition_difference import difference

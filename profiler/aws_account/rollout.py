@@ -14,7 +14,6 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
-from profiler.aws_account.job_definitions import JobDefinitions
 from profiler.aws_account.job_reverts import uncover, with_uncovered
 from profiler.aws_account.overtaken_revisions import keep_overtaken
 from profiler.aws_account.owned_families import left_to_owner, left_to_service
@@ -26,6 +25,7 @@ from profiler.aws_account.registered_definitions import (
     glob_prefix,
     revision_of,
 )
+from profiler.aws_account.registered_job_definitions import JobDefinitions
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.shared_streams import UNKNOWN_STREAMS, read_streams

@@ -18,9 +18,9 @@ from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.family_circumstances import read_account
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK
-from profiler.aws_account.job_definitions import JobDefinitions, read_job_account
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily
 from profiler.aws_account.registered_definitions import TaskDefinitions
+from profiler.aws_account.registered_job_definitions import JobDefinitions, read_job_account
 from profiler.aws_account.resize_plan import RequestedReverts, SizePlans
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
