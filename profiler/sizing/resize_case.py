@@ -339,7 +339,7 @@ class ResizeCase:
         """
         if self.window.launch_type == FARGATE:
             return math.inf
-        seen_mb = [run.record.visible.memory_mb for run in self.newest if run.record.visible]
+        seen_mb = [run.record.visible.memory_mb for run in self.newest]
         room_mb = [room_for_jobs_mb(mb) for mb in known_values(seen_mb)]
         return max([*room_mb, self.size.memory_mb or 0])
 
