@@ -242,7 +242,12 @@ test("a killed run names the memory that was too little and the one that is reco
   );
   assert.equal(runAdviceText(success, ADVICE), "0.5 vCPU, 1 GB recommended: saves 50 %, $10.00 a month.");
   assert.equal(
-    runAdviceText(success, { ...ADVICE, risk: "a run needed 1.9 GB of 2 GB", savingPercent: -20, savingUsdPerMonth: -4 }),
+    runAdviceText(success, {
+      ...ADVICE,
+      risk: "a run needed 1.9 GB of 2 GB",
+      savingPercent: -20,
+      savingUsdPerMonth: -4,
+    }),
     "0.5 vCPU, 1 GB recommended, because a run needed 1.9 GB of 2 GB: costs 20 % more, $4.00 a month.",
   );
   assert.equal(runAdviceText(success, { recommended: { vcpu: 1, memoryMB: 832 } }), "1 vCPU, 832 MB recommended.");
