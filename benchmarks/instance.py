@@ -228,7 +228,7 @@ def measure_costs(
 
 def measure_jobs(instance: Instance, options: argparse.Namespace) -> Iterator[Figure]:
     """Jobs of AWS Batch at once, beside as many tasks of ECS."""
-    states = []
+    states: list[SteadyState] = []
     programs = ["import time; time.sleep(3600)"] * options.jobs
     with tempfile.TemporaryDirectory(prefix="bench-instance-") as folder:
         for are_jobs in (True, False):
