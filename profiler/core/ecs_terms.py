@@ -16,6 +16,8 @@ CONTAINER_VARIABLE = "TASK_PROFILER_CONTAINER"
 ReportStream = Literal["batch", "monitor"]
 AWSLOGS = "awslogs"
 BATCH_LOG_GROUP = "/aws/batch/job"  # of AWS Batch's jobs whose definition names no other one
+# The tag of a task or a job that was started again: the whole id of the one that was killed.
+RETRY_OF = "task-profiler:retry-of"
 # The launch types.
 EC2 = "EC2"
 FARGATE = "FARGATE"
@@ -30,6 +32,15 @@ MPS_VARIABLES = (
     "CUDA_MPS_PIPE_DIRECTORY",
     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+)
+# What AWS Batch tells a job's container of its job.
+BATCH_VARIABLES = (
+    "AWS_BATCH_JOB_ID",
+    "AWS_BATCH_JQ_NAME",
+    "AWS_BATCH_CE_NAME",
+    "AWS_BATCH_JOB_ATTEMPT",
+    "AWS_BATCH_JOB_ARRAY_INDEX",
+    "AWS_BATCH_JOB_NODE_INDEX",
 )
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"

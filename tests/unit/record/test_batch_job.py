@@ -2,12 +2,14 @@ from typing import Any
 
 import pytest
 
+from profiler.core.ecs_terms import BATCH_VARIABLES
 from profiler.record.batch_job import (
     BatchJob,
     batch_values,
     is_job_id,
     job_of_overrides,
     job_of_variables,
+    job_text,
     parent_id,
     read_batch,
 )
@@ -69,6 +71,12 @@ def test_a_value_that_is_no_number_or_has_control_characters_is_dropped_or_clean
     assert len(job.queue) == 256
 
 
+def test_an_instances_monitor_reads_all_variables_of_a_job() -> None:
+    index = {"AWS_BATCH_JOB_NODE_INDEX": "3"}
+    variables = {name: VARIABLES[name] for name in BATCH_VARIABLES if name in VARIABLES} | index
+    assert job_of_variables(variables) == job_of_variables(VARIABLES | index)
+
+
 def test_of_a_tasks_overrides_only_batchs_variables_are_read() -> None:
     """The submitters' own variables stand between them, and any of them may be a secret."""
 
@@ -120,3 +128,19 @@ def test_the_event_of_a_task_in_another_region_is_of_that_region() -> None:
 def test_a_task_in_no_cluster_of_batch_has_no_job() -> None:
     job = {"jobId": ID, "jobArn": arn("job", ID), "jobQueue": "x", "jobDefinition": "y"}
     assert present(parse_stopped_task(task_event(job, cluster="jobs"))).batch is None
+
+
+@pytest.mark.parametrize(
+    ("attempt", "allowed", "text"),
+    [
+        (2, 3, "orders, attempt 2 of 3, queue nightly"),
+        (2, None, "orders, attempt 2, queue nightly"),
+        (2, 1, "orders, attempt 2, queue nightly"),
+        (None, 3, "orders, queue nightly"),
+    ],
+)
+def test_an_attempt_is_said_of_how_many_where_that_is_known(
+    attempt: int | None, allowed: int | None, text: str
+) -> None:
+    job = BatchJob(job_name="orders", queue="nightly", attempt=attempt, allowed_attempts=allowed)
+    assert job_text(job) == text
