@@ -48,7 +48,7 @@ def instance_for(memory_mb: float, task: Record) -> InstanceMemory | None:
     if nominal_gb is None:
         return None
     nominal_mb = nominal_gb * _MB_PER_GB
-    seen_mb = None if task.visible is None else task.visible.memory_mb
+    seen_mb = task.visible.memory_mb
     is_seen = seen_mb is not None and _MIN_SEEN_SHARE * nominal_mb < seen_mb <= nominal_mb
     if not is_seen or seen_mb is None:
         seen_mb = nominal_mb * _REGISTERED_SHARE

@@ -164,7 +164,7 @@ def _has_no_effect(case: ResizeCase) -> str | None:
     seen = TaskSize()
     for run in case.newest:
         if revision is None or run.record.revision == revision:
-            seen = run.record.task_size or TaskSize()
+            seen = run.record.task_size
     shown = format_task_size(seen.vcpu, seen.memory_mb) or "an unknown size"
     if revision is None:
         return f"its newest run has {shown}, not the size of the file"
