@@ -316,11 +316,21 @@ def _job_of(record: Record, event: RunEvent) -> BatchJob | None:
     """
     if event.cluster is not None and not is_of_aws_batch(event.cluster):
         return None
-    if event.batch is None or record.batch is None:
-        return event.batch or record.batch
-    if event.batch.job_id != record.batch.job_id:
+    if record.batch is None:
         return event.batch
-    return completed(event.batch, record.batch)
+    # What a container's environment does not say, a line has made up.
+    said = replace(
+        record.batch,
+        job_name=None,
+        job_definition=None,
+        job_definition_revision=None,
+        allowed_attempts=None,
+    )
+    if event.batch is None:
+        return said
+    if event.batch.job_id != said.job_id:
+        return event.batch
+    return completed(event.batch, said)
 
 
 def within_task(moment: datetime | None, event: RunEvent) -> datetime | None:
