@@ -1,6 +1,7 @@
 """The other end of a profiled program's connections: a server that is no process of the run."""
 
 import contextlib
+import socket
 import socketserver
 import threading
 import time
@@ -39,6 +40,26 @@ class _Answers(socketserver.BaseRequestHandler):
 class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
+
+
+@contextlib.contextmanager
+def visited_port(port: str, seconds: float) -> Iterator[None]:
+    """Somebody connects to this port each time so many seconds have passed."""
+    is_over = threading.Event()
+
+    def visit() -> None:
+        while not is_over.wait(seconds):
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", int(port))) as connection,
+            ):
+                connection.recv(1)
+
+    thread = threading.Thread(target=visit, daemon=True)
+    thread.start()
+    yield
+    is_over.set()
+    thread.join()
 
 
 @contextlib.contextmanager

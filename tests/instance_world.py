@@ -62,6 +62,7 @@ class FakeContainer:
     group_kills: int | None = None  # of version 2 of the control groups
     gpus: tuple[str, ...] = ()
     mps: Mapping[str, str] = field(default_factory=dict)
+    batch: Mapping[str, str] = field(default_factory=dict)  # the variables of AWS Batch
     has_group: bool = True
     container_id: str | None = None
     has_prefix: bool = True
@@ -125,6 +126,7 @@ class FakeContainer:
             metadata_address=f"http://agent/{self.task}",
             gpus=self.gpus,
             mps=self.mps,
+            batch=self.batch,
         )
 
     def log_options(self) -> dict[str, str]:

@@ -100,7 +100,7 @@ _LONG_PROGRAMS = {
         f"asyncio beside a server: {work}": _long(
             f"{{python}} -m tests.programs.loops server {work} {{times}}"
         )
-        for work in ("sleep", "child", "to_thread")
+        for work in ("sleep", "child", "to_thread", "after_thread")
     },
     "shell beside nothing": _long("bash {sources}/job.sh {times}"),
     "shell beside a listener": _long(
@@ -112,6 +112,7 @@ _LONG_PROGRAMS = {
     "rows every 2 s": _long(_turns("rows 12 {port}")),
     "accept and nobody comes": _long(_turns("accept_nobody 8")),
     "web server to which nobody comes": _long(_turns("serve_nobody 8")),
+    "web server whose pool works": _long(_turns("serve_by_pool 10 {visited}")),
     "16 threads: network, disk": _long(
         _turns("pool_of_network_and_disk 60 {port} {slow_disk}"), points=IN_TURNS_POINTS
     ),
@@ -170,8 +171,13 @@ _PROGRAMS_OF_OTHERS = {
     **{f"Java with JMX: {work}": _java(_JMX, work) for work in ("sleep", "child", "queue")},
     "Java with jdwp": _java(_JDWP),
     "Java's HttpServer": _java("-Xshare:auto", bystander="server"),
-    **{f"Go serves: {work}": _go("serve", work) for work in ("sleep", "child", "channel")},
-    **{f"Go keeps a connection: {work}": _go("keep_alive", work) for work in ("sleep", "child")},
+    **{
+        f"Go serves: {work}": _go("serve", work) for work in ("sleep", "child", "channel", "locked")
+    },
+    **{
+        f"Go keeps a connection: {work}": _go("keep_alive", work)
+        for work in ("sleep", "child", "locked")
+    },
     "Node": _node("nothing"),
     "Node after a fetch": _node("fetch"),
     "Node after a fetch: child": _node("fetch", "child"),

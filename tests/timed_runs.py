@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Record, decode
-from tests.counterparts import answering_server
+from tests.counterparts import answering_server, visited_port
 from tests.programs.phases import FOLDER
 from tests.simulation.known_runs import Execution, Limits, can_limit, control_group
 from tests.task_endpoint import Task
@@ -104,6 +104,13 @@ def _frameworks(_: Path) -> Iterator[str]:
 def _port(_: Path) -> Iterator[str]:
     with answering_server() as port:
         yield str(port)
+
+
+@contextlib.contextmanager
+def _visited(_: Path) -> Iterator[str]:
+    port = _free_port()
+    with visited_port(port, 0.9):
+        yield port
 
 
 @contextlib.contextmanager
@@ -243,6 +250,7 @@ _PREPARATIONS: dict[str, Callable[[Path], contextlib.AbstractContextManager[str]
     "frameworks": _frameworks,
     "port": _port,
     "answers": _address,
+    "visited": _visited,
     "java": _java_classes,
     "go": _go_program,
     "locked": _locked_file,

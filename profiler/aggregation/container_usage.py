@@ -13,7 +13,6 @@ from profiler.aggregation.statistics import (
     TimeWeightedStatistics,
     UseWindow,
 )
-from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample
@@ -45,6 +44,7 @@ _SIZES = (
     "memory_usage_peak_bytes",
 )
 _NETWORK = ("network_rx_bytes", "network_tx_bytes")
+_MAX_TOTAL = 2**63 - 1  # of the integers of readers
 BLOCK_COUNTERS = ("block_read_bytes", "block_write_bytes")
 
 
@@ -466,7 +466,7 @@ class ContainerUsage:
         """The counters by their names; None for a total above the integers of readers."""
         totals = {name: counter.total for name, counter in self._counters.items()}
         return {
-            name: None if total is None or total > MAX_COUNT else total
+            name: None if total is None or total > _MAX_TOTAL else total
             for name, total in totals.items()
         }
 

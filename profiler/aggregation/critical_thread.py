@@ -127,6 +127,7 @@ class Division:
         self._firm: dict[ThreadWait, Wait] = {}
         self._idle: dict[ThreadWait, Wait] = {}
         self._handing: dict[ThreadWait, Blocked] = {}
+        self._woken: dict[ThreadWait, Wait] = {}
         self._has_stopped = False
         for wait in waits:
             blocked = wait.blocked
@@ -179,7 +180,7 @@ class Division:
 
     def _name_of(self, wait: ThreadWait) -> Wait:
         if wait in self._handing:
-            return self._handing[wait].wait
+            return self._woken.get(wait) or self._handing[wait].wait
         return self._firm.get(wait) or self._idle[wait]
 
     def _hand_on(self, wait: ThreadWait, carried: dict[ThreadWait, float]) -> None:
@@ -190,13 +191,28 @@ class Division:
             return
         if all(end in self._idle for end in ends):
             # A child or a pipe may be a server's; a lock is no wait for somebody to come.
-            if self._handing[wait].wait.kind == "lock":
+            woken = self._woken_for(wait, ends)
+            if woken is not None:
+                self._woken[wait] = woken
+            if woken is not None or self._handing[wait].wait.kind == "lock":
                 carried[wait] = carried.get(wait, 0) + wait.weight_ns
             return
         total = sum([end.weight_ns for end in ends])
         for end in ends:
             part = wait.weight_ns * end.weight_ns / total
             carried[end] = carried.get(end, 0) + part
+
+    def _woken_for(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> Wait | None:
+        """What the thread of a pool waited for, if another one that waited for somebody to come
+        woke it: both waits ended before the same look. None if nothing shows that.
+        """
+        if self._handing[wait].helpers != "threads" or wait.over is None:
+            return None
+        together = [end for end in ends if end.over == wait.over and end in self._idle]
+        for end in together:
+            if end.blocked is not None and end.blocked.has_timeout:
+                return _SLEEP  # that of a loop, whose pool does the work
+        return self._idle[together[0]] if together else None
 
     def _ends(self, wait: ThreadWait) -> Collection[ThreadWait]:
         """The threads at the ends of the chains that begin with this one."""

@@ -89,11 +89,10 @@ def read_monitors(rollout: Rollout, families: Iterable[str]) -> Iterator[FamilyM
         state = _STATES.get(planned.action, "unknown")
         if planned.owner is not None:
             state = "owned"
-        is_wrapped = any(container.wraps_batch for container in planned.changed.containers)
-        if is_wrapped and state in ("missing", "owned", "impossible"):
+        if planned.is_wrapped and state in ("missing", "owned", "impossible"):
             state = "wrapper"
         targets = []
-        if state not in ("service", "owned", "impossible", "unknown"):
+        if planned.counts_targets:
             for target in rollout.selected_targets:
                 if target.family == planned.family:
                     targets.append(target)

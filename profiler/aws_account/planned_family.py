@@ -71,6 +71,17 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
         return self.action in get_args(_NewRevision)
 
     @property
+    def is_wrapped(self) -> bool:
+        """Whether the batch starts with ``task-profiler run``."""
+        return any(container.wraps_batch for container in self.changed.containers)
+
+    @property
+    def counts_targets(self) -> bool:
+        """Whether its schedules and rules count: not of a family that is left alone or unread."""
+        is_left = self.owner is not None or self.action in ("skipped", "refused", "failed")
+        return self.is_wrapped or not is_left
+
+    @property
     def alive(self) -> tuple[ScheduledTarget, ...]:
         """The pinned targets that start a task."""
         dead = [dead.target for dead in self.dead]

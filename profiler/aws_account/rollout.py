@@ -336,7 +336,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             len(family_plan.movable if self.part == "size" else family_plan.alive)
             for family_plan in planned
         )
-        families = {family_plan.family for family_plan in planned}
+        families = {family_plan.family for family_plan in planned if family_plan.counts_targets}
         if not pins or self.request.update_schedules:
             return None
         targets = sum(target.family in families for target in self.targets)

@@ -1,7 +1,7 @@
 """``task-profiler report``: the report page, one HTML file of past runs."""
 
 import webbrowser
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -30,13 +30,17 @@ from profiler.cli.printing import (
     write_out,
 )
 from profiler.cli.progress import ShowProgress, progress_row
+from profiler.cli.recommended_months import months_of_families
 from profiler.cli.wiring.open_past_runs import is_local, open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import write_atomically
+from profiler.core.optional_math import known_values
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.core.version import __version__
+from profiler.record.family import Month
+from profiler.record.family_identity import FamilyKey
 from profiler.record.model_base import JsonLine
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Report
@@ -51,6 +55,8 @@ from profiler.runs.past_runs.run_lookup import find_run, no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, unconfirmed_note
 from profiler.runs.past_runs.schedule_notices import due_ns
 from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoints, steps_of_record
+from profiler.sizing.advice import advise
+from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import cost_on_fargate
@@ -113,13 +119,16 @@ def report(
     older = OlderRuns(MAX_BYTES)
     reader = _RunReader(source, overrides, on_fargate, older, ReadFamilies(on_fargate))
     runs = reader.read(selection, last)
+    now_ns = SystemClock().wall_ns()
+    evidence = [*reader.evidence(selection, runs)]
     request = PageRequest(
-        generated_at=format_ms(SystemClock().wall_ns()),
+        generated_at=format_ms(now_ns),
         version=__version__,
         only_one=run_id is not None,
         price_overrides=overrides,
         on_fargate=on_fargate,
-        evidence=[*reader.evidence(selection, runs)],
+        evidence=evidence,
+        months={} if run_id is not None else _months(reader, evidence, options, now_ns),
         stacks_of=CallStacksReader(source).read,
         notices=() if run_id is not None else _read_notices(source, selection, runs),
     )
@@ -152,6 +161,16 @@ def report(
         _warn_about_omissions(data, len(runs) + older.count)
     if opens and not webbrowser.open(path.resolve().as_uri()):
         warn(f"No browser could be started: open {path} yourself.")
+
+
+def _months(
+    reader: "_RunReader", evidence: Sequence[Evidence | None], options: SourceOptions, now_ns: int
+) -> Mapping[FamilyKey, Month]:
+    """The months of the families whose runs do not show one, as ``recommend`` estimates them."""
+    overrides = reader.price_overrides
+    advices = [advise(found, Policy(), overrides) for found in known_values(evidence)]
+    tasks_read = reader.families.tasks_read(reader.source)
+    return months_of_families(advices, tasks_read, reader.source, options, now_ns)
 
 
 def _warn_about_omissions(data: PageData, runs: int) -> None:

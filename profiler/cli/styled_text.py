@@ -24,7 +24,8 @@ _MIN_CUT_WIDTH = 12
 # On a narrower terminal, a table that does not fit has its cells below each other.
 MIN_COLUMNS = 80
 _UNLIMITED = 10_000
-_MAX_NAMES = 3
+# A sentence about more families or runs names these, and counts the others.
+MAX_NAMES = 3
 # Textwrap does not wrap at this character, and printable() removes it from texts.
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 # While textwrap counts characters, it follows one that takes two columns; printable() removes it.
@@ -132,9 +133,9 @@ def sentences_about(named: Iterable[tuple[str, str, str]], width: int | None) ->
     if concerned:
         yield EMPTY
     for (sentence, style), names in concerned.items():
-        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         yield from wrapped(
-            f"{', '.join(names[:_MAX_NAMES])}{more}: {sentence}", width, "- ", style=style
+            f"{', '.join(names[:MAX_NAMES])}{more}: {sentence}", width, "- ", style=style
         )
 
 

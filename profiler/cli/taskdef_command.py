@@ -46,7 +46,15 @@ from profiler.cli.rollout_progress import (
     registered,
     with_progress,
 )
-from profiler.cli.styled_text import Line, folding, sentences_about, table, table_width, write_lines
+from profiler.cli.styled_text import (
+    MAX_NAMES,
+    Line,
+    folding,
+    sentences_about,
+    table,
+    table_width,
+    write_lines,
+)
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
@@ -67,10 +75,13 @@ from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import (
     ChangeDefinition,
+    ChangeJob,
+    change_job_text,
     change_text,
     read_bytes,
     write_definition,
 )
+from profiler.task_definitions.job_monitor import add_to_job, remove_from_job
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
 from profiler.task_definitions.monitor_changes import add_monitor as add_to
 from profiler.task_definitions.monitor_changes import remove_monitor as remove_from
@@ -86,6 +97,10 @@ _OPTIONS = {
     LOG_GROUP_VARIABLE: "--log-group",
     CALL_STACKS_VARIABLE: "--stacks",
 }
+_WRAP_NEEDS_JOB = (
+    "--wrap changes the command of a job definition of AWS Batch, and this is {}: docs/run.md says "
+    "how to put task-profiler run before another command."
+)
 # The implementation gathers them as RolloutRequest.
 _rollout_options = add_options(
     repeatable("--family globs", "GLOB", "Plan these families of ECS."),
@@ -151,6 +166,11 @@ def taskdef() -> None:
     "--pid shared_pids",
     "Share the process namespace of the task, which makes the kernel's peaks readable.",
 )
+@flag(
+    "--wrap wraps",
+    "In a job definition of AWS Batch: put task-profiler run before the batch's command, instead "
+    "of a second container.",
+)
 @call_stacks_option
 @repeatable("--setting settings", "NAME=VALUE", "Set this environment variable of each monitor.")
 @_output_options
@@ -162,6 +182,7 @@ def add_monitor(
     names: tuple[str, ...],
     request: RolloutRequest,
     options: AddMonitorOptions,
+    wraps: bool,
     settings: tuple[str, ...],
     out: str | None,
     in_place: bool,
@@ -174,7 +195,8 @@ def add_monitor(
     FILE (JSON or YAML) has the format that register-task-definition reads or
     describe-task-definition prints, or is a CloudFormation template; - is standard input. Other
     containers and the task's size are not changed. An existing monitor is upgraded. Repeating the
-    command changes nothing.
+    command changes nothing. In a job definition of AWS Batch, a second container gets its share
+    from the batch's, or --wrap changes the command.
 
     FAMILY, as --family, and --cluster print a plan for the families in ECS. --register carries it
     out.
@@ -184,14 +206,9 @@ def add_monitor(
         options, region=region_of_environment(region), settings=parse_settings(settings)
     )
     if files:
-        return _change_files(
-            files,
-            lambda definition, arn, region: add_to(
-                definition, options, revision_arn=arn, template_region=region
-            ),
-            out=out,
-            in_place=in_place,
-        )
+        return _add_to_files(files, options, wraps=wraps, out=out, in_place=in_place)
+    if wraps:
+        raise UsageError(_WRAP_NEEDS_JOB.format("a family"))
     # The monitor's parts, for a plan alone.
     from profiler.aws_account.doctor.definition_checks import (
         add_command,
@@ -219,6 +236,32 @@ def add_monitor(
         )
 
     return _roll_out(request, plan, open_client, image=options.image, as_json=as_json, paths=paths)
+
+
+def _add_to_files(
+    files: Sequence[str],
+    options: AddMonitorOptions,
+    *,
+    wraps: bool,
+    out: str | None,
+    in_place: bool,
+) -> int:
+    """Add the monitor to the definitions in the files."""
+
+    def add(
+        definition: Mapping[str, object], arn: str | None, template_region: str | None
+    ) -> ChangedDefinition:
+        if wraps:
+            raise UsageError(_WRAP_NEEDS_JOB.format("a task definition"))
+        return add_to(definition, options, revision_arn=arn, template_region=template_region)
+
+    return _change_files(
+        files,
+        add,
+        lambda job: add_to_job(job, options, wraps=wraps),
+        out=out,
+        in_place=in_place,
+    )
 
 
 @taskdef.command(
@@ -259,7 +302,9 @@ def remove_monitor(
         return replace(removed, notes=notes)
 
     if files:
-        return _change_files(files, remove, out=out, in_place=in_place)
+        return _change_files(
+            files, remove, lambda job: remove_from_job(job, image), out=out, in_place=in_place
+        )
     return _roll_out(
         request,
         lambda family, document, _: plan_removal(family, document, image),
@@ -526,27 +571,39 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
     if adds:
         titles.insert(_STARTED_BY_PLACE, "STARTED BY")
     rows = []
+    shared = []
     problems = []
+    said = Counter(note for family_plan in planned for note in dict.fromkeys(family_plan.notes))
     for family_plan in planned:
+        own = [note for note in family_plan.notes if said[note] <= MAX_NAMES]
         row = [
             family_plan.family,
             family_plan.changed.batch or UNKNOWN,
             family_plan.action,
-            " ".join(family_plan.notes),
+            " ".join(own),
         ]
         if adds:
             row.insert(_STARTED_BY_PLACE, ", ".join(family_plan.started_by) or UNKNOWN)
         rows.append(row)
+        # What many families have in common is said once, below the table.
+        for note in family_plan.notes:
+            if note not in own:
+                shared.append((family_plan.family, note, ""))
         for sentence in _problems(family_plan):
             problems.append((family_plan.family, sentence, "red"))
     return [
         *table(folding(*titles), rows, width=width),
-        *sentences_about(problems, width),
+        *sentences_about([*shared, *problems], width),
     ]
 
 
 def _change_files(
-    files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool
+    files: Sequence[str],
+    change: ChangeDefinition,
+    change_job: ChangeJob,
+    *,
+    out: str | None,
+    in_place: bool,
 ) -> int:
     """Change the files, of which a hyphen is standard input, and write or print the results if
     all can be changed.
@@ -559,7 +616,10 @@ def _change_files(
         raise UsageError(
             "Several files can only be changed in place: add --in-place, or name one FILE."
         )
-    changes = {file: change_text(read_input(file), source_name(file), change) for file in files}
+    changes = {}
+    for file in files:
+        data, name = read_input(file), source_name(file)
+        changes[file] = change_job_text(data, name, change_job) or change_text(data, name, change)
     for file, changed in changes.items():
         for note in changed.notes:
             warn(note if len(files) == 1 else f"{file}: {note}")

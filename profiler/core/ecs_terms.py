@@ -31,6 +31,15 @@ MPS_VARIABLES = (
     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
 )
+# What AWS Batch tells a job's container of its job.
+BATCH_VARIABLES = (
+    "AWS_BATCH_JOB_ID",
+    "AWS_BATCH_JQ_NAME",
+    "AWS_BATCH_CE_NAME",
+    "AWS_BATCH_JOB_ATTEMPT",
+    "AWS_BATCH_JOB_ARRAY_INDEX",
+    "AWS_BATCH_JOB_NODE_INDEX",
+)
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _CONTAINER_ID = "[0-9a-f]{64}"  # Docker's; on Fargate there is none

@@ -24,6 +24,7 @@ from profiler.monitor.followed_container import FollowedContainer
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import TaskMetadata
+from profiler.record.batch_job import job_of_variables
 from profiler.record.bounded_json_line import encode_line, without_lists
 from profiler.record.record_model import (
     SCHEMA_VERSION,
@@ -156,7 +157,7 @@ class LineBuilder(Struct, eq=False):
         draft = RecordDraft.of(batch.container, task, outcome, sampler.host, usage)
         draft.run = replace(
             draft.run,
-            batch=self.settings.batch_job,
+            batch=self.settings.batch_job or job_of_variables(task.batch),
             containers=tuple(self._others(batch, task)),
             sampling=build_sampling(
                 usage,

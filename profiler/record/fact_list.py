@@ -6,13 +6,12 @@ The numbers are the rows of ``NUMBERS``; a comparison of two runs and the page p
 row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Final, Literal
 
 from msgspec import Struct
 
-from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.mapped_files import are_comparable
 from profiler.record.mention_limits import (
@@ -21,7 +20,6 @@ from profiler.record.mention_limits import (
     WAIT_FOR_CPU,
     are_bytes_partial,
     is_cpu_partial,
-    is_cpu_wait_partial,
 )
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import (
@@ -38,7 +36,6 @@ from profiler.record.task_needs import cpu_share, is_cpu_limited, size_of
 from profiler.record.units import (
     AT_LEAST,
     format_count,
-    format_duration,
     format_memory,
     format_part,
     format_peak,
@@ -47,6 +44,7 @@ from profiler.record.units import (
     format_value,
     format_vcpu,
 )
+from profiler.record.unusual import Usual, usual_of
 
 Bound = Literal["", "≥"]
 # As a whole percent, 100 at most.
@@ -54,7 +52,6 @@ _ALL_PERCENT: Final = 100.5
 
 _MAX_TARGETS: Final = 5
 _MAX_VICTIMS: Final = 5
-_PERCENT: Final = 100
 
 
 class Fact(Struct, frozen=True, kw_only=True):
@@ -182,6 +179,13 @@ def comparable(row: NumberRow, record: Record, others: Sequence[Record]) -> list
     return [other for other in others if known_peak_source(other.metrics) in (source, None)]
 
 
+def usual_number(row: NumberRow, record: Record, earlier: Iterable[Record]) -> Usual | None:
+    """What is usual of a number, by earlier successes in which it was measured as in ``record``,
+    the newest first.
+    """
+    return usual_of(number_value(row, other) for other in comparable(row, record, list(earlier)))
+
+
 def marked(bound: Bound, text: str, unit: Unit) -> str:
     """A value with its mark: ``≥512 MB``, and of money ``≥ $0.12``."""
     if bound and unit == "USD":
@@ -253,27 +257,6 @@ def bytes_texts(record: Record) -> list[str]:
         if parts:
             texts.append(", ".join(parts))
     return texts
-
-
-def cpu_wait_fact(record: Record) -> Fact:
-    """The wait of all threads for a CPU, in seconds, and in words as a share of the time in which
-    they could run.
-    """
-    seconds = record.metrics.cpu_wait_seconds or 0
-    bound: Bound = ""
-    if is_cpu_wait_partial(record):
-        bound = AT_LEAST
-    duration = format_duration(seconds * MS_PER_SECOND)
-    percent = bound + format_percent(min(record.metrics.cpu_wait_percent or 0, _PERCENT))
-    at_least = "at least " if bound else ""
-    return Fact(
-        name="CPU wait",
-        value=seconds,
-        unit="s",
-        bound=bound,
-        text=f"{percent:>5}  of the time that threads could run, {bound}{duration} in total",
-        sentence=f"its threads waited {at_least}{duration} in total for a CPU",
-    )
 
 
 def device_facts(record: Record) -> list[Fact]:

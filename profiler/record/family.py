@@ -16,14 +16,13 @@ from profiler.core.ecs_terms import cluster_name
 from profiler.core.kept_items import Kept
 from profiler.core.optional_math import known_values, max_known, median, min_known
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, parse_ns
-from profiler.record.fact_list import NumberRow, comparable, number_value
 from profiler.record.mapped_files import are_enough_apart, mapped_files_mb, of_one_meaning
 from profiler.record.mention_limits import NEAR_FULL_SHARE
-from profiler.record.record_model import Record, Report
+from profiler.record.record_model import Report
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import outcome_of
 from profiler.record.task_needs import size_of
-from profiler.record.unusual import MIN_FAR_RUNS, MIN_RUNS, Usual, usual_of
+from profiler.record.unusual import MIN_FAR_RUNS, MIN_RUNS
 
 # More successes are no better evidence of what is usual.
 LAST_SUCCESSES: Final = 50
@@ -374,13 +373,6 @@ def family_of_reports(reports: Iterable[Report]) -> Family:
     for report in reports:
         family.add(run_of_report(report))
     return family
-
-
-def usual_number(row: NumberRow, record: Record, earlier: Iterable[Record]) -> Usual | None:
-    """What is usual of a number, by earlier successes in which it was measured as in ``record``,
-    the newest first.
-    """
-    return usual_of(number_value(row, other) for other in comparable(row, record, list(earlier)))
 
 
 def _identity(*words: str) -> int:

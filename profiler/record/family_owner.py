@@ -66,7 +66,8 @@ def owned_sentence(owner: FamilyOwner, family: str, part: Literal["monitor", "si
 
 _REMEDIES: Mapping[tuple[str, str], str] = {
     (AWS_BATCH, "monitor"): (
-        "put task-profiler run into the command of the job definition (docs/task-definitions.md)"
+        "put task-profiler run into the file of the job definition, or monitor EC2 instances with "
+        "task-profiler setup batch-instances (docs/aws-batch.md)"
     ),
     (AWS_BATCH, "size"): (
         "task-profiler recommend {family} says the size, which the job definition sets (aws batch "

@@ -237,6 +237,7 @@ def processor_difference(
         record.processor is None
         or other.processor is None
         or not (record.processor.model and other.processor.model)
+        or record.processor.model == other.processor.model
     ):
         return None
     own = short_processor_name(record.processor.model)

@@ -13,6 +13,8 @@ _UNIT_SPELLINGS = {"mb": "MB", "mhz": "MHz"}
 
 def json_name(python_name: str) -> str:
     """The name in JSON: ``max_memory_used_mb`` becomes ``maxMemoryUsedMB``."""
+    if "_" not in python_name:  # half of the names; `run` waits for all of them
+        return python_name
     name, *others = python_name.split("_")
     for part in others:
         name += _UNIT_SPELLINGS.get(part) or part.capitalize()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from profiler.record.record_model import Process
+from profiler.record.record_model import Metrics, Process, known_peak_source
 from profiler.record.units import CPU_SECONDS_DIGITS
 
 # The name of the row of all other processes, in ``processes`` and in ``series.processes``.
@@ -45,6 +45,16 @@ def are_processes_partial(rows: Sequence[Process]) -> bool:
     so that the number of the others is unknown.
     """
     return bool(rows) and is_other_processes(rows[-1]) and rows[-1].count is None
+
+
+def is_peak_partial(row: Process, metrics: Metrics) -> bool:
+    """Whether the memory peak of a name is a lower bound: it is sampled, unless it is the run's own
+    peak, and that is the kernel's.
+    """
+    peak_mb = row.max_memory_used_mb
+    if peak_mb is None:
+        return False
+    return peak_mb != metrics.max_memory_used_mb or known_peak_source(metrics) != "kernel"
 
 
 def with_unread(rows: Sequence[Process], cpu_seconds: float | None) -> tuple[Process, ...]:

@@ -29,7 +29,7 @@ _FAILED_TO_START = "taskfailedtostart"
 # Of a container that handles SIGTERM, and that does not, or not in time.
 _STOPPED_EXIT_CODES = (0, SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE)
 # Its command, or its working directory.
-_COMMAND = re.compile(r"\bexec:? |\bchdir to cwd\b")
+_COMMAND = r"\bexec:? |\bchdir to cwd\b"
 # The codes of Docker for a command that could not be started.
 _COMMAND_EXIT_CODES = (None, 126, 127, 128)
 _STOPS: Final[frozenset[Cause]] = frozenset(
@@ -139,7 +139,7 @@ def _is_command(said: Said) -> bool:
     if said.has("executable file not found", "exec format error"):
         return True
     # A mount, too, can name a file that does not exist. A hook of the runtime is no command.
-    is_of_command = _COMMAND.search(said.reasons) and not said.has("hook")
+    is_of_command = re.search(_COMMAND, said.reasons) and not said.has("hook")
     return bool(is_of_command) and said.has(
         "no such file or directory", "permission denied", "not a directory"
     )

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from profiler.core.optional_math import known
+from profiler.core.text import as_sentence
 from profiler.record.activity_model import Stacks, TimeBreakdown
+from profiler.record.cpu_wait import cpu_wait_fact
 from profiler.record.equal_steps import rounded_column
 from profiler.record.hardware import short_processor_name
 from profiler.record.mention_limits import (
@@ -15,7 +17,7 @@ from profiler.record.mention_limits import (
     is_cpu_wait_partial,
     is_long_cpu_wait,
 )
-from profiler.record.record_model import Metrics, Record, Report
+from profiler.record.record_model import Record, Report
 from profiler.record.stacks_line import StacksLine
 from profiler.report_page.page_rows import PageFunction, RunActivity
 from profiler.report_page.page_series import compressed, finite_number, to_json
@@ -43,15 +45,14 @@ def activity_of(record: Record) -> RunActivity:
     for target in breakdown.waiting_for:
         targets.append((target.kind, target.target, finite_number(target.percent)))
     is_covered = (breakdown.covered_percent or 0) >= MIN_COVERED_PERCENT
-    waited = Metrics()
+    cpu_wait = None
     if is_long_cpu_wait(record):
-        waited = record.metrics
+        cpu_wait = as_sentence(cpu_wait_fact(record).sentence)
     return RunActivity(
         time=parts if any(parts) else None,
         targets=targets or None,
         covered=None if is_covered else breakdown.covered_percent,
-        cpu_wait_seconds=waited.cpu_wait_seconds,
-        cpu_wait=waited.cpu_wait_percent,
+        cpu_wait=cpu_wait,
         cpu_wait_partial=is_cpu_wait_partial(record) or None,
         processor=_processor_name(record),
         has_activity=has_activity(record) or None,

@@ -14,6 +14,7 @@ from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known
 from profiler.core.timestamps import parse_ns
 from profiler.record.fact_list import NUMBERS
+from profiler.record.family import Month
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.mention_limits import NEAR_LIMIT_SHARE
 from profiler.record.notice_model import ScheduleNoticeLine
@@ -22,6 +23,7 @@ from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.record.task_needs import is_job
 from profiler.report_page.older_runs import OlderRuns
 from profiler.report_page.page_activity import CallStacksOf, activity_texts
+from profiler.report_page.page_changes import duration_changes
 from profiler.report_page.page_night import night_of_page
 from profiler.report_page.page_rows import PageNight, PageNotice, PageRun
 from profiler.report_page.page_run import page_run, run_details, whole_ms
@@ -42,7 +44,7 @@ from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides, with_machine_price
 from profiler.sizing.run_facts import cost_on_fargate
-from profiler.sizing.what_if import runs_per_month
+from profiler.sizing.sizing_rules import verdict_of
 
 # The plotly library, the page's own scripts and its styles take another 1.5 MB.
 MAX_BYTES = 6_200_000
@@ -84,7 +86,8 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     """What the page is made from beside the runs.
 
     ``only_one``: the other runs are for comparison. ``evidence`` is the families' for their sizes;
-    None: the runs'. ``notices`` are the newest first. ``max_bytes`` limits all texts together.
+    None: the runs'. ``months`` are estimates for families whose runs do not show a month.
+    ``notices`` are the newest first. ``max_bytes`` limits all texts together.
     """
 
     generated_at: str
@@ -93,6 +96,7 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     price_overrides: PriceOverrides = PriceOverrides()
     on_fargate: str | None = None
     evidence: Sequence[Evidence | None] | None = None
+    months: Mapping[FamilyKey, Month] = {}
     stacks_of: CallStacksOf = _no_call_stacks
     notices: Sequence[ScheduleNoticeLine] = ()
     max_bytes: int = MAX_BYTES
@@ -176,7 +180,8 @@ def _start(
         "generatedAt": request.generated_at,
         "onlyOne": request.only_one,
         "onFargate": request.on_fargate,
-        "sizing": [*size_rows(evidence, labels, request.price_overrides)],
+        "sizing": [*size_rows(evidence, labels, request.price_overrides, request.months)],
+        "changes": {} if request.only_one else duration_changes(page_runs),
         "notices": [notice.as_json() for notice in notices],
         "lastNight": known(PageNight.as_json, night),
     }
@@ -259,14 +264,16 @@ def size_rows(
     evidences: Iterable[Evidence | None],
     labels: Mapping[FamilyKey, str],
     price_overrides: PriceOverrides,
+    months: Mapping[FamilyKey, Month] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The object of ``recommend --json`` for each family, and what the page says of it; the most
-    runs first.
+    runs first. Amounts are not rounded, so that their sum is that of ``recommend``.
     """
+    months = months or {}
     measured = [*filter(None, evidences)]
     measured.sort(key=lambda evidence: (-evidence.outcomes.runs, evidence.family.order))
     for evidence in measured:
-        advice = advise(evidence, Policy(), price_overrides)
+        advice = advise(evidence, Policy(), price_overrides, month=months.get(evidence.family))
         choice = advice.choice
         advised = as_json(advice)
         sizes = []
@@ -281,7 +288,10 @@ def size_rows(
             {
                 "current": advised["current"],
                 "savingPercent": advised["savingPercent"],
-                "savingUsdPerMonth": advised["savingUsdPerMonth"],
+                "savingUsdPerMonth": finite_number(advice.saving_usd_per_month),
+                "usdPerMonth": finite_number(advice.usd_per_month),
+                "mark": advice.mark or None,
+                "verdict": verdict_of(advice),
                 "reasons": advised["reasons"],
                 "recommended": advised["recommended"] or {},
                 "family": labels.get(family) or family_labels([family])[family],
@@ -291,7 +301,7 @@ def size_rows(
                 "resize": resize,
                 "risk": advice.risk,
                 "spot": evidence.usage.on_spot or None,
-                "runsPerMonth": finite_number(runs_per_month(evidence)),
+                "runsPerMonth": None if advice.month is None else finite_number(advice.month.runs),
                 "sizes": sizes,
             }
         )

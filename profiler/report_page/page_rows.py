@@ -88,8 +88,10 @@ class PageRun(PageRow, frozen=True, kw_only=True):
 
 
 # Name, arguments, number, CPU seconds, peak memory, the number of processes that held it, and
-# whether the CPU time is a lower bound.
-PageProcess = tuple[str, str | None, int | None, Number | None, Number | None, int | None, bool]
+# whether the CPU time and the memory are lower bounds.
+PageProcess = tuple[
+    str, str | None, int | None, Number | None, Number | None, int | None, bool, bool
+]
 
 
 class PageGpu(PageRow, frozen=True, kw_only=True):
@@ -130,15 +132,14 @@ class RunActivity(PageRow, frozen=True, kw_only=True):
     """Where the time of a run went.
 
     ``time`` has the parts in the order of the record's time breakdown, ``targets`` kind, name and
-    percent of what it waited for. ``has_activity``: the run may have processes over time, or call
-    stacks.
+    percent of what it waited for. ``cpu_wait`` is a sentence. ``has_activity``: the run may have
+    processes over time, or call stacks.
     """
 
     time: list[Number | None] | None = None
     targets: list[tuple[str, str, Number | None]] | None = None
     covered: Number | None = None
-    cpu_wait_seconds: Number | None = None
-    cpu_wait: Number | None = None
+    cpu_wait: str | None = None
     cpu_wait_partial: bool | None = None
     processor: str | None = None
     has_activity: bool | None = None

@@ -9,8 +9,7 @@ from profiler.core.optional_math import known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.batch_job import job_text
-from profiler.record.fact_list import NUMBERS, kills_fact, number_value
-from profiler.record.family import usual_number
+from profiler.record.fact_list import NUMBERS, kills_fact, number_value, usual_number
 from profiler.record.gpu_facts import (
     beside_gpus,
     gpu_memory_text,
@@ -23,12 +22,18 @@ from profiler.record.hardware import gpu_totals
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import counts_files, files_text
 from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial
-from profiler.record.process_rows import are_processes_partial, is_other_processes, shown_name
+from profiler.record.process_rows import (
+    are_processes_partial,
+    is_other_processes,
+    is_peak_partial,
+    shown_name,
+)
 from profiler.record.record_model import (
     Cost,
     Distribution,
     Gpu,
     MemoryKills,
+    Metrics,
     Neuron,
     NeuronCore,
     Number,
@@ -158,7 +163,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         image=record.container.image,
         log_group=record.log_group,
         log_stream=record.log_stream,
-        processes=_process_rows(record.processes) or None,
+        processes=_process_rows(record.processes, record.metrics) or None,
         kills=known(_kills_row, record.memory_kills),
         usual=[field for field, is_usual in judged.items() if is_usual] or None,
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
@@ -208,7 +213,10 @@ def _notice_text(record: Record, notice: RaisedNotice) -> str:
     return f"{notice.kind} at {elapsed(after_ms)}"
 
 
-def _process_rows(processes: Sequence[Process]) -> list[PageProcess]:
+def _process_rows(
+    processes: Sequence[Process], metrics: Metrics | None = None
+) -> list[PageProcess]:
+    """``metrics`` are the run's; without them, the memory is what was last seen, no peak."""
     is_partial = are_processes_partial(processes)
     rows: list[PageProcess] = []
     for process in processes:
@@ -220,6 +228,7 @@ def _process_rows(processes: Sequence[Process]) -> list[PageProcess]:
             finite_number(process.max_memory_used_mb),
             process.max_memory_used_processes,
             is_partial and not is_other_processes(process),
+            metrics is not None and is_peak_partial(process, metrics),
         )
         rows.append(row)
     return rows

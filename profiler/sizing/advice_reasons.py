@@ -6,15 +6,23 @@ from collections.abc import Iterator, Mapping
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.text import as_sentence, first_names
 from profiler.core.timestamps import NS_PER_MS
+from profiler.record.cpu_wait import cpu_wait_fact, cpu_wait_reason
 from profiler.record.family import Month, MonthBasis
-from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT, is_near_limit
+from profiler.record.mention_limits import (
+    MIN_CPU_WAIT_PERCENT,
+    SATURATED_PERCENT,
+    is_long_cpu_wait,
+    is_near_limit,
+)
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.task_needs import is_cpu_limited, vcpu_limit, vcpu_p95
 from profiler.record.units import (
     APPROXIMATELY,
+    AT_LEAST,
     format_count,
     format_duration,
     format_memory,
+    format_peak,
     format_percent,
     format_range,
     format_task_size,
@@ -101,7 +109,7 @@ def _basis(evidence: Evidence) -> str:
     if needs.required_memory_mb is not None:
         peak_source = evidence.precision.peak_source
         source = "" if peak_source is None else f" ({peak_source})"
-        used.append(f"at most {format_memory(needs.required_memory_mb)} of memory{source}")
+        used.append(f"up to {format_peak(needs.required_memory_mb, peak_source)} of memory{source}")
     if needs.required_vcpu is not None:
         used.append(f"for 95 % of the time at most {format_vcpu(needs.required_vcpu)}")
     text = f"{runs} used {' and '.join(used)}"
@@ -150,7 +158,8 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         and not choice.need.fits(size_mb)
     ):
         share = format_percent(100 * required_mb / size_mb)
-        yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
+        size = format_memory(size_mb)
+        yield f"The memory peak is {share} of the task's {size}: the task is memory-bound."
     own_mb = evidence.latest.metrics.memory_size_mb
     container = evidence.latest.container.name
     if own_mb is None or size_mb is None or own_mb >= size_mb or own_mb == choice.size.memory_mb:
@@ -324,9 +333,14 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
 
 
 def _cpu_wait(evidence: Evidence) -> Iterator[str]:
-    """How long threads waited for a CPU: the evidence for more vCPUs, or that the task does not
-    have its own.
+    """How long threads waited for a CPU, and why: the evidence for more vCPUs, or that the task
+    does not have its own. Of one run, it is the run's own sentence.
     """
+    latest = evidence.latest
+    if evidence.outcomes.runs == 1:
+        if is_long_cpu_wait(latest):
+            yield as_sentence(cpu_wait_fact(latest).sentence)
+        return
     waited = evidence.usage.cpu_wait_percent
     saturated = evidence.usage.saturated_percent
     if waited is None or saturated is None or waited < MIN_CPU_WAIT_PERCENT:
@@ -334,14 +348,12 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
     although = ""
     if saturated < SATURATED_PERCENT:
         rarely = f"used all of its vCPUs for only {format_percent(saturated)} of it"
-        although = (
-            f" although the task {rarely if saturated else 'was never saturated'}: it shares its "
-            "CPU with others, or its threads run in short bursts"
-        )
-    least = "at least " if evidence.usage.is_cpu_wait_partial else ""
+        although = f", although the task {rarely if saturated else 'was never saturated'}"
+    least = AT_LEAST if evidence.usage.is_cpu_wait_partial else ""
+    why = f": in the latest run, {cpu_wait_reason(latest)}" if is_long_cpu_wait(latest) else ""
     yield (
-        f"Threads that could run waited for a CPU {least}{format_percent(waited)} of the "
-        f"time{although}."
+        f"On average of the runs, threads that could run waited for a CPU "
+        f"{least}{format_percent(waited)} of the time{although}{why}."
     )
 
 
@@ -385,9 +397,10 @@ def _cost(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iter
         yield f"{change}{duration}."
         return
     at_least = "at least " if evidence.usage.on_spot else ""
+    each = "a run on average" if evidence.outcomes.runs > 1 else "a run"
     yield (
-        f"{change}: {at_least}{format_usd(abs(saved_usd))} a "
-        f"run{_monthly(abs(saved_usd), month, at_least)}{duration}."
+        f"{change}: {at_least}{format_usd(abs(saved_usd))} "
+        f"{each}{_monthly(abs(saved_usd), month, at_least)}{duration}."
     )
 
 

@@ -22,7 +22,7 @@ from profiler.sizing.resize_policy import (
 )
 
 # What the runs say about the current size.
-AdviceVerdict = Literal["saves", "too small", "less is enough", "fits", "not known"]
+AdviceVerdict = Literal["too small", "saves", "less is enough", "fits", "not known"]
 # So many runs of an older revision show that something passes it.
 _MIN_RUNS_OF_OLDER_REVISION = 20
 _OR_A_FILE = ", or let it read a file of sizes (--write-sizes)"

@@ -26,6 +26,10 @@ READ_ONLY = frozenset(
     }
 )
 _STACK_TAG = "aws:cloudformation:stack-name"
+# The members of a job definition of AWS Batch that have its containers.
+JOB_FORMS = ("ecsProperties", "containerProperties", "eksProperties", "nodeProperties")
+# The member of DescribeJobDefinitions' answer.
+JOB_ANSWER = "jobDefinitions"
 
 
 class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
@@ -105,8 +109,19 @@ def tags_of(tags: object) -> Mapping[str, str]:
     return {str(tag.get("key")): str(tag.get("value")) for tag in mappings(tags)}
 
 
+def is_job_definition(document: Mapping[str, object]) -> bool:
+    """Whether it is a job definition of AWS Batch, or an answer with several."""
+    return any(name in document for name in (*JOB_FORMS, "jobDefinitionName", JOB_ANSWER))
+
+
 def check_definition(definition: Mapping[str, object], source_name: str) -> None:
     """Raise TaskProfilerError for an object without containers."""
+    if is_job_definition(definition):
+        raise TaskProfilerError(
+            f"{source_name} is a job definition of AWS Batch, and no task definition of ECS: "
+            "task-profiler taskdef add-monitor and remove-monitor change it, doctor checks it, and "
+            "task-profiler recommend says its size."
+        )
     containers = definition.get("containerDefinitions")
     if (
         not isinstance(containers, list)

@@ -1,5 +1,5 @@
 """Changes the task definitions in a text: JSON, YAML, or a CloudFormation template in either of
-them; and its file.
+them; a job definition of AWS Batch in JSON or YAML; and its file.
 
 What a change does not concern keeps its place and its form. An intrinsic function of a template,
 such as ``!Sub`` or ``{"Ref": …}``, counts as a text that is not known before the deployment: a
@@ -18,10 +18,16 @@ from profiler.core.files import write_atomically
 from profiler.core.json_fields import mapping
 from profiler.task_definitions.container_snippets import FREE_KEYS, camel_case, pascal_case
 from profiler.task_definitions.definition_json import (
+    JOB_ANSWER,
     ChangedDefinition,
     TaskDefinitionDocument,
     check_definition,
+    is_job_definition,
     read_document,
+)
+from profiler.task_definitions.job_definitions import (
+    JobDefinition,
+    read_job_definition,
 )
 from profiler.task_definitions.text_edits import Edit, Names, TextEditor, with_edits
 from profiler.task_definitions.text_style import TEMPLATE_REGION, Function, TextStyle, style_of
@@ -35,12 +41,17 @@ from profiler.task_definitions.text_tree import (
 )
 
 _TYPE = "AWS::ECS::TaskDefinition"
+_JOB_TYPE = "AWS::Batch::JobDefinition"
 _CONTAINERS = "ContainerDefinitions"
 _RESOURCES = "Resources"
 # The sections of a template that a task definition cannot have.
 _SECTIONS = (_RESOURCES, "AWSTemplateFormatVersion", "Transform")
 _JSON = re.compile(rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*[{\[]")
 _YAML_LINE = re.compile(rb"^(\xef\xbb\xbf)?(---|%YAML|[\w\"'][^\n]*:(\s|$))", re.MULTILINE)
+_UNCHANGED = (
+    "{} was not changed, because its form does not allow to change the definition alone: change it "
+    "by hand."
+)
 _TASK_NUMBERS = ("cpu", "memory")
 _CONTAINER_NUMBERS = ("memory", "memoryReservation", "stopTimeout", "cpu")
 _CONTAINER_FLAGS = ("essential", "readonlyRootFilesystem")
@@ -52,6 +63,7 @@ _TEMPLATE_NAMES = Names(lambda name: name[:1].lower() + name[1:], pascal_case, F
 ChangeDefinition: TypeAlias = Callable[
     [Mapping[str, object], str | None, str | None], ChangedDefinition
 ]
+ChangeJob: TypeAlias = Callable[[JobDefinition], ChangedDefinition]
 
 
 class ChangedText(Struct, frozen=True, kw_only=True):
@@ -188,6 +200,56 @@ def change_text(
     return ChangedText(before=data, after=after, is_changed=after != data, notes=tuple(notes))
 
 
+def read_job(data: bytes, source_name: str) -> JobDefinition | None:
+    """The job definition in a text; None if it is another one. Raises TaskProfilerError."""
+    root = _job_root(data, source_name)
+    if root is None:
+        return None
+    return read_job_definition(mapping(_view(root, "", is_template=False)), source_name)
+
+
+def change_job_text(data: bytes, source_name: str, change: ChangeJob) -> ChangedText | None:
+    """Change the job definition in a text; None if it is another text.
+
+    Raises TaskProfilerError, with ``source_name``. An answer of AWS Batch becomes the definition in
+    it.
+    """
+    root = _job_root(data, source_name)
+    if root is None:
+        return None
+    text = decoded(data, source_name)
+    is_yaml = not _JSON.match(data)
+    document = mapping(_view(root, text, is_template=False))
+    job = read_job_definition(document, source_name)
+    changed = change(job)
+    style = style_of(text, root, is_yaml=is_yaml)
+    if job.arn is not None or JOB_ANSWER in document:
+        before = f"{style.lines(job.definition, '')}\n".encode()
+        after = f"{style.lines(changed.definition, '')}\n".encode()
+        return ChangedText(before=before, after=after, is_changed=True, notes=changed.notes)
+    editor = TextEditor(text=text, style=style)
+    edits = editor.edits(root, job.definition, changed.definition, Names())
+    after = encoded(with_edits(text, edits), data) if edits else data
+    again = read_job(after, source_name)
+    if again is None or again.definition != changed.definition:
+        raise TaskProfilerError(_UNCHANGED.format(source_name))
+    return ChangedText(before=data, after=after, is_changed=after != data, notes=changed.notes)
+
+
+def _job_root(data: bytes, source_name: str) -> Node | None:
+    """The tree of a text that is a job definition. Raises TaskProfilerError."""
+    if not _JSON.match(data):
+        if source_name.endswith(".tf"):
+            return None
+        text = decoded(data, source_name)
+        root = yaml_tree(text, source_name)
+    else:
+        read_json(data, source_name)  # the tree is of valid JSON
+        root = json_tree(decoded(data, source_name), source_name)
+    is_other = any(name in root.members for name in (*_SECTIONS, "containerDefinitions"))
+    return root if is_job_definition(root.members) and not is_other else None
+
+
 def _check(source: _Source, wanted: list[object], after: bytes, source_name: str) -> None:
     """Raise TaskProfilerError unless the changed text has the wanted definitions, and everything
     else as before.
@@ -199,10 +261,7 @@ def _check(source: _Source, wanted: list[object], after: bytes, source_name: str
     except TaskProfilerError:
         is_right = False
     if not is_right:
-        raise TaskProfilerError(
-            f"{source_name} was not changed, because its form does not allow to change the "
-            "definition alone: change it by hand."
-        )
+        raise TaskProfilerError(_UNCHANGED.format(source_name))
 
 
 def _comparable(value: object) -> object:
@@ -281,9 +340,13 @@ def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, 
         if resource_type is not None and resource_type.scalar == _TYPE:
             definitions[name] = resource
     if not definitions:
+        other = ""
+        types = [resource.members.get("Type") for resource in resources.members.values()]
+        if any(one is not None and one.scalar == _JOB_TYPE for one in types):
+            other = " (job definitions of AWS Batch are changed in a JSON or YAML of their own)"
         raise TaskProfilerError(
-            f"{source_name} is a CloudFormation template without a task definition: give the "
-            f"template whose Resources have the type {_TYPE}."
+            f"{source_name} is a CloudFormation template without a task definition{other}: give "
+            f"the template whose Resources have the type {_TYPE}."
         )
     return definitions
 

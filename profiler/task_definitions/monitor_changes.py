@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, ReportStream, arn_region
+from profiler.core.ecs_terms import (
+    AWSLOGS,
+    BATCH_LOG_GROUP,
+    MONITOR_NAME,
+    ReportStream,
+    arn_region,
+)
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.task_definitions.containers import (
@@ -48,7 +54,8 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     ``container`` None: the only one that can be the batch. ``image`` None: the default for a new
     monitor. ``stacks`` sets ``pidMode: task``, as ``shared_pids``, and grants SYS_PTRACE.
     ``log_group`` None: the batch's. ``report_stream`` None: unchanged, else the default. ``region``
-    is the log group's, if the definition has none.
+    is the log group's, if the definition has none. ``is_of_job``: the definition is the view of a
+    job definition of AWS Batch, whose containers have a share, and a log group by default.
     """
 
     container: str | None = None
@@ -60,6 +67,7 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     default_report_stream: ReportStream = "batch"
     region: str | None = None
     settings: Mapping[str, str] = {}
+    is_of_job: bool = False
 
 
 def add_monitor(
@@ -289,9 +297,11 @@ def _monitor(
         if container.get("name") == batch.name:
             log = mapping(container.get("logConfiguration"))
             is_log_known = not isinstance(log.get("options"), Function)
-    if options.log_group is not None or batch.log_driver != AWSLOGS or not is_log_known:
+    is_awslogs = batch.log_driver == AWSLOGS or (options.is_of_job and batch.log_driver is None)
+    if options.log_group is not None or not is_awslogs or not is_log_known:
+        default_group = _own_group(text(definition.get("family")) or batch.name)
         own_log = OwnLog(
-            group=options.log_group or _own_group(text(definition.get("family")) or batch.name),
+            group=options.log_group or (BATCH_LOG_GROUP if options.is_of_job else default_group),
             region=text(batch.log_options.get("awslogs-region")) or options.region,
             stream_prefix=text(batch.log_options.get("awslogs-stream-prefix"))
             or DEFAULT_STREAM_PREFIX,
@@ -305,6 +315,7 @@ def _monitor(
         own_log=own_log,
         stacks=options.stacks,
         settings=options.settings,
+        is_of_job=options.is_of_job,
     )
 
 
@@ -413,6 +424,8 @@ def _log_notes(batch: DefinedContainer, monitor: MonitorContainer) -> Iterator[s
     if batch.log_driver != AWSLOGS:
         subject = f"The batch {batch.name!r} does not log by awslogs, so the report"
     yield f"{subject} goes to the monitor's own log stream in the log group {own_log.group}."
+    if not monitor.has_log_configuration:
+        return
     yield log_group_note(own_log.group)
     if own_log.region is None:
         yield (

@@ -38,6 +38,7 @@ PID_MODE_LABEL = "task-profiler.pid-mode"
 PID_MODE_ADDED = "added"
 DEFAULT_STREAM_PREFIX = "ecs"
 _MEMORY_MB = 128
+_JOB_VCPU = "0.25"  # the least that AWS Batch is known to give a container on Fargate
 _MEMORY_WITH_GPU_MB = 192  # NVML's library and its Python module
 _MEMORY_WITH_NEURON_MB = 512  # neuron-monitor, which ran out of memory with less
 STOP_TIMEOUT_SECONDS = 120  # the maximum of Fargate
@@ -71,7 +72,9 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
     """The monitor's container for a batch, which TASK_PROFILER_CONTAINER always names.
 
     Without ``own_log``, the report is written into the batch's log stream. Without ``stacks``, the
-    monitor has no privileges. ``settings`` are further environment variables.
+    monitor has no privileges. ``settings`` are further environment variables. ``is_of_job``: it is
+    beside a job of AWS Batch, where containers have a share of the job and log to Batch's log group
+    by default.
     """
 
     image: str
@@ -81,6 +84,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
     own_log: OwnLog | None = None
     stacks: CallStacksAccess | None = None
     settings: Mapping[str, str] = {}
+    is_of_job: bool = False
 
     @property
     def is_root(self) -> bool:
@@ -102,8 +106,15 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             return _MEMORY_WITH_GPU_MB
         return _MEMORY_MB
 
+    @property
+    def has_log_configuration(self) -> bool:
+        """Whether the container names its log group."""
+        if self.own_log is not None:
+            return self.own_log.is_requested or not self.is_of_job
+        return self.batch.log_driver == AWSLOGS
+
     def definition(self) -> Mapping[str, object]:
-        """The container definition, as RegisterTaskDefinition takes it."""
+        """The container definition, as RegisterTaskDefinition, or AWS Batch, takes it."""
         variables = self._variables()
         definition: dict[str, object] = {
             "name": MONITOR_NAME,
@@ -112,15 +123,14 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             "essential": False,
             "dependsOn": [{"containerName": self.batch.name, "condition": "START"}],
             "stopTimeout": STOP_TIMEOUT_SECONDS,
-            "memoryReservation": RESERVATION_MB,
-            "memory": self.memory_mb,
+            **self._size(),
             "user": self.user,
             "readonlyRootFilesystem": True,
             "environment": [{"name": name, "value": value} for name, value in variables.items()],
         }
         if self.is_root:
             definition["linuxParameters"] = self._access()
-        if self.own_log is not None or self.batch.log_driver == AWSLOGS:
+        if self.has_log_configuration:
             options = self.batch.log_options
             if self.own_log is not None:
                 options = self.own_log.options
@@ -129,6 +139,14 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
                 "options": _one_line_options(options),
             }
         return definition
+
+    def _size(self) -> Mapping[str, object]:
+        if not self.is_of_job:
+            return {"memoryReservation": RESERVATION_MB, "memory": self.memory_mb}
+        size = {"VCPU": _JOB_VCPU, "MEMORY": str(self.memory_mb)}
+        return {
+            "resourceRequirements": [{"type": kind, "value": size[kind]} for kind in size],
+        }
 
     def _variables(self) -> Mapping[str, str]:
         variables = {CONTAINER_VARIABLE: self.batch.name}

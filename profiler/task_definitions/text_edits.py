@@ -286,9 +286,11 @@ class TextEditor(Struct, frozen=True, kw_only=True):
 
 
 def _sources(before: Sequence[object], after: Sequence[object]) -> list[int | None]:
-    """For each item after the change, the one before it that it comes from: the same value, or
-    the same name.
+    """For each item after the change, the one before it that it comes from: the same value, the
+    same name, or the only item.
     """
+    if len(before) == len(after) == 1 and isinstance(before[0], dict):
+        return [0]
     left: dict[str, list[int]] = {}
     for index, item in enumerate(before):
         left.setdefault(_identity(item), []).append(index)
@@ -300,9 +302,11 @@ def _sources(before: Sequence[object], after: Sequence[object]) -> list[int | No
 
 
 def _identity(item: object) -> str:
-    """What two items have in common that count as one: the name, else the value."""
-    if isinstance(item, dict) and item.get("name") is not None:
-        return f"name {item['name']}"
+    """What two items have in common that count as one: the name, the type, else the value."""
+    if isinstance(item, dict):
+        for member in ("name", "type"):
+            if item.get(member) is not None:
+                return f"{member} {item[member]}"
     return json.dumps(item, sort_keys=True, default=str)
 
 

@@ -369,11 +369,11 @@ def test_frames_are_as_wide_as_their_shares_of_the_samples_in_the_zoomed_range(
     opened: Opener, page: Path
 ) -> None:
     tab = opened(page, ADDRESS)
-    assert "412 samples in the whole run" in tab.inner_text("#detail")
+    assert "412 stacks in the whole run" in tab.inner_text("#detail")
     assert share(tab, "parse_row") == pytest.approx(174 / 412, abs=0.01)
     assert share(tab, "load_orders") == pytest.approx(66 / 412, abs=0.01)
     name = frame(tab, "recv").get_attribute("aria-label")
-    assert name == "recv (socket.py): 66 samples, 16 %, waiting"
+    assert name == "recv (socket.py): 66 stacks, 16 %, waiting"
     heights = tab.evaluate(
         "[...document.querySelectorAll('.frame')].map((one) => one.offsetHeight)"
     )
@@ -381,20 +381,20 @@ def test_frames_are_as_wide_as_their_shares_of_the_samples_in_the_zoomed_range(
     tab.click("button:has-text('Memory rose from')")
     tab.wait_for_function(f"() => {LAYOUT}.xaxis.range[0] > 400000")
     assert (
-        "262 samples from +15m 00s to +16m 00s (of steps from +8m 00s to +19m 43s)"
+        "262 stacks from +15m 00s to +16m 00s (of steps from +8m 00s to +19m 43s)"
         in tab.inner_text("#detail")
     )
     assert share(tab, "merge") == pytest.approx(172 / 262, abs=0.01)
     tab.click(".part button:text-is('Whole run')")
     tab.wait_for_function(f"() => {LAYOUT}.xaxis.range[0] <= 0")
-    assert "412 samples in the whole run" in tab.inner_text("#detail")
+    assert "412 stacks in the whole run" in tab.inner_text("#detail")
     slider = tab.get_by_role("slider", name="Time in the run")
     slider.focus()
     tab.keyboard.press("Home")
     for _ in range(2):
         tab.keyboard.press("+")
     tab.wait_for_function(f"() => {LAYOUT}.xaxis.range[1] < 400000")
-    assert "92 samples from +0 ms" in tab.inner_text("#detail")
+    assert "92 stacks from +0 ms" in tab.inner_text("#detail")
     tab.keyboard.press("0")
     tab.wait_for_function(f"() => {LAYOUT}.xaxis.range[1] > 400000")
     tab.click("button:text-is('Running only')")
@@ -406,7 +406,7 @@ def test_the_flame_graph_is_used_by_keyboard_alone(opened: Opener, page: Path) -
     tab = opened(page, ADDRESS)
     focused = partial(tab.evaluate, "document.activeElement.textContent")
     tab.focus(".frame[tabindex='0']")
-    assert focused() == "all samples"
+    assert focused() == "all stacks"
     for key, name in (
         ("ArrowDown", "<module> (job.py)"),
         ("ArrowDown", "transform (etl/transform.py)"),
@@ -415,11 +415,11 @@ def test_the_flame_graph_is_used_by_keyboard_alone(opened: Opener, page: Path) -
         ("ArrowRight", "load_orders (etl/load.py)"),
         ("ArrowLeft", "merge (etl/merge.py)"),
         ("ArrowUp", "<module> (job.py)"),
-        ("Home", "all samples"),
+        ("Home", "all stacks"),
     ):
         tab.keyboard.press(key)
         assert focused() == name
-    assert tab.inner_text(".flame-text").startswith("all samples: 412 samples")
+    assert tab.inner_text(".flame-text").startswith("all stacks: 412 stacks")
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
         tab.keyboard.press(key)
     assert focused() == "merge (etl/merge.py)"
@@ -428,7 +428,7 @@ def test_the_flame_graph_is_used_by_keyboard_alone(opened: Opener, page: Path) -
     tab.keyboard.press("Escape")
     assert tab.locator("#detail[open]").count() == 1
     assert frame(tab, "parse_row").count() == 1
-    assert focused() == "all samples"
+    assert focused() == "all stacks"
     tab.keyboard.press("Escape")
     assert tab.locator("#detail[open]").count() == 0
 
@@ -437,13 +437,13 @@ def test_a_click_zooms_and_search_marks_frames(opened: Opener, page: Path) -> No
     tab = opened(page, ADDRESS)
     tab.get_by_label("Search", exact=True).last.fill("ETL/load")
     assert tab.locator(".frame.match").all_inner_texts() == ["load_orders (etl/load.py)"]
-    assert "16 % of the samples match" in tab.inner_text("#detail")
+    assert "16 % of the stacks match" in tab.inner_text("#detail")
     tab.keyboard.press("Escape")
     assert tab.locator(".frame.match").count() == 0
     frame(tab, "load_orders").click()
     assert share(tab, "load_orders") == pytest.approx(1, abs=0.01)
-    assert tab.locator(".frame.caller").all_inner_texts() == ["all samples", "<module> (job.py)"]
-    frame(tab, "all samples").click()
+    assert tab.locator(".frame.caller").all_inner_texts() == ["all stacks", "<module> (job.py)"]
+    frame(tab, "all stacks").click()
     assert share(tab, "load_orders") < 0.2
 
 

@@ -19,6 +19,7 @@ import {
   asUsd,
   escapeControls,
   truncate,
+  truncateMiddle,
   UNKNOWN,
   unbroken,
   upperFirst,
@@ -51,6 +52,11 @@ test("a negative saving is a cost", () => {
 test("a factor is one number if both limits look the same", () => {
   assert.equal(asFactor(1.001, 1.002), "1");
   assert.equal(asFactor(1, 1.5), "1 to 1.5");
+});
+
+test("a long name loses its middle", () => {
+  assert.equal(truncateMiddle("SEQ.SORT.INDEX", 14), "SEQ.SORT.INDEX");
+  assert.equal(truncateMiddle("SEQ.ALIGN.SORT.SAMTOOLS_INDEX", 15), "SEQ.…OOLS_INDEX");
 });
 
 test("whole durations have one unit", () => {

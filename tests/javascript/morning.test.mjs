@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { content } from "../../profiler/report_page/assets/modules/content.js";
 import {
   cellLines,
   cellName,
+  changeText,
   morningGrid,
-  ratioText,
   sparkline,
 } from "../../profiler/report_page/assets/modules/morning_grid.js";
 import { runAt } from "./browser.mjs";
@@ -89,13 +90,19 @@ test("runs of long ago and runs without a start time are counted, not drawn", ()
   assert.equal(morningGrid([runAt(0, { began: undefined })]), undefined);
 });
 
-test("the trend compares the newer half of the runs that succeeded with the older half", () => {
+test("the change of the duration is that of all runs of the family, and a selection of them has none", () => {
   const durations = [100, 100, 100, 125, 125, 125].map((ms, at) => nightOf(at, { ms }));
   const killed = nightOf(6, { ms: 1, outcome: "out of memory" });
-  const [{ duration }] = morningGrid([killed, ...durations]).rows;
-  assert.deepEqual([duration.median, duration.ratio, duration.points.length], [112.5, 1.25, 6]);
-  assert.equal(morningGrid(durations.slice(0, 3)).rows[0].duration.ratio, undefined);
-  assert.deepEqual([1.25, 0.9, 1.001, 1000, undefined].map(ratioText), ["+25 %", "-10 %", "±0 %", "×1000", ""]);
+  const runs = [killed, ...durations];
+  const { runs: before } = content;
+  Object.assign(content, { runs: [...runs, runAt(0, { family: "other" })], changes: { etl: 25 } });
+  const [{ duration }] = morningGrid(runs).rows;
+  assert.deepEqual([duration.median, duration.change, duration.points.length], [112.5, 25, 6]);
+  assert.equal(morningGrid(runs.slice(1)).rows[0].duration.change, undefined);
+  Object.assign(content, { changes: {} });
+  assert.equal(morningGrid(runs).rows[0].duration.change, undefined);
+  Object.assign(content, { runs: before, changes: undefined });
+  assert.deepEqual([25, -10, 99_900, undefined].map(changeText), ["+25 %", "-10 %", "×1000", ""]);
 });
 
 test("a run 1,000 times longer than the others does not flatten the line", () => {

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { changeText, lastSuccess, peakText } from "../../profiler/report_page/assets/modules/comparison.js";
 import { logStreamLink, taskLink } from "../../profiler/report_page/assets/modules/console_links.js";
 import { content } from "../../profiler/report_page/assets/modules/content.js";
-import { bySaving, sizingRow } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
+import { byVerdict, sizingRow } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
 import { withRoom } from "../../profiler/report_page/assets/modules/run_stacks.js";
 import {
   asCpuShare,
@@ -181,7 +181,7 @@ const ADVICE = {
 test("advice says what a change saves, or why there is none", () => {
   assert.equal(monthlySaving(ADVICE), 10);
   assert.equal(adviceText(ADVICE), "saves 50 %, $10.00 a month");
-  assert.equal(adviceText({ ...ADVICE, spot: true }), "saves 50 %, ≥ $10.00 a month");
+  assert.equal(adviceText({ ...ADVICE, mark: "≈ " }), "saves 50 %, ≈ $10.00 a month");
   assert.equal(adviceText({ ...ADVICE, changes: false }), "more is needed");
   assert.equal(adviceText({ changes: false, risk: "1 run ran out of memory" }), "1 run ran out of memory");
   assert.equal(adviceText({ changes: false }), "–");
@@ -258,7 +258,7 @@ test("no smaller size is advised from failures alone", () => {
   assert.equal(adviceText(advice, [failed]), "no run has succeeded at this size");
 });
 
-test("the largest saving comes first, also where the runs per month are unknown", () => {
+test("what is too small comes first, then the largest saving, also where the runs per month are unknown", () => {
   const inPercent = (family, savingPercent, fields) => ({
     family,
     advice: { changes: true, savingPercent },
@@ -283,18 +283,17 @@ test("the largest saving comes first, also where the runs per month are unknown"
     inPercent("$1", 20, { saving: 1 }),
     inPercent("$5", 10, { saving: 5 }),
   ];
-  const order = rows.sort(bySaving).map(({ family }) => family);
-  assert.deepEqual(order, ["$5", "$1", "72", "9", "no price", "too small", "costs more", "larger", "fits"]);
+  const order = rows.sort(byVerdict).map(({ family }) => family);
+  assert.deepEqual(order, ["too small", "$5", "$1", "72", "9", "no price", "costs more", "larger", "fits"]);
 });
 
-test("the possible saving is for the runs that the cost is for", () => {
-  const runs = [
-    { id: "a", usd: 1, taskSize: [1, 2048] },
-    { id: "a", usd: 1, taskSize: [1, 2048] },
-    { id: "b", usd: 4, taskSize: [1, 1024] },
-  ];
-  assert.equal(possibleSaving(runs, ADVICE), 0.5);
-  assert.equal(possibleSaving(runs, { ...ADVICE, savingPercent: -3 }), undefined);
+test("the possible saving of a month is the sum of recommend, beside what the same runs cost", () => {
+  const saves = { ...ADVICE, verdict: "saves", usdPerMonth: 20 };
+  const larger = { ...ADVICE, verdict: "too small", savingUsdPerMonth: -4, usdPerMonth: 8, mark: "≈ " };
+  const margin = { ...ADVICE, verdict: "fits", savingUsdPerMonth: -1, usdPerMonth: 1 };
+  const { saved, cost, asText } = possibleSaving([saves, larger, margin, { verdict: "not known" }]);
+  assert.deepEqual([saved, cost, asText(saved)], [6, 29, "≈ $6.00"]);
+  assert.equal(possibleSaving([margin]).saved, undefined);
 });
 
 test("more CPU than a job asked for is no part of it", () => {

@@ -117,6 +117,12 @@ func main() {
 			}
 		},
 		"channel": func() { <-time.After(pause) },
+		// The thread is parked: another one waits for the time, and wakes it.
+		"locked": func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			time.Sleep(pause)
+		},
 	}
 	for end := time.Now().Add(time.Duration(1e9 * seconds)); time.Now().Before(end); {
 		compute(computeSeconds)

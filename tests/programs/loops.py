@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 
 from tests.programs.phases import compute, phase, started, write_down
 
+# The loop sleeps, and a thread of its pool computes.
+_AFTER_THREAD = "after_thread"
 _kept: list[object] = []
 
 
@@ -60,6 +62,7 @@ WORK: dict[str, Callable[[float], Awaitable[None]]] = {
     "sleep": _sleep,
     "child": _run_child,
     "to_thread": _sleep_in_thread,
+    _AFTER_THREAD: _sleep,
 }
 
 
@@ -69,7 +72,10 @@ async def _work() -> None:
     await BYSTANDERS[sys.argv[1]]()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        compute(compute_seconds)
+        if sys.argv[2] == _AFTER_THREAD:
+            await asyncio.to_thread(compute, compute_seconds)
+        else:
+            compute(compute_seconds)
         with phase("sleep"):
             await WORK[sys.argv[2]](wait_seconds)
     write_down()

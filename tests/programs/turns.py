@@ -8,6 +8,7 @@ import functools
 import http.server
 import mmap
 import os
+import queue
 import random
 import signal
 import socket
@@ -190,6 +191,25 @@ def serve_nobody(seconds: float) -> None:
     _serve_nobody(seconds, server.serve_forever)
 
 
+def serve_by_pool(seconds: float, port: str) -> None:
+    """Somebody comes now and then; a thread accepts, and another one of a pool works."""
+    end, accepted = time.monotonic() + seconds, queue.SimpleQueue[socket.socket]()
+
+    def work() -> None:
+        while time.monotonic() < end:
+            with phase("network"):
+                connection = accepted.get()
+            compute(0.3)
+            connection.close()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    with socket.create_server(("127.0.0.1", int(port))) as listener:
+        while worker.is_alive():
+            accepted.put(listener.accept()[0])
+            worker.join(0.35)
+
+
 def spin(seconds: float) -> None:
     compute(seconds)
 
@@ -208,6 +228,7 @@ PROGRAMS: dict[str, Callable[..., None]] = {
             _ask_again,
             accept_nobody,
             serve_nobody,
+            serve_by_pool,
             spin,
         ),
     )

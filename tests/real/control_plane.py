@@ -25,8 +25,7 @@ REGION = "us-east-1"
 ACCOUNT = "123456789012"
 CLUSTER = "jobs"
 _ARN = f"arn:aws:ecs:{REGION}:{ACCOUNT}"
-_CLUSTER_ARN = f"{_ARN}:cluster/{CLUSTER}"
-_INSTANCE_ARN = f"{_ARN}:container-instance/{CLUSTER}/0123456789abcdef0123456789abcdef"
+_INSTANCE = "0123456789abcdef0123456789abcdef"
 _WEBSOCKET_KEY = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _TEXT, _CLOSE, _PING, _PONG = 1, 8, 9, 10
 _HEARTBEAT_SECONDS = 20.0
@@ -36,11 +35,21 @@ _SPOT_STOP = ("SpotInterruption", "Your Spot Task was interrupted.")
 
 
 class StartedTask:
-    """A task, and what the agent has reported of it."""
+    """A task, and what the agent has reported of it.
 
-    def __init__(self, definition: dict[str, Any]) -> None:
+    The ``overrides`` of RunTask are variables of its first container, as AWS Batch gives them.
+    """
+
+    def __init__(
+        self,
+        definition: dict[str, Any],
+        cluster: str = CLUSTER,
+        overrides: dict[str, str] | None = None,
+    ) -> None:
         self.id = uuid.uuid4().hex
-        self.arn = f"{_ARN}:task/{CLUSTER}/{self.id}"
+        self._cluster = cluster
+        self._overrides = overrides or {}
+        self.arn = f"{_ARN}:task/{cluster}/{self.id}"
         self.family = str(definition["family"])
         self.definition = definition
         self.credentials_id = str(uuid.uuid4())
@@ -57,14 +66,17 @@ class StartedTask:
         definition = self.definition
         return {
             "arn": self.arn,
-            "taskClusterArn": _CLUSTER_ARN,
+            "taskClusterArn": _cluster_arn(self._cluster),
             "family": self.family,
             "version": "1",
             "desiredStatus": desired_status,
             "launchType": "EC2",
             "overrides": "{}",
             "roleCredentials": self.credentials(),
-            "containers": [self._container(one) for one in definition["containerDefinitions"]],
+            "containers": [
+                self._container(one, self._overrides if at == 0 else {})
+                for at, one in enumerate(definition["containerDefinitions"])
+            ],
             "volumes": [{"type": "host", **one} for one in definition.get("volumes", ())],
             **(
                 {"cpu": int(definition["cpu"]) / 1024, "memory": int(definition["memory"])}
@@ -90,7 +102,7 @@ class StartedTask:
         }
         return {**keys, **role, "expiration": _text(time.time() + 6 * 3600)}
 
-    def _container(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _container(self, given: dict[str, Any], overrides: dict[str, str]) -> dict[str, Any]:
         host = {
             "NetworkMode": self.definition.get("networkMode", "bridge"),
             "ReadonlyRootfs": given.get("readonlyRootFilesystem", False),
@@ -115,7 +127,8 @@ class StartedTask:
             "essential": given.get("essential", True),
             "cpu": given.get("cpu", 0),
             "memory": given.get("memory", 0),
-            "environment": {one["name"]: one["value"] for one in given.get("environment", ())},
+            "environment": {one["name"]: one["value"] for one in given.get("environment", ())}
+            | overrides,
             "overrides": "{}",
             "dockerConfig": {
                 "version": "1.17",
@@ -155,7 +168,7 @@ class StartedTask:
         code, reason = self.stop
         detail = {
             "taskArn": self.arn,
-            "clusterArn": _CLUSTER_ARN,
+            "clusterArn": _cluster_arn(self._cluster),
             "taskDefinitionArn": f"{_ARN}:task-definition/{self.family}:1",
             "availabilityZone": f"{REGION}a",
             "containers": containers,
@@ -168,6 +181,10 @@ class StartedTask:
             "stoppedReason": reason or "Essential container in task exited",
             "version": 5,
         }
+        if self._overrides:
+            variables = [{"name": name, "value": self._overrides[name]} for name in self._overrides]
+            first = {"name": containers[0]["name"], "environment": variables}
+            detail["overrides"] = {"containerOverrides": [first]}
         event = {
             "version": "0",
             "id": str(uuid.uuid4()),
@@ -190,7 +207,11 @@ class StartedTask:
         }
 
     def _container_arn(self, name: str) -> str:
-        return f"{_ARN}:container/{CLUSTER}/{self.id}/{name}"
+        return f"{_ARN}:container/{self._cluster}/{self.id}/{name}"
+
+
+def _cluster_arn(cluster: str) -> str:
+    return f"{_ARN}:cluster/{cluster}"
 
 
 class _Session:
@@ -210,18 +231,23 @@ class _Session:
 
 
 class ControlPlane(FakeHttpServer):
-    """On a free port until ``close``; ``tasks`` has all tasks by their ARNs."""
+    """On a free port until ``close``; ``tasks`` has all tasks by their ARNs. Its agent is of the
+    ``cluster``.
+    """
 
     def __init__(self) -> None:
+        self.cluster = CLUSTER
         self.tasks: dict[str, StartedTask] = {}
         self.acknowledged: set[str] = set()
         self._commands: _Session | None = None
         self._sequence = 0
         super().__init__()
 
-    def start(self, definition: dict[str, Any]) -> StartedTask:
+    def start(
+        self, definition: dict[str, Any], overrides: dict[str, str] | None = None
+    ) -> StartedTask:
         """Give a task to the agent, and return when it has taken it."""
-        task = StartedTask(definition)
+        task = StartedTask(definition, self.cluster, overrides)
         self.tasks[task.arn] = task
         self._command(task, "RUNNING")
         return task
@@ -230,6 +256,9 @@ class ControlPlane(FakeHttpServer):
         """Stop a task, as StopTask or a Spot interruption does."""
         task.stop = _SPOT_STOP if spot else _USER_STOP
         self._command(task, "STOPPED")
+
+    def _instance_arn(self) -> str:
+        return f"{_ARN}:container-instance/{self.cluster}/{_INSTANCE}"
 
     @property
     def is_connected(self) -> bool:
@@ -243,8 +272,8 @@ class ControlPlane(FakeHttpServer):
         identity = str(uuid.uuid4())
         self._sequence += 1
         message = {
-            "clusterArn": _CLUSTER_ARN,
-            "containerInstanceArn": _INSTANCE_ARN,
+            "clusterArn": _cluster_arn(self.cluster),
+            "containerInstanceArn": self._instance_arn(),
             "messageId": identity,
             "seqNum": self._sequence,
             "generatedAt": int(time.time() * 1000),
@@ -271,7 +300,7 @@ class ControlPlane(FakeHttpServer):
                 ]
                 answer = {
                     "containerInstance": {
-                        "containerInstanceArn": _INSTANCE_ARN,
+                        "containerInstanceArn": self._instance_arn(),
                         "attributes": attributes,
                     }
                 }
@@ -324,7 +353,7 @@ class ControlPlane(FakeHttpServer):
             message = {
                 "messageId": str(uuid.uuid4()),
                 "taskArn": task.arn,
-                "taskClusterArn": _CLUSTER_ARN,
+                "taskClusterArn": _cluster_arn(self.cluster),
                 "roleType": "TaskApplication",
                 "roleCredentials": task.credentials(),
             }

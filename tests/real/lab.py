@@ -28,7 +28,7 @@ from tests.e2e.kernel import count_block_io, remove_cgroup
 from tests.fake_slack import FakeSlack
 from tests.lambda_environment import create_idempotency_table, runtime_command, runtime_folder
 from tests.private_ca import private_ca
-from tests.real.control_plane import CLUSTER, REGION, ControlPlane
+from tests.real.control_plane import REGION, ControlPlane
 from tests.real.programs import AGENT, EMULATOR
 from tools.moto_server import FakeAws, fake_aws
 from tools.search_engines import VERSION_8, running_elasticsearch
@@ -83,7 +83,7 @@ class Agent:
             "PATH": os.environ["PATH"],
             "DOCKER_HOST": engine.environment()["DOCKER_HOST"],
             "ECS_BACKEND_HOST": plane.url,
-            "ECS_CLUSTER": CLUSTER,
+            "ECS_CLUSTER": plane.cluster,
             "ECS_DATADIR": str(folder),
             "ECS_EXTERNAL": "true",
             "ECS_ENABLE_TASK_ENI": "false",

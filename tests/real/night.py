@@ -22,7 +22,7 @@ from tests.search.deployed_forwarder import subscription_events
 from tools.waiting import wait_until
 
 _ADDRESS = "ECS_CONTAINER_METADATA_URI_V4="
-_LOAD = Path(__file__).parents[1] / "e2e" / "batch_load.py"
+LOAD = Path(__file__).parents[1] / "e2e" / "batch_load.py"
 _NO_IMAGE = "127.0.0.1:1/task-profiler:0"  # nothing listens there
 _CLEANS_UP = "trap 'sleep 2; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
 UNTIL = "--until-usr1"
@@ -231,7 +231,7 @@ def definition_of(job: Job, lab: Lab, *, is_plain: bool = False) -> dict[str, An
     given |= {
         "taskRoleArn": "arn:aws:iam::123456789012:role/batch",
         "containerDefinitions": [batch, *job.others],
-        "volumes": [{"name": "load", "host": {"sourcePath": str(_LOAD)}}],
+        "volumes": [{"name": "load", "host": {"sourcePath": str(LOAD)}}],
     }
     definition = given if is_plain else _with_monitor(given, job)
     for container in definition["containerDefinitions"]:
@@ -283,14 +283,14 @@ def batch_of(lab: Lab, task: StartedTask) -> dict[str, Any]:
     return inspected
 
 
-def printed_by(lab: Lab, task: StartedTask, stream: str = "") -> str:
+def printed_by(lab: Lab, task: StartedTask, stream: str = "", group: str = LOG_GROUP) -> str:
     """What is in a log stream, the batch's unless it is another one."""
     logs = lab.aws.client("logs")
     stream = stream or f"ecs/batch/{task.id}"
     try:
-        events = logs.get_log_events(
-            logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True
-        )["events"]
+        events = logs.get_log_events(logGroupName=group, logStreamName=stream, startFromHead=True)[
+            "events"
+        ]
     except logs.exceptions.ResourceNotFoundException:
         return ""
     return "\n".join(one["message"] for one in events)

@@ -12,13 +12,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from profiler.cli.history_command import table_lines
-from profiler.cli.terminal.end_page import EndView, end_lines
-from profiler.cli.terminal.page_parts import View, run_curves
-from profiler.cli.terminal.run_page import page_lines
-from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.cli.terminal.page_parts import run_curves
 from profiler.forwarder.documents import Document, report_document
-from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.otlp.run_signals import ExportedRun, signals_of
@@ -30,13 +25,8 @@ from profiler.record.units import format_memory, format_percent
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import verdict_of
-from tests.ended_runs import report_line, run_of, text_of
 from tests.gpu_runs import gpu_run
-from tests.report_page import content
-from tests.report_page import run_of as page_run_of
-from tests.stopped_tasks import WITH_MONITOR, judged_task
-from tests.task_events import task
-from tests.terminals import texts
+from tests.screens import end, ended, event, history, now_ns, page, page_row, show, slack
 
 # An idle notebook, data that comes too late, copies, training, a neighbour on the same GPU, out of
 # memory, an error of the driver, and a program without a GPU beside another with one.
@@ -44,34 +34,6 @@ TAPES = ("grow", "starved", "copies", "two", "beside", "oom", "illegal", "neighb
 ON_GPU = TAPES[:-1]
 on_gpu = pytest.mark.parametrize("tape", ON_GPU)
 SUCCEEDED = ("grow", "starved", "copies", "two")
-
-
-def ended(report: Report) -> EndedRun:
-    """The run as a task on an instance, by its event and its report."""
-    record = report.record
-    stopped = task(launchType="EC2", containers=[{"name": "batch", "exitCode": record.exit_code}])
-    of_event, batch = judged_task(stopped, WITH_MONITOR)
-    record = replace(record, task_id=stopped.id, account_id=stopped.account_id)
-    return run_of(stopped, of_event, batch, report_line(record))
-
-
-def now_ns(report: Report) -> int:
-    return (parse_ns(report.time) or 0) + NS_PER_SECOND
-
-
-def show(report: Report) -> str:
-    view = View(width=1000, now_ns=now_ns(report))
-    return "\n".join(texts(page_lines(PastRun(report=report), view, None, None, None)))
-
-
-def end(report: Report) -> str:
-    view = EndView(width=1000, now_ns=now_ns(report), max_lines=40)
-    without = replace(report, record=replace(report.record, series=None))
-    return "\n".join(texts(end_lines(without, (), view)))
-
-
-def history(report: Report) -> str:
-    return "\n".join(texts(table_lines([PastRun(report=report)], None)))
 
 
 @pytest.mark.parametrize("tape", ["beside", "neighbour", "grow"])
@@ -84,27 +46,6 @@ def test_a_curve_of_a_shared_gpu_says_whose_work_it_is(tape: str) -> None:
     )
     tops = [curve.limit_text for curve in run_curves(record, series) if curve.label == "GPU"]
     assert tops == ["▔ 100 %, of all programs" if is_shared else "▔ 100 %"]
-
-
-def page_row(report: Report) -> Mapping[str, Any]:
-    (row,) = content([page_run_of(report)])["runs"]
-    assert isinstance(row, dict)
-    return row
-
-
-def page(report: Report) -> str:
-    row = page_row(report)
-    gpus = [gpu.get("memory", "") for gpu in row.get("gpus", ())]
-    return "\n".join((row.get("gpuUse", ""), *row["verdict"], *row.get("gpuNotes", ()), *gpus))
-
-
-def slack(report: Report) -> str:
-    return text_of(ended(report))
-
-
-def event(report: Report) -> str:
-    detail = ended_run(ended(report), kibana_url=None)
-    return f"{detail.text} {detail.summary}"
 
 
 SCREENS: Mapping[str, Callable[[Report], str]] = {

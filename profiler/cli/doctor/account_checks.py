@@ -26,6 +26,7 @@ from profiler.aws_account.doctor.definition_checks import (
     schedule_findings,
 )
 from profiler.aws_account.doctor.findings import Finding, note
+from profiler.aws_account.doctor.job_definition_checks import job_definition_findings
 from profiler.aws_account.family_monitors import FamilyMonitor, plan_monitors, read_monitors
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.report_paths import ReportPaths
@@ -55,7 +56,7 @@ from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
 from profiler.runs.past_runs.run_lookup import similar_families
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.task_definitions.definition_json import read_document
-from profiler.task_definitions.definition_texts import read_definitions
+from profiler.task_definitions.definition_texts import read_definitions, read_job
 from profiler.task_definitions.monitor_container import default_image
 
 _ADD = "task-profiler taskdef add-monitor"
@@ -67,7 +68,8 @@ _TOPICS = ("", "monitor", "role", "log group", "subscription", "report")
 
 
 def findings_of_file(file: str) -> Iterator[Finding]:
-    """The findings about the definition in a file, a template or standard input.
+    """The findings about the definition in a file, a template or standard input, or about a job
+    definition of AWS Batch.
 
     Raises TaskProfilerError.
     """
@@ -76,6 +78,10 @@ def findings_of_file(file: str) -> Iterator[Finding]:
     command = f"{_ADD} {quote(file)}"
     if file != STANDARD_INPUT:
         command += " --in-place"
+    job = read_job(data, name)
+    if job is not None:
+        yield from job_definition_findings(job, command)
+        return
     for definition, arn in read_definitions(data, name):
         yield from definition_findings(definition, command, default_image=default_image(arn))
 

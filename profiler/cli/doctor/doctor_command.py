@@ -89,12 +89,13 @@ def doctor(
     old for CloudWatch Logs to accept, so nothing is written; only this test uses --region and
     --profile. The exit code is 1 if there is a problem.
 
-    FILE is a task definition to check before its first run. FAMILY checks its latest revision in
-    ECS, or FAMILY:REVISION, the schedules that start it, and what --cluster checks of each family
-    of a cluster: monitor, image, roles, log group, subscription, last report. --deployed checks a
-    forwarder: its stack, subscriptions, functions and their last errors, and queues. JOB-ID and
-    --queue say why a job of AWS Batch, or a queue's first one, does not start. https://HOST
-    in --from is searched for reports (FAMILY, --cluster) or index templates.
+    FILE is a task definition, or a job definition of AWS Batch, to check before its first run.
+    FAMILY checks its latest revision in ECS, or FAMILY:REVISION, the schedules that start it, and
+    what --cluster checks of each family of a cluster: monitor, image, roles, log group,
+    subscription, last report. --deployed checks a forwarder: its stack, subscriptions, functions
+    and their last errors, and queues. JOB-ID and --queue say why a job of AWS Batch, or a queue's
+    first one, does not start. https://HOST in --from is searched for reports (FAMILY, --cluster) or
+    index templates.
     """
     if sum(value is not None for value in (name, cluster, queue, stack)) > 1:
         raise UsageError(

@@ -1,4 +1,6 @@
-"""``task-profiler setup`` and its commands ``image``, ``stack``, ``proof`` and ``redrive``."""
+"""``task-profiler setup`` and its commands ``image``, ``stack``, ``proof``, ``redrive`` and
+``batch-instances``.
+"""
 
 import os
 import re
@@ -33,6 +35,7 @@ from profiler.cli.options import (
 )
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
+from profiler.cli.setup.batch_instances_command import batch_instances
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_paragraph
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.clock import SystemClock
@@ -551,3 +554,6 @@ def _secrets(
     if otlp_headers:
         secrets["OtlpSecretId"] = {"otlp_headers": otlp_headers}
     return {parameter: values for parameter, values in secrets.items() if values}
+
+
+setup.add_command(batch_instances)

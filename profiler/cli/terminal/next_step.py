@@ -1,7 +1,8 @@
 """One line of advice for the end of a run. Each follows from numbers of the record."""
 
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.fact_list import LargestWait, cpu_wait_fact, largest_wait
+from profiler.record.cpu_wait import cpu_wait_fact
+from profiler.record.fact_list import LargestWait, largest_wait
 from profiler.record.gpu_facts import MORE_GPU_MEMORY, beside_gpus
 from profiler.record.gpu_sentences import all_gpu_advice, never_used_advice
 from profiler.record.mention_limits import (
@@ -9,7 +10,7 @@ from profiler.record.mention_limits import (
     is_near_limit,
     wait_in_words,
 )
-from profiler.record.record_model import Metrics, Processor, Record, known_status
+from profiler.record.record_model import Metrics, Record, known_status
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
     format_count,
@@ -23,8 +24,6 @@ from profiler.record.units import (
 _MIN_SATURATED_PERCENT = 30
 _MIN_ADVICE_PERCENT = 30
 _ONE_CPU = (0.9, 1.05)
-# Less of a CPU delays nobody.
-_MIN_OTHERS_VCPU = 0.1
 # A shorter run is little evidence for a size.
 _MIN_SIZED_MS = 1000
 
@@ -124,23 +123,7 @@ def _saturated(metrics: Metrics) -> str | None:
 
 
 def _waited_for_cpu(record: Record) -> str | None:
-    if not is_long_cpu_wait(record):
-        return None
-    metrics = record.metrics
-    reasons = []
-    if metrics.max_pids and metrics.vcpu_size and metrics.max_pids > metrics.vcpu_size:
-        threads = format_count(metrics.max_pids, "thread")
-        reasons.append(f"up to {threads} shared {format_vcpu(metrics.vcpu_size)}")
-    processor = record.processor or Processor()
-    others = processor.others_vcpu_used
-    if others is not None and others >= _MIN_OTHERS_VCPU:
-        used = format_vcpu(others).removesuffix(" vCPU")
-        reasons.append(f"other programs used {used} of the machine's {processor.count} CPUs")
-    elif others is None and not reasons:
-        reasons.append("other programs used the CPUs, or it works in short bursts")
-    elif not reasons:
-        reasons.append("it works in short bursts, or is held at a CPU limit")
-    return f"{cpu_wait_fact(record).sentence}: {', and '.join(reasons)}."
+    return f"{cpu_wait_fact(record).sentence}." if is_long_cpu_wait(record) else None
 
 
 def _one_cpu(metrics: Metrics) -> str | None:

@@ -10,7 +10,8 @@ from msgspec import Struct
 from profiler.cli.styled_text import INDENT, Line, Span, length, line, separated, shorten, wrapped
 from profiler.core.timestamps import local_time, parse_ns
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.fact_list import cpu_wait_fact, longest_waits, wait_name
+from profiler.record.cpu_wait import cpu_wait_fact
+from profiler.record.fact_list import longest_waits, wait_name
 from profiler.record.hardware import own_gpus
 from profiler.record.mention_limits import (
     MIN_COVERED_PERCENT,
@@ -217,7 +218,7 @@ def time_lines(record: Record, width: int) -> Iterator[Line]:
         yield from _waits(times, room)
     if is_long_cpu_wait(record):
         wait = cpu_wait_fact(record)
-        yield line(label(wait.name), wait.text)
+        yield from wrapped(wait.text, width, label(wait.name))
 
 
 def short_legend(record: Record, width: int) -> Line:

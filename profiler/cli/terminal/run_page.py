@@ -52,11 +52,13 @@ from profiler.record.mention_limits import is_near_limit
 from profiler.record.process_rows import (
     are_processes_partial,
     is_other_processes,
+    is_peak_partial,
     shown_name,
 )
 from profiler.record.record_model import (
     Distribution,
     Gpu,
+    Metrics,
     Process,
     RaisedNotice,
     Record,
@@ -414,22 +416,23 @@ def _largest_texts(record: Record) -> Iterator[str]:
     others = [row for row in record.processes if is_other_processes(row)]
     least = AT_LEAST if are_processes_partial(record.processes) else ""
     for process in named[:_MAX_PROCESSES]:
-        yield _process_text(process, least)
+        yield _process_text(process, record.metrics, least)
     for process in others:
-        yield _process_text(process, "")
+        yield _process_text(process, record.metrics, "")
 
 
-def _process_text(process: Process, least: str) -> str:
+def _process_text(process: Process, metrics: Metrics, least: str) -> str:
     """The processes of one name: how many, their memory peak and their CPU time.
 
-    ``least`` marks a CPU time that is a lower bound.
+    ``least`` marks a CPU time that is a lower bound. ``metrics`` are the run's.
     """
     text = shown_name(process)
     if process.count not in (None, 1):
         text += f" ×{process.count}"
     values = []
     if process.max_memory_used_mb is not None:
-        memory = format_memory(process.max_memory_used_mb)
+        bound = AT_LEAST if is_peak_partial(process, metrics) else ""
+        memory = bound + format_memory(process.max_memory_used_mb)
         # The processes of this name that held the peak.
         holders = process.max_memory_used_processes or 1
         if process.count not in (None, holders):

@@ -23,8 +23,8 @@ from profiler.record.fact_list import (
     comparable,
     number_fact,
     number_value,
+    usual_number,
 )
-from profiler.record.family import usual_number
 from profiler.record.hardware import processor_difference
 from profiler.record.mapped_files import are_comparable, counts_files
 from profiler.record.record_model import Record, known_peak_source, known_status

@@ -78,9 +78,10 @@ def stacks_lines(record: Record, stacks: StacksLine, width: int) -> list[Line]:
     root = function_tree(stacks)
     known = record.stacks or Stacks(source="")
     source = f" by {known.source}" if known.source else ""
+    samples = f"{format_count(known.samples, 'sample')}, " if known.samples else ""
     title = (
         f"{record.family or record.container.name} {record.task_id}: "
-        f"{format_count(root.count, 'stack')}{source}"
+        f"{samples}{format_count(root.count, 'stack')}{source}"
     )
     return separated(
         (

@@ -360,7 +360,10 @@ class InstanceTask:
         for container in self._containers.values():
             agents = known.container(container.name) or ContainerMetadata(name=container.name)
             described.append(container.described(agents))
-        return replace(known, containers=tuple(described))
+        batch: dict[str, str] = {}
+        for container in self._containers.values():
+            batch.update(container.inspected.batch)
+        return replace(known, batch=batch, containers=tuple(described))
 
     # It does not wait.
     def stats(self, max_seconds: float | None = None) -> StatsReading:  # noqa: ARG002

@@ -6,12 +6,12 @@ leaves this module.
 
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import Struct
 
-from profiler.core.ecs_terms import MPS_VARIABLES
+from profiler.core.ecs_terms import BATCH_VARIABLES, MPS_VARIABLES
 from profiler.core.json_fields import Json, count, decoded, integer, mapping, mappings, text
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
@@ -52,7 +52,7 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
     ``cpu_shares`` are the container's CPU units, Docker's minimum of 2 without any. ``log_options``
     are of awslogs. ``gpus`` are UUIDs (or indexes), ``mps`` the variables of MPS.
     ``metadata_address`` is ECS_CONTAINER_METADATA_URI_V4. ``stop_signal`` is what a stop of the
-    container sends first.
+    container sends first. ``batch`` are AWS Batch's variables.
     """
 
     docker_id: str
@@ -75,6 +75,7 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
     metadata_address: str | None = None
     gpus: tuple[str, ...] = ()
     mps: Mapping[str, str] = {}
+    batch: Mapping[str, str] = {}
 
 
 def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
@@ -122,11 +123,6 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         option = text(options.get(name))
         if option is not None:
             log_options[name] = option
-    mps: dict[str, str] = {}
-    for name in MPS_VARIABLES:
-        value = _variable(environment, name)
-        if value is not None:
-            mps[name] = value
     devices = (_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(",")
     return EcsContainer(
         docker_id=docker_id,
@@ -148,7 +144,8 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         log_options=log_options,
         metadata_address=_variable(environment, "ECS_CONTAINER_METADATA_URI_V4"),
         gpus=tuple(filter(_GPU.fullmatch, devices)),
-        mps=mps,
+        mps=_variables(environment, MPS_VARIABLES),
+        batch=_variables(environment, BATCH_VARIABLES),
     )
 
 
@@ -183,6 +180,16 @@ def _labels(document: Json) -> EcsLabels | None:
         family=text(labels.get(f"{_LABELS}task-definition-family")),
         revision=text(labels.get(f"{_LABELS}task-definition-version")),
     )
+
+
+def _variables(environment: Json, names: Iterable[str]) -> dict[str, str]:
+    """Those of the named variables that are set, and no other one."""
+    found: dict[str, str] = {}
+    for name in names:
+        value = _variable(environment, name)
+        if value is not None:
+            found[name] = value
+    return found
 
 
 def _variable(environment: Json, name: str) -> str | None:

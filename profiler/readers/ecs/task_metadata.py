@@ -94,7 +94,9 @@ def runs_on_instance(launch_type: str | None) -> bool:
 
 
 class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
-    """The task; None for values that the endpoint does not return."""
+    """The task; None for values that the endpoint does not return. It never returns ``batch``, the
+    variables of AWS Batch, which only Docker shows.
+    """
 
     arn: str | None = None
     cluster: str | None = None
@@ -111,6 +113,7 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
     ephemeral_storage_used_mib: int | None = None
     ephemeral_storage_size_mib: int | None = None
     service: str | None = None
+    batch: Mapping[str, str] = {}
     containers: tuple[ContainerMetadata, ...] = ()
 
     @property

@@ -8,7 +8,6 @@ machine has more of, too.
 """
 
 import os
-import re
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -18,9 +17,8 @@ from profiler.readers.linux import proc
 from profiler.readers.memory_usage import is_notable
 
 _OPEN_FILES = "/proc/sys/fs/file-nr"
-# In the list of each processor's free pages.
-_PROCESSORS_FREE_PAGES = rb"(?m)^\s+count:\s+(\d+)$"
-_TCP_PAGES = rb"(?m)^TCP: .* mem (\d+)$"
+_PROCESSORS_FREE_PAGES = b" count:"  # in the list of each processor's
+_TCP_LINE = b"\nTCP: "
 # What of the machine's memory is not the kernel's own: free, of files, of processes and tmpfs.
 _NOT_KERNEL = (b"MemFree:", b"Buffers:", b"Cached:", b"SwapCached:", b"AnonPages:")
 
@@ -57,7 +55,7 @@ def parse_kernel_memory(meminfo: bytes, zoneinfo: bytes, page_bytes: int) -> Ker
     """
     total_bytes = proc.bytes_after(meminfo, b"MemTotal:")
     reclaimable_bytes = proc.bytes_after(meminfo, b"SReclaimable:")
-    free_pages = [int(count) for count in re.findall(_PROCESSORS_FREE_PAGES, zoneinfo)]
+    free_pages = proc.numbers_after(zoneinfo, _PROCESSORS_FREE_PAGES)
     if total_bytes is None or reclaimable_bytes is None or not free_pages:
         return None
     fixed_bytes = total_bytes - reclaimable_bytes - sum(free_pages) * page_bytes
@@ -100,8 +98,9 @@ def unassigned_kernel_bytes() -> int | None:
 
 def tcp_queue_bytes() -> int | None:
     """What all TCP sockets of the machine hold, which version 1 of the groups does not count."""
-    pages = re.search(_TCP_PAGES, proc.read("/proc/net/sockstat") or b"")
-    return None if pages is None else int(pages[1]) * os.sysconf("SC_PAGE_SIZE")
+    _, _, line = (proc.read("/proc/net/sockstat") or b"").partition(_TCP_LINE)
+    pages = proc.numbers_after(line.partition(b"\n")[0], b" mem ")
+    return pages[0] * os.sysconf("SC_PAGE_SIZE") if pages else None
 
 
 class KernelGrowth:

@@ -217,6 +217,14 @@ def number_after(text: bytes, name: bytes) -> int | None:
     return int(word) if word.isdigit() else None
 
 
+def numbers_after(text: bytes, name: bytes) -> list[int]:
+    """The numbers after ``name``, wherever it is; to compile a regular expression for them would
+    take longer than the shortest commands.
+    """
+    beginnings = [part[:_MAX_NUMBER_BYTES].split(None, 1) for part in text.split(name)[1:]]
+    return [int(words[0]) for words in beginnings if words and words[0].isdigit()]
+
+
 def bytes_after(text: bytes, name: bytes) -> int | None:
     """As :func:`number_after`, of a number of KiB."""
     size_kib = number_after(text, name)

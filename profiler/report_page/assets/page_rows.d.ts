@@ -131,15 +131,14 @@ export interface PageRun {
 /** Where the time of a run went.
  *
  * ``time`` has the parts in the order of the record's time breakdown, ``targets`` kind, name and
- * percent of what it waited for. ``has_activity``: the run may have processes over time, or call
- * stacks.
+ * percent of what it waited for. ``cpu_wait`` is a sentence. ``has_activity``: the run may have
+ * processes over time, or call stacks.
  */
 export interface RunActivity {
   time?: Array<number | null>;
   targets?: Array<[string, string, number | null]>;
   covered?: number;
-  cpuWaitSeconds?: number;
-  cpuWait?: number;
+  cpuWait?: string;
   cpuWaitPartial?: boolean;
   processor?: string;
   hasActivity?: boolean;
@@ -162,8 +161,7 @@ export interface RunDetails {
   time?: Array<number | null>;
   targets?: Array<[string, string, number | null]>;
   covered?: number;
-  cpuWaitSeconds?: number;
-  cpuWait?: number;
+  cpuWait?: string;
   cpuWaitPartial?: boolean;
   processor?: string;
   hasActivity?: boolean;
@@ -179,8 +177,8 @@ export interface RunDetails {
   image?: string;
   logGroup?: string;
   logStream?: string;
-  processes?: Array<[string, string | null, number | null, number | null, number | null, number | null, boolean]>;
-  kills?: [string, Array<[string, string | null, number | null, number | null, number | null, number | null, boolean]>];
+  processes?: Array<[string, string | null, number | null, number | null, number | null, number | null, boolean, boolean]>;
+  kills?: [string, Array<[string, string | null, number | null, number | null, number | null, number | null, boolean, boolean]>];
   usual?: Array<string>;
   unusual?: Array<string>;
   gpuUse?: string;

@@ -59,6 +59,11 @@ class MedianChange(Struct, frozen=True, kw_only=True, rename="camel"):
     verdict: Verdict = "too few runs"
     runs_needed: int | None = None
 
+    @property
+    def is_seen(self) -> bool:
+        """Whether the interval excludes that nothing has changed."""
+        return self.verdict in ("more", "less")
+
 
 def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
     """Compare the medians of two sets of values, none negative.

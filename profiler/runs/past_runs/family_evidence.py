@@ -63,20 +63,25 @@ def read_families(
             f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no "
             "report."
         )
-    tasks_read = dict(families.tasks_read())
-    if source.leaves_out_older:
-        # How many more it gives depends on its way of reading.
-        for key, found in evidence.items():
-            usage = Usage() if found is None else found.usage
-            tasks_read[key] = TasksRead(
-                tasks=usage.window_tasks, first_ns=0, last_ns=usage.window_ns
-            )
     return FoundFamilies(
         families=evidence,
         notes=tuple(notes),
-        tasks_read=tasks_read,
+        tasks_read=_tasks_read(families, source),
         completeness=source.completeness,
     )
+
+
+def _tasks_read(families: Families, source: RunSource) -> Mapping[FamilyKey, TasksRead]:
+    """The tasks of each family that count for its month: of a source that gives hardly more than
+    the last ones, these alone, because how many more it gives depends on its way of reading.
+    """
+    if not source.leaves_out_older:
+        return families.tasks_read()
+    read = {}
+    for key, found in families.evidence().items():
+        usage = Usage() if found is None else found.usage
+        read[key] = TasksRead(tasks=usage.window_tasks, first_ns=0, last_ns=usage.window_ns)
+    return read
 
 
 def read_windows(
@@ -170,6 +175,10 @@ class ReadFamilies:
     def evidence(self) -> Collection[Evidence | None]:
         """The evidence of each family; None if none of its runs was measured."""
         return self._families.evidence().values()
+
+    def tasks_read(self, source: RunSource) -> Mapping[FamilyKey, TasksRead]:
+        """The tasks of each family that were read, as ``recommend`` counts them."""
+        return _tasks_read(self._families, source)
 
 
 def _add_runs(families: Families, source: RunSource, selection: RunFilter, last: int) -> int:

@@ -136,7 +136,7 @@ def _share(moment: StackMoment) -> str:
     return f" ({format_percent(percent)} of the samples)"
 
 
-def _peer_waited_for(record: Record, stack: _SampledStack, length_ms: float) -> str | None:
+def _peer_waited_for(record: Record, stack: _SampledStack | None, length_ms: float) -> str | None:
     """The address that an idle stretch waited for; None if unknown.
 
     The time breakdown of the whole run shows it if all other waits together (of a stretch in a
@@ -150,7 +150,7 @@ def _peer_waited_for(record: Record, stack: _SampledStack, length_ms: float) -> 
     if not peers:
         return None
     largest = max(peers, key=lambda peer: peer.percent)
-    if stack.is_in_socket and times.network_percent is not None:
+    if stack is not None and stack.is_in_socket and times.network_percent is not None:
         waits_percent = times.network_percent + (times.other_percent or 0)
     else:
         cpu_percent = (times.on_cpu_percent or 0) + (times.waiting_for_cpu_percent or 0)
@@ -235,15 +235,16 @@ def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[M
         peak_ms = min(memory_mb.index(highest_mb) * series.step_ms, length_ms)
     else:
         peak_ms = recorded_ms
-    is_missed = metrics.memory_peak_source == "kernel" and peak_mb > _MISSED_PEAK * highest_mb
-    if is_missed and recorded_ms is None:
+    peak = format_peak(peak_mb, metrics.memory_peak_source)
+    if peak_mb > _MISSED_PEAK * highest_mb and recorded_ms is None:
         # The kernel counts a peak between two samples, without its time.
+        is_counted = metrics.memory_peak_source == "kernel"
+        when = "between samples (kernel)" if is_counted else "at an unknown time"
         text = (
-            f"memory peak {format_memory(peak_mb)} between samples (kernel){share}; highest sample "
-            f"{format_memory(highest_mb)} at {elapsed(peak_ms)}"
+            f"memory peak {peak} {when}{share}; highest sample {format_memory(highest_mb)} at "
+            f"{elapsed(peak_ms)}"
         )
     else:
-        peak = format_peak(peak_mb, metrics.memory_peak_source)
         text = f"memory peak {peak} at {elapsed(peak_ms)}{share}"
     yield Moment(kind="memory-peak", start_ms=peak_ms, end_ms=peak_ms, text=text)
 
@@ -329,18 +330,17 @@ def _with_stacks(
     for stack in _sampled_stacks(record):
         if stack.kind != "idle" or not _is_waiting(stack, record, series):
             stacks.append(stack)
+    left = list(stacks)
     for moment in moments:
         inside = [stack for stack in stacks if _overlaps(stack, moment)]
-        if not inside:
-            yield moment
-            continue
-        # If one stretch has several stacks, the first belongs to the stretch.
-        first = inside[0]
+        # If one stretch has several stacks, the first belongs to the stretch; if several stretches
+        # have one stack, it belongs to all of them.
+        first = inside[0] if inside else None
         for stack in inside:
-            if stack.functions == first.functions:
-                stacks.remove(stack)
+            if stack in left and stack.functions == inside[0].functions:
+                left.remove(stack)
         yield _described(moment, first, record)
-    for stack in stacks:
+    for stack in left:
         yield from _stack_moment(stack, record)
 
 
@@ -379,9 +379,11 @@ def _stack_moment(stack: _SampledStack, record: Record) -> Iterator[Moment]:
         yield _described(saturated, stack, record)
 
 
-def _described(moment: Moment, stack: _SampledStack, record: Record) -> Moment:
+def _described(moment: Moment, stack: _SampledStack | None, record: Record) -> Moment:
     """The moment with the functions of its stack, and the address that it waited for."""
-    text = f"{moment.text}: {stack.functions}{stack.share}"
+    text = moment.text
+    if stack is not None:
+        text += f": {stack.functions}{stack.share}"
     if moment.kind == "idle":
         peer = _peer_waited_for(record, stack, moment.end_ms - moment.start_ms)
         if peer is not None:

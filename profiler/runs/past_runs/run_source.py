@@ -18,18 +18,18 @@ from profiler.core.json_fields import decoded
 from profiler.core.timestamps import parse_ns
 from profiler.record.batch_job import BatchJob
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
-from profiler.record.line_trust import Voucher
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Record, Report, encode, parse_status
 from profiler.record.report_head import RecordHead, ReportHead
 from profiler.record.run_labels import label_values
 from profiler.record.run_outcome import Outcome
-from profiler.record.stacks_line import StacksLine, decode_stacks
 from profiler.record.stop_causes import EventEnd, outcome_of
 from profiler.record.units import format_count
 
 if TYPE_CHECKING:
+    from profiler.record.line_trust import Voucher
     from profiler.record.notice_model import ScheduleNoticeLine
+    from profiler.record.stacks_line import StacksLine
     from profiler.runs.step_series import StepSeries
 
 _MAX_RUNS_FOR_NAMES = 500
@@ -80,7 +80,7 @@ class PastRun(Struct, frozen=True, kw_only=True):
     event: TaskEvent | None = None
     is_confirmed: bool = True
     counts: bool = True
-    voucher: Voucher | None = None
+    voucher: "Voucher | None" = None
     place: LogTarget | None = None
     container_ids: tuple[str, ...] = ()
 
@@ -336,7 +336,7 @@ class RunSource(ABC):
         return repeat(StepSeries(), len(runs))
 
     # For sources that have them.
-    def stacks(self, report: Report) -> StacksLine | None:  # noqa: ARG002
+    def stacks(self, report: Report) -> "StacksLine | None":  # noqa: ARG002
         """The call stacks of a run over time; None if the source does not have them."""
         return None
 
@@ -351,8 +351,10 @@ class RunSource(ABC):
         return ()
 
 
-def stacks_of(report: Report, lines: Iterable[bytes]) -> StacksLine | None:
+def stacks_of(report: Report, lines: Iterable[bytes]) -> "StacksLine | None":
     """The first of these lines that has the call stacks of the report's run."""
+    from profiler.record.stacks_line import decode_stacks  # most runs have none
+
     record = report.record
     text = msgspec.json.encode(record.task_id)
     for line in lines:
@@ -364,7 +366,7 @@ def stacks_of(report: Report, lines: Iterable[bytes]) -> StacksLine | None:
     return None
 
 
-def are_of_run(stacks: StacksLine, record: Record) -> bool:
+def are_of_run(stacks: "StacksLine", record: Record) -> bool:
     """Whether the call stacks are those of the record's task and container."""
     return stacks.task_id == record.task_id and stacks.container == record.container.name
 

@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.fact_list import peak_text
 from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence, lack_of_gpu_memory
 from profiler.record.hardware import gpu_error
 from profiler.record.record_model import (
@@ -220,4 +221,4 @@ def _at_peak(metrics: Metrics) -> str:
         of_size = f" of its {format_memory(size_mb)} ({format_percent(100 * used_mb / size_mb)})"
     else:
         of_size = ""
-    return f" at {format_memory(used_mb)}{of_size}"
+    return f" at {peak_text(metrics)}{of_size}"

@@ -133,6 +133,15 @@ class TestHandingOn:
         waits = (wait(CHILD, 50), wait(LISTENS, 1, process=2))
         assert shares(*waits, children={1: [2]}) == {"network": 100.0}
 
+    def test_a_thread_of_a_pool_waits_for_what_the_thread_that_woke_it_waited_for(self) -> None:
+        worker = wait(LOCK, 300, over=7)
+        assert shares(worker, wait(LISTENS, 0.1, over=7)) == {"network": 100.0}
+        assert shares(worker, wait(TIMED, 0.1, after_ns=0, over=7)) == {"sleep": 100.0}
+        assert shares(worker, wait(TIMED, 0.1, over=7), wait(DISK, 1, over=9)) == {"disk": 100.0}
+        for over in (6, 8, None):
+            assert shares(worker, wait(TIMED, 0.1, over=over)) == {"lock": 100.0}
+        assert shares(wait(LOCK, 300), wait(TIMED, 0.1)) == {"lock": 100.0}
+
     def test_many_threads_that_wait_for_each_other_cost_a_bounded_time(self) -> None:
         waits = [wait(LOCK, number % 7) for number in range(2000)]
         division = Division(waits, {})
@@ -217,6 +226,7 @@ WAITS = st.builds(
     st.floats(0, 1e4),
     process=st.integers(1, 4),
     begun=st.integers(1, 5),
+    over=st.sampled_from([None, 6, 7]),
 )
 
 

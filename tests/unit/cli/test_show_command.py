@@ -197,7 +197,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     ),
     "the memory of a name is that of its processes together": (
         etl(processes=(PROCESS, replace(PROCESS, count=500, max_memory_used_processes=8))),
-        "  largest  python3 ×9 (392 MB) · python3 ×500 (392 MB in 8 of them)",
+        "  largest  python3 ×9 (≥392 MB) · python3 ×500 (≥392 MB in 8 of them)",
     ),
     "a name has what was read of it, and the others the rest": (
         etl(

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from profiler.core.ecs_terms import BATCH_VARIABLES
 from profiler.record.batch_job import (
     BatchJob,
     batch_values,
@@ -67,6 +68,12 @@ def test_a_value_that_is_no_number_or_has_control_characters_is_dropped_or_clean
     assert job.queue is not None
     assert job.queue.isprintable()
     assert len(job.queue) == 256
+
+
+def test_an_instances_monitor_reads_all_variables_of_a_job() -> None:
+    index = {"AWS_BATCH_JOB_NODE_INDEX": "3"}
+    variables = {name: VARIABLES[name] for name in BATCH_VARIABLES if name in VARIABLES} | index
+    assert job_of_variables(variables) == job_of_variables(VARIABLES | index)
 
 
 def test_of_a_tasks_overrides_only_batchs_variables_are_read() -> None:

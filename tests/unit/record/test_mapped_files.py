@@ -5,8 +5,14 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from profiler.record.fact_list import DURATION, MEMORY_AVERAGE, MEMORY_PEAK, comparable
-from profiler.record.family import FamilyRun, HighestPeak, family_of_reports, usual_number
+from profiler.record.fact_list import (
+    DURATION,
+    MEMORY_AVERAGE,
+    MEMORY_PEAK,
+    comparable,
+    usual_number,
+)
+from profiler.record.family import FamilyRun, HighestPeak, family_of_reports
 from profiler.record.mapped_files import (
     are_comparable,
     counts_files,

@@ -116,7 +116,7 @@ def test_an_opened_run_has_verdict_moments_processes_and_kills() -> None:
     assert run["logStream"] == killed.record.log_stream
     assert content([run_of(shown_runs.local())])["runs"][0]["kills"] == [
         "The kernel killed 2 processes for lack of memory: worker.",
-        [["worker", None, None, None, 2100, None, False]],
+        [["worker", None, None, None, 2100, None, False, False]],
     ]
 
     shown = shown_runs.etl()
@@ -420,8 +420,8 @@ def test_a_process_with_unread_cpu_time_is_marked_as_a_lower_bound() -> None:
     rows = (Process(name="heavy", cpu_seconds=0.3), Process(name="other", cpu_seconds=2.1))
     report = shown_runs.etl(processes=rows)
     assert content([run_of(report)])["runs"][0]["processes"] == [
-        ["heavy", None, None, 0.3, None, None, True],
-        ["other or unread programs", None, None, 2.1, None, None, False],
+        ["heavy", None, None, 0.3, None, None, True, False],
+        ["other or unread programs", None, None, 2.1, None, None, False, False],
     ]
 
 
@@ -470,7 +470,7 @@ def test_series_and_stacks_do_not_make_the_page_longer_than_its_limit() -> None:
             for end in range(1, 601)
         )
         runs.append(run_of(with_stacks(number), steps=tuple(steps)))
-    for max_bytes in (150_000, 600_000):
+    for max_bytes in (155_000, 600_000):
         made = build_page_data(
             runs,
             PageRequest(generated_at="", version="", stacks_of=long_stacks, max_bytes=max_bytes),

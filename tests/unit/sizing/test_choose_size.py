@@ -167,7 +167,7 @@ def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
     assert evidence.outcomes.ignored == 1
     assert evidence.usage.window_tasks == 3
     assert found.reasons[0] == (
-        "1 run used at most 300 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU; "
+        "1 run used up to ≥300 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU; "
         "1 more ran out of memory before the first measurement."
     )
     assert "With 2 GB a run ran out of memory" in found.reasons[1]
@@ -284,13 +284,13 @@ def test_what_was_not_measured_stays_as_it_is() -> None:
 
 def test_the_first_reason_names_the_runs_and_how_the_peaks_are_known() -> None:
     runs = [report(n, metrics={"memory_peak_source": "kernel"}) for n in range(12)]
-    kernels = "12 runs in 11d 00h used at most 400 MB of memory (kernel) and for 95 % of the time at most 0.2 vCPU"
+    kernels = "12 runs in 11d 00h used up to 400 MB of memory (kernel) and for 95 % of the time at most 0.2 vCPU"
     assert reasons(*runs).startswith(kernels)
     assert "(sampled)" in advice([*runs, report(12)]).reasons[0]  # the weakest
 
 
 def test_what_stands_out_is_said() -> None:
-    assert "That is 95 % of the task's 2 GB: the task is memory-bound." in reasons(
+    assert "The memory peak is 95 % of the task's 2 GB: the task is memory-bound." in reasons(
         report(peak_mb=1946)
     )
     spiky, steady = ({"memory_used_mb": Distribution(p99=p99)} for p99 in (300, 1400))

@@ -166,7 +166,9 @@ def test_one_thread_is_said_to_need_no_second_vcpu() -> None:
 
 
 def test_a_task_that_waits_unsaturated_is_said_to_share_its_cpu() -> None:
-    """A task that waits although it is never saturated is said to share its CPU."""
+    """A task that waits although it is never saturated is said to share its CPU. Of one run, the
+    sentence is the run's own.
+    """
 
     def waiting(percent: float | None, saturated: float | None = 0.0, **more: Any) -> str:
         metrics = {
@@ -174,18 +176,25 @@ def test_a_task_that_waits_unsaturated_is_said_to_share_its_cpu() -> None:
             "cpu_wait_seconds": 600,
             "vcpu_saturated_percent": saturated,
         }
-        return reasons(measured(metrics=metrics, **more))
+        return reasons(*(measured(number, metrics=metrics, **more) for number in range(2)))
 
-    shared = "it shares its CPU with others, or its threads run in short bursts."
-    waits = "Threads that could run waited for a CPU 14 % of the time although the task"
+    shared = "in the latest run, it shares its CPU with others, or its threads run in short bursts."
+    waits = "On average of the runs, threads that could run waited for a CPU 14 % of the time"
     for saturated, share in ((3, "3"), (0.3, "0.3")):
-        said = f"{waits} used all of its vCPUs for only {share} % of it: {shared}"
+        said = (
+            f"{waits}, although the task used all of its vCPUs for only {share} % of it: {shared}"
+        )
         assert said in waiting(14.2, saturated)
-    assert f"{waits} was never saturated: {shared}" in waiting(14.2)
-    assert "waited for a CPU 14 % of the time." in waiting(14.2, 90)
+    assert f"{waits}, although the task was never saturated: {shared}" in waiting(14.2)
+    assert f"{waits}: {shared}" in waiting(14.2, 90)
     of_half = Sampling(cpu_wait_covered_percent=50)
-    assert "waited for a CPU at least 14 % of the time." in waiting(14.2, 90, sampling=of_half)
+    assert "waited for a CPU ≥14 % of the time: in" in waiting(14.2, 90, sampling=of_half)
     assert "waited" not in waiting(9.9) + waiting(None) + waiting(50.0, None)
+    one = measured(metrics={"cpu_wait_percent": 14.2, "cpu_wait_seconds": 600})
+    sentence = (
+        "Its threads waited 10m 00s in total for a CPU: it shares its CPU with others, or its"
+    )
+    assert sentence in reasons(one)
 
 
 def test_runs_on_different_processors_are_named_with_their_numbers() -> None:

@@ -6,7 +6,7 @@ import { grouped } from "#page/statistics.js";
 
 /**
  * The data. It is empty until `loadContent` has ended.
- * @type {{ runs: import("../shown_run").ShownRun[], notices: import("../page_rows").PageNotice[], sizing: any[], numbers: any[], series: any[], scale?: any, lastNight?: import("../page_rows").PageNight }}
+ * @type {{ runs: import("../shown_run").ShownRun[], notices: import("../page_rows").PageNotice[], sizing: any[], numbers: any[], series: any[], scale?: any, changes?: Record<string, number>, lastNight?: import("../page_rows").PageNight }}
  */
 export const content = { runs: [], notices: [], sizing: [], numbers: [], series: [] };
 

@@ -2,7 +2,7 @@
 
 import { content } from "#page/content.js";
 import { byId, element } from "#page/elements.js";
-import { asTime, truncate } from "#page/formats.js";
+import { asTime, truncateMiddle } from "#page/formats.js";
 import { OUTCOMES } from "#page/outcomes.js";
 import { familyOf } from "#page/run_values.js";
 import { CHOICES, NO_FILTERS, PLACES, selection, writeAddress } from "#page/selection.js";
@@ -14,7 +14,9 @@ export function showFilters() {
     // A value of the address that no run has stays visible, so that an empty page explains itself.
     const isListed = field.tagName !== "SELECT" || [...field.options].some(({ value }) => value === selection[name]);
     if (selection[name] && !isListed) {
-      field.append(element("option", { value: selection[name], textContent: truncate(selection[name], 60) }));
+      field.append(
+        element("option", { value: selection[name], textContent: truncateMiddle(selection[name], MAX_LENGTH) }),
+      );
       field.closest("label").hidden = false;
     }
     field.value = selection[name];
@@ -22,6 +24,7 @@ export function showFilters() {
   byId("clear").hidden = Object.keys(NO_FILTERS).every((name) => !selection[name]);
 }
 
+const MAX_LENGTH = 60;
 const MAX_TAGS = 300;
 const MAX_VALUES = 30_000;
 const SEARCH_DELAY_MS = 120;
@@ -50,7 +53,7 @@ function fillChoices() {
     const values = [...new Set(valuesOf[name])].sort(order).slice(0, name === "tag" ? MAX_TAGS : MAX_VALUES);
     byId(name).replaceChildren(
       element("option", { value: "", textContent: texts[name] }),
-      ...values.map((value) => element("option", { value, textContent: truncate(value, 60) })),
+      ...values.map((value) => element("option", { value, textContent: truncateMiddle(value, MAX_LENGTH) })),
     );
     byId(name).closest("label").hidden = values.length < (MIN_VALUES[name] ?? 0);
   }

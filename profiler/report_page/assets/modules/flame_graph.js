@@ -1,4 +1,4 @@
-// The flame graph of a run's call stacks: a frame's width is its share of the samples in the shown part of the run.
+// The flame graph of a run's call stacks: a frame's width is its share of the stacks in the shown part of the run.
 // The outermost functions are at the top. Frames are buttons: a click zooms, arrow keys go from frame to frame.
 
 import { isNarrow } from "#page/charts.js";
@@ -13,7 +13,7 @@ const MAX_NAME_LENGTH = 200;
 const HINT = "Point at a frame to read it. Click or Enter zooms, Escape shows all, arrow keys go from frame to frame.";
 
 const nameOf = (node) => truncate(node.name, MAX_NAME_LENGTH);
-const countOf = (count) => asCount(count, "sample");
+const countOf = (count) => asCount(count, "stack");
 const nodeOf = (event) => event.target.closest(".frame")?.node;
 const status = () => element("span", { className: "note", attributes: { role: "status" } });
 
@@ -77,7 +77,7 @@ export class FlameGraph {
     this.place.replaceChildren(...this.buttons.values());
     this.place.style.setProperty("--rows", String((this.frames.at(-1)?.node.depth ?? 0) + 1));
     this.summary.textContent = [
-      this.root.count ? countOf(this.root.count) : "No samples",
+      this.root.count ? countOf(this.root.count) : "No stacks",
       this.onlyRunning && "of running threads",
       this.rangeText(),
       zoomed.parent && `(shown: ${nameOf(zoomed)}, ${this.shareOf(zoomed.count)})`,
@@ -170,6 +170,6 @@ export class FlameGraph {
     const words = this.search.value.trim().toLowerCase();
     const matches = (node) => words !== "" && Boolean(node.parent) && node.name.toLowerCase().includes(words);
     for (const [node, one] of this.buttons) one.classList.toggle("match", matches(node));
-    this.found.textContent = words ? `${this.shareOf(countMatches(this.root, matches))} of the samples match` : "";
+    this.found.textContent = words ? `${this.shareOf(countMatches(this.root, matches))} of the stacks match` : "";
   }
 }

@@ -130,6 +130,14 @@ export const truncate = (text, maxLength) => {
   return characters.length > maxLength ? `${characters.slice(0, maxLength - 1).join("")}…` : characters.join("");
 };
 
+/** Returns a name without its middle: the names of a workflow's families often begin alike. */
+export function truncateMiddle(text, maxLength) {
+  const characters = [...escapeControls(text)];
+  if (characters.length <= maxLength) return characters.join("");
+  const end = Math.floor((2 * maxLength) / 3);
+  return `${characters.slice(0, maxLength - 1 - end).join("")}…${characters.slice(-end).join("")}`;
+}
+
 /** Returns a time on an axis, not rounded, without last parts of zero: "500 ms", "10 s", "15m", "1h 00m 10s", "7d". */
 export function asExactDuration(ms) {
   if (ms < 1000) return `${ms} ms`;

@@ -1,6 +1,7 @@
 // The morning screen as data: a row for each family, a column for each night, a cell where runs started.
 
 import { familiesInOrder, hasNight, worstFamilies } from "#page/charts.js";
+import { content } from "#page/content.js";
 import { asCount, asMemory, asPercent, escapeControls, isKnown } from "#page/formats.js";
 import { byOutcome, isFailed, isKilled } from "#page/outcomes.js";
 import { costText, countOfOtherMeaning, familyOf, shareOf } from "#page/run_values.js";
@@ -9,7 +10,6 @@ import { DAY, HOUR, local, periodsOf, startText } from "#page/time_units.js";
 
 const MIN_NIGHTS_RANGE = 3 * DAY;
 const MAX_COLUMNS = 180;
-const MIN_RUNS_OF_CHANGE = 4;
 const MIN_POINT_DISTANCE = 2;
 const OTHER_SIGNS = { success: "✓", running: "▸", stopped: "■", unknown: "?" };
 
@@ -65,7 +65,10 @@ export function morningGrid(
   const families = familiesInOrder(runs)
     .filter(([family]) => runsOf.has(family))
     .map(([family]) => [family, runsOf.get(family)]);
-  const rows = worstFamilies(families, maxRows).map(([family, some]) => familyRow(family, some, indexOf, statistic));
+  const changeOf = changesIn(runs);
+  const rows = worstFamilies(families, maxRows).map(([family, some]) =>
+    familyRow(family, some, indexOf, statistic, changeOf(family)),
+  );
   return {
     unit: width === DAY ? periods.unit : "hour",
     columns,
@@ -80,12 +83,12 @@ export function morningGrid(
   };
 }
 
-function familyRow(family, runs, indexOf, statistic) {
+function familyRow(family, runs, indexOf, statistic, change) {
   const cells = new Map([...grouped(runs, indexOf)].map(([at, cellRuns]) => [at, cellOf(cellRuns, statistic)]));
   return {
     family,
     cells,
-    duration: durationTrend(runs, indexOf),
+    duration: durationTrend(runs, indexOf, change),
     cost: costText(runs),
   };
 }
@@ -148,33 +151,39 @@ export function cellName(family, time, { runs, killed, failed, value, outcome })
 export const countName = (time, { count, outcomes }) =>
   [time, asCount(count, "run"), ...outcomes.map(([name, number]) => `${number} ${name}`)].join(", ");
 
+// Returns the change of a family's duration. It is of all runs of the page, by the rule of
+// profiler/runs/comparison/change_interval.py: a selection of a family's runs has none.
+function changesIn(runs) {
+  const { changes = {} } = content;
+  const all = grouped(content.runs, familyOf);
+  const selected = grouped(runs, familyOf);
+  return (family) => (selected.get(family)?.length === all.get(family)?.length ? changes[family] : undefined);
+}
+
 /**
- * Returns the median and the 95th percentile of a family's durations, the ratio of the newer half of its runs to the
- * older half, and the median of each column. Runs that failed or go on are left out where others have succeeded.
+ * Returns the median and the 95th percentile of a family's durations, their change in percent, and the median of each
+ * column. Runs that failed or go on are left out where others have succeeded.
  */
-function durationTrend(runs, indexOf) {
+function durationTrend(runs, indexOf, change) {
   const ended = runs.filter((run) => isKnown(run.ms) && run.outcome !== "running");
   const judged = usualRuns(ended).sort((a, b) => a.began - b.began);
   const medianOf = (some) => median(some.map((run) => run.ms));
-  const half = Math.floor(judged.length / 2);
-  const older = medianOf(judged.slice(0, half));
   return {
     median: medianOf(judged),
     p95: quantile(
       judged.map((run) => run.ms),
       0.95,
     ),
-    ratio: judged.length >= MIN_RUNS_OF_CHANGE && older > 0 ? medianOf(judged.slice(-half)) / older : undefined,
+    change,
     points: [...grouped(judged, indexOf)].map(([at, some]) => [at, medianOf(some)]),
   };
 }
 
-/** Returns the change of the duration: "+12 %", "-3 %", "×1000". */
-export function ratioText(ratio) {
-  if (!isKnown(ratio)) return "";
-  if (ratio >= 10) return `×${ratio.toFixed(0)}`;
-  const percent = Math.round(100 * (ratio - 1));
-  return percent ? `${percent > 0 ? "+" : ""}${percent} %` : "±0 %";
+/** Returns the change of the duration: "+12 %", "-30 %", "×1000"; nothing where chance may be all of it. */
+export function changeText(percent) {
+  if (!isKnown(percent)) return "";
+  if (percent >= 900) return `×${(percent / 100 + 1).toFixed(0)}`;
+  return `${percent > 0 ? "+" : ""}${Math.round(percent)} %`;
 }
 
 // One point, the median, for so many columns: more points than the line has room for hide its course.

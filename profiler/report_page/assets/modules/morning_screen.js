@@ -5,7 +5,7 @@ import { MAX_FAMILIES } from "#page/charts.js";
 import { content } from "#page/content.js";
 import { breakable, button, byId, element, emptyNote, NO_MATCH, svgElement } from "#page/elements.js";
 import { asCount, asDuration, escapeControls, isKnown, UNKNOWN, upperFirst } from "#page/formats.js";
-import { cellLines, cellName, countName, morningGrid, ratioText, STATISTICS, sparkline } from "#page/morning_grid.js";
+import { cellLines, cellName, changeText, countName, morningGrid, STATISTICS, sparkline } from "#page/morning_grid.js";
 import { outcomeColour } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
 import { isHot } from "#page/run_values.js";
@@ -29,7 +29,8 @@ export function drawMorning(runs) {
   drawChoice();
   byId("morning-note").textContent =
     `${statistic.note}. A cell opens its killed run, else its failed run, else the highest one. Duration: the median` +
-    " of the successful runs, else of all (band: up to the 95th percentile), and the change between its halves." +
+    " of the successful runs, else of all (band: up to the 95th percentile), and the change from the older to the newer" +
+    " half of the last 50 nights, where it is more than chance." +
     (grid.isPriced ? " Cost: the sum." : "");
   const columnsKey = `${grid.columns[0].text} ${grid.columns.length}`;
   const scrolled = place.dataset.columns === columnsKey ? place.querySelector(".nights")?.scrollLeft : undefined;
@@ -216,7 +217,7 @@ function trendCell(duration, columns) {
       svg,
       element("span", { textContent: asDuration(duration.median) }),
       " ",
-      element("small", { textContent: ratioText(duration.ratio) }),
+      element("small", { textContent: changeText(duration.change) }),
     ),
   );
   return made;

@@ -75,12 +75,14 @@ const isUnpricedSaving = ({ current, recommended, changes, savingPercent } = {})
 
 const savingPercent = ({ advice }) => (advice?.changes && advice.savingPercent > 0 ? advice.savingPercent : 0);
 
-/** Sorts by saving: in money, in percent, unknown; then what is too small, then by the share of the memory. */
-export const bySaving = (a, b) =>
+const isTooSmall = (advice) => advice?.verdict === "too small" || isKnown(advice?.risk);
+
+/** Sorts what is too small first; then by saving: in money, in percent, unknown; then by the share of the memory. */
+export const byVerdict = (a, b) =>
+  Number(isTooSmall(b.advice)) - Number(isTooSmall(a.advice)) ||
   Math.max(b.saving ?? 0, 0) - Math.max(a.saving ?? 0, 0) ||
   savingPercent(b) - savingPercent(a) ||
   Number(isUnpricedSaving(b.advice)) - Number(isUnpricedSaving(a.advice)) ||
-  Number(isKnown(b.advice?.risk)) - Number(isKnown(a.advice?.risk)) ||
   (b.memoryShare ?? -1) - (a.memoryShare ?? -1);
 
 const withShare = (text, percent) =>
@@ -90,7 +92,7 @@ export function drawSizing(runs) {
   const sized = runs.filter((run) => run.outcome !== "running" && (isKnown(run.size) || isKnown(run.vcpuSize)));
   const place = byId("sizing");
   const everyRun = grouped(content.runs, familyOf); // the advice is independent of the filters
-  const rows = [...grouped(sized, familyOf)].map((family) => sizingRow(family, everyRun)).sort(bySaving);
+  const rows = [...grouped(sized, familyOf)].map((family) => sizingRow(family, everyRun)).sort(byVerdict);
   if (!rows.length)
     return place.replaceChildren(emptyNote(runs.length ? "No run in this selection has a known size." : NO_MATCH));
   return place.replaceChildren(

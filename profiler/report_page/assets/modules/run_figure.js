@@ -2,7 +2,7 @@
 
 import { isNarrow } from "#page/charts.js";
 import { content } from "#page/content.js";
-import { asExactDuration, asMemory, isKnown } from "#page/formats.js";
+import { asExactDuration, asPeak, isKnown } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { layerTones, outlineOf, stackColumns } from "#page/process_layers.js";
 import { isMissedPeak, layersOf, pointsOf, rowsOf, rowTitle, seriesOf } from "#page/run_rows.js";
@@ -113,10 +113,13 @@ function rowParts(run, other, row, axisName) {
   traces.push(...lines.map((line) => lineOf(series, line, axisName, { fill: lines.length === 1 })));
   const { shapes, annotations } = limitParts(row, limit, isNear, axisName);
   if (row.id === "memory" && hasPeakWithoutTime(run)) {
-    shapes.push({ ...levelLine(run.peak, axisName, "memory"), name: "kernel peak" });
+    const isCounted = run.peakBy === "kernel";
+    const name = isCounted ? "kernel peak" : "peak";
+    const when = isCounted ? ", between the samples" : ", at an unknown time";
+    shapes.push({ ...levelLine(run.peak, axisName, "memory"), name });
     const isBelow = isNear && limit >= run.peak && limit - run.peak < TEXT_SHARE * top;
     annotations.push({
-      ...levelText(`kernel peak ${asMemory(run.peak)}${isNarrow() ? "" : ", between the samples"}`, run.peak, axisName),
+      ...levelText(`${name} ${asPeak(run.peak, run.peakBy)}${isNarrow() ? "" : when}`, run.peak, axisName),
       ...(isBelow ? { yanchor: "top" } : {}),
       font: { size: 11, color: colour("memory") },
       x: 0,
@@ -146,7 +149,7 @@ function titleOf(run, row, lines, axisName) {
 // A full CPU is in use, a full memory is a kill.
 const limitTone = ({ id }) => (id.includes("memory") ? "hot-text" : "faint");
 
-// The kernel counts every peak, also one that no sample has seen. A peak far above all samples has no time.
+// A mark of the kernel shows also a peak that no sample has seen. A peak far above all samples has no time.
 const hasPeakWithoutTime = (run) => isMissedPeak(run) && !isKnown(run.peakAt);
 
 const levelLine = (value, axisName, tone) => ({

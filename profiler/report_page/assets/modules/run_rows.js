@@ -20,9 +20,8 @@ function memoryAxis(top) {
 const MISSED_SHARE = 1.01;
 const sampledPeak = (series) => max(known(series?.mb ?? [], (mb) => mb));
 
-/** Whether the kernel has counted a peak that no sample has seen. */
-export const isMissedPeak = (run) =>
-  run.peakBy === "kernel" && run.peak > MISSED_SHARE * (sampledPeak(run.series) ?? Infinity);
+/** Whether a mark of the kernel shows a peak that no sample has seen. */
+export const isMissedPeak = (run) => run.peak > MISSED_SHARE * (sampledPeak(run.series) ?? Infinity);
 
 /** Returns the series with the run's peak in the highest step, where both have seen the same peak: it is one number. */
 export function seriesWithPeak(run, series) {

@@ -60,7 +60,7 @@ export function stacksPart(run, flame) {
   }
   const source = run.stackSource ? ` Read by ${escapeControls(run.stackSource)}.` : "";
   const textContent =
-    "A frame is as wide as its share of the samples in the part of the run that the charts show. " +
+    "A frame is as wide as its share of the stacks in the part of the run that the charts show. " +
     `Hatched: the share of threads that waited.${source}`;
   return [section("Call stacks", element("p", { className: "note", textContent }), ...flame.elements)];
 }

@@ -26,8 +26,10 @@ export const PROCESS_COLUMNS = [
   {
     name: "Peak memory",
     className: "number",
-    show: ([, , count, , mb, held]) =>
-      isKnown(mb) && isKnown(count) && count !== (held || 1) ? `${asMemory(mb)} in ${held || 1} of them` : asMemory(mb),
+    show: ([, , count, , mb, held, , isLeast]) => {
+      const text = `${isLeast ? "≥" : ""}${asMemory(mb)}`;
+      return isKnown(mb) && isKnown(count) && count !== (held || 1) ? `${text} in ${held || 1} of them` : text;
+    },
   },
 ];
 

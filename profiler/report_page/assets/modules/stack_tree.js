@@ -18,9 +18,9 @@ const newNode = (name, parent) => {
   return { name, parent, depth, count: 0, waiting: 0, children: new Map() };
 };
 
-/** Makes the tree of all stacks in the steps. The root stands for all samples. */
+/** Makes the tree of all stacks in the steps. The root stands for all stacks. */
 export function growTree(steps, { onlyRunning = false } = {}) {
-  const root = newNode("all samples");
+  const root = newNode("all stacks");
   for (const [folded, count] of steps.flatMap(([, , stacks]) => Object.entries(stacks))) {
     const waits = folded.endsWith(WAITING);
     if (waits && onlyRunning) continue;
@@ -68,7 +68,7 @@ export function layOut(zoomed, maxFrames) {
   return { frames: widest.sort((a, b) => a.node.depth - b.node.depth || a.left - b.left), hidden };
 }
 
-/** Returns the number of samples with a function on their stack that matches. */
+/** Returns the number of stacks with a function on their stack that matches. */
 export function countMatches(node, matches) {
   if (node.parent && matches(node)) return node.count;
   return [...node.children.values()].reduce((count, child) => count + countMatches(child, matches), 0);

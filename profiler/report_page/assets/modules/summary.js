@@ -5,7 +5,7 @@ import { breakable, byId, countCell, element, shortTable } from "#page/elements.
 import { asDuration, asTime, escapeControls, UNKNOWN, upperFirst } from "#page/formats.js";
 import { byOutcome, ENDED_AS, isFailed, isKilled, OUTCOMES, outcomeColour } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
-import { asCost, asCpuTime, costText, familyOf } from "#page/run_values.js";
+import { asCpuTime, costText, familyOf } from "#page/run_values.js";
 import { grouped, known, median, total } from "#page/statistics.js";
 import { isOnPaper } from "#page/theme.js";
 import { possibleSaving } from "#page/what_if_table.js";
@@ -41,7 +41,7 @@ export function drawTiles(runs) {
   const ended = runs.filter((run) => run.outcome !== "running");
   const cpuSeconds = known(runs, (run) => run.cpuSeconds);
   const families = grouped(runs, familyOf);
-  const savings = known(content.sizing, (advice) => possibleSaving(families.get(advice.family) ?? [], advice));
+  const { saved, cost, asText } = possibleSaving(content.sizing.filter(({ family }) => families.has(family)));
   const isShown = (outcome) => counts.has(outcome) || ["success", "failure", "out of memory"].includes(outcome);
   const tiles = [
     ...OUTCOMES.filter(isShown).map((outcome) => [
@@ -61,8 +61,8 @@ export function drawTiles(runs) {
     ],
   ];
   if (costText(runs)) tiles.push(["Cost of these runs", costText(runs)]);
-  const spot = runs.some((run) => run.spot);
-  if (total(savings)) tiles.push(["Possible saving", asCost(total(savings), { spot })]);
+  // Both are of a month, and of the families' last runs, as in `recommend`.
+  if (saved > 0) tiles.push([`Possible saving a month, of ${asText(cost)}`, asText(saved)]);
   byId("tiles").replaceChildren(
     ...tiles.map(([name, value, outcome]) =>
       element(

@@ -2,7 +2,7 @@
 
 import { isNarrow } from "#page/charts.js";
 import { element, table } from "#page/elements.js";
-import { asDuration, asPercent, isKnown, truncate } from "#page/formats.js";
+import { asPercent, isKnown, truncate } from "#page/formats.js";
 import { section } from "#page/run_tables.js";
 import { total } from "#page/statistics.js";
 
@@ -48,12 +48,9 @@ export function partsOf(run) {
 
 function notesOf(run) {
   const hasKinds = isKnown(run.time[3]);
-  const least = run.cpuWaitPartial ? "≥" : "";
   return [
     !hasKinds && "The monitor had no permission to see what kind of waiting the time in \u201cother\u201d was.",
-    isKnown(run.cpuWait) &&
-      `Threads waited ${least}${asDuration(run.cpuWaitSeconds * 1000)} in all for a CPU, ` +
-        `${least}${asPercent(run.cpuWait)} of the time in which they could have run.`,
+    run.cpuWait,
     isKnown(run.covered) && `Samples cover ${asPercent(run.covered)} of the run.`,
   ].filter(Boolean);
 }

@@ -2,10 +2,20 @@
 
 import { content } from "#page/content.js";
 import { element, table } from "#page/elements.js";
-import { asChange, asFactor, asMemory, asTaskSize, escapeControls, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
+import {
+  asChange,
+  asFactor,
+  asMemory,
+  asTaskSize,
+  asUsd,
+  escapeControls,
+  isKnown,
+  UNKNOWN,
+  unbroken,
+} from "#page/formats.js";
 import { isKilled } from "#page/outcomes.js";
-import { asCost, familyOf, usdByTask } from "#page/run_values.js";
-import { total } from "#page/statistics.js";
+import { familyOf } from "#page/run_values.js";
+import { known, total } from "#page/statistics.js";
 
 /** Returns the advice for a family; undefined without. */
 export const adviceOf = (family) => content.sizing.find((advice) => advice.family === family);
@@ -21,13 +31,22 @@ const isAtSize = ({ taskSize }, size) => !taskSize || (taskSize[0] === size?.vcp
 export const hasFitted = (run, advice) =>
   advice.fits && run.outcome === "success" && !wasKilled(run) && isAtSize(run, advice.current);
 
-/** What the runs would cost less at the recommended size. Runs at another size than the current one do not count. */
-export function possibleSaving(runs, advice) {
-  if (!advice.changes || !(advice.savingPercent > 0)) return undefined;
-  return total(usdByTask(runs.filter((run) => isAtSize(run, advice.current)))) * (advice.savingPercent / 100);
+// Only these change a size for money or safety: another size is a mere margin.
+const isChange = ({ changes, verdict }) => changes && (verdict === "saves" || verdict === "too small");
+
+/** What the recommended sizes of the families save in a month, and what their runs cost in it, as `recommend` sums it up. */
+export function possibleSaving(advices) {
+  const sum = (amounts) => (amounts.length ? total(amounts) : undefined);
+  const mark = advices.find((advice) => advice.mark)?.mark ?? "";
+  return {
+    saved: sum(known(advices.filter(isChange), (advice) => advice.savingUsdPerMonth)),
+    cost: sum(known(advices, (advice) => advice.usdPerMonth)),
+    asText: (usd) => `${mark}${asUsd(usd)}`,
+  };
 }
 
-const asMonth = (usd, advice) => `${asCost(Math.abs(usd), advice)} a month`;
+const asMarked = (usd, advice) => `${advice.mark ?? ""}${asUsd(usd)}`;
+const asMonth = (usd, advice) => `${asMarked(Math.abs(usd), advice)} a month`;
 
 /** Returns what the advice means for these runs of the family: "saves 35 %, $4.10 a month". */
 export function adviceText(advice, runs) {
@@ -81,7 +100,7 @@ function whatIfTable(advice) {
     [isSize(advice.current, option) && "current", isSize(advice.recommended, option) && "recommended", whyNot(option)]
       .filter(Boolean)
       .join(", ");
-  const asMoney = (usd) => (isKnown(usd) ? asCost(usd, advice) : UNKNOWN);
+  const asMoney = (usd) => (isKnown(usd) ? `${advice.spot ? advice.mark : ""}${asUsd(usd)}` : UNKNOWN);
   const hasMoney = advice.sizes.some((option) => isKnown(option.usdPerRun));
   return table(
     [
@@ -107,7 +126,7 @@ function whatIfTable(advice) {
               className: "number wide",
               show: (option) =>
                 isKnown(option.usdPerRun) && isKnown(advice.runsPerMonth)
-                  ? asMoney(option.usdPerRun * advice.runsPerMonth)
+                  ? asMarked(option.usdPerRun * advice.runsPerMonth, advice)
                   : UNKNOWN,
             },
             {

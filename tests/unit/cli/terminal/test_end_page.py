@@ -440,7 +440,7 @@ def advice(metrics: dict[str, Any] | None = None, **record: Any) -> str | None:
         (WAITED, f"{WAIT}: up to 9 threads shared 2 vCPU."),
         (
             WAITED | {"max_pids": 2},
-            f"{WAIT}: other programs used the CPUs, or it works in short bursts.",
+            f"{WAIT}: it shares its CPU with others, or its threads run in short bursts.",
         ),
         (
             {"vcpu_used": ONE_CPU},
@@ -498,8 +498,8 @@ def test_the_advice_comes_from_the_largest_part_of_the_time(
     ("others", "reason"),
     [
         (1.5, "other programs used 1.5 of the machine's 4 CPUs"),
-        (0.02, "it works in short bursts, or is held at a CPU limit"),
-        (None, "other programs used the CPUs, or it works in short bursts"),
+        (0.02, "its threads run in short bursts, or are held at a CPU limit"),
+        (None, "it shares its CPU with others, or its threads run in short bursts"),
     ],
 )
 def test_what_others_used_of_the_machine_is_measured_or_not_said(

@@ -40,7 +40,8 @@ def tree(
 
 def test_the_whole_page() -> None:
     assert shown(waiting_stacks(), known=waiting().record.stacks) == [
-        "nightly-etl 7b3f0c2d9e1a4855b6d0aa41c7f2e893: 412 stacks by py-spy 0.4.3",
+        "nightly-etl 7b3f0c2d9e1a4855b6d0aa41c7f2e893: 412 samples, 412 stacks by py-spy",
+        "0.4.3",
         "",
         "Functions in 1 % of the stacks or more, each below its caller",
         "100 %  <module> (job.py)",

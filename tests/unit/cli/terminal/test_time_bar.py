@@ -66,14 +66,13 @@ def test_parts_below_one_percent_are_others_and_a_part_of_the_run_is_said() -> N
 def test_the_wait_for_a_cpu_is_shown_where_it_matters() -> None:
     assert not [line for line in shown() if "CPU wait" in line]
     metrics = Metrics(cpu_wait_percent=14.6, cpu_wait_seconds=61.4)
-    wait = "  CPU wait  15 %  of the time that threads could run, 1m 01s in total"
-    assert shown(metrics=metrics, time_breakdown=None) == [wait]
-    assert (
-        shown(metrics=metrics, time_breakdown=TimeBreakdown(on_cpu_percent=90, other_percent=10))[
-            -1
-        ]
-        == wait
+    wait = (
+        "  CPU wait 1m 01s in total: it shares its CPU with others, or its threads run in short "
+        "bursts"
     )
+    assert shown(120, metrics=metrics, time_breakdown=None) == [wait]
+    times = TimeBreakdown(on_cpu_percent=90, other_percent=10)
+    assert shown(120, metrics=metrics, time_breakdown=times)[-1] == wait
     assert (
         shown(metrics=Metrics(cpu_wait_percent=20, cpu_wait_seconds=0.002), time_breakdown=None)
         == []

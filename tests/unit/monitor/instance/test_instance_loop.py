@@ -146,6 +146,21 @@ def test_another_signal_is_a_stop_if_the_agent_says_so(
     assert fakes.run().record()["status"] == status
 
 
+def test_the_record_of_a_job_of_aws_batch_has_the_job(tmp_path: Path) -> None:
+    variables = {
+        "AWS_BATCH_JOB_ID": "0f8fad5b-d9cb-469f-a165-70867728950e:4",
+        "AWS_BATCH_JQ_NAME": "nightly",
+        "AWS_BATCH_JOB_ATTEMPT": "2",
+    }
+    record = FakeInstance(changed(batch=variables), folder=tmp_path).run().record()
+    assert record["batch"] == {
+        "jobId": variables["AWS_BATCH_JOB_ID"],
+        "queue": "nightly",
+        "attempt": 2,
+    }
+    assert "batch" not in FakeInstance(BATCH, folder=tmp_path / "other").run().record()
+
+
 def put_times(fakes: FakeInstance) -> list[float]:
     times: list[float] = []
     with patch.object(

@@ -105,6 +105,15 @@ def test_only_the_stream_of_awslogs_is_kept_of_the_log_options() -> None:
     assert decoded.log_options == {}
 
 
+def test_the_variables_of_a_job_are_read_and_no_other_one() -> None:
+    job = {"AWS_BATCH_JOB_ID": "4109", "AWS_BATCH_JQ_NAME": "nightly"}
+    others = {"AWS_BATCH_TOKEN": CANARY, "AWS_SECRET_ACCESS_KEY": CANARY, "XAWS_BATCH_CE_NAME": "x"}
+    variables = [f"{name}={value}" for name, value in (job | others).items()]
+    decoded = container(with_config(Env=variables))
+    assert decoded.batch == job
+    assert CANARY not in repr(decoded)
+
+
 def test_the_limits_of_a_shared_gpu_are_read_and_no_other_variable() -> None:
     mps = {
         "CUDA_MPS_PIPE_DIRECTORY": "/run/mps-ecs",

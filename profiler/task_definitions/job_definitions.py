@@ -1,0 +1,163 @@
+"""Job definitions of AWS Batch, as RegisterJobDefinition takes them or DescribeJobDefinitions
+returns them.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+
+from msgspec import Struct
+
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, mappings, text
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.task_definitions.definition_json import JOB_ANSWER, JOB_FORMS
+
+ECS, ONE_CONTAINER, EKS, NODES = JOB_FORMS
+_ARN = "jobDefinitionArn"
+# Members of an answer that RegisterJobDefinition does not accept.
+_READ_ONLY = frozenset({_ARN, "revision", "status", "containerOrchestrationType"})
+# The name that Batch gives to the only container of containerProperties.
+DEFAULT_CONTAINER = "default"
+_NUMBER = re.compile(r"\d{1,6}(?:\.\d{1,6})?", re.ASCII)
+
+
+class JobDefinition(Struct, frozen=True, kw_only=True):
+    """A definition that RegisterJobDefinition accepts.
+
+    ``arn`` is that of the answer it was read from; None for a definition that was written.
+    """
+
+    definition: Mapping[str, object]
+    arn: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        return text(self.definition.get("jobDefinitionName"))
+
+
+class Share(Struct, frozen=True):
+    """What a container asks for: vCPUs and MiB."""
+
+    vcpu: Decimal = Decimal(0)
+    memory_mib: Decimal = Decimal(0)
+
+    def __add__(self, other: "Share") -> "Share":
+        """The sum."""
+        return Share(self.vcpu + other.vcpu, self.memory_mib + other.memory_mib)
+
+    def __sub__(self, other: "Share") -> "Share":
+        """The difference."""
+        return Share(self.vcpu - other.vcpu, self.memory_mib - other.memory_mib)
+
+    @property
+    def is_legal_on_fargate(self) -> bool:
+        return Size(float(self.vcpu), float(self.memory_mib)) in LEGAL_SIZES
+
+    @property
+    def text(self) -> str:
+        return f"{written(self.vcpu)} vCPU, {written(self.memory_mib)} MiB"
+
+
+def read_job_definition(document: Mapping[str, object], source_name: str) -> JobDefinition:
+    """The definition in a document that is one, or an answer with one of them.
+
+    Raises TaskProfilerError.
+    """
+    definition = document
+    if JOB_ANSWER in document:
+        listed = list(mappings(document[JOB_ANSWER]))
+        if len(listed) != 1:
+            raise TaskProfilerError(
+                f"{source_name} has {len(listed)} job definitions: give an answer with one, as "
+                "'aws batch describe-job-definitions --job-definitions NAME:REVISION' prints it."
+            )
+        definition = listed[0]
+    arn = text(definition.get(_ARN))
+    if arn is not None:
+        definition = {name: value for name, value in definition.items() if name not in _READ_ONLY}
+        tags = mapping(definition.get("tags"))
+        own_tags = {name: tags[name] for name in tags if not name.lower().startswith("aws:")}
+        if own_tags != tags:
+            definition = {**definition, "tags": own_tags}
+    return JobDefinition(definition=definition, arn=arn)
+
+
+def form_of(definition: Mapping[str, object]) -> str | None:
+    """The member with the containers; None without one. A multi-node definition may have others
+    inside.
+    """
+    if definition.get("type") == "multinode":
+        return NODES
+    for form in reversed(JOB_FORMS):
+        if definition.get(form):
+            return form
+    return None
+
+
+def task_properties(definition: Mapping[str, object]) -> Mapping[str, object]:
+    """The only element of the ``taskProperties`` of ``ecsProperties``.
+
+    Raises TaskProfilerError.
+    """
+    listed = list(mappings(mapping(definition.get(ECS)).get("taskProperties")))
+    if len(listed) != 1 or not list(mappings(listed[0].get("containers"))):
+        raise TaskProfilerError(
+            f"The {ECS} of the job definition have no list taskProperties with one element that "
+            "has containers, which AWS Batch requires: correct them."
+        )
+    return listed[0]
+
+
+def raw_containers(definition: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+    """The containers of a definition that AWS Batch starts by ECS; empty for others."""
+    form = form_of(definition)
+    if form == ECS:
+        return list(mappings(task_properties(definition).get("containers")))
+    if form == ONE_CONTAINER:
+        return [{**mapping(definition[ONE_CONTAINER]), "name": DEFAULT_CONTAINER}]
+    return []
+
+
+def is_on_fargate(definition: Mapping[str, object]) -> bool:
+    """Whether its jobs run on Fargate alone."""
+    return definition.get("platformCapabilities") == ["FARGATE"]
+
+
+def share_of(container: Mapping[str, object]) -> Share | None:
+    """What the container asks for; None unless both its VCPU and its MEMORY are numbers."""
+    amounts = {}
+    for requirement in mappings(container.get("resourceRequirements")):
+        value = str(requirement.get("value"))
+        if _NUMBER.fullmatch(value) is not None:
+            amounts[requirement.get("type")] = Decimal(value)
+    if "VCPU" not in amounts or "MEMORY" not in amounts:
+        return None
+    return Share(amounts["VCPU"], amounts["MEMORY"])
+
+
+def with_share(container: Mapping[str, object], share: Share) -> Mapping[str, object]:
+    """The container with other values of its VCPU and its MEMORY, which it has."""
+    values = {"VCPU": share.vcpu, "MEMORY": share.memory_mib}
+    requirements = []
+    for requirement in mappings(container.get("resourceRequirements")):
+        value = values.get(str(requirement.get("type")))
+        changed = {} if value is None else {"value": written(value)}
+        requirements.append({**requirement, **changed})
+    return {**container, "resourceRequirements": requirements}
+
+
+def written(number: Decimal) -> str:
+    """The number as people write it: ``0.75``, ``2048``."""
+    return f"{number.normalize():f}"
+
+
+def total_share(containers: Sequence[Mapping[str, object]]) -> Share | None:
+    """What the containers ask for together; None if one of them does not say it."""
+    total = Share()
+    for container in containers:
+        share = share_of(container)
+        if share is None:
+            return None
+        total += share
+    return total

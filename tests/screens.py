@@ -1,0 +1,181 @@
+"""What people read of one run on each screen, as text: ``show``, the end of ``run``, ``history``,
+``recommend``, the report page, Slack, and the event of mails and templates.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.cli.history_command import table_lines
+from profiler.cli.recommend_command import _table
+from profiler.cli.terminal.end_page import EndView, end_lines
+from profiler.cli.terminal.page_parts import View
+from profiler.cli.terminal.run_page import page_lines
+from profiler.cli.terminal.size_lines import find_advice
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.forwarder.ended_run import EndedRun
+from profiler.forwarder.notifications.event_details import ended_run
+from profiler.record.fact_list import NUMBERS, Bound, NumberRow, marked
+from profiler.record.record_model import Report
+from profiler.record.units import format_percent, format_value
+from profiler.runs.past_runs.run_source import PastRun
+from profiler.sizing.advice import advise
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.prices import PriceOverrides
+from tests.ended_runs import report_line, run_of, text_of
+from tests.report_page import content
+from tests.report_page import run_of as page_run_of
+from tests.runs import evidence_of
+from tests.stopped_tasks import WITH_MONITOR, judged_task
+from tests.task_events import task
+from tests.terminals import texts
+
+_UNITS = r"(?:%|ms|s|MB|GB|vCPU|CPUs|threads?|samples?|stacks?)"
+_DURATION = r"\d+[dhm] \d+[hms]"
+_NUMBER = re.compile(rf"(≥ ?)?((?:\$\d[\d,.]*)|{_DURATION}|(?:\d[\d.]* {_UNITS}(?![\w/])))")
+
+
+class ShownNumber(Struct, frozen=True):
+    """A number with its unit as a screen has it; ``is_least``: with the mark of a lower bound."""
+
+    text: str
+    is_least: bool
+
+
+def ended(report: Report) -> EndedRun:
+    """The run as a task on an instance, by its event and its report."""
+    record = report.record
+    stopped = task(
+        launchType="EC2",
+        containers=[{"name": "batch", "exitCode": record.exit_code}],
+        startedAt=record.started_at,
+        executionStoppedAt=record.finished_at,
+        stoppedAt=record.finished_at or report.time,
+    )
+    of_event, batch = judged_task(stopped, WITH_MONITOR)
+    record = replace(record, task_id=stopped.id, account_id=stopped.account_id)
+    return run_of(stopped, of_event, batch, report_line(record))
+
+
+def now_ns(report: Report) -> int:
+    return (parse_ns(report.time) or 0) + NS_PER_SECOND
+
+
+def show(report: Report) -> str:
+    """Without advice, which is that of the family."""
+    view = View(width=1000, now_ns=now_ns(report))
+    return "\n".join(texts(page_lines(PastRun(report=report), view, None, None, None)))
+
+
+def show_with_advice(report: Report) -> str:
+    view = View(width=1000, now_ns=now_ns(report))
+    run = PastRun(report=report)
+    advice = find_advice(run, None, PriceOverrides())
+    return "\n".join(texts(page_lines(run, view, None, None, advice)))
+
+
+def end(report: Report) -> str:
+    view = EndView(width=1000, now_ns=now_ns(report), max_lines=40)
+    without = replace(report, record=replace(report.record, series=None))
+    return "\n".join(texts(end_lines(without, (), view)))
+
+
+def end_with_curves(report: Report) -> str:
+    view = EndView(width=1000, now_ns=now_ns(report), max_lines=40)
+    return "\n".join(texts(end_lines(report, (), view)))
+
+
+def history(report: Report) -> str:
+    return "\n".join(texts(table_lines([PastRun(report=report)], None)))
+
+
+def recommend(report: Report) -> str:
+    advice = advise(evidence_of([report]), Policy(), PriceOverrides())
+    return "\n".join(texts(_table([advice], [advice], 1000, with_sizes=False)))
+
+
+def page_row(report: Report) -> Mapping[str, Any]:
+    (row,) = content([page_run_of(report)])["runs"]
+    assert isinstance(row, dict)
+    return row
+
+
+def page(report: Report) -> str:
+    """The sentences on the GPUs, and the verdict."""
+    row = page_row(report)
+    gpus = [gpu.get("memory", "") for gpu in row.get("gpus", ())]
+    return "\n".join((row.get("gpuUse", ""), *row["verdict"], *row.get("gpuNotes", ()), *gpus))
+
+
+def _is_least(row: Mapping[str, Any], page_field: str) -> bool:
+    """Whether a number is a lower bound by the fields of its row, as run_values.js reads them."""
+    if page_field == "peak":
+        return row.get("peakBy") != "kernel"
+    mark = _PAGE_MARKS.get(page_field)
+    return page_field == "gpuPeak" or (mark is not None and bool(row.get(mark)))
+
+
+_PAGE_MARKS = {
+    "cpuSeconds": "cpuPartial",
+    "usd": "spot",
+    **dict.fromkeys(("read", "written", "received", "sent"), "bytesPartial"),
+}
+
+
+def page_number(row: Mapping[str, Any], number: NumberRow) -> str:
+    """A number of the page's row as its script formats it."""
+    value = row.get(number.page_field)
+    if value is None:
+        return ""
+    bound: Bound = "≥" if _is_least(row, number.page_field) else ""
+    return marked(bound, format_value(value, number.unit), number.unit)
+
+
+def page_texts(report: Report) -> str:
+    """All that the page says of the run."""
+    data = content([page_run_of(report)])
+    (row,) = data["runs"]
+    shown = [page_number(row, number) for number in NUMBERS if number.page_field]
+    shown += [row.get("files", ""), row.get("hugePages", ""), row.get("cpuWait", "")]
+    shown += [text for _, _, _, text in row.get("moments", ())]
+    shown += row.get("kills", ("",))[:1]
+    shown += [*row.get("warnings", ()), row.get("job", "")]
+    shown += _processes(row)
+    shown += [
+        f"{format_percent(percent)} {target}" for _, target, percent in row.get("targets", ())
+    ]
+    for sizing in data["sizing"]:
+        shown += sizing["reasons"]
+    return "\n".join((page(report), *filter(None, shown)))
+
+
+def _processes(row: Mapping[str, Any]) -> Iterator[str]:
+    for name, _, _, seconds, memory_mb, _, is_cpu_least, is_memory_least in row.get(
+        "processes", ()
+    ):
+        for value, unit, is_least in (
+            (seconds, "s", is_cpu_least),
+            (memory_mb, "MB", is_memory_least),
+        ):
+            if value is not None:
+                yield f"{name} {'≥' if is_least else ''}{format_value(value, unit)}"
+
+
+def slack(report: Report) -> str:
+    return text_of(ended(report))
+
+
+def event(report: Report) -> str:
+    detail = ended_run(ended(report), kibana_url=None)
+    return f"{detail.text} {detail.summary}"
+
+
+def numbers_in(text: str) -> set[ShownNumber]:
+    """The numbers with a unit in a text."""
+    return {
+        ShownNumber(found[2], bool(found[1]))
+        for found in _NUMBER.finditer(text.replace("\xa0", " "))
+    }

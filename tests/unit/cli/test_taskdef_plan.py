@@ -1,0 +1,61 @@
+"""The plan for an account of 150 families: what many families have in common is said once."""
+
+from typing import get_args
+
+from profiler.aws_account.planned_family import Action, PlannedFamily
+from profiler.cli.taskdef_command import _plan_table
+from profiler.record.family_owner import FamilyOwner
+from profiler.task_definitions.containers import DefinedContainer
+from profiler.task_definitions.definition_json import ChangedDefinition
+from tests.terminals import texts
+
+SAME = "The monitor logs to the batch's group."
+OTHER = "The batch logs to Splunk."
+ROLE = "Without a task role the monitor cannot write."
+
+
+def plan(*planned: PlannedFamily) -> list[str]:
+    return texts(_plan_table(planned, None, adds=True))
+
+
+def family(number: int, *notes: str, problems: tuple[str, ...] = ()) -> PlannedFamily:
+    return PlannedFamily(
+        family=f"job-{number:03}", action="add monitor", notes=notes, problems=problems
+    )
+
+
+def test_a_note_of_many_families_is_said_once_with_their_number() -> None:
+    rows = plan(*(family(number, SAME, *[OTHER] * (number == 7)) for number in range(150)))
+    assert len([row for row in rows if row.startswith("job-")]) == 150
+    assert len([row for row in rows if SAME in row]) == 1
+    assert f"- job-000, job-001, job-002 and 147 more: {SAME}" in rows
+    assert [row for row in rows if OTHER in row] == [
+        row for row in rows if row.startswith("job-007")
+    ]
+    assert len(rows) <= 153
+
+
+def test_a_note_of_few_families_stays_in_their_rows() -> None:
+    rows = plan(*(family(number, SAME) for number in range(3)))
+    assert [row.startswith("job-00") for row in rows if SAME in row] == [True] * 3
+    assert len([row for row in rows if row.startswith("-")]) == 0
+
+
+def test_problems_come_after_the_notes() -> None:
+    rows = plan(*(family(number, SAME, problems=(ROLE,)) for number in range(5)))
+    assert rows[-2:] == [
+        f"- job-000, job-001, job-002 and 2 more: {SAME}",
+        f"- job-000, job-001, job-002 and 2 more: {ROLE}",
+    ]
+
+
+def test_schedules_of_a_family_that_is_left_alone_count_nowhere() -> None:
+    """Neither in what ``setup`` counts, nor in what add-monitor says of pinned schedules."""
+    for action in get_args(Action):
+        is_counted = PlannedFamily(family="etl", action=action).counts_targets
+        assert is_counted is (action not in ("skipped", "refused", "failed"))
+    owner = FamilyOwner(service="AWS Batch", evidence="its cluster")
+    assert not PlannedFamily(family="etl", action="up to date", owner=owner).counts_targets
+    wrapper = DefinedContainer(name="batch", command=("task-profiler", "run", "--", "etl"))
+    wrapped = ChangedDefinition(definition={}, containers=(wrapper,))
+    assert PlannedFamily(family="etl", action="refused", changed=wrapped).counts_targets

@@ -1,0 +1,357 @@
+"""One run, one set of numbers and sentences: all screens print the same digits with the same marks,
+and what one screen says in words, no other says in others.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.cli.terminal.stacks_page import stacks_lines
+from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.batch_job import BatchJob
+from profiler.record.cpu_wait import cpu_wait_fact, cpu_wait_reason
+from profiler.record.fact_list import (
+    COST,
+    CPU_TIME,
+    DURATION,
+    MEMORY_PEAK,
+    NumberRow,
+    number_fact,
+)
+from profiler.record.held_huge_pages import huge_pages_text
+from profiler.record.mapped_files import files_text
+from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Cost,
+    Metrics,
+    Process,
+    Processor,
+    Report,
+    Sampling,
+)
+from profiler.record.units import format_memory, format_percent, format_vcpu
+from profiler.runs.past_runs.moments import find_moments
+from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.verdict_sentence import verdict_of
+from profiler.sizing.advice import advise, with_recommendation
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.prices import PriceOverrides
+from tests import screens, shown_runs
+from tests.gpu_runs import gpu_run
+from tests.runs import evidence_of
+from tests.shown_runs import waiting_stacks
+from tests.values import present
+
+
+def changed(report: Report, *, metrics: Mapping[str, Any] | None = None, **fields: Any) -> Report:
+    """The report of the run with other fields."""
+    record = report.record
+    known = replace(record.metrics, **(metrics or {}))
+    return replace(report, record=replace(record, **{"metrics": known, **fields}))
+
+
+def shared_cpu() -> Report:
+    """A local run of one thread, whose CPU other programs used, and whose threads ended unread."""
+    made = shown_runs.local()
+    times = TimeBreakdown(on_cpu_percent=20, waiting_for_cpu_percent=79, covered_percent=99)
+    return changed(
+        made,
+        metrics={
+            "cpu_wait_seconds": 980.0,
+            "cpu_wait_percent": 82.0,
+            "max_pids": 1,
+            "vcpu_saturated_percent": 0.0,
+            "memory_peak_source": "sampled",
+        },
+        processor=Processor(model="EPYC", count=2, others_vcpu_used=1.44),
+        sampling=Sampling(samples=1182, cpu_wait_covered_percent=80, cpu_covered_percent=90),
+        time_breakdown=times,
+        memory_kills=None,
+        likely_out_of_memory=False,
+        stacks=None,
+    )
+
+
+def missed_peak() -> Report:
+    """The mark of a process shows a peak that no sample saw."""
+    return changed(
+        shown_runs.local(),
+        metrics={
+            "max_memory_used_mb": 3400,
+            "max_memory_used_at": None,
+            "memory_peak_source": "sampled",
+        },
+        processes=(Process(name="load.py", count=1, cpu_seconds=900.0, max_memory_used_mb=1210),),
+        memory_kills=None,
+        likely_out_of_memory=False,
+    )
+
+
+def mapped_files() -> Report:
+    return changed(
+        shown_runs.etl(),
+        metrics={
+            "memory_mapped_file_mb": AverageAndMaximum(avg=400.0, max=731.0),
+            "memory_huge_pages_mb": AverageAndMaximum(avg=512.0, max=512.0),
+        },
+    )
+
+
+def short() -> Report:
+    """Less than a second, with one sample."""
+    return changed(
+        shown_runs.etl(),
+        metrics={
+            "duration_ms": 640,
+            "cpu_seconds": 0.41,
+            "max_memory_used_at": None,
+            "vcpu_saturated_percent": None,
+        },
+        series=None,
+        sampling=Sampling(samples=1, stats_period_ms=1000),
+    )
+
+
+def batch_job() -> Report:
+    job = BatchJob(
+        job_id="0f8fad5b-d9cb-469f-a165-70867728950e",
+        job_name="load-7",
+        queue="spot",
+        job_definition="load",
+        attempt=2,
+    )
+    return changed(shown_runs.etl(), batch=job, launch_type="EC2", family="load", revision="3")
+
+
+def on_spot() -> Report:
+    cost = Cost(
+        usd=0.0101, price_basis="2026-10 us-west-2 on-demand, capacity provider FARGATE_SPOT"
+    )
+    return changed(shown_runs.etl(), cost=cost)
+
+
+def partial() -> Report:
+    """The end of the run was measured by nobody, and processes ended unread."""
+    made = shown_runs.waiting()
+    return changed(
+        made,
+        sampling=Sampling(
+            samples=90, sources=("task-metadata",), cpu_covered_percent=70, stats_period_ms=10_000
+        ),
+        processes=(
+            Process(name="python", count=2, cpu_seconds=700.0, max_memory_used_mb=2980),
+            Process(name="other", cpu_seconds=311.3),
+        ),
+    )
+
+
+def lonely_wait() -> Report:
+    """One address, for which the run waited twice, with the stack of the first time alone."""
+    made = shown_runs.waiting()
+    times = TimeBreakdown(
+        on_cpu_percent=70,
+        network_percent=30,
+        waiting_for=(WaitTarget(kind="network", target="10.0.3.9:5432", percent=30),),
+        covered_percent=99,
+    )
+    return changed(made, time_breakdown=times)
+
+
+RUNS: Mapping[str, Callable[[], Report]] = {
+    "success": shown_runs.etl,
+    "killed": shown_runs.out_of_memory,
+    "failure": shown_runs.failure,
+    "stopped": shown_runs.stopped,
+    "local, child killed": shown_runs.local,
+    "waiting": shown_runs.waiting,
+    "waiting for one address": lonely_wait,
+    "unmeasured": shown_runs.unmeasured,
+    "neuron": shown_runs.neuron,
+    "four GPUs": shown_runs.gpu,
+    "GPU of a tape": lambda: gpu_run("two"),
+    "shared CPU": shared_cpu,
+    "missed peak": missed_peak,
+    "mapped files": mapped_files,
+    "short": short,
+    "job of Batch": batch_job,
+    "Spot": on_spot,
+    "partial": partial,
+}
+
+
+def recommended(make: Callable[[], Report]) -> Report:
+    """The report with the cost and the advice that its monitor writes."""
+    report = make()
+    record = with_recommendation(report.record, PriceOverrides(), time=report.time)
+    return replace(report, record=replace(record, cost=report.record.cost))
+
+
+SCREENS: Mapping[str, Callable[[Report], str]] = {
+    "show": screens.show_with_advice,
+    "end": screens.end,
+    "end with curves": screens.end_with_curves,
+    "history": screens.history,
+    "recommend": screens.recommend,
+    "page": screens.page_texts,
+    "slack": screens.slack,
+    "event": screens.event,
+}
+every_run = pytest.mark.parametrize("report", [*map(recommended, RUNS.values())], ids=RUNS)
+
+
+def shown(report: Report) -> Mapping[str, str]:
+    """What each screen shows; nothing is recommended for a run without a measurement."""
+    return {
+        name: screen(report)
+        for name, screen in SCREENS.items()
+        if name != "recommend" or report.record.metrics.max_memory_used_mb is not None
+    }
+
+
+def sizes_of(metrics: Metrics) -> set[str]:
+    """The texts of sizes, which are no measurements."""
+    sizes = set()
+    if metrics.memory_size_mb is not None:
+        sizes.add(format_memory(metrics.memory_size_mb))
+    if metrics.vcpu_size is not None:
+        sizes.add(format_vcpu(metrics.vcpu_size))
+    return sizes
+
+
+@every_run
+def test_a_number_has_its_mark_on_all_screens_or_on_none(report: Report) -> None:
+    sizes = sizes_of(report.record.metrics)
+    marks: dict[str, dict[bool, list[str]]] = {}
+    for name, text in shown(report).items():
+        for number in screens.numbers_in(text):
+            marks.setdefault(number.text, {}).setdefault(number.is_least, []).append(name)
+    both = {text: found for text, found in marks.items() if len(found) > 1 and text not in sizes}
+    assert both == {}
+
+
+# The screens that have room for a number of the list.
+SHOWN_ON: Mapping[NumberRow, Sequence[str]] = {
+    DURATION: ("show", "end", "history", "page", "slack"),
+    COST: ("show", "page", "slack", "event"),
+    MEMORY_PEAK: tuple(SCREENS),
+    CPU_TIME: ("end", "page"),
+}
+
+
+@every_run
+@pytest.mark.parametrize("number", SHOWN_ON, ids=lambda number: number.name)
+def test_a_number_of_the_list_has_the_same_text_on_each_screen(
+    report: Report, number: NumberRow
+) -> None:
+    fact = number_fact(number, report.record)
+    if fact.value is None:
+        return
+    shown_texts = shown(report)
+    for name in SHOWN_ON[number]:
+        assert fact.text in shown_texts[name], name
+
+
+# What only that sentence says.
+WORDS_ON_THE_WAIT_FOR_A_CPU = ("short bursts", "other programs used", "total for a cpu", "shared 2")
+
+
+@every_run
+def test_the_wait_for_a_cpu_is_one_sentence(report: Report) -> None:
+    """Why it waited is said in the same words, and its share is another number nowhere."""
+    sentence = cpu_wait_fact(report.record).sentence.casefold()
+    reason = cpu_wait_reason(report.record).casefold()
+    percent = report.record.metrics.cpu_wait_percent
+    for name, text in shown(report).items():
+        if any(words in text.casefold() for words in WORDS_ON_THE_WAIT_FOR_A_CPU):
+            assert reason in text.casefold(), name
+            assert sentence in text.casefold() or name == "show", name
+        if percent is not None and percent >= MIN_CPU_WAIT_PERCENT:
+            assert format_percent(percent) not in text, name
+
+
+def test_each_screen_says_why_a_run_waited_for_a_cpu() -> None:
+    report = recommended(shared_cpu)
+    reason = "other programs used 1.44 of the machine's 2 CPUs"
+    for name in ("show", "end", "recommend", "page"):
+        assert reason in shown(report)[name], name
+        assert "≥16m 20s in total" in shown(report)[name], name
+
+
+@every_run
+def test_the_verdict_is_one_sentence(report: Report) -> None:
+    verdict = verdict_of(PastRun(report=report), screens.now_ns(report))
+    for name in ("show", "end", "page"):
+        assert verdict.text.removesuffix(".") in shown(report)[name]
+    if verdict.evidence is not None:
+        for name in ("show", "page"):
+            assert verdict.evidence in shown(report)[name]
+
+
+@every_run
+def test_show_and_page_have_the_same_moments_and_sentences(report: Report) -> None:
+    record = report.record
+    sentences = [moment.text for moment in find_moments(record)]
+    sentences += [files_text(record.metrics), huge_pages_text(record.metrics)]
+    for name in ("show", "page"):
+        text = shown(report)[name].casefold()
+        for sentence in filter(None, sentences):
+            assert sentence.casefold() in text
+
+
+@every_run
+def test_slack_page_and_show_give_the_reasons_of_recommend(report: Report) -> None:
+    advice = report.record.recommendation
+    if advice is None or report.record.metrics.max_memory_used_mb is None:
+        return
+    shown_texts = shown(report)
+    for sentence in advise(evidence_of([report]), Policy(), PriceOverrides()).reasons:
+        assert sentence in shown_texts["recommend"]
+        assert sentence in shown_texts["page"]
+    said = shown_texts["page"].casefold()
+    for reason in advice.reasons:
+        # Only they have the options of recommend.
+        assert reason.casefold().removesuffix(".") in said.replace(" (--faster recommends it)", "")
+
+
+def test_a_peak_that_no_sample_saw_is_said_beside_the_highest_sample() -> None:
+    report = recommended(missed_peak)
+    (moment, *_) = [one for one in find_moments(report.record) if one.kind == "memory-peak"]
+    assert moment.text == (
+        "memory peak ≥3.3 GB at an unknown time, 83 % of 4 GB; highest sample 3.2 GB at +19m 40s"
+    )
+    for name in ("show", "page"):
+        assert "≥1.2 GB" in shown(report)[name], "the process's, which is also a lower bound"
+
+
+def test_both_stretches_of_one_wait_have_its_function_and_address() -> None:
+    vcpu = (1.0,) * 10 + (0.0,) * 8 + (1.0,) * 10 + (0.0,) * 8 + (1.0,) * 10
+    made = shown_runs.waiting().record
+    stacks = present(made.stacks)
+    idle = replace(stacks.moments[0], from_at=shown_runs.at(100), to_at=shown_runs.at(360))
+    without = replace(stacks, moments=())
+    record = replace(
+        recommended(lonely_wait).record,
+        series=replace(
+            present(made.series), vcpu_used=vcpu, memory_used_mb=(900.0,) * 46, cpu_wait=None
+        ),
+        stacks=replace(stacks, moments=(idle,)),
+        metrics=replace(made.metrics, duration_ms=460_000, max_memory_used_mb=900),
+    )
+    waited = "load_orders → recv, waiting for 10.0.3.9:5432"
+    texts = [one.text for one in find_moments(record) if one.kind == "idle"]
+    assert texts == [f"idle from +1m 40s to +3m: {waited}", f"idle from +4m 40s to +6m: {waited}"]
+    unsampled = find_moments(replace(record, stacks=without))
+    assert [one.text for one in unsampled if one.kind == "idle"] == [
+        "idle from +1m 40s to +3m, waiting for 10.0.3.9:5432",
+        "idle from +4m 40s to +6m, waiting for 10.0.3.9:5432",
+    ]
+
+
+def test_show_and_its_stacks_count_the_same_samples() -> None:
+    report = shown_runs.waiting()
+    title = "".join(span.text for span in stacks_lines(report.record, waiting_stacks(), 200)[0])
+    assert "412 samples, 412 stacks by py-spy 0.4.3" in title
+    assert "412 samples" in screens.show(report)
