@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from profiler.core.aws_clients import bounded_client, open_session
 from profiler.core.ecs_terms import arn_account
 from profiler.core.json_fields import mapping
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND
 from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import (
     CloudWatchTail,
@@ -50,7 +50,7 @@ from profiler.forwarder.invocation import (
     configure_library_logging,
     raise_errors,
 )
-from profiler.forwarder.notifications.idempotency import run_idempotently
+from profiler.forwarder.notifications.idempotency import Endless, run_idempotently
 from profiler.forwarder.notifications.notification import NoticeChannel
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
 from profiler.forwarder.search_cluster import document_delivery as delivery
@@ -75,8 +75,10 @@ if TYPE_CHECKING:  # imported for the events that need them
     from profiler.forwarder.morning_digest import NightSaving
     from profiler.forwarder.night_period import NightPeriod
     from profiler.forwarder.night_runs import FamilyHistory
+    from profiler.record.batch_detail import JobDetail
     from profiler.record.batch_job import BatchJob
     from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
+    from profiler.schedules.schedule_model import ClusterTasks, Schedule
 
 _NOTICE_RESERVE_SECONDS = 20.0
 # Slack leaves this time to the other channels and to the table. Afterwards, no notice of a running
@@ -90,6 +92,8 @@ _PEAKS_KEPT_NS = 600 * NS_PER_SECOND
 # The time of the export, which comes last; of an invocation that is nearly over, it has a quarter
 # at most.
 _EXPORT_SECONDS = 5.0
+# Due times of the last day are judged, by what was submitted since, and by what still ran then.
+_JOBS_LISTED_NS = 3 * NS_PER_DAY
 
 
 def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -153,8 +157,34 @@ def batch_job_changed(event: Mapping[str, Any], context: Context) -> Mapping[str
     if changed is None:
         return asdict(JobResult())
     configure_library_logging()
-    handler = JobChangedHandler(outputs=_Outputs(context), list_failed=_jobs().failed_children)
+    jobs = _jobs()
+    handler = JobChangedHandler(
+        outputs=_Outputs(context),
+        list_failed=jobs.failed_children,
+        definition=jobs.definition,
+        start_again=partial(_submit_again, context),
+    )
     return asdict(handler.handle(changed))
+
+
+def _submit_again(context: Context, job: "JobDetail") -> MemoryRetry | None:
+    """Submit a job that was killed for memory again; None if it must not be."""
+    if not os.environ.get("RETRY_OUT_OF_MEMORY", "").strip():
+        return None
+    from profiler.forwarder.job_retry import JobClients, JobRetries  # only for a retry
+
+    table = function_settings.read_key_table(os.environ)
+    retries = JobRetries(
+        *function_settings.read_retry_settings(os.environ),
+        # One attempt of a submission: after a lost answer, botocore's next one would be a second
+        # job.
+        aws=lambda: JobClients(_client("batch"), _client("batch", None, 1), _client("ecs")),
+        remember=_once(context),
+        begin=None if table is None else partial(run_idempotently, table, Endless()),
+        now=lambda: datetime.now(UTC),
+        warn=_warn,
+    )
+    return retries.handle(job)
 
 
 def _named_job(job: "BatchJob") -> "BatchJob":
@@ -276,7 +306,6 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     """
     # The other functions seldom need these.
     from profiler.aws_account.missed_reasons import MissedReasons
-    from profiler.aws_account.started_tasks import read_clusters
     from profiler.forwarder.notifications.channels import configured_channels
     from profiler.forwarder.schedule_watch import ScheduleNotifier, ScheduleWatch
 
@@ -295,8 +324,10 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     )
     tasks, rules, finished = _watch_memory()
     watch = ScheduleWatch(
-        schedules=lambda: _schedules().timed(lambda: reading.remaining_seconds() > 0),
-        tasks=lambda arn, now_ns: read_clusters(_client("ecs"), [arn], now_ns)[arn],
+        schedules=lambda: _schedules().timed(
+            lambda: reading.remaining_seconds() > 0, with_jobs=True
+        ),
+        tasks=partial(_started_by_schedules, reading),
         remember=tasks.add,
         rules=rules,
         reasons=MissedReasons(_client, pause=whole.sleep, warn=_warn),
@@ -314,6 +345,27 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
         may_notify=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
     )
     return watch.look()
+
+
+def _started_by_schedules(
+    budget: InvocationTime, arn: str, schedules: "Sequence[Schedule]", now_ns: int
+) -> "ClusterTasks":
+    """What these schedules started in a cluster, or in a queue of AWS Batch."""
+    # As in watch_schedules.
+    from profiler.aws_account.started_tasks import read_clusters
+    from profiler.aws_account.submitted_jobs import read_queues
+    from profiler.schedules.schedule_model import ClusterTasks
+
+    if all(schedule.job_name is None for schedule in schedules):
+        return read_clusters(_client("ecs"), [arn], now_ns)[arn]
+    queues = read_queues(
+        _client,
+        schedules,
+        now_ns,
+        since_ns=now_ns - _JOBS_LISTED_NS,
+        may_continue=lambda: budget.remaining_seconds() > 0,
+    )
+    return queues.get(arn, ClusterTasks())
 
 
 def _usual_durations(

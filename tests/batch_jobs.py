@@ -21,6 +21,14 @@ SECRET_VARIABLES = [
 ]
 _STAYS = ("containerProperties", "ecsProperties", "eksProperties", "nodeProperties")
 _CONTAINER = "default"
+# What a submission can have in place of its definition, and by which name.
+_OVERRIDDEN = {
+    "timeout": "timeout",
+    "shareIdentifier": "shareIdentifier",
+    "propagateTags": "propagateTags",
+    "schedulingPriority": "schedulingPriorityOverride",
+    "consumableResourceProperties": "consumableResourcePropertiesOverride",
+}
 _SIGKILL = 137
 Json = dict[str, Any]
 
@@ -63,9 +71,9 @@ def submitted(
         "platformCapabilities": definition.get("platformCapabilities", ["EC2"]),
         **_properties(asked, definition),
     }
-    for name in ("timeout", "shareIdentifier", "consumableResourceProperties"):
-        if name in asked or name in definition:
-            job[name] = asked.get(name) or definition[name]
+    for name, override in _OVERRIDDEN.items():
+        if override in asked or name in definition:
+            job[name] = asked.get(override) or definition[name]
     size = asked.get("arrayProperties", {}).get("size")
     if size is None:
         return [job]

@@ -27,6 +27,7 @@ ENDED = ("SUCCEEDED", "FAILED")
 _MAX_IDS = 100
 _PAGE = 100
 _STATUS_PAGE = 1_000
+_MAX_OVERRIDES = 8_192
 _PROPERTIES = ("containerProperties", "ecsProperties", "eksProperties", "nodeProperties")
 _STATUS = {"ClientException": 400, "ServerException": 500, "TooManyRequestsException": 429}
 _FARGATE_MIB: Mapping[float, Sequence[int]] = {
@@ -61,9 +62,10 @@ def _operations() -> Mapping[str, Any]:
 class FakeBatch(FakeHttpServer):
     """One account and Region. ``now_ms`` is its clock.
 
-    ``refused`` operations are not allowed, ``failing`` ones answer with a server's fault, and the
-    next ``throttled`` requests are too many. ``calls`` has each operation with its request.
-    ``on_submit`` and ``on_terminate`` see each job of such a request; ``before`` sees each operation.
+    ``refused`` operations are not allowed, ``failing`` ones answer with a server's fault, ``lost``
+    ones as well, after they were done, and the next ``throttled`` requests are too many. ``calls``
+    has each operation with its request. ``on_submit`` and ``on_terminate`` see each job of such a
+    request; ``before`` sees each operation.
     """
 
     def __init__(self) -> None:
@@ -77,6 +79,7 @@ class FakeBatch(FakeHttpServer):
         self.consumables: dict[str, int] = {}
         self.refused: set[str] = set()
         self.failing: set[str] = set()
+        self.lost: set[str] = set()
         self.throttled = 0
         self.calls: list[tuple[str, Json]] = []
         self.on_submit: Callable[[Json], object] = lambda _job: None
@@ -190,6 +193,8 @@ class FakeBatch(FakeHttpServer):
                 self.on_submit(self.jobs[answered["jobId"]])
         except BatchError as error:
             return _error(error)
+        if model.name in self.lost:
+            return _error(BatchError("ServerException", "Internal Server Error"))
         _check_shape(model.output_shape, _with_starts(answered))
         return 200, {"Content-Type": "application/json"}, json.dumps(answered).encode()
 
@@ -323,7 +328,12 @@ class FakeBatch(FakeHttpServer):
             raise _refusal("containerOverrides are not allowed for this job definition.")
         if "ecsPropertiesOverride" in asked and "ecsProperties" not in definition:
             raise _refusal("ecsPropertiesOverride is not allowed for this job definition.")
+        if len(json.dumps(asked.get("containerOverrides", {}))) > _MAX_OVERRIDES:
+            raise _refusal("Container Overrides length must be at most 8192")
         made = submitted(asked, queue, definition, len(self.jobs), self.now_ms)
+        if "FARGATE" in made[0]["platformCapabilities"]:
+            of_task = made[0].get("ecsProperties", {}).get("taskProperties", [{}])[0]
+            _check_fargate(of_task.get("containers") or [made[0]["container"]])
         self.jobs |= {job["jobId"]: job for job in made}
         return {name: made[0][name] for name in ("jobArn", "jobName", "jobId")}
 

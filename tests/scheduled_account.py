@@ -128,6 +128,32 @@ class ScheduledAccount:
         events.put_rule(Name=name, ScheduleExpression=expression)
         events.put_targets(Rule=name, Targets=[{"Id": "1", **TARGET}])
 
+    def make_job_rule(self, name: str, expression: str, queue: str, job: str) -> None:
+        """A rule of EventBridge that submits a job of the definition etl to a queue of AWS Batch."""
+        events = boto3.client("events")
+        events.put_rule(Name=name, ScheduleExpression=expression)
+        target = {
+            "Id": "1",
+            "Arn": f"arn:aws:batch:{REGION}:{ACCOUNT}:job-queue/{queue}",
+            "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/schedules",
+            "BatchParameters": {"JobDefinition": "etl", "JobName": job},
+        }
+        events.put_targets(Rule=name, Targets=[target])
+
+    def make_job_schedule(self, name: str, expression: str, queue: str, job: str) -> None:
+        """A schedule of EventBridge Scheduler that submits such a job."""
+        asked = {"JobName": job, "JobQueue": queue, "JobDefinition": "etl"}
+        boto3.client("scheduler").create_schedule(
+            Name=name,
+            ScheduleExpression=expression,
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={
+                "Arn": "arn:aws:scheduler:::aws-sdk:batch:submitJob",
+                "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/schedules",
+                "Input": json.dumps(asked),
+            },
+        )
+
     def start_task(self, name: str, minutes: float, starter: str = "chronos-schedule") -> str:
         """A task that a schedule, or a rule, has started. Returns its ARN."""
         (task,) = boto3.client("ecs").run_task(

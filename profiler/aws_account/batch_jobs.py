@@ -1,6 +1,6 @@
 """What AWS Batch says of jobs: their names and definitions, which ECS does not know."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -89,6 +89,18 @@ class BatchJobs:
         else:
             self._known[job_id] = detail
         return detail
+
+    def definition(self, arn: str) -> Mapping[str, Any] | None:
+        """The job definition as Batch describes it, with what users put into it; None, and a
+        warning, if it may not be read.
+        """
+        try:
+            with aws_errors("A job definition could not be read", "batch:DescribeJobDefinitions"):
+                answer = self._open_client().describe_job_definitions(jobDefinitions=[arn])
+        except TaskProfilerError as error:
+            self._warn(str(error))
+            return None
+        return next(iter(answer["jobDefinitions"]), None)
 
     def failed_children(self, array_job_id: str) -> Iterator[Any]:
         """The failed children of an array, as ListJobs returns them.

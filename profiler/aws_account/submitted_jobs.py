@@ -1,9 +1,11 @@
 """The jobs of AWS Batch that schedules submitted: by their queue, name and definition."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice, takewhile
 from typing import Any
+
+from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.registered_definitions import read_items
@@ -23,14 +25,21 @@ from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTas
 _KEPT_NS = 7 * NS_PER_DAY - NS_PER_MINUTE
 _MAX_JOBS = 2_000  # of a name: 20 calls
 _MAX_REASON_CHARS = 200
+_NO_TIME = "The invocation ran out of time before all jobs were listed: increase its timeout."
 
 
 def read_queues(
-    open_client: OpenClient, schedules: Iterable[Schedule], now_ns: int
+    open_client: OpenClient,
+    schedules: Iterable[Schedule],
+    now_ns: int,
+    *,
+    since_ns: int = 0,
+    may_continue: Callable[[], bool] = lambda: True,
 ) -> dict[str, ClusterTasks]:
     """The jobs with the names of the schedules, by the ARN of their queue.
 
-    A queue that cannot be read has a problem instead.
+    A queue that cannot be read has a problem instead. Jobs from before ``since_ns`` are not listed.
+    ``may_continue``: whether there is time for another name.
     """
     names: defaultdict[str, set[str]] = defaultdict(set)
     for schedule in schedules:
@@ -41,30 +50,47 @@ def read_queues(
         what = f"The jobs of the queue {cluster_name(arn)} could not be listed"
         try:
             with aws_errors(what, "batch:ListJobs"):
-                queues[arn] = _read_queue(open_client("batch"), arn, names[arn], now_ns)
+                jobs = _QueueJobs(open_client("batch"), arn, max(since_ns, now_ns - _KEPT_NS))
+                queues[arn] = jobs.read(names[arn], now_ns, may_continue)
         except TaskProfilerError as error:
             queues[arn] = ClusterTasks(problem=str(error))
     return queues
 
 
-def _read_queue(client: AwsClient, queue: str, names: Iterable[str], now_ns: int) -> ClusterTasks:
-    """The jobs of these names that Batch still knows, of each the newest."""
-    jobs: list[StartedTask] = []
-    known_since_ns = now_ns - _KEPT_NS
-    for name in sorted(names):
+class _QueueJobs(Struct, frozen=True):
+    """The jobs of a queue, as far back as they are asked for."""
+
+    client: AwsClient
+    queue: str
+    since_ns: int
+
+    def read(
+        self, names: Iterable[str], now_ns: int, may_continue: Callable[[], bool]
+    ) -> ClusterTasks:
+        """The jobs of these names that Batch still knows, of each the newest."""
+        jobs: list[StartedTask] = []
+        known_since_ns = self.since_ns
+        for name in sorted(names):
+            if not may_continue():
+                return ClusterTasks(problem=_NO_TIME)
+            of_name = self._of_name(name)
+            if len(of_name) == _MAX_JOBS:
+                known_since_ns = max(known_since_ns, of_name[-1].created_ns)
+            jobs += of_name
+        return ClusterTasks(tasks=tuple(jobs), read_ns=now_ns, known_since_ns=known_since_ns)
+
+    def _of_name(self, name: str) -> list[StartedTask]:
         # With a filter, Batch lists all statuses, and the newest first.
         listed = read_items(
-            client,
+            self.client,
             "list_jobs",
             "jobSummaryList",
-            jobQueue=queue,
+            jobQueue=self.queue,
             filters=[{"name": "JOB_NAME", "values": [name]}],
         )
-        of_name = [_job(mapping(one)) for one in islice(listed, _MAX_JOBS)]
-        if len(of_name) == _MAX_JOBS:
-            known_since_ns = max(known_since_ns, of_name[-1].created_ns)
-        jobs += of_name
-    return ClusterTasks(tasks=tuple(jobs), read_ns=now_ns, known_since_ns=known_since_ns)
+        jobs = map(_job, map(mapping, listed))
+        newer = takewhile(lambda job: job.created_ns >= self.since_ns, jobs)
+        return list(islice(newer, _MAX_JOBS))
 
 
 def _job(summary: Mapping[str, Any]) -> StartedTask:

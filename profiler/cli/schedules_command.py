@@ -2,16 +2,17 @@
 table and as JSON.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, compress
+from typing import Protocol
 
 import click
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.gone_revisions import why_gone
+from profiler.aws_account.gone_revisions import why_gone, why_job_definition_gone
 from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.scheduled_targets import FoundSchedules, Schedules
@@ -140,7 +141,9 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     definitions = TaskDefinitions(open_client("ecs"))
 
     @cache
-    def death(revision: str) -> str | None:
+    def death(revision: str, *, is_of_job: bool) -> str | None:
+        if is_of_job:
+            return why_job_definition_gone(open_client, revision, unread.append)
         return why_gone(
             lambda name: read_document(definitions.describe(name), name), revision, unread.append
         )
@@ -158,7 +161,7 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
         rows.append((title, row))
     rows.sort(key=order_of)
     if unread:
-        warn(f"It is unknown whether all schedules start tasks. {unread[0]}")
+        warn(f"It is unknown whether all schedules start tasks or jobs. {unread[0]}")
     if as_lines:
         write_json_lines(row for _, row in rows)
     else:
@@ -166,14 +169,20 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     return int(starts_nothing)
 
 
-def why_nothing(schedule: Schedule, death: Callable[[str], str | None], now_ns: int) -> str | None:
-    """Why a schedule that may still be due starts nothing, as a sentence; None: it starts tasks, or
-    this could not be read. ``death``: why ECS starts no task of a revision, in words.
+class Death(Protocol):
+    """Why ECS starts no task of a revision, or AWS Batch takes no job of one, in words."""
+
+    def __call__(self, revision: str, *, is_of_job: bool) -> str | None: ...
+
+
+def why_nothing(schedule: Schedule, death: Death, now_ns: int) -> str | None:
+    """Why a schedule that may still be due starts nothing, as a sentence; None: it starts tasks or
+    jobs, or this could not be read.
     """
-    pin = revision_of(schedule.definition_arn) if schedule.job_name is None else None
+    pin = revision_of(schedule.definition_arn)
     if pin is None or not may_start_again(schedule, now_ns):
         return None
-    why = death(pin)
+    why = death(pin, is_of_job=schedule.job_name is not None)
     return None if why is None else f"It is pinned to {pin}, which {why}, so it starts nothing."
 
 

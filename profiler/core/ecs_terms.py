@@ -16,6 +16,8 @@ CONTAINER_VARIABLE = "TASK_PROFILER_CONTAINER"
 ReportStream = Literal["batch", "monitor"]
 AWSLOGS = "awslogs"
 BATCH_LOG_GROUP = "/aws/batch/job"  # of AWS Batch's jobs whose definition names no other one
+# The tag of a task or a job that was started again: the whole id of the one that was killed.
+RETRY_OF = "task-profiler:retry-of"
 # The launch types.
 EC2 = "EC2"
 FARGATE = "FARGATE"

@@ -566,7 +566,7 @@ def schedule_notice_document(
             "reason": notice.reason,
         },
         **_place(line.account_id, line.region, line.cluster, line.family),
-        "task": {"id": notice.task_id, "family": line.family},
+        **_noticed_task(line),
         "links": links_of_schedule_notice(line, settings.kibana_url).document_fields(),
         "schedule": asdict(line.schedule),
     }
@@ -574,6 +574,18 @@ def schedule_notice_document(
     return _notice_document(
         line, line_text, fields, settings, written=written, document_id=schedule_notice_id(line)
     )
+
+
+def _noticed_task(line: ScheduleNoticeLine) -> Fields:
+    """The task that the notice is about, or the job."""
+    if line.queue is None:
+        return {"task": {"id": line.notice.task_id, "family": line.family}}
+    job = {
+        "job_id": line.notice.task_id,
+        "queue": line.queue,
+        "job_definition": line.family,
+    }
+    return {"task": {"family": line.family}, "batch": job}
 
 
 def schedule_notice_id(line: ScheduleNoticeLine) -> str:

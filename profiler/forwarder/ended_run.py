@@ -4,13 +4,14 @@
 outputs print: the same, with what the search cluster, the log and a retry add.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.forwarder.batch_report import ReportLine
+from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
 from profiler.forwarder.merged_run import MergedRun, completed, merge, run_of_event
 from profiler.forwarder.run_event import run_event
 from profiler.forwarder.run_links import RunLinks, links_of_run
@@ -19,6 +20,10 @@ from profiler.record.record_model import Cost, Metrics, Number, Record, Report
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
+
+_RETRY_IS_UNKNOWN = (
+    "It is not known yet whether the run is started again: Lambda retries the event."
+)
 
 
 class UnusualMeasure(Struct, frozen=True, kw_only=True):
@@ -42,13 +47,30 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A sentence about a retry, and the task that was started again, or that this one is the
-    retry of.
+    """A sentence about a retry, and the task or the job that was started again, or that this one
+    is the retry of.
     """
 
     sentence: str
     retried_as: str | None = None
     retry_of: str | None = None
+
+
+def tried_retry(
+    start_again: Callable[[], MemoryRetry | None], errors: list[ForwarderError]
+) -> MemoryRetry | None:
+    """Start a run again. If that is not possible now, the notice says so: Lambda retries the
+    event.
+    """
+    try:
+        return start_again()
+    except InProgressError:
+        raise  # the other invocation posts the notice
+    except ForwarderError as error:
+        errors.append(error)
+        if isinstance(error, DeliveryError):
+            return MemoryRetry(sentence=_RETRY_IS_UNKNOWN)
+        return None
 
 
 class EndedTask(Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@ without an attempt, which no task's event tells of.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from profiler.core.ecs_terms import arn_account, arn_region, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import Json, count, field_at, mapping, mappings, number, text
 from profiler.core.notice_channels import ChannelKind
+from profiler.core.optional_math import known
 from profiler.core.timestamps import datetime_of_ms, format_datetime
 from profiler.forwarder.document_fields import Fields, fields_of_outcome, merge_fields
 from profiler.forwarder.documents import (
@@ -22,6 +24,7 @@ from profiler.forwarder.documents import (
     indices_of_runs,
     run_id,
 )
+from profiler.forwarder.ended_run import MemoryRetry, tried_retry
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
 from profiler.forwarder.invocation import (
     DeliveryError,
@@ -31,6 +34,7 @@ from profiler.forwarder.invocation import (
     raise_errors,
 )
 from profiler.forwarder.job_notice import JobNotice
+from profiler.forwarder.kill_after_resize import reduced_memory_of_job
 from profiler.forwarder.notifications.notification import NoticeChannel, notify
 from profiler.forwarder.run_event import RunEvent
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
@@ -98,11 +102,15 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
     """Handles the events of jobs.
 
     ``list_failed`` yields the failed children of an array, as ListJobs returns them; it raises
-    TaskProfilerError, whose cause is boto3's error.
+    TaskProfilerError, whose cause is boto3's error. ``definition`` returns the job definition of an
+    ARN, None if it may not be read. ``start_again`` submits a job that was killed for memory again,
+    and returns None if it must not be; it raises ForwarderError.
     """
 
     outputs: JobOutputs
     list_failed: Callable[[str], Iterator[Json]]
+    definition: Callable[[str], Mapping[str, Json] | None]
+    start_again: Callable[[JobDetail], MemoryRetry | None]
 
     def handle(self, event: JobEvent) -> JobResult:
         """Write the documents, post the message. Raises ForwarderError after both were tried."""
@@ -111,12 +119,17 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         if not is_told and not _tells_of_attempts(job):
             return JobResult(status=job.status)
         errors: list[ForwarderError] = []
+        retry = None
+        if is_told and not event.is_queue_blocked:
+            retry = tried_retry(partial(self.start_again, job), errors)
         settings = attempt(self.outputs.settings, errors) if is_told else None
         index = attempt(self.outputs.index, errors)
         indexed = (
-            index is not None and not event.is_queue_blocked and self._index(index, job, errors)
+            index is not None
+            and not event.is_queue_blocked
+            and self._index(index, job, retry, errors)
         )
-        notice = JobNotice(job=job, is_blocked=event.is_queue_blocked)
+        notice = JobNotice(job=job, is_blocked=event.is_queue_blocked, retry=retry)
         notified: ChannelKind | None = None
         subject: Subject = "success" if notice.is_success else "failure"
         if settings is not None and settings.selects(subject, notice.family):
@@ -124,13 +137,21 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         raise_errors(errors)
         return JobResult(status=job.status, indexed=indexed, notified=notified)
 
-    def _index(self, index: JobIndex, job: JobDetail, errors: list[ForwarderError]) -> bool:
+    def _index(
+        self,
+        index: JobIndex,
+        job: JobDetail,
+        retry: MemoryRetry | None,
+        errors: list[ForwarderError],
+    ) -> bool:
         """Write the document of a job without an attempt, or complete those of its attempts' tasks.
 
         Returns whether that succeeded.
         """
         document = job_document(job, index.settings)
-        documents = [*attempt_documents(job, index.settings)] if document is None else [document]
+        documents = [document] if document is not None else []
+        if document is None:
+            documents += attempt_documents(job, index.settings, retry)
         if not documents:
             return False
         delivered = attempt(lambda: index.deliver(documents), errors)
@@ -153,7 +174,13 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         except ForwarderError as error:
             errors.append(error)
             return None
-        complete = replace(notice, children=children, costs=self._costs(job, index))
+        reduced = None
+        if _ran_out_of_memory(job):
+            definition = known(self.definition, job.definition_arn)
+            reduced = reduced_memory_of_job(job, definition)
+        complete = replace(
+            notice, children=children, costs=self._costs(job, index), reduced_memory=reduced
+        )
         return self._notify(complete, settings, errors)
 
     def _children(self, job: JobDetail) -> tuple[EndedChild, ...] | None:
@@ -217,6 +244,14 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         return kind if posted and not refusals else None
 
 
+def _ran_out_of_memory(job: JobDetail) -> bool:
+    """Whether the job failed because its last attempt ran out of memory."""
+    if job.status != FAILED or not job.attempts:
+        return False
+    outcome, _ = judge_attempt(job, job.attempts[-1])
+    return outcome.ran_out_of_memory
+
+
 def attempt_costs(answer: Mapping[str, object]) -> AttemptCosts:
     """The costs in the documents of a job's attempts; of one with several, which one has."""
     usd: dict[int, float] = {}
@@ -276,15 +311,19 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
 
 def _tells_of_attempts(job: JobDetail) -> bool:
     """Whether the event can know more of the job's attempts than ECS: not of a single success."""
-    return len(job.attempts) > (1 if job.status == SUCCEEDED else 0)
+    is_single = job.status == SUCCEEDED and job.retry_of is None
+    return len(job.attempts) > (1 if is_single else 0)
 
 
-def attempt_documents(job: JobDetail, settings: ForwarderSettings) -> Iterator[Document]:
+def attempt_documents(
+    job: JobDetail, settings: ForwarderSettings, retry: MemoryRetry | None = None
+) -> Iterator[Document]:
     """What Batch knows of the job's attempts, for the documents of their tasks, which are in the
-    job's account and Region.
+    job's account and Region. ``retry``: the job that was submitted again, which the last one names.
     """
     if not _tells_of_attempts(job):
         return
+    last = job.attempts[-1]
     for each in job.attempts:
         outcome, container = judge_attempt(job, each)
         ended = datetime_of_ms(each.stopped_ms) or datetime_of_ms(each.started_ms)
@@ -292,15 +331,20 @@ def attempt_documents(job: JobDetail, settings: ForwarderSettings) -> Iterator[D
             continue
         if (arn_account(each.task_arn), arn_region(each.task_arn)) != (job.account_id, job.region):
             continue
-        known: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
-        if outcome.cause in JOB_ENDS:
-            known["task"] = {"job_end": outcome.cause}
+        task = {
+            "job_end": outcome.cause if outcome.cause in JOB_ENDS else None,
+            "retry_of": job.retry_of,
+            "retried_as": None if retry is None or each is not last else retry.retried_as,
+        }
+        told: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
+        if any(task.values()):
+            told["task"] = {name: value for name, value in task.items() if value is not None}
         began = datetime_of_ms(each.started_ms) or ended
         yield Document(
             index=settings.index("reports", began),
             id=run_id(task_id(each.task_arn), container),
-            fields=known,
-            upsert=merge_fields(known, _fields_alone(job, each, outcome, container)),
+            fields=told,
+            upsert=merge_fields(told, _fields_alone(job, each, outcome, container)),
             event=EventPart(event=RunEvent(), task_id=task_id(each.task_arn), is_of_job=True),
             searched=indices_of_runs(settings, ended),
         )

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from profiler.forwarder.ended_run import MemoryRetry
 from profiler.record.batch_detail import SUCCEEDED, JobDetail
 from profiler.record.job_end import (
     AttemptCosts,
@@ -17,13 +18,16 @@ from profiler.record.job_end import (
 class JobNotice(Struct, frozen=True, kw_only=True):
     """A job that has ended, or the first of its queue, which ``is_blocked``.
 
-    ``children`` are the failed ones of an array, None: they are not known.
+    ``children`` are the failed ones of an array, None: they are not known. ``reduced_memory``: in
+    words, if the memory of the killed job had been reduced.
     """
 
     job: JobDetail
     is_blocked: bool = False
     children: tuple[EndedChild, ...] | None = None
     costs: AttemptCosts = AttemptCosts()
+    retry: MemoryRetry | None = None
+    reduced_memory: str | None = None
 
     @property
     def is_success(self) -> bool:
@@ -57,4 +61,5 @@ class JobNotice(Struct, frozen=True, kw_only=True):
             facts = job_facts(self.job, self.children, self.costs)
         never_started = self.is_blocked or not (self.job.attempts or self.job.is_array_parent)
         remedy = remedy_of(self.job) if never_started else None
-        return " ".join(filter(None, (sentence_of(facts), remedy)))
+        retry = None if self.retry is None else self.retry.sentence
+        return " ".join(filter(None, (sentence_of(facts), remedy, self.reduced_memory, retry)))

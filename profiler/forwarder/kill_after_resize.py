@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from profiler.core.command_lines import command_line
-from profiler.core.json_fields import mappings, text
+from profiler.core.json_fields import Json, mapping, mappings, text
 from profiler.forwarder.ended_run import EndedTask
+from profiler.record.batch_detail import JobDetail, memory_of_definition
 from profiler.record.units import format_memory
 from profiler.sizing.sized_revision import RESIZED_FROM, size_before
 from profiler.task_definitions.containers import task_memory_mb
@@ -75,6 +76,31 @@ def reduced_memory(ended: EndedTask, change: SizeChange | None) -> str | None:
     return (
         f"Its memory was reduced from {format_memory(old_mb)} to {format_memory(memory_mb)}"
         f"{_on_day(change.registered_at)}. This puts it back: {command}"
+    )
+
+
+def reduced_memory_of_job(job: JobDetail, definition: Mapping[str, Json] | None) -> str | None:
+    """As above, of a job that ran out of memory; ``definition`` is the job definition, as Batch
+    describes it.
+    """
+    if definition is None:
+        return None
+    before = size_before(text(mapping(definition.get("tags")).get(RESIZED_FROM)))
+    old_mb = None if before is None else before.size.memory_mb
+    memory_mb = memory_of_definition(definition)
+    if old_mb is None or memory_mb is None:
+        return None
+    if job.memory_mb not in (None, memory_mb) or old_mb <= memory_mb:
+        return None
+    name = job.identity().job_definition or ""
+    command = command_line(
+        *("taskdef", "resize", "--job-definition", name),
+        *("--revert", "--register", "--update-schedules"),
+        region=job.region,
+    )
+    return (
+        f"Its memory was reduced from {format_memory(old_mb)} to {format_memory(memory_mb)}. "
+        f"This puts it back: {command}"
     )
 
 

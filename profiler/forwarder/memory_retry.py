@@ -7,47 +7,46 @@ of notices, a retry is not retried, and an old event starts nothing, because ECS
 
 import math
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, why_off
-from profiler.core.aws_clients import AwsClient, error_code, may_pass
-from profiler.core.ecs_terms import task_id
+from profiler.core.aws_clients import AwsClient
+from profiler.core.ecs_terms import RETRY_OF, task_id
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
-from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.family_runs import FamilyMemory
-from profiler.forwarder.invocation import DeliveryError, SearchClusterError
+from profiler.forwarder.invocation import SearchClusterError
+from profiler.forwarder.retry_rules import (
+    SHORT_ID_LENGTH,
+    RetryRefusedError,
+    bounded_reason,
+    called,
+    check_age,
+    check_allowed,
+    end_of_retry,
+    grown_mb,
+    growth_text,
+    is_memory_failure,
+    is_selected,
+    legal_size,
+)
 from profiler.record.family import NeedAtSize
-from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.record_model import TaskSize
 from profiler.record.spot_price import FARGATE_SPOT
 from profiler.record.stopped_task import StoppedTask
-from profiler.record.units import format_memory, format_usd
+from profiler.record.units import format_usd
 from profiler.schedules.schedule_model import STARTERS, may_be_starter
-from profiler.sizing.fargate_sizes import LEGAL_SIZES
-from profiler.sizing.memory_margin import UNKNOWN_MARGIN
 from profiler.sizing.prices import PriceOverrides, prices
 from profiler.task_definitions.containers import task_memory_mb
 
-_Result = TypeVar("_Result")
-
 _RETRY_STARTER = "task-profiler-retry/"
-_SHORT_ID_LENGTH = 8
-_GROWTH = 1.5
-# A retry is no reason for more than so many times what the definition has.
-_MAX_GROWTH = 4
 _EC2_STEP_MB = 128
-
-
-class RetryRefusedError(Exception):
-    """Why a run cannot be started again, as the rest of a sentence."""
 
 
 class LargerMemory(Struct, frozen=True, kw_only=True):
@@ -66,17 +65,14 @@ def should_retry(ended: EndedTask, families: tuple[str, ...]) -> bool:
     """Whether a schedule started the selected run, and ECS's reason or the kernel's counter in a
     whole report proves the kill.
     """
-    is_selected = ended.family != PROOF_FAMILY and any(
-        fnmatchcase(ended.family, family) for family in families
-    )
     is_scheduled = (ended.task.started_by or "").startswith(tuple(STARTERS.values()))
     outcome = ended.outcome
-    if not (is_selected and is_scheduled) or ended.batch is None:
+    if not is_selected(ended.family, families) or not is_scheduled or ended.batch is None:
         return False
     is_proven = outcome.memory_evidence == "ecs" or (
         outcome.memory_evidence == "kernel-counter" and ended.is_complete
     )
-    return outcome.status == "failure" and outcome.ran_out_of_memory and is_proven
+    return is_memory_failure(outcome) and is_proven
 
 
 def larger_memory(
@@ -96,54 +92,27 @@ def larger_memory(
     grown_limit_mb = None
     if limit_mb is not None:
         defined_mb = _defined_limit_mb(definition, batch) or limit_mb
-        grown_limit_mb = math.ceil(_grown(limit_mb, defined_mb, need))
+        grown_limit_mb = math.ceil(grown_mb(limit_mb, defined_mb, need))
     if not task.is_on_fargate:
         if definition.get("memory") is not None:
             raise RetryRefusedError("the size of a task on EC2 is not changed")
         if limit_mb is None or grown_limit_mb is None:
             raise RetryRefusedError("its batch container has no memory limit of its own")
         grown_limit_mb = math.ceil(grown_limit_mb / _EC2_STEP_MB) * _EC2_STEP_MB
-        _check(grown_limit_mb, max_memory_mb)
+        check_allowed(grown_limit_mb, max_memory_mb)
         return LargerMemory(old_mb=limit_mb, new_mb=grown_limit_mb, limit_mb=grown_limit_mb)
     vcpu = task.vcpu
     memory_mb = task.memory_mb
     if vcpu is None or memory_mb is None:
         raise RetryRefusedError("the size of its task is unknown")
-    needed_mb = _grown(memory_mb, task_memory_mb(definition) or memory_mb, need)
+    needed_mb = grown_mb(memory_mb, task_memory_mb(definition) or memory_mb, need)
     if grown_limit_mb is not None:
         needed_mb = max(needed_mb, grown_limit_mb + others_mb)
-    sizes = [size for size in LEGAL_SIZES if size.vcpu >= vcpu and size.memory_mb >= needed_mb]
-    size = min(sizes, default=None)
-    if size is None:
-        raise RetryRefusedError(f"Fargate has no size with {format_memory(needed_mb)}")
-    _check(size.memory_mb, max_memory_mb)
+    size = legal_size(vcpu, needed_mb)
+    check_allowed(size.memory_mb, max_memory_mb)
     return LargerMemory(
         old_mb=memory_mb, new_mb=int(size.memory_mb), vcpu=size.vcpu, limit_mb=grown_limit_mb
     )
-
-
-def _grown(killed_mb: float, defined_mb: float, need: NeedAtSize) -> float:
-    """Half more than that at which this run, or another at the definition's size, was killed, and
-    the margin of what only the largest need is known of above the highest success at that size; at
-    most four times the definition's.
-    """
-    too_little_mb = max(killed_mb, defined_mb) if need.was_killed else killed_mb
-    wanted_mb = max(_GROWTH * too_little_mb, UNKNOWN_MARGIN.factor * (need.peak_mb or 0))
-    grown_mb = min(wanted_mb, _MAX_GROWTH * defined_mb)
-    if grown_mb <= killed_mb:
-        raise RetryRefusedError(
-            f"it had {format_memory(killed_mb)}, and a retry has at most {_MAX_GROWTH} times the "
-            f"{format_memory(defined_mb)} of its definition"
-        )
-    return grown_mb
-
-
-def _check(memory_mb: float, max_memory_mb: float) -> None:
-    if memory_mb > max_memory_mb:
-        raise RetryRefusedError(
-            f"it needs {format_memory(memory_mb)}, and RETRY_MAX_MEMORY_MB allows "
-            f"{format_memory(max_memory_mb)}"
-        )
 
 
 def defined_size_mb(
@@ -192,13 +161,13 @@ def run_task_request(
         "cluster": target.cluster_arn,
         "taskDefinition": task.definition_arn,
         "count": 1,
-        "startedBy": f"{_RETRY_STARTER}{task.id[:_SHORT_ID_LENGTH]}",
+        "startedBy": f"{_RETRY_STARTER}{task.id[:SHORT_ID_LENGTH]}",
         "clientToken": f"task-profiler-retry-{task.id}",
         **uncapitalized(passed_on),
         "overrides": _with_memory(_input(started), batch, memory),
         "tags": [
             *_tags(parameters.get("Tags", ())),
-            {"key": "task-profiler:retry-of", "value": task.id},
+            {"key": RETRY_OF, "value": task.id},
         ],
     }
 
@@ -283,9 +252,7 @@ class MemoryRetries(Struct, frozen=True):
     def _started(self, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
         task = ended.task
         batch = ended.container
-        stopped_at = task.stopped_at or task.execution_stopped_at
-        if stopped_at is None or self.now() - stopped_at > timedelta(hours=12):
-            raise RetryRefusedError("it ended more than 12 hours ago")
+        check_age(task.stopped_at or task.execution_stopped_at, self.now())
         if definition is None or batch is None:
             raise RetryRefusedError("its task definition could not be read")
         need = self._need(ended, defined_size_mb(task, definition, batch))
@@ -301,8 +268,7 @@ class MemoryRetries(Struct, frozen=True):
             raise RetryRefusedError("its schedule no longer exists")
         if any(request != requests[0] for request in requests):
             raise RetryRefusedError("several schedules can have started it")
-        change = f"{format_memory(memory.new_mb)} (was {format_memory(memory.old_mb)})"
-        return _run_task(ecs, requests[0], change)
+        return _run_task(ecs, requests[0], growth_text(memory.old_mb, memory.new_mb))
 
     def _need(self, ended: EndedTask, defined_mb: float | None) -> NeedAtSize:
         """What the family needed at the definition's size, as far as the search cluster knows
@@ -330,21 +296,13 @@ class MemoryRetries(Struct, frozen=True):
         new = TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb)
         if not task.is_on_fargate:
             new = TaskSize(memory_mb=None if ended.batch is None else ended.batch.memory_mb)
-        if new.memory_mb is None:
-            with_size = ""
-        else:
-            with_size = f" with {format_memory(new.memory_mb)}"
-        if ended.outcome.status != "success":
-            sentence = f"This was the retry of {short_id}{with_size}: it is not started again."
-        elif (old.memory_mb or new.memory_mb or 0) >= (new.memory_mb or 0):
-            sentence = f"This was the retry of {short_id}: it succeeded{with_size}."
-        else:
-            little = format_memory(old.memory_mb or 0)
-            advice = f"set{with_size.removeprefix(' with')}"
-            sentence = (
-                f"Succeeded{with_size} after {little} were too little: "
-                f"{advice}{_price(ended, old, new)}."
-            )
+        sentence = end_of_retry(
+            short_id,
+            succeeded=ended.outcome.status == "success",
+            old_mb=old.memory_mb,
+            new_mb=new.memory_mb,
+            price=_price(ended, old, new),
+        )
         return MemoryRetry(sentence=sentence, retry_of=killed_id)
 
 
@@ -391,7 +349,7 @@ def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, .
         return targets
 
     own = []
-    for target in filter(None, _called("its schedule could not be read", read)):
+    for target in filter(None, called("its schedule could not be read", read)):
         if target.family == task.family and target.cluster_arn.startswith(place):
             own.append(target)
     return tuple(own)
@@ -408,39 +366,15 @@ def _run_task(ecs: AwsClient, request: Mapping[str, Any], change: str) -> Memory
                 "tasks": [{"taskArn": arn} for arn in error.response.get("resourceIds", ())]
             }, True
 
-    answer, was_started = _called("ECS did not start it", call)
+    answer, was_started = called("ECS did not start it", call)
     started = next((task_id(task["taskArn"]) for task in answer.get("tasks", ())), None)
     if started is None and not was_started:
         failures = answer.get("failures", ())
         reasons = [str(failure.get("reason") or failure.get("detail")) for failure in failures]
         reason = ", ".join(reasons) or "it gave no reason"
-        raise RetryRefusedError(_reason(f"ECS did not start it ({reason})"))
-    name = "" if started is None else f": task {started[:_SHORT_ID_LENGTH]}"
+        raise RetryRefusedError(bounded_reason(f"ECS did not start it ({reason})"))
+    name = "" if started is None else f": task {started[:SHORT_ID_LENGTH]}"
     return MemoryRetry(
         sentence=f"Started again with {'more memory' if was_started else change}{name}.",
         retried_as=started,
     )
-
-
-def _called(what: str, call: Callable[[], _Result]) -> _Result:
-    """Call AWS. An answer that a later attempt can change raises DeliveryError, any other
-    RetryRefusedError.
-    """
-    # Slow to import.
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        return call()
-    except (ClientError, BotoCoreError) as error:
-        code = error_code(error)
-        answer = getattr(error, "response", None) or {}
-        if may_pass(error):
-            raise DeliveryError(
-                f"A killed run is not started again yet, because {what} ({code}): Lambda retries."
-            ) from error
-        message = answer.get("Error", {}).get("Message") or "the request is not valid"
-        raise RetryRefusedError(_reason(f"{what} ({code}: {message})")) from error
-
-
-def _reason(sentence: str) -> str:
-    return on_one_line(sentence)[:400].rstrip(".")

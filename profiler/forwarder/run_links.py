@@ -79,8 +79,10 @@ def _links_of_record(record: Record, kibana: str | None) -> RunLinks:
 def links_of_schedule_notice(line: ScheduleNoticeLine, kibana_url: str | None) -> RunLinks:
     """The addresses of the task that the notice is about.
 
-    Only its id is known; there may be no task.
+    Only its id is known; there may be no task. That of a job is no task's.
     """
+    if line.queue is not None:
+        return RunLinks()
     task_id = line.notice.task_id or ""
     return RunLinks(
         ecs_task=ecs_task(line.region, cluster_name(line.cluster), task_id),

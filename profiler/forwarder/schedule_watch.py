@@ -12,7 +12,13 @@ from msgspec.structs import replace
 
 from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import FoundSchedules
-from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
+from profiler.core.ecs_terms import (
+    arn_account,
+    arn_region,
+    cluster_name,
+    is_of_aws_batch,
+    task_id,
+)
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, format_ms
 from profiler.forwarder.family_runs import FamilyDurations
@@ -27,6 +33,7 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
+from profiler.record.family import UsualDuration
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.notice_model import (
     NoticedSchedule,
@@ -118,7 +125,8 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
     """
 
     schedules: Callable[[], FoundSchedules]
-    tasks: Callable[[str, int], ClusterTasks]
+    # Reads the tasks of a cluster, or the jobs of a queue, that these schedules start.
+    tasks: Callable[[str, Sequence[Schedule], int], ClusterTasks]
     # Adds the tasks that earlier invocations have read, which ECS may have forgotten.
     remember: Callable[[Mapping[str, ClusterTasks]], Mapping[str, ClusterTasks]]
     rules: RuleMemory  # those that earlier invocations have read
@@ -177,7 +185,11 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
 
     def _clusters(self, schedules: Iterable[Schedule]) -> Mapping[str, ClusterTasks]:
         clusters: dict[str, ClusterTasks] = {}
-        for arn in sorted({schedule.cluster_arn for schedule in schedules if schedule.is_enabled}):
+        by_place: dict[str, list[Schedule]] = {}
+        for schedule in schedules:
+            if schedule.is_enabled and not schedule.has_changing_job:
+                by_place.setdefault(schedule.cluster_arn, []).append(schedule)
+        for arn in sorted(by_place):
             if not self.may_read():
                 late = (
                     "The invocation ran out of time before all clusters were read: increase the "
@@ -185,7 +197,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 )
                 self._errors.append(ReadError(late))
                 break
-            clusters[arn] = self.tasks(arn, self.now_ns)
+            clusters[arn] = self.tasks(arn, by_place[arn], self.now_ns)
             if (problem := clusters[arn].problem) is not None:
                 self._errors.append(ReadError(problem))
         return self.remember(clusters)
@@ -221,6 +233,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         due_ns: int | None,
         task: StartedTask | None,
     ) -> ScheduleNoticeLine:
+        is_job = schedule.job_name is not None
         return ScheduleNoticeLine(
             time=format_ms(self.now_ns),
             notice=ScheduleNotice(
@@ -231,7 +244,8 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 task_id=None if task is None else task_id(task.arn),
             ),
             schedule=msgspec.convert(schedule, NoticedSchedule, from_attributes=True),
-            cluster=cluster_name(schedule.cluster_arn),
+            cluster=None if is_job else cluster_name(schedule.cluster_arn),
+            queue=cluster_name(schedule.cluster_arn) if is_job else None,
             family=schedule.family,
             region=arn_region(schedule.cluster_arn),
             account_id=arn_account(schedule.cluster_arn),
@@ -252,7 +266,10 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         sentence = f"{schedule.name} was due on {day} at {_clock(due.due_ns)}"
         if kind == "missed":
             until_ns = due.due_ns + schedule.window_minutes * NS_PER_MINUTE + self._grace_ns
-            sentence += f", and no task had started by {_clock(until_ns)}"
+            nothing = "no task had started"
+            if schedule.job_name is not None:
+                nothing = "no job was submitted"
+            sentence += f", and {nothing} by {_clock(until_ns)}"
         message = " ".join(filter(None, (f"{sentence}.", due.reason)))
         return self._line(schedule, kind, message, due.due_ns, due.task)
 
@@ -293,7 +310,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         durations = self.usual(families, running[0][0].cluster_arn)
         lines = []
         for schedule, task in running:
-            usual = durations.get((schedule.family, cluster_name(schedule.cluster_arn) or ""))
+            usual = _usual_of(schedule, durations)
             elapsed_ms = (self.now_ns - (task.started_ns or self.now_ns)) / NS_PER_MS
             if usual is None or not usual.is_slow(elapsed_ms):
                 continue
@@ -307,6 +324,20 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 due_ns = last_due(schedule, task.created_ns + SKEW_NS)
             lines.append(self._line(schedule, "slow", message, due_ns, task))
         return lines
+
+
+def _usual_of(schedule: Schedule, durations: FamilyDurations) -> UsualDuration | None:
+    """The usual duration in the schedule's cluster; of a job, the longest one in a cluster of AWS
+    Batch, because its queue may choose any.
+    """
+    if schedule.job_name is None:
+        return durations.get((schedule.family, cluster_name(schedule.cluster_arn) or ""))
+    of_batch = (
+        usual
+        for (family, cluster), usual in durations.items()
+        if family == schedule.family and is_of_aws_batch(cluster)
+    )
+    return max(of_batch, key=lambda usual: usual.p95_ms, default=None)
 
 
 def _running(

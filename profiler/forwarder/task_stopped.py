@@ -25,13 +25,13 @@ from profiler.forwarder.ended_run import (
     EndedTask,
     MemoryRetry,
     run_of_task,
+    tried_retry,
 )
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
 from profiler.forwarder.invocation import (
     DeliveryError,
     ForwarderError,
-    InProgressError,
     attempt,
     raise_errors,
 )
@@ -47,9 +47,6 @@ from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
-_RETRY_IS_UNKNOWN = (
-    "It is not known yet whether the run is started again: Lambda retries the event."
-)
 
 
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
@@ -160,7 +157,8 @@ class TaskStoppedHandler(Struct, frozen=True):
         found = self._ended(known_task, reports, settings or NoticeSettings(), index)
         # First: neither the log nor the GPU decides whether a run that was killed for memory starts
         # again.
-        retry = self._retry(found.confirmed, known_task.definition, errors)
+        start = partial(self.account.start_again, found.confirmed, known_task.definition)
+        retry = tried_retry(start, errors)
         log_lines = self._last_lines(found.confirmed, settings, reports, known_task.containers)
         found = _with_gpu_memory_error(found, reports)
         ended = found.confirmed
@@ -284,23 +282,6 @@ class TaskStoppedHandler(Struct, frozen=True):
             containers.batch is not None and task.container(containers.batch).exit_code is not None
         )
         return has_run and self.account.is_on_instance(task)
-
-    def _retry(
-        self, ended: EndedTask, definition: Mapping[str, object] | None, errors: _Errors
-    ) -> MemoryRetry | None:
-        """Start the run again.
-
-        If that is not possible now, the notice says so: Lambda retries the event.
-        """
-        try:
-            return self.account.start_again(ended, definition)
-        except InProgressError:
-            raise  # the other invocation posts the notice
-        except ForwarderError as error:
-            errors.append(error)
-            if isinstance(error, DeliveryError):
-                return MemoryRetry(sentence=_RETRY_IS_UNKNOWN)
-            return None
 
     def _last_lines(
         self,

@@ -1,8 +1,9 @@
 """A job of AWS Batch with its attempts: the detail of Batch's event, or an item of DescribeJobs.
 
 Both also have the environment, the command, the parameters and the tags of the job, in which users
-put secrets: no member is read that this module does not name. A value of another type counts as
-absent. Names and reasons are anybody's words: they are on one line, and of a bounded length.
+put secrets: no member is read that this module does not name, and of the tags only the forwarder's
+own. A value of another type counts as absent. Names and reasons are anybody's words: they are on
+one line, and of a bounded length.
 """
 
 import re
@@ -11,7 +12,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import BATCH_LOG_GROUP, arn_account, arn_region, revision_number
+from profiler.core.ecs_terms import (
+    BATCH_LOG_GROUP,
+    RETRY_OF,
+    arn_account,
+    arn_region,
+    revision_number,
+)
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, text
 from profiler.core.optional_math import known_values
 from profiler.core.text import on_one_line
@@ -97,7 +104,8 @@ class JobDetail(Struct, frozen=True, kw_only=True):
 
     ``started_ms`` is the start of its last attempt. ``status_reason`` can be a user's text:
     ``is_terminated`` or ``is_cancelled`` then. ``containers`` are those of the main node of a
-    multi-node job. ``consumables`` has the quantities by the names of the resources.
+    multi-node job. ``consumables`` has the quantities by the names of the resources. ``retry_of``
+    is the id of the job that was killed for memory, if the forwarder submitted this one for it.
     """
 
     id: str
@@ -124,6 +132,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     share_identifier: str | None = None
     consumables: Mapping[str, int] = {}
     log_group: str = BATCH_LOG_GROUP
+    retry_of: str | None = None
 
     @property
     def region(self) -> str | None:
@@ -232,7 +241,14 @@ def parse_job(detail: Json) -> JobDetail | None:
         share_identifier=_name(values.get("shareIdentifier")),
         consumables=dict(_consumables(values)),
         log_group=_log_group(values),
+        retry_of=_retry_of(values),
     )
+
+
+def memory_of_definition(definition: Mapping[str, Json]) -> float | None:
+    """What all containers of a job definition ask for; None if one of them does not say."""
+    values = {**definition, "container": definition.get("containerProperties")}
+    return _total([container.memory_mb for container in _containers(values)])
 
 
 def _attempts(values: Mapping[str, Json]) -> Iterator[JobAttempt]:
@@ -332,6 +348,11 @@ def _log_group(values: Mapping[str, Json]) -> str:
     first = next(containers, mapping(values.get("container")))
     options = mapping(mapping(first.get("logConfiguration")).get("options"))
     return _reason(options.get("awslogs-group")) or BATCH_LOG_GROUP
+
+
+def _retry_of(values: Mapping[str, Json]) -> str | None:
+    job_id = text(mapping(values.get("tags")).get(RETRY_OF)) or ""
+    return job_id if is_job_id(job_id) else None
 
 
 def _array(values: Mapping[str, Json]) -> JobArray | None:

@@ -74,11 +74,13 @@ def is_part_of_job(job: BatchJob | None, job_id: str) -> bool:
 
 
 def job_text(job: BatchJob) -> str:
-    """The job, its attempt and its queue: ``orders 4109…:17, attempt 2, queue nightly``."""
+    """The job, its attempt and its queue: ``orders 4109…:17, attempt 2 of 3, queue nightly``."""
     names = [name for name in (job.job_name, job.job_id) if name]
     texts = [" ".join(names)] if names else []
     if job.attempt is not None:
-        texts.append(f"attempt {job.attempt}")
+        allowed = job.allowed_attempts
+        of_allowed = "" if allowed is None or allowed < job.attempt else f" of {allowed}"
+        texts.append(f"attempt {job.attempt}{of_allowed}")
     if job.queue is not None:
         texts.append(f"queue {job.queue}")
     return ", ".join(texts)

@@ -83,8 +83,8 @@ class NoticedSchedule(Model, frozen=True, kw_only=True):
 class ScheduleNotice(Model, frozen=True, kw_only=True):
     """The outcome of a due time.
 
-    ``reason`` is AWS's reason where there is one; ``taskId`` is the task concerned; ``nextDueAt``
-    is the next due time after the notice.
+    ``reason`` is AWS's reason where there is one; ``taskId`` is the task or the job concerned;
+    ``nextDueAt`` is the next due time after the notice.
     """
 
     kind: _AnyScheduleNoticeKind
@@ -96,13 +96,16 @@ class ScheduleNotice(Model, frozen=True, kw_only=True):
 
 
 class ScheduleNoticeLine(Model, frozen=True, kw_only=True, tag_field="type", tag="schedule.notice"):
-    """A notice about a schedule as a JSON line."""
+    """A notice about a schedule as a JSON line; of one that submits jobs to a ``queue`` of AWS
+    Batch, ``family`` is their definition's name.
+    """
 
     time: str
     schema_version: str = field(default_factory=lambda: SCHEMA_VERSION)
     notice: ScheduleNotice
     schedule: NoticedSchedule
     cluster: str | None = None
+    queue: str | None = None
     family: str | None = None
     region: str | None = None
     account_id: str | None = None

@@ -254,8 +254,9 @@ class _Judge(Struct, frozen=True, kw_only=True):
     ) -> tuple[DueOutcome | None, str | None]:
         """The outcome of a due time that lacks tasks; None if those that were found decide it."""
         schedule = slot.schedule
+        kind = "tasks" if schedule.job_name is None else "jobs"
         if slot.tasks:
-            some = f"{len(slot.tasks)} of {schedule.task_count} tasks were started."
+            some = f"{len(slot.tasks)} of {schedule.task_count} {kind} were started."
         else:
             some = None
         if cluster.tasks is None:
@@ -267,7 +268,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
         if slot.due_ns < cluster.known_since_ns:
             return (None, None) if some else ("unknown", _too_old(schedule))
         doubt = (
-            f"AWS does not distinguish its tasks from the tasks of {first_names(others)}, which "
+            f"AWS does not distinguish its {kind} from the {kind} of {first_names(others)}, which "
             "may be concerned."
         )
         return "missed", " ".join(filter(None, (some, doubt if others else None))) or None
@@ -290,7 +291,8 @@ class _Judge(Struct, frozen=True, kw_only=True):
             return "late", f"The {what} {after} after the {end}."
         if slot.extra and len(started) > slot.schedule.task_count:
             names = " and ".join(task_id(task.arn) for task in started)
-            return "started twice", f"Tasks {names} were started for the same time."
+            kind = "Tasks" if first.job_name is None else "Jobs"
+            return "started twice", f"{kind} {names} were started for the same time."
         previous = last_ends[first.arn]
         if previous is not None and (
             previous.stopped_ns is None or previous.stopped_ns > first.created_ns

@@ -309,7 +309,7 @@ def test_the_schedules_command_says_which_start_nothing(account: Account) -> Non
     account.proxy.refused = {"DescribeTaskDefinition"}
     unread = account.command("schedules")
     assert unread.returncode == 0
-    assert "It is unknown whether all schedules start tasks." in unread.stderr
+    assert "It is unknown whether all schedules start tasks or jobs." in unread.stderr
 
 
 def test_the_plan_names_the_families_that_could_write_into_each_others_streams(

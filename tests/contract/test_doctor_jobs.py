@@ -137,7 +137,7 @@ def test_a_job_waits_for_another_and_for_a_consumable_resource(
         "nightly",
         "etl",
         dependsOn=[{"jobId": other["jobId"]}],
-        consumableResourceProperties=license_,
+        consumableResourcePropertiesOverride=license_,
     )
     text = said(doctor(job["jobId"]))
     assert f"It waits for the job load ({other['jobId']}), which is FAILED." in text
@@ -182,7 +182,7 @@ def test_what_is_not_there_is_a_sentence(doctor: Any) -> None:
 )
 def test_a_missing_right_costs_one_sentence(batch: FakeBatch, doctor: Any, refused: str) -> None:
     used = {"consumableResourceList": [{"consumableResource": "license", "quantity": 2}]}
-    job = batch.submit("orders", "nightly", "etl", consumableResourceProperties=used)
+    job = batch.submit("orders", "nightly", "etl", consumableResourcePropertiesOverride=used)
     batch.consumables["license"] = 2
     batch.refused.add(refused)
     done = doctor(job["jobId"])
@@ -199,6 +199,12 @@ def test_a_queue_counts_its_jobs(batch: FakeBatch, doctor: Any) -> None:
     asked = [request["jobStatus"] for request in batch.requests("ListJobs")]
     assert sorted(asked) == ["RUNNABLE", "RUNNING", "STARTING"], "each once"
     assert len(batch.requests("DescribeJobQueues")) == 1
+
+
+def test_a_queue_with_more_jobs_than_are_listed_says_so(batch: FakeBatch, doctor: Any) -> None:
+    for _ in range(1_001):
+        batch.submit("orders", "nightly", "etl")
+    assert "has 1,000+ jobs RUNNABLE, 0 jobs STARTING" in said(doctor("--queue", "nightly"))
 
 
 def test_two_checks_at_once_are_refused(doctor: Any) -> None:

@@ -134,3 +134,22 @@ def test_a_cluster_and_a_table_tell_jobs_from_tasks(account: Jobs) -> None:
     assert "in the cluster nightly" in account.run("--cluster", "nightly").stderr
     listed = account.rows("etl")
     assert [*listed] == ["nightly"]
+
+
+def test_a_schedule_that_is_pinned_to_a_dead_definition_says_so(account: Jobs) -> None:
+    account.batch.define("etl")
+    account.rule("pinned", "a-job", "etl:1")
+    account.rule("alive", "b-job", "etl:2")
+    account.rule("unpinned", "c-job", "etl")
+    account.rule("deleted", "d-job", "etl:9")
+    account.batch.definitions[0]["status"] = "INACTIVE"
+    reasons = {name: row["reason"] or "" for name, row in account.rows().items()}
+    dead = "It is pinned to etl:1, which was deregistered, so it starts nothing."
+    assert reasons["pinned"].startswith(dead)
+    assert reasons["deleted"].startswith("It is pinned to etl:9, which was deleted, so")
+    assert "pinned" not in reasons["alive"] + reasons["unpinned"]
+    assert account.run().returncode == 1
+    account.batch.refused.add("DescribeJobDefinitions")
+    done = account.run()
+    assert done.returncode == 0
+    assert "allow batch:DescribeJobDefinitions" in done.stderr

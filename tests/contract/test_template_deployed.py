@@ -24,6 +24,7 @@ from profiler.forwarder.function_settings import (
     read_notice_settings,
     read_settings,
 )
+from profiler.forwarder.invocation import ForwarderError
 from profiler.forwarder.notifications.event_details import ended_run, run_notice, schedule_notice
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
 from tests.bus_events import RUN, mail_of
@@ -44,6 +45,7 @@ from tests.cloudformation import (
 )
 from tests.documentation import ROOT
 from tests.ended_runs import changed, ended
+from tests.fake_batch import FakeBatch
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import InvocationContext, forget_environment, moto_account
 from tests.log_subscriptions import REPORT, TASK_ID, put_lines
@@ -674,6 +676,46 @@ def test_a_missed_run_is_logged_once_without_a_cluster(
     assert line.notice.kind == "missed"
     assert line.notice.due_at == due
     assert line.notice.reason == "AccessDenied: No role."
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_missed_job_is_logged_and_a_missing_right_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, is_refused: bool
+) -> None:
+    account = ScheduledAccount(monkeypatch)
+    due = f"at({account.at(5):%Y-%m-%dT%H:%M}:00)"
+    for name in ("missed", "ran"):
+        account.make_job_schedule(name, due, "nights", f"{name}-job")
+    stack = deploy(ElasticsearchUrl="", WatchSchedules="true")
+    with FakeBatch() as batch:
+        batch.add_queue("nights", "spot")
+        batch.define("etl")
+        batch.now_ms = round(account.at(5.5).timestamp() * 1000)
+        batch.submit("ran-job", "nights", "etl")
+        if is_refused:
+            batch.refused.add("ListJobs")
+        settings = stack.environment("WatchSchedulesFunction") | batch.environment()
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "watch")
+        forget_environment()
+        account.minutes = 21
+        if is_refused:
+            with pytest.raises(ForwarderError, match="allow batch:ListJobs"):
+                handler.watch_schedules({}, InvocationContext())
+            assert capsys.readouterr().out == ""
+            return
+        counts = handler.watch_schedules({}, InvocationContext())
+    assert (counts["schedules"], counts["missed"], counts["unknown"]) == (2, 1, 0)
+    (line,) = (decode_notice(line) for line in capsys.readouterr().out.splitlines())
+    assert isinstance(line, ScheduleNoticeLine)
+    assert (line.schedule.name, line.queue, line.cluster, line.family) == (
+        "missed",
+        "nights",
+        None,
+        "etl",
+    )
+    assert ", and no job was submitted by " in line.notice.message
 
 
 @pytest.mark.parametrize(

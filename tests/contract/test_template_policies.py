@@ -27,12 +27,14 @@ from profiler.aws_account import missed_reasons, scheduled_targets
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.invocation import ForwarderError
 from profiler.record.notice_model import encode_notice
+from tests import batch_jobs
 from tests.cloudformation import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, listed, template
+from tests.fake_batch import FakeBatch
 from tests.fake_slack import Answer, FakeSlack
 from tests.http_server import FakeElasticsearch, OneAnswer
 from tests.lambda_environment import InvocationContext, forget_environment, function_environment
 from tests.log_subscriptions import REPORT, TASK_ID, subscription_event
-from tests.memory_retries import BATCH
+from tests.memory_retries import BATCH, KILLED
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import stuck_notice
 from tests.sidecars import awslogs, run_instance_monitor
@@ -58,6 +60,7 @@ CALLED_BY_AWS = {
     "ManageNetworkInterfaces": "Lambda, for functions in a VPC",
     "FindNetworkInterfaces": "Lambda, for functions in a VPC",
     "TagStartedTasks": "ECS, for the tags of RunTask",
+    "TagSubmittedJobs": "AWS Batch, for the tags of SubmitJob",
     "PassTaskRoles": "ECS, for the roles of the task definition",
 }
 # Powertools calls it where a refused PutItem does not bring the item along, as before boto3
@@ -72,6 +75,9 @@ PERMISSIONS = {
 FUNCTIONS = ("ForwardLogs", "TaskStopped", "WatchSchedules")
 # Actions that know no resource, so that only "*" allows them (Service Authorization Reference).
 WITHOUT_RESOURCE = {
+    "batch:DescribeComputeEnvironments",
+    "batch:DescribeJobDefinitions",
+    "batch:DescribeJobQueues",
     "batch:DescribeJobs",
     "batch:ListJobs",
     "ecs:DescribeTaskDefinition",
@@ -121,6 +127,8 @@ NAMED: dict[str, Callable[[dict[str, Any]], str]] = {
     "scheduler:GetSchedule": lambda given: f"schedule/{given['GroupName']}/{given['Name']}",
     "events:ListTargetsByRule": lambda given: f"rule/{given['Rule']}",
     "ecs:RunTask": lambda given: given["taskDefinition"].split(":", 5)[5],
+    "batch:SubmitJob": lambda given: given["jobDefinition"].split(":", 5)[5],
+    "ecs:DescribeContainerInstances": lambda given: given["containerInstances"][0].split(":", 5)[5],
     "ecs:DescribeTasks": lambda given: given["tasks"][0].split(":", 5)[5],
     "ecs:DescribeServices": lambda given: given["services"][0].split(":", 5)[5],
     "events:PutEvents": lambda given: f"event-bus/{given['Entries'][0]['EventBusName']}",
@@ -157,6 +165,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
                 f"{client.meta.service_model.signing_name}:{PERMISSIONS.get(operation, operation)}"
             )
             recorded.made.add((action, arn_of(action, arguments)))
+            if action == "batch:SubmitJob":
+                queue = arguments["jobQueue"].split(":", 5)[5]
+                recorded.made.add((action, f"arn:aws:batch:{REGION}:{ACCOUNT}:{queue}"))
             recorded.is_on = True
         return call(client, operation, arguments)
 
@@ -234,6 +245,12 @@ class Ran:
                 ended.append(again)
         on_instance = {"taskDefinitionArn": register("batch"), "launchType": "EC2"}
         ended.append(event(taskArn=f"{task_arn}4", **on_instance))
+        batch = FakeBatch()
+        batch.now_ms = written_ms
+        if given.get("BatchJobs") == "true":
+            ended += jobs_that_failed(batch)
+        for name, value in batch.environment().items():
+            monkeypatch.setenv(name, value)
         self.made = {
             "ForwardLogs": self._made_by(
                 "ForwardLogs", lambda: handler.forward_logs(report, InvocationContext())
@@ -248,6 +265,7 @@ class Ran:
             {"a2V5"} if "OtlpSecretId" in given else set()
         )
         backend.close()
+        batch.close()
         cluster.close()
         slack.close()
 
@@ -260,6 +278,7 @@ class Ran:
         self._account.make_schedule("nightly", "rate(5 minutes)", queue)
         self._account.send(queue, SCHEDULE_ARN="another")
         self._account.make_rule("hourly", "rate(1 hour)")
+        self._account.make_job_rule("jobs", "rate(1 hour)", "nights", "load")
         self._account.start_task("hourly", 0, "events-rule")
         self._account.minutes = 21
 
@@ -278,6 +297,26 @@ class Ran:
             made |= self._calls.made
         requests, self._cluster.requests = self._cluster.requests, set()
         return made | signed(self._signs_for, requests)
+
+
+def jobs_that_failed(batch: FakeBatch) -> list[dict[str, Any]]:
+    """Batch's events of jobs that were killed for memory, on Fargate and on an instance, and of an
+    array.
+    """
+    batch.add_queue("nights", "spot")
+    batch.define("nightly", 1, 8192)
+    on_fargate = batch.submit("load", "nights", "nightly")
+    batch.begin(on_fargate)
+    batch.end(on_fargate, 137, KILLED)
+    instance = f"arn:aws:ecs:{REGION}:{ACCOUNT}:container-instance/AWSBatch-spot/0123"
+    on_ec2 = batch.submit("load", "nights", "nightly:1")
+    on_ec2 |= {"platformCapabilities": ["EC2"]}
+    batch.begin(on_ec2, instance_arn=instance)
+    batch.end(on_ec2, 137, KILLED)
+    array = batch.submit("load", "nights", "nightly", arrayProperties={"size": 2})
+    array["arrayProperties"]["statusSummary"] = {"FAILED": 1}
+    batch_jobs.end_without_attempt(array, batch.now_ms, "Array Child Job failed")
+    return [batch.event(one) for one in (on_fargate, on_ec2, array)]
 
 
 def stop_all(ended: list[dict[str, Any]]) -> None:
@@ -354,6 +393,7 @@ SIGN_INS: dict[str, dict[str, str]] = {
         "OtlpSecretId": "team/otlp",
         "EventBusName": "runs",
         "RetryOutOfMemory": "*ly,night??",
+        "BatchJobs": "true",
     },
     "ARNs, a VPC and a key": {
         "ElasticsearchSecretId": f"{SECRET}team-search",

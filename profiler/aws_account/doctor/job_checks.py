@@ -192,15 +192,22 @@ def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
     waiting = reads.summaries(queue, RUNNABLE, _MAX_RUNNING)
     first = reads.jobs([waiting[0]["jobId"]]) if waiting else []
     counts = [
-        f"{format_count(len(reads.summaries(queue, status, _MAX_RUNNING)), 'job')} {status}"
+        f"{_listed_jobs(reads.summaries(queue, status, _MAX_RUNNING))} {status}"
         for status in (STARTING, RUNNING)
     ]
-    waits = f"{format_count(len(waiting), 'job')} RUNNABLE"
+    waits = f"{_listed_jobs(waiting)} RUNNABLE"
     yield ok(_QUEUE, f"The queue {resource_name(queue)} has {waits}, {', '.join(counts)}.")
     yield from _queue_findings(queues, queue, reads, first[0] if first else None)
     for job in first:
         yield from _reason(job)
     yield from _unread(reads)
+
+
+def _listed_jobs(jobs: Sequence[object]) -> str:
+    """The number of jobs, ``1,000+`` of those of which only the first were listed."""
+    if len(jobs) < _MAX_RUNNING:
+        return format_count(len(jobs), "job")
+    return f"{len(jobs):,}+ jobs"
 
 
 def _unread(reads: _Reads) -> Iterator[Finding]:
@@ -429,15 +436,18 @@ def _capacity_findings(
         yield problem(_CAPACITY, text, advice)
         return
     running: list[Mapping[str, Any]] = []
+    is_part = False
     for status in (STARTING, RUNNING):
-        running += reads.summaries(queue, status, _MAX_RUNNING)
+        of_status = reads.summaries(queue, status, _MAX_RUNNING)
+        is_part |= len(of_status) >= _MAX_RUNNING
+        running += of_status
     jobs = reads.jobs([one["jobId"] for one in running])
     used = sum(known_values(one.vcpu for one in jobs))
     if used + job.vcpu > sum(known):
         yield problem(
             _CAPACITY,
-            f"{format_count(len(jobs), 'job')} of this queue use {format_vcpu(used)} of the "
-            f"{sum(known)} that maxvCpus of {shown} allows.",
+            f"{format_count(len(jobs), 'job')} of this queue{', which are not all,' * is_part} use "
+            f"{format_vcpu(used)} of the {sum(known)} that maxvCpus of {shown} allows.",
             f"Wait for them. {advice}",
         )
 

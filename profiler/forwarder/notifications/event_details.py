@@ -347,13 +347,16 @@ class ScheduleNoticeDetail(_Detail, frozen=True, kw_only=True):
 
     ``text`` is the notice's sentence, with the limits of ``text`` in an ended run. ``notice.kind``
     is ``missed``, ``late``, ``overlapped``, ``slow``, or one that a newer function knows;
-    ``notice.dueAt`` is the due time, ``notice.taskId`` the task concerned. ``schedule.kind`` is
-    ``schedule`` or ``rule``; ``schedule.group`` is the schedule group or the event bus.
+    ``notice.dueAt`` is the due time, ``notice.taskId`` the task or the job concerned.
+    ``schedule.kind`` is ``schedule`` or ``rule``; ``schedule.group`` is the schedule group or the
+    event bus. Of a schedule that submits jobs to a ``queue`` of AWS Batch, ``family`` is their
+    definition's name.
     """
 
     schedule: NoticedSchedule
     notice: ScheduleNotice
     cluster: str | None = None
+    queue: str | None = None
     family: str | None = None
     links: RunLinks | None = None
 
@@ -464,12 +467,15 @@ def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> Sche
     """See ``bus_event``."""
     cluster = cluster_name(line.cluster)
     links = _bounded_links(links_of_schedule_notice(line, kibana_url))
+    subject = f"Family {line.family or _UNKNOWN}"
+    if line.queue is not None:
+        subject = f"Job definition {line.family or _UNKNOWN} in queue {line.queue}"
     detail = _bounded(
         ScheduleNoticeDetail(
             text=line.notice.message or schedule_title(line),
             summary=_summary_of_schedule(line),
             next_steps=_next_steps(
-                f"Family {line.family or _UNKNOWN}",
+                subject,
                 cluster,
                 links,
                 in_words(steps_after_due_time(line)),
@@ -477,6 +483,7 @@ def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> Sche
             schedule=line.schedule,
             notice=line.notice,
             cluster=cluster,
+            queue=line.queue,
             family=line.family,
             links=links,
         )

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from profiler.core.aws_clients import bounded_config
 from profiler.core.queue_messages import KEPT_SECONDS, TRIED_SECONDS
+from profiler.core.timestamps import MS_PER_SECOND
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 
 _Result = TypeVar("_Result")
@@ -12,6 +13,15 @@ _Result = TypeVar("_Result")
 KEY_SECONDS = 2 * (KEPT_SECONDS + TRIED_SECONDS)
 # Runs the work at most once for a key: (key, work).
 Idempotently = Callable[[str, Callable[[], object]], object]
+
+
+class Endless:
+    """Lambda's context of work that is never done again after it was interrupted: its key is busy
+    as long as it is kept.
+    """
+
+    def get_remaining_time_in_millis(self) -> int:
+        return KEY_SECONDS * MS_PER_SECOND
 
 
 def run_idempotently(

@@ -14,6 +14,8 @@ from profiler.forwarder.job_notice import JobNotice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.schedules.schedule_model import STARTERS
 
+_SEE_DUE = "see what is due next"
+
 
 class NextStep(Struct, frozen=True):
     """A command, and what it is for, as in "To look: …"."""
@@ -72,8 +74,14 @@ def steps_while_running(line: NoticeLine) -> tuple[NextStep, ...]:
 
 def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
     """How to see the schedule's due times; for a run that is missing, what is wrong with its task;
-    for one that is there, how to watch it.
+    for one that is there, how to watch it. Of jobs, their queue is looked at.
     """
+    if line.queue is not None:
+        of_jobs = ("schedules",) if line.family is None else ("schedules", line.family)
+        due = command_line(*of_jobs, region=line.region)
+        queue = ("doctor" if line.notice.task_id is None else "watch", "--queue", line.queue)
+        look = NextStep("look", command_line(*queue, region=line.region))
+        return NextStep(_SEE_DUE, due), look
     steps = [_schedules(cluster_name(line.cluster), line.region)]
     if line.notice.kind == "missed" and line.family is not None:
         steps.append(NextStep("look", command_line("doctor", line.family, region=line.region)))
@@ -86,7 +94,7 @@ def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
 
 def _schedules(cluster: str | None, region: str | None) -> NextStep:
     words = ("schedules",) if cluster is None else ("schedules", "--cluster", cluster)
-    return NextStep("see what is due next", command_line(*words, region=region))
+    return NextStep(_SEE_DUE, command_line(*words, region=region))
 
 
 def in_words(steps: Iterable[NextStep]) -> str:

@@ -103,3 +103,26 @@ def test_only_a_job_that_batch_did_not_start_is_refused(
     job |= {"status": "FAILED", "stoppedAt": batch.now_ms, **more}
     after(batch, 0.5)
     assert judged(batch, schedule)[0].due_times[0].outcome == outcome
+
+
+def test_older_jobs_are_not_listed_and_not_known(batch: FakeBatch) -> None:
+    for _ in range(300):
+        batch.now_ms += 60_000
+        batch.submit("load", "nightly", "etl")
+    now_ns = batch.now_ms * NS_PER_MS
+    since_ns = now_ns - 90 * NS_PER_MINUTE
+    queues = read_queues(lambda _: batch.client(), [submits("load", 0)], now_ns, since_ns=since_ns)
+    (queue,) = queues.values()
+    assert len(queue.tasks or ()) == 91
+    assert queue.known_since_ns == since_ns
+    assert len(batch.requests("ListJobs")) == 1
+
+
+def test_without_time_for_all_names_none_is_known(batch: FakeBatch) -> None:
+    left = [True, False]
+    schedules = [submits("load", 0), submits("store", 0)]
+    queues = read_queues(lambda _: batch.client(), schedules, 1, may_continue=lambda: left.pop(0))
+    (queue,) = queues.values()
+    assert queue.tasks is None
+    assert "increase its timeout" in (queue.problem or "")
+    assert len(batch.requests("ListJobs")) == 1

@@ -2,7 +2,7 @@
 after a midnight.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from tests.notices import KeyTable, fake_channel
 from tests.scheduled_account import FakeCloudTrail, event, run_task
 
 OTHER = CLUSTER.replace("jobs", "other")
+QUEUE = "arn:aws:batch:eu-west-1:123456789012:job-queue/nights"
 
 
 class UnreadableTrail(FakeCloudTrail):
@@ -60,6 +61,8 @@ class WatchedSchedules:
         self.search_error: ForwarderError | None = None
         self.settings = NoticeSettings()
         self.clusters_left = self.notices_left = 1000
+        self.place = CLUSTER
+        self.read: list[str] = []  # the clusters and queues
 
     def look(self, now: float) -> dict[str, int]:
         """One invocation. Returns the counts that are not 0."""
@@ -88,7 +91,9 @@ class WatchedSchedules:
     def slack(self) -> list[str]:
         return [line.notice.kind for line in self.channels[0].posted]
 
-    def _read(self, arn: str, now_ns: int) -> ClusterTasks:
+    def _read(self, arn: str, schedules: Sequence[Schedule], now_ns: int) -> ClusterTasks:
+        assert {one.cluster_arn for one in schedules} == {arn}
+        self.read.append(arn)
         if arn in self.broken:
             return ClusterTasks(problem=self.broken[arn])
         since_ns = now_ns - KEPT_NS
@@ -104,7 +109,7 @@ class WatchedSchedules:
         return ClusterTasks(tasks=tuple(shown), read_ns=now_ns, known_since_ns=since_ns)
 
     def _usual(self, families: Collection[str], place: str) -> FamilyDurations:
-        assert place == CLUSTER
+        assert place == self.place
         self.searches.append(families)
         if self.search_error is not None:
             raise self.search_error
@@ -323,3 +328,72 @@ def test_a_long_window_is_judged_while_the_function_is_warm() -> None:
         fakes = WatchedSchedules(schedule(window_minutes=90, expression="cron(0 1 * * ? *)"))
         fakes.tasks = tasks
         assert [now for now in range(55, 240, 5) if fakes.look(now)] == found
+
+
+def of_jobs(name: str = "nightly", **values: Any) -> Schedule:
+    """A schedule that submits the job ``load``."""
+    return schedule(name, **{"cluster_arn": QUEUE, "job_name": "load"} | values)
+
+
+def job(created: float, stopped: float | None = None, **values: Any) -> StartedTask:
+    of_job = {"by": "", "arn": f"job/{created}", "job_name": "load"}
+    return task(created, stopped, **of_job | values)
+
+
+def test_a_due_time_without_a_job_is_missed() -> None:
+    fakes = WatchedSchedules(of_jobs(), schedule())
+    fakes.tasks = [job(0.2, 10), task(0.2, 10), task(60.2, 70)]
+    assert [fakes.look(now) for now in (62, 74.9)] == [{}] * 2
+    assert fakes.look(75.2) == {"missed": 1}
+    (line,) = fakes.stored
+    assert (
+        line.notice.message
+        == "nightly was due on 2026-11-20 at 01:00 UTC, and no job was submitted by 01:15 UTC."
+    )
+    assert (line.cluster, line.queue, line.family) == (None, "nights", "etl")
+    assert (line.region, line.account_id) == ("eu-west-1", "123456789012")
+
+
+def test_jobs_are_late_overlap_and_are_refused_as_tasks_are() -> None:
+    fakes = WatchedSchedules(of_jobs())
+    fakes.tasks = [job(0.2), job(100)]
+    assert fakes.look(101) == {"late": 1}
+    late = "The job was submitted 40m 00s after the due time."
+    assert fakes.stored[0].notice.message.endswith(late)
+    assert fakes.stored[0].notice.task_id == "100"
+    fakes.tasks.append(job(120.2))
+    assert fakes.look(121) == {"overlapped": 1}
+
+
+def test_jobs_of_another_name_or_definition_are_others() -> None:
+    fakes = WatchedSchedules(of_jobs())
+    fakes.tasks = [job(60.2, job_name="another"), job(60.2, family="other")]
+    assert fakes.look(76) == {"missed": 1}
+
+
+def test_jobs_whose_names_change_are_not_looked_for() -> None:
+    fakes = WatchedSchedules(of_jobs(job_name="load-<aws.scheduler.execution-id>"))
+    assert fakes.look(76) == {"unknown": 1}
+    assert fakes.read == []
+
+
+def test_jobs_that_may_not_be_listed_hide_no_tasks() -> None:
+    fakes = WatchedSchedules(of_jobs("a"), schedule("b"))
+    fakes.broken[QUEUE] = "The jobs of the queue nights could not be listed: AWS refused."
+    with pytest.raises(ReadError, match="queue nights"):
+        fakes.look(76)
+    assert [line.schedule.name for line in fakes.stored] == ["b"]
+
+
+def test_a_job_is_slow_against_its_definitions_runs_in_clusters_of_batch() -> None:
+    minutes = 60_000
+    fakes = WatchedSchedules(of_jobs())
+    usual = {"AWSBatch-spot-0a1b2c3d-1111-2222-3333-444455556666": 20, "jobs": 5}
+    fakes.durations = {
+        ("etl", cluster): UsualDuration(median_ms=p95 * minutes, p95_ms=p95 * minutes, runs=40)
+        for cluster, p95 in usual.items()
+    }
+    fakes.place = QUEUE
+    fakes.tasks = [job(0.2, started_ns=at(1))]
+    assert [fakes.look(now) for now in (10, 30.9, 31.1)] == [{}, {}, {"slow": 1}]
+    assert fakes.stored[0].queue == "nights"

@@ -9,6 +9,7 @@ from profiler.record.batch_job import (
     is_job_id,
     job_of_overrides,
     job_of_variables,
+    job_text,
     parent_id,
     read_batch,
 )
@@ -127,3 +128,19 @@ def test_the_event_of_a_task_in_another_region_is_of_that_region() -> None:
 def test_a_task_in_no_cluster_of_batch_has_no_job() -> None:
     job = {"jobId": ID, "jobArn": arn("job", ID), "jobQueue": "x", "jobDefinition": "y"}
     assert present(parse_stopped_task(task_event(job, cluster="jobs"))).batch is None
+
+
+@pytest.mark.parametrize(
+    ("attempt", "allowed", "text"),
+    [
+        (2, 3, "orders, attempt 2 of 3, queue nightly"),
+        (2, None, "orders, attempt 2, queue nightly"),
+        (2, 1, "orders, attempt 2, queue nightly"),
+        (None, 3, "orders, queue nightly"),
+    ],
+)
+def test_an_attempt_is_said_of_how_many_where_that_is_known(
+    attempt: int | None, allowed: int | None, text: str
+) -> None:
+    job = BatchJob(job_name="orders", queue="nightly", attempt=attempt, allowed_attempts=allowed)
+    assert job_text(job) == text

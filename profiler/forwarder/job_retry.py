@@ -1,0 +1,442 @@
+"""Submits a job of AWS Batch again, once and with more memory, after its last attempt ran out of
+memory; and says so.
+
+Of Batch's event, only the job's id is believed: DescribeJobs says what the job is, how it ended,
+and what it was submitted with. That has secrets in it: it goes from this answer into SubmitJob's
+request, and nowhere else. Of a refused request, AWS's code alone is said, since its message may
+quote what was sent.
+
+Never twice, although SubmitJob has no token: the key of the call is written before it, and only a
+certain refusal takes it back.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.aws_clients import (
+    ACCESS_DENIED,
+    SERVER_FAULT,
+    AwsClient,
+    error_code,
+    error_status,
+    may_pass,
+)
+from profiler.core.ecs_terms import RETRY_OF
+from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.timestamps import datetime_of_ms
+from profiler.forwarder.ended_run import MemoryRetry
+from profiler.forwarder.invocation import DeliveryError, InProgressError
+from profiler.forwarder.job_room import JobRoom
+from profiler.forwarder.retry_rules import (
+    SHORT_ID_LENGTH,
+    RetryRefusedError,
+    bounded_reason,
+    called,
+    check_age,
+    check_allowed,
+    end_of_retry,
+    grown_mb,
+    growth_text,
+    is_memory_failure,
+    is_selected,
+    legal_size,
+    not_yet,
+)
+from profiler.record.batch_detail import FAILED, SUCCEEDED, JobDetail, parse_job
+from profiler.record.batch_job import resource_name
+from profiler.record.family import NeedAtSize
+from profiler.record.job_end import judge_attempt
+from profiler.sizing.fargate_sizes import Size
+from profiler.sizing.job_rows import engine_of
+
+_FARGATE = "FARGATE"
+_PLATFORMS = frozenset({_FARGATE, "EC2"})
+_EC2_STEP_MB = 128
+_MAX_TAGS = 50
+_PLACEHOLDER = "Ref::"
+_STEP_FUNCTIONS = "MANAGED_BY_AWS"  # in the environment of its jobs
+# Answered by DescribeJobs as SubmitJob takes it.
+_PASSED_ON = ("jobName", "jobQueue", "jobDefinition", "shareIdentifier", "parameters", "timeout")
+_UNKNOWN = (
+    "It is not known whether it was started again, because AWS Batch did not answer: look for a "
+    f"job with the tag {RETRY_OF}."
+)
+
+
+class LargerJob(Struct, frozen=True, kw_only=True):
+    """The size of the retry: that of the container which was killed, by its place, and of the
+    whole job before and after.
+    """
+
+    place: int
+    container: Size
+    old: Size
+    new: Size
+
+
+def should_retry(job: JobDetail, families: tuple[str, ...]) -> bool:
+    """Whether the selected job failed because its last attempt was killed for memory, by AWS's
+    word.
+
+    Of the child of an array, its array's message tells.
+    """
+    if job.status != FAILED or job.is_terminated or job.is_cancelled or not job.attempts:
+        return False
+    if job.array is not None or job.parent_id is not None:
+        return False
+    outcome, _ = judge_attempt(job, job.attempts[-1])
+    is_proven = is_memory_failure(outcome) and outcome.memory_evidence == "ecs"
+    return is_proven and is_selected(job.identity().job_definition or "", families)
+
+
+def larger_job(job: JobDetail, max_memory_mb: float) -> LargerJob:
+    """Choose the size: half more memory than the killed container had, in a legal size on Fargate.
+
+    What the job asked for counts, which is often more than its definition says. Raises
+    RetryRefusedError.
+    """
+    place = _killed_place(job)
+    killed = job.containers[place]
+    if job.vcpu is None or job.memory_mb is None or not killed.vcpu or not killed.memory_mb:
+        raise RetryRefusedError("its size is unknown")
+    old = Size(job.vcpu, job.memory_mb)
+    wanted_mb = math.ceil(grown_mb(killed.memory_mb, killed.memory_mb, NeedAtSize()))
+    if _FARGATE in job.platforms:
+        new = legal_size(old.vcpu, old.memory_mb - killed.memory_mb + wanted_mb)
+    else:
+        wanted_mb = math.ceil(wanted_mb / _EC2_STEP_MB) * _EC2_STEP_MB
+        new = Size(old.vcpu, old.memory_mb - killed.memory_mb + wanted_mb)
+    check_allowed(new.memory_mb, max_memory_mb)
+    container = Size(
+        killed.vcpu + new.vcpu - old.vcpu, killed.memory_mb + new.memory_mb - old.memory_mb
+    )
+    return LargerJob(place=place, container=container, old=old, new=new)
+
+
+def _killed_place(job: JobDetail) -> int:
+    """The place of the container that was killed."""
+    if len(job.containers) == 1:
+        return 0
+    _, name = judge_attempt(job, job.attempts[-1])
+    names = [container.name for container in job.containers]
+    if None in names or names.count(name) != 1:
+        raise RetryRefusedError("which of its containers was killed is not known")
+    return names.index(name)
+
+
+def _check_kind(job: JobDetail) -> None:
+    if job.retry_of is not None:
+        raise RetryRefusedError("it was a retry")
+    if job.depends_on:
+        raise RetryRefusedError("it depends on other jobs")
+    if job.nodes is not None:
+        raise RetryRefusedError("it has several nodes")
+    if job.is_on_eks or not _PLATFORMS.issuperset(job.platforms):
+        raise RetryRefusedError("it ran neither on Fargate nor on EC2")
+
+
+def _check_submitter(job: Mapping[str, Any], known: JobDetail) -> None:
+    """Refuse the jobs of those who decide themselves what is repeated."""
+    for container in _containers(job):
+        names = [one.get("name") for one in mappings(container.get("environment"))]
+        if _STEP_FUNCTIONS in names:
+            raise RetryRefusedError("AWS Step Functions submitted it, and repeats its jobs itself")
+    engine = engine_of(known.identity().job_definition or "")
+    if engine is not None:
+        raise RetryRefusedError(f"{engine.capitalize()} submitted it, and repeats its jobs itself")
+
+
+def submit_request(
+    job: Mapping[str, Any], definition: Mapping[str, Any], larger: LargerJob
+) -> dict[str, Any]:
+    """The arguments of SubmitJob: the job of DescribeJobs with this size, one attempt, and the
+    tag of a retry.
+
+    Raises RetryRefusedError.
+    """
+    tags = {
+        name: value
+        for name, value in mapping(job.get("tags")).items()
+        if not name.startswith("aws:")
+    }
+    tags[RETRY_OF] = job["jobId"]
+    if len(tags) > _MAX_TAGS:
+        raise RetryRefusedError(f"it has {_MAX_TAGS} tags, so that none can be added")
+    request = {name: job[name] for name in _PASSED_ON if job.get(name)}
+    request |= {"retryStrategy": {"attempts": 1}, "tags": tags}
+    if job.get("propagateTags"):
+        request["propagateTags"] = True
+    if request.get("shareIdentifier") and job.get("schedulingPriority") is not None:
+        request["schedulingPriorityOverride"] = job["schedulingPriority"]
+    consumed = job.get("consumableResourceProperties")
+    if consumed and consumed != definition.get("consumableResourceProperties"):
+        request["consumableResourcePropertiesOverride"] = consumed
+    overrides = list(_overrides(job, definition, larger))
+    if job.get("ecsProperties"):
+        request["ecsPropertiesOverride"] = {"taskProperties": [{"containers": overrides}]}
+    else:
+        (request["containerOverrides"],) = overrides
+    return request
+
+
+def _overrides(
+    job: Mapping[str, Any], definition: Mapping[str, Any], larger: LargerJob
+) -> Iterator[dict[str, Any]]:
+    """What a container's submission changed, with the new size: only what differs from the
+    definition, because ECS bounds the length of overrides.
+    """
+    defined_by_name = {one.get("name"): one for one in _defined(definition)}
+    for place, container in enumerate(_containers(job)):
+        changed: dict[str, Any] = {}
+        if container.get("name"):
+            changed["name"] = container["name"]
+        defined = defined_by_name.get(container.get("name"), {})
+        command = _changed_command(container, defined, mapping(job.get("parameters")))
+        if command:
+            changed["command"] = command
+        environment = _changed_variables(container, defined)
+        if environment:
+            changed["environment"] = environment
+        yield changed | _sizes(container, larger.container if place == larger.place else None)
+
+
+def _containers(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    tasks = list(mappings(mapping(job.get("ecsProperties")).get("taskProperties")))
+    if tasks:
+        return list(mappings(tasks[0].get("containers")))
+    return [mapping(job.get("container"))]
+
+
+def _defined(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return _containers({**definition, "container": definition.get("containerProperties")})
+
+
+def _changed_command(
+    container: Mapping[str, Any], defined: Mapping[str, Any], parameters: Mapping[str, Any]
+) -> list[str] | None:
+    """The command if it is not the definition's, with or without the values of its parameters."""
+    command = container.get("command")
+    own = defined.get("command") or []
+    filled = [parameters.get(word.removeprefix(_PLACEHOLDER), word) for word in own]
+    if not command or command in (own, filled):
+        return None
+    if any(_PLACEHOLDER in str(value) for value in parameters.values()):
+        raise RetryRefusedError("its parameters name others")
+    return list(command)
+
+
+def _changed_variables(
+    container: Mapping[str, Any], defined: Mapping[str, Any]
+) -> list[Mapping[str, Any]]:
+    """The variables that the definition does not have; Batch's own are not passed on."""
+    own = list(mappings(defined.get("environment")))
+    return [
+        variable
+        for variable in mappings(container.get("environment"))
+        if variable not in own and not (text(variable.get("name")) or "").startswith("AWS_BATCH")
+    ]
+
+
+def _sizes(container: Mapping[str, Any], larger: Size | None) -> dict[str, Any]:
+    """What the container asks for, in the members that it has: a requirement, or the deprecated
+    ones, whose override changes no requirement.
+    """
+    sizes: dict[str, Any] = {
+        member: container[member] for member in ("vcpus", "memory") if container.get(member)
+    }
+    asked = {
+        str(one.get("type")): one.get("value")
+        for one in mappings(container.get("resourceRequirements"))
+    }
+    if larger is not None:
+        vcpu = f"{larger.vcpu:g}"
+        memory = str(round(larger.memory_mb))
+        if "VCPU" in asked:
+            asked["VCPU"] = vcpu
+        if "MEMORY" in asked:
+            asked["MEMORY"] = memory
+            sizes.pop("memory", None)
+        else:
+            sizes["memory"] = round(larger.memory_mb)
+    if asked:
+        sizes["resourceRequirements"] = [
+            {"type": kind, "value": value} for kind, value in asked.items()
+        ]
+    return sizes
+
+
+class JobClients(Struct, frozen=True):
+    """``submit`` sends each request once: botocore's own repetition would be a second job."""
+
+    batch: AwsClient
+    submit: AwsClient
+    ecs: AwsClient
+
+
+class JobRetries(Struct, frozen=True):
+    """Submits killed jobs again.
+
+    ``remember`` returns the work's result for a key, now or of an earlier invocation. ``begin``
+    does as well, but work that was interrupted it never does again: InProgressError. Without it,
+    nothing is started.
+    """
+
+    families: tuple[str, ...]  # as globs
+    max_memory_mb: float
+    aws: Callable[[], JobClients]
+    remember: Callable[[str, Callable[[], str]], str]
+    begin: Callable[[str, Callable[[], str]], str] | None
+    now: Callable[[], datetime]
+    warn: Callable[[str], None]
+
+    def handle(self, job: JobDetail) -> MemoryRetry | None:
+        """Submit a job again that was killed for memory; None without a retry.
+
+        Raises ForwarderError.
+        """
+        if not job.has_ended or job.parent_id is not None:
+            return None
+        if job.retry_of is not None and is_selected(
+            job.identity().job_definition or "", self.families
+        ):
+            return self._of_retry(job, job.retry_of)
+        if not should_retry(job, self.families):
+            return None
+        kept = self.remember(
+            f"job/{job.id}#retry", lambda: msgspec.json.encode(self._start(job)).decode()
+        )
+        return msgspec.json.decode(kept, type=MemoryRetry)
+
+    def _start(self, job: JobDetail) -> MemoryRetry:
+        try:
+            return self._started(job)
+        except RetryRefusedError as refusal:
+            sentence = f"Not started again: {refusal}."
+            self.warn(f"Job {job.id}: {sentence}")
+            return MemoryRetry(sentence=sentence)
+
+    def _started(self, told: JobDetail) -> MemoryRetry:
+        if self.begin is None:
+            raise RetryRefusedError("without IDEMPOTENCY_TABLE, it could be started twice")
+        clients = self.aws()
+        raw = _described(clients.batch, told.id)
+        job = parse_job(raw)
+        if raw is None or job is None or job.id != told.id or told.arn not in (None, job.arn):
+            raise RetryRefusedError("AWS Batch knows no such job in this account and Region")
+        if not job.has_ended:  # an answer can be older than the event
+            raise not_yet("AWS Batch says that the job", str(job.status))
+        if not should_retry(job, self.families):
+            raise RetryRefusedError("AWS Batch does not say that it was killed for memory")
+        _check_kind(job)
+        _check_submitter(raw, job)
+        check_age(datetime_of_ms(job.stopped_ms), self.now())
+        definition = _active_definition(clients.batch, job)
+        larger = larger_job(job, self.max_memory_mb)
+        request = submit_request(raw, definition, larger)
+        room = JobRoom(clients.batch, clients.ecs)
+        if _FARGATE in job.platforms:
+            room.check_fargate(job, larger.old, larger.new)
+        else:
+            room.check_instance(job, larger.new.memory_mb)
+        change = growth_text(larger.old.memory_mb, larger.new.memory_mb)
+
+        def call() -> str:
+            return msgspec.json.encode(_submitted(clients.submit, request, change)).decode()
+
+        try:
+            kept = self.begin(f"job/{job.id}#submit", call)
+        except InProgressError:
+            return self._unknown(job.id)
+        retry = msgspec.json.decode(kept, type=MemoryRetry)
+        return retry if retry.retried_as is not None else self._unknown(job.id)
+
+    def _unknown(self, job_id: str) -> MemoryRetry:
+        self.warn(f"Job {job_id}: {_UNKNOWN}")
+        return MemoryRetry(sentence=_UNKNOWN)
+
+    def _of_retry(self, job: JobDetail, killed_id: str) -> MemoryRetry:
+        """What there is to say about the end of a retry."""
+        old_mb = None
+        if job.status == SUCCEEDED:
+            try:
+                killed = parse_job(_described(self.aws().batch, killed_id))
+            except (RetryRefusedError, DeliveryError):
+                killed = None
+            old_mb = None if killed is None else killed.memory_mb
+        sentence = end_of_retry(
+            killed_id, succeeded=job.status == SUCCEEDED, old_mb=old_mb, new_mb=job.memory_mb
+        )
+        return MemoryRetry(sentence=sentence, retry_of=killed_id)
+
+
+def _described(batch: AwsClient, job_id: str) -> dict[str, Any] | None:
+    """The job as DescribeJobs returns it, with what users put into it."""
+    answer = called(
+        "the job could not be read (batch:DescribeJobs)",
+        lambda: batch.describe_jobs(jobs=[job_id]),
+    )
+    return next(iter(answer["jobs"]), None)
+
+
+def _active_definition(batch: AwsClient, job: JobDetail) -> Mapping[str, Any]:
+    arn = job.definition_arn or ""
+    answer = called(
+        "its job definition could not be read (batch:DescribeJobDefinitions)",
+        lambda: batch.describe_job_definitions(jobDefinitions=[arn]),
+    )
+    definition = next(iter(answer["jobDefinitions"]), None)
+    if definition is None or definition.get("status") != "ACTIVE":
+        raise RetryRefusedError(f"its job definition {resource_name(arn)} is deregistered")
+    return dict(definition)
+
+
+def _submitted(batch: AwsClient, request: Mapping[str, Any], change: str) -> MemoryRetry:
+    """Submit the job. Without a job in it, the retry says that nobody knows."""
+    # Slow to import.
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        answer = batch.submit_job(**request)
+    except (ClientError, BotoCoreError) as error:
+        code = error_code(error)
+        if not _is_certain(error):
+            return MemoryRetry(sentence=_UNKNOWN)
+        if may_pass(error):
+            raise not_yet("AWS Batch did not take it", code) from None
+        raise RetryRefusedError(bounded_reason(_refusal(error, code))) from None
+    submitted = str(answer["jobId"])
+    name = submitted[:SHORT_ID_LENGTH]
+    return MemoryRetry(sentence=f"Started again with {change}: job {name}.", retried_as=submitted)
+
+
+def _is_certain(error: Exception) -> bool:
+    """Whether Batch has certainly not submitted the job: it refused it, or was not asked."""
+    # Slow to import.
+    from botocore.exceptions import (
+        ConnectTimeoutError,
+        EndpointConnectionError,
+        NoCredentialsError,
+        ParamValidationError,
+    )
+
+    not_asked = (
+        ConnectTimeoutError,
+        EndpointConnectionError,
+        NoCredentialsError,
+        ParamValidationError,
+    )
+    return isinstance(error, not_asked) or 0 < error_status(error) < SERVER_FAULT
+
+
+def _refusal(error: Exception, code: str) -> str:
+    """AWS's message names a missing right; another one may quote what was sent."""
+    answer = getattr(error, "response", None) or {}
+    message = answer.get("Error", {}).get("Message")
+    if code in ACCESS_DENIED and message:
+        return f"AWS Batch did not take it ({code}: {message})"
+    return f"AWS Batch did not take it ({code})"
