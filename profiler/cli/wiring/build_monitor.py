@@ -62,5 +62,5 @@ def _exporter(
     from profiler.monitor.prometheus.exporter import PrometheusExporter  # only where it is enabled
     from profiler.monitor.prometheus.snapshot import SnapshotBuilder
 
-    builder = SnapshotBuilder(sampler, shared, read_instance, settings.batch_job)
+    builder = SnapshotBuilder(sampler, shared, read_instance, settings.task.batch_job)
     return PrometheusExporter(port, builder, shared.log)
