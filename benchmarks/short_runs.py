@@ -26,7 +26,7 @@ from benchmarks.figures import (
     markdown_table,
 )
 from benchmarks.local import fill_history, timed
-from profiler.record.record_model import Record, decode
+from profiler.record.record_model import NOT_SAMPLED, Record, decode
 
 _READ_ONLY_GROUPS = (
     "while read -r _ _ _ _ place _; do case $place in /sys/fs/cgroup*)"
@@ -98,7 +98,7 @@ def _peak_error_percent(installed: Path, workload: str, phase: float, seconds: f
         program = (*workload_command, kind, str(phase), str(seconds), *mib)
         record = _run(installed, Path(name), program, wrapper=read_only)
         peak_mib = float(json.loads(actual.read_text())["peak_mib"])
-    if record.sampling is None or "cgroup" in record.sampling.sources:
+    if record.sampling == NOT_SAMPLED or "cgroup" in record.sampling.sources:
         message = (
             "The command got its own control group: run the benchmark as root with unshare, or "
             "in a container."

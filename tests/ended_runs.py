@@ -90,7 +90,12 @@ def changed(notice: EndedRun, **changes: Any) -> EndedRun:
 
 def recorded(notice: EndedRun, **changes: Any) -> EndedRun:
     """The notice with other fields of the record."""
-    return changed(notice, report_line=report_line(replace(notice.record or RECORD, **changes)))
+    return changed(
+        notice,
+        report_line=report_line(
+            replace(RECORD if notice.report_line is None else notice.record, **changes)
+        ),
+    )
 
 
 def ended(notice: EndedRun, **changes: Any) -> EndedRun:

@@ -8,8 +8,10 @@ live, and makes their events.
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from functools import cache
 from typing import Any
+from urllib.parse import unquote
 
 import boto3
 from botocore.config import Config
@@ -26,6 +28,11 @@ KEPT_MS = 7 * 86_400_000
 ENDED = ("SUCCEEDED", "FAILED")
 _MAX_IDS = 100
 _PAGE = 100
+_TAGS = "/v1/tags/"
+_MAX_TAGS = 50
+_LEAST_MIB = 4
+# What the service adds to a container of a definition.
+_EMPTY_LISTS = ("command", "environment", "mountPoints", "secrets", "ulimits", "volumes")
 _STATUS_PAGE = 1_000
 _MAX_OVERRIDES = 8_192
 _PROPERTIES = ("containerProperties", "ecsProperties", "eksProperties", "nodeProperties")
@@ -56,7 +63,8 @@ def _operations() -> Mapping[str, Any]:
     """The operations' models by their paths."""
     model = get_session().get_service_model("batch")
     models = [model.operation_model(name) for name in model.operation_names]
-    return {str(one.http["requestUri"]): one for one in models}
+    # Of those about tags, only one is a POST.
+    return {str(one.http["requestUri"]): one for one in models if one.http["method"] == "POST"}
 
 
 class FakeBatch(FakeHttpServer):
@@ -64,8 +72,8 @@ class FakeBatch(FakeHttpServer):
 
     ``refused`` operations are not allowed, ``failing`` ones answer with a server's fault, ``lost``
     ones as well, after they were done, and the next ``throttled`` requests are too many. ``calls``
-    has each operation with its request. ``on_submit`` and ``on_terminate`` see each job of such a
-    request; ``before`` sees each operation.
+    has each operation with its request, which ``before`` sees before the answer. ``on_submit`` and
+    ``on_terminate`` see each job of such a request.
     """
 
     def __init__(self) -> None:
@@ -84,7 +92,7 @@ class FakeBatch(FakeHttpServer):
         self.calls: list[tuple[str, Json]] = []
         self.on_submit: Callable[[Json], object] = lambda _job: None
         self.on_terminate: Callable[[Json], object] = lambda _job: None
-        self.before: Callable[[str], object] = lambda _operation: None
+        self.before: Callable[[str, Json], object] = lambda _operation, _asked: None
 
     def close(self) -> None:
         answer_over_sockets(self.url)
@@ -182,10 +190,14 @@ class FakeBatch(FakeHttpServer):
         return batch_jobs.job_event(job, self.now_ms)
 
     def answer(self, request: Any, body: bytes) -> Answer:
-        model = _operations()[request.path.partition("?")[0]]
+        path = request.path.partition("?")[0]
         asked: Json = json.loads(body or b"{}")
+        if path.startswith(_TAGS):
+            asked["resourceArn"] = unquote(path.removeprefix(_TAGS))
+            path = f"{_TAGS}{{resourceArn}}"
+        model = _operations()[path]
         self.calls.append((model.name, asked))
-        self.before(model.name)
+        self.before(model.name, asked)
         try:
             self._check(model, asked)
             answered = getattr(self, f"_{model.name}")(asked)
@@ -299,8 +311,13 @@ class FakeBatch(FakeHttpServer):
         tasks = asked.get("ecsProperties", {}).get("taskProperties", [])
         if "ecsProperties" in asked and len(tasks) != 1:
             raise _refusal("taskProperties must have exactly one element.")
+        containers = tasks[0]["containers"] if tasks else [asked.get("containerProperties", {})]
         if "FARGATE" in asked.get("platformCapabilities", ()):
-            _check_fargate(tasks[0]["containers"] if tasks else [asked["containerProperties"]])
+            _check_fargate(containers)
+        elif not {"nodeProperties", "eksProperties"} & asked.keys():
+            _check_instances(containers)
+        if len(asked.get("tags", {})) > _MAX_TAGS:
+            raise _refusal(f"Number of tags must be at most {_MAX_TAGS}.")
         revisions = [one["revision"] for one in self._revisions(name)]
         revision = max(revisions, default=0) + 1
         made = {
@@ -308,13 +325,26 @@ class FakeBatch(FakeHttpServer):
             "jobDefinitionArn": arn("job-definition", f"{name}:{revision}"),
         }
         orchestration = "EKS" if "eksProperties" in asked else "ECS"
+        kept = {"parameters": {}, "tags": {}, **deepcopy(asked)}
+        if "containerProperties" in kept:
+            kept["containerProperties"] = {
+                **{name: [] for name in _EMPTY_LISTS},
+                **kept["containerProperties"],
+            }
         self.definitions.append(
-            {**asked, **made, "status": "ACTIVE", "containerOrchestrationType": orchestration}
+            {**kept, **made, "status": "ACTIVE", "containerOrchestrationType": orchestration}
         )
         return {"jobDefinitionName": name, **made}
 
     def _DeregisterJobDefinition(self, asked: Json) -> Json:  # noqa: N802
         self.definition(asked["jobDefinition"])["status"] = "INACTIVE"
+        return {}
+
+    def _TagResource(self, asked: Json) -> Json:  # noqa: N802
+        found = [one for one in self.definitions if one["jobDefinitionArn"] == asked["resourceArn"]]
+        if not found:
+            raise _refusal(f"Resource {asked['resourceArn']} not found.")
+        found[0]["tags"] = {**found[0]["tags"], **asked["tags"]}
         return {}
 
     def _SubmitJob(self, asked: Json) -> Json:  # noqa: N802
@@ -445,11 +475,20 @@ def _summary(job: Json) -> Json:
 
 def _check_fargate(containers: Sequence[Json]) -> None:
     """The sums of all containers are one size of Fargate."""
+    if any("vcpus" in one or "memory" in one for one in containers):
+        raise _refusal("vcpus and memory are not supported on Fargate: use resourceRequirements.")
     vcpu = sum(requirement(one, "VCPU") for one in containers)
     memory_mb = sum(requirement(one, "MEMORY") for one in containers)
     if memory_mb not in _FARGATE_MIB.get(vcpu, ()):
         sentence = "Fargate resource requirements (%.2f vCPU, %d MiB) not valid."
         raise _refusal(sentence % (vcpu, memory_mb))
+
+
+def _check_instances(containers: Sequence[Json]) -> None:
+    """A container on EC2 has at least one vCPU, if it says how many."""
+    for one in containers:
+        if 0 < requirement(one, "VCPU") < 1 or 0 < requirement(one, "MEMORY") < _LEAST_MIB:
+            raise _refusal("Invalid vCPU or memory: at least 1 vCPU and 4 MiB are needed.")
 
 
 def requirement(container: Json, kind: str) -> float:
@@ -459,4 +498,4 @@ def requirement(container: Json, kind: str) -> float:
         for one in container.get("resourceRequirements", ())
         if one["type"] == kind
     )
-    return next(values, 0)
+    return next(values, float(container.get({"VCPU": "vcpus", "MEMORY": "memory"}[kind], 0)))

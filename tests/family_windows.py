@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import FARGATE
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.record_model import Report
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
@@ -18,14 +19,30 @@ NOWHERE = Circumstances()
 
 
 def window_of(
-    reports: Iterable[Report], *, days: int = 400, min_runs: int = 20, now_ns: int | None = None
+    reports: Iterable[Report],
+    *,
+    days: int = 400,
+    min_runs: int = 20,
+    now_ns: int | None = None,
+    launch_type: str = FARGATE,
 ) -> FamilyWindow:
     """The closed window of confirmed runs, an hour after the newest one's start."""
-    return window_of_runs(map(facts_of, reports), days=days, min_runs=min_runs, now_ns=now_ns)
+    return window_of_runs(
+        map(facts_of, reports),
+        days=days,
+        min_runs=min_runs,
+        now_ns=now_ns,
+        launch_type=launch_type,
+    )
 
 
 def window_of_runs(
-    runs: Iterable[RunFacts], *, days: int = 400, min_runs: int = 20, now_ns: int | None = None
+    runs: Iterable[RunFacts],
+    *,
+    days: int = 400,
+    min_runs: int = 20,
+    now_ns: int | None = None,
+    launch_type: str = FARGATE,
 ) -> FamilyWindow:
     listed = list(runs)
     newest_ns = max((run.began_ns for run in listed), default=0)
@@ -34,7 +51,7 @@ def window_of_runs(
         days=days,
         min_runs=min_runs,
     )
-    window = FamilyWindow(span)
+    window = FamilyWindow(span, launch_type)
     for run in listed:
         window.add(run)
     window.close()

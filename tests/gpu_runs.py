@@ -53,7 +53,7 @@ def _series(record: Record) -> Series:
         (gpu,) = record.gpus
         first = gpu.first_used_seconds or 0.0
         last = gpu.last_used_seconds or 0.0
-        use = gpu.utilization_percent or Distribution()
+        use = gpu.utilization_percent
         works = [first <= second + 1 and second <= last for second in range(steps)]
         values["gpu_utilization_percent"] = tuple((use.max or 0.0) * work for work in works)
     return Series(

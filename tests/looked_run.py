@@ -12,7 +12,7 @@ from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
 from profiler.readers.linux.thread_counters import ThreadGrowth
 from profiler.readers.linux.waits import Blocked, Connection, Wait
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.record_model import Container, Metrics, Record, Sampling
+from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from tests.fakes import START_NS, seconds
 from tests.values import present
 
@@ -119,7 +119,7 @@ class LookedRun:
         self._unread_ns += seconds(unread)
         self.account.add_total(START_NS + seconds(self.at + late), self._unread_ns, 0)
 
-    def record(self, duration: float | None = None, sampling: Sampling | None = None) -> Record:
+    def record(self, duration: float | None = None, sampling: Sampling = NOT_SAMPLED) -> Record:
         metrics = Metrics(duration_ms=None if duration is None else 1000 * duration)
         record = Record(
             task_id="t", container=Container(name="c"), metrics=metrics, sampling=sampling

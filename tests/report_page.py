@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from profiler.record.record_model import (
+    NOT_MEASURED,
     Container,
     Distribution,
     Interval,
@@ -67,8 +68,8 @@ def checkpoint(
     interval = Interval(
         started_at=None if begun is None else f"2026-11-01T06:{begun:02d}:00.000Z",
         finished_at=f"2026-11-01T06:{minute:02d}:00.000Z",
-        vcpu_used=None if vcpu is None else Distribution(avg=vcpu),
-        memory_used_mb=None if memory_mb is None else Distribution(avg=1.0, max=memory_mb),
+        vcpu_used=NOT_MEASURED if vcpu is None else Distribution(avg=vcpu),
+        memory_used_mb=NOT_MEASURED if memory_mb is None else Distribution(avg=1.0, max=memory_mb),
     )
     return report(
         status="running", kind="task.checkpoint", minute=minute, interval=interval, **record

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record import record_model as model
+from profiler.record.record_model import NOT_MEASURED, UNKNOWN_SIZE
 from profiler.runs.history.run_database import HistoryStore
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
 from tests.fakes import START_NS, FakeClock
@@ -39,7 +40,7 @@ def report(
         duration_ms=590_000,
         billed_duration_ms=600_000,
         max_memory_used_mb=peak_mb,
-        vcpu_used=None if p95 is None else model.Distribution(p95=p95),
+        vcpu_used=NOT_MEASURED if p95 is None else model.Distribution(p95=p95),
         memory_peak_source=None if peak_mb is None else "sampled",
         **limits,
     )
@@ -60,7 +61,7 @@ def report(
         containers=tuple(
             model.OtherContainer(name=name, metrics=of_it) for name, of_it in (others or {}).items()
         ),
-        task_size=None if size is None else model.TaskSize(vcpu=size[0], memory_mb=size[1]),
+        task_size=UNKNOWN_SIZE if size is None else model.TaskSize(vcpu=size[0], memory_mb=size[1]),
     )
     time = format_ms(started_ns + 591 * NS_PER_SECOND)
     return model.Report(time=time, type="task.report", record=replace(made, **record))

@@ -4,6 +4,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +19,8 @@ from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.notifications.event_details import ended_run
-from profiler.record.fact_list import NUMBERS, Bound, NumberRow, marked
+from profiler.record.fact_list import NUMBERS, NumberRow
+from profiler.record.measured import measured
 from profiler.record.record_model import Report
 from profiler.record.units import format_percent, format_value
 from profiler.runs.past_runs.run_source import PastRun
@@ -128,10 +130,8 @@ _PAGE_MARKS = {
 def page_number(row: Mapping[str, Any], number: NumberRow) -> str:
     """A number of the page's row as its script formats it."""
     value = row.get(number.page_field)
-    if value is None:
-        return ""
-    bound: Bound = "≥" if _is_least(row, number.page_field) else ""
-    return marked(bound, format_value(value, number.unit), number.unit)
+    shown = measured(value, is_least=_is_least(row, number.page_field))
+    return shown.text(partial(format_value, unit=number.unit))
 
 
 def page_texts(report: Report) -> str:

@@ -383,7 +383,8 @@ def local() -> model.Report:
             count=2, processes=(model.Process(name="worker", max_memory_used_mb=2100),)
         ),
     }
-    absent = dict.fromkeys((*place, "task_size", "cost", "recommendation"))
+    absent: dict[str, Any] = dict.fromkeys((*place, "cost", "recommendation"))
+    absent["task_size"] = model.UNKNOWN_SIZE
     return etl("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", **record | absent)
 
 

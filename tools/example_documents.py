@@ -39,6 +39,7 @@ from profiler.record.notice_model import (
     encode_notice,
 )
 from profiler.record.record_model import (
+    NOT_MEASURED,
     AverageAndMaximum,
     Distribution,
     Interval,
@@ -379,7 +380,7 @@ def _metrics_until(checkpoint: Report, run: _Run) -> Metrics:
     return replace(
         metrics,
         max_memory_used_mb=round(peak * run.batch.memory_mb, 1),
-        memory_used_mb=None,
+        memory_used_mb=NOT_MEASURED,
         memory_utilization_percent=Distribution(max=round(100 * peak, 1)),
     )
 

@@ -35,6 +35,8 @@ from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.process_rows import with_unread
 from profiler.record.record_model import (
+    ABSENT_PARTS,
+    NOT_SAMPLED,
     AverageAndMaximum,
     Interval,
     MemoryKills,
@@ -227,7 +229,7 @@ def with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
     """Return the record with the devices, sources and warnings of all collectors."""
     for part in parts:
         record = replace(record, **part.values)
-        if part.source is not None and record.sampling is not None:
+        if part.source is not None and record.sampling is not NOT_SAMPLED:
             sources = (*record.sampling.sources, part.source)
             record = replace(record, sampling=replace(record.sampling, sources=sources))
         monitor = record.monitor
@@ -253,7 +255,7 @@ def with_activity(record: Record, activity: Activity) -> Record:
         cpu_wait_percent=round(100 * wait_ns / wanted_ns, _PERCENT_DIGITS),
     )
     sampling = record.sampling
-    if sampling is not None and activity.cpu_ns:
+    if sampling is not NOT_SAMPLED and activity.cpu_ns:
         percent = min(100 * activity.read_cpu_ns / activity.cpu_ns, 100.0)
         sampling = replace(sampling, cpu_wait_covered_percent=round(percent, _PERCENT_DIGITS))
     return replace(record, metrics=metrics, sampling=sampling)
@@ -288,7 +290,7 @@ def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
     if cpu is None:
         return record
     record = replace(record, metrics=replace(metrics, cpu_seconds=cpu.cpu_seconds))
-    if cpu.is_partial and record.sampling is not None:
+    if cpu.is_partial and record.sampling is not NOT_SAMPLED:
         return replace(record, sampling=replace(record.sampling, cpu_covered_percent=0.0))
     return with_cpu_covered(record, cpu.until_ns)
 
@@ -326,7 +328,7 @@ def _with_readings(record: Record, readings: ProcessReadings) -> Record:
             of_interval += ("cpu_seconds",)
         interval = _copy_fields(interval, readings.interval, of_interval)
     sampling = record.sampling
-    if sampling is not None and names:
+    if sampling is not NOT_SAMPLED and names:
         sampling = replace(sampling, samples=readings.samples)
     series = record.series
     if readings.series is not None:
@@ -337,10 +339,8 @@ def _with_readings(record: Record, readings: ProcessReadings) -> Record:
     return replace(record, metrics=metrics, interval=interval, sampling=sampling, series=series)
 
 
-def _is_finer(readings: ProcessReadings, sampling: Sampling | None) -> bool:
+def _is_finer(readings: ProcessReadings, sampling: Sampling) -> bool:
     """Whether the processes were read at least twice as often as the task stats changed."""
-    if sampling is None:
-        return readings.samples > 0
     if sampling.stats_period_ms is None:
         return readings.samples > (sampling.samples or 0)
     return readings.step_ms is not None and 2 * readings.step_ms <= sampling.stats_period_ms
@@ -351,7 +351,7 @@ def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
     values: dict[str, Any] = {}
     for name in names:
         value = getattr(source, name, None)
-        if value is not None:
+        if value not in ABSENT_PARTS:
             values[name] = value
     return replace(target, **values)
 

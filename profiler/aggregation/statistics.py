@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from profiler.core.optional_math import max_known
-from profiler.record.record_model import AverageAndMaximum, Distribution
+from profiler.record.record_model import NOT_MEASURED, AverageAndMaximum, Distribution
 
 RELATIVE_ERROR = 0.01
 # Bin k has the values above gamma^(k-1), up to gamma^k.
@@ -86,12 +86,12 @@ class TimeWeightedStatistics:
     def maximum(self) -> float | None:
         return self._maximum if self._weight_ns else None
 
-    def distribution(self, *, per: float = 1, digits: int = 3) -> Distribution | None:
-        """The statistics, divided by ``per`` and rounded to ``digits``; None before the first
-        value.
+    def distribution(self, *, per: float = 1, digits: int = 3) -> Distribution:
+        """The statistics, divided by ``per`` and rounded to ``digits``; NOT_MEASURED before the
+        first value.
         """
         if not self._weight_ns:
-            return None
+            return NOT_MEASURED
         # Rounding of the sum can move the quotient beyond the extremes by one unit in the last
         # place.
         mean = self._within(self._weighted_sum / self._weight_ns)
@@ -235,9 +235,9 @@ class MonotonicCounter:
         return self._before_reset + self._last
 
 
-def percent_of(series: TimeWeightedStatistics, size: float | None) -> Distribution | None:
-    """A quantity as a percentage of ``size``; None if ``size`` is unknown or 0."""
-    return series.distribution(per=size / 100) if size else None
+def percent_of(series: TimeWeightedStatistics, size: float | None) -> Distribution:
+    """A quantity as a percentage of ``size``; NOT_MEASURED if ``size`` is unknown or 0."""
+    return series.distribution(per=size / 100) if size else NOT_MEASURED
 
 
 class UseWindow(Struct, frozen=True, gc=False):

@@ -26,7 +26,13 @@ from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms, parse_
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.readers.memory_usage import is_notable
+from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
+    NOT_MEASURED,
+    NOT_SAMPLED,
+    NOTHING_VISIBLE,
+    UNKNOWN_PROCESSOR,
+    UNKNOWN_SIZE,
     AverageAndMaximum,
     Container,
     Distribution,
@@ -197,9 +203,7 @@ def with_peak(
             size_bytes = limit_bytes
         percent = round(100 * size_bytes / limit_bytes, 3)
     peak_mb = mebibytes(size_bytes)
-    sampled_mb = None
-    if metrics.memory_used_mb is not None:
-        sampled_mb = metrics.memory_used_mb.max
+    sampled_mb = metrics.memory_used_mb.max
     bound_mb = metrics.memory_used_bound_mb
     if bound_mb is not None and bound_mb <= (peak_mb or 0):
         bound_mb = None
@@ -253,9 +257,9 @@ def with_cpu_demand(
     )
 
 
-def _with_max(distribution: Distribution | None, maximum: float | None) -> Distribution | None:
+def _with_max(distribution: Distribution, maximum: float | None) -> Distribution:
     """The distribution with another maximum, which no other of its values exceeds."""
-    if distribution is None or maximum is None:
+    if distribution is NOT_MEASURED or maximum is None:
         return distribution
     peak = float(maximum)
     values: dict[str, float] = {}
@@ -291,7 +295,7 @@ def with_cpu_covered(record: Record, until_ns: int | None) -> Record:
     """
     duration_ms = record.metrics.duration_ms
     sampling = record.sampling
-    if sampling is None or record.metrics.cpu_seconds is None:
+    if sampling is NOT_SAMPLED or record.metrics.cpu_seconds is None:
         return record
     # This module's own text. The regular expression of parse_ns would take 0.2 ms of every run.
     started = parse_datetime(record.started_at)
@@ -446,23 +450,23 @@ def statistics_evidence(
     )
 
 
-def processor_of(host: Host) -> Processor | None:
-    """The machine's processor for the record; None if nothing is known of it."""
+def processor_of(host: Host) -> Processor:
+    """The machine's processor for the record."""
     processor = Processor(model=host.processor_model, count=host.processor_count)
-    return processor if processor != Processor() else None
+    return absent_if_empty(processor, UNKNOWN_PROCESSOR)
 
 
-def visible_of(host: Host) -> Visible | None:
-    """What a program sees of the machine, for the record; None if nothing is known of it."""
+def visible_of(host: Host) -> Visible:
+    """What a program sees of the machine, for the record."""
     visible = Visible(
         memory_mb=mebibytes(host.memory_bytes),
         cpus=as_number(host.processor_count or host.vcpu),
         instance_type=host.instance_type,
     )
-    return visible if visible != Visible() else None
+    return absent_if_empty(visible, NOTHING_VISIBLE)
 
 
-def task_size_of(task: "TaskMetadata") -> TaskSize | None:
-    """The task's limits for the record; None if it has none."""
+def task_size_of(task: "TaskMetadata") -> TaskSize:
+    """The task's limits for the record."""
     size = TaskSize(vcpu=as_number(task.vcpu_limit), memory_mb=mebibytes(task.memory_limit_bytes))
-    return size if size != TaskSize() else None
+    return absent_if_empty(size, UNKNOWN_SIZE)

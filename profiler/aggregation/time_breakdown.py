@@ -64,7 +64,7 @@ _MAX_EARLY_NS = 50 * NS_PER_MS
 def wait_warnings(record: Record) -> tuple[str, ...]:
     """A sentence if waits for a CPU are missing, and one if the run was stopped."""
     warnings: list[str] = []
-    if record.sampling is not None and is_cpu_wait_partial(record):
+    if is_cpu_wait_partial(record):
         missing = format_percent(100 - (record.sampling.cpu_wait_covered_percent or 0))
         warnings.append(
             f"The time waiting for a CPU is a lower bound: threads ended before {missing} of the "

@@ -1,4 +1,4 @@
-"""Whether a stack of CloudFormation owns a task definition, a schedule or a rule.
+"""Whether a stack of CloudFormation owns a task definition, a job definition, a schedule or a rule.
 
 CloudFormation tags definitions only since 2026, and schedules never, so it is asked. An id of a
 stack's resource is the ARN of a definition, the name of a schedule, and the name of a rule, which
@@ -17,6 +17,7 @@ from profiler.core.aws_clients import error_code
 
 DESCRIBE_RIGHT = "cloudformation:DescribeStackResources"
 _DEFINITION_TYPE = "AWS::ECS::TaskDefinition"
+JOB_DEFINITION_TYPE = "AWS::Batch::JobDefinition"
 _TARGET_TYPES = {"schedule": "AWS::Scheduler::Schedule", "rule": "AWS::Events::Rule"}
 # A resource in one of these states no longer belongs to its stack.
 _GONE = frozenset({"DELETE_COMPLETE", "DELETE_SKIPPED"})
@@ -34,14 +35,15 @@ class CloudFormationOwner(Struct, frozen=True, kw_only=True):
 class CloudFormationOwners:
     """Asks CloudFormation who owns a resource. Methods raise TaskProfilerError with its reason."""
 
-    def __init__(self, open_client: OpenClient) -> None:
+    def __init__(self, open_client: OpenClient, *, definition_type: str = _DEFINITION_TYPE) -> None:
         self._open_client = open_client
+        self._definition_type = definition_type
         self._known: dict[tuple[str, str], CloudFormationOwner | None] = {}
 
     def of_definition(self, revision_arns: Iterable[str]) -> str | None:
         """The name of the stack that owns one of the revisions; None if no stack does."""
         for arn in revision_arns:
-            owner = self._owner(arn, _DEFINITION_TYPE)
+            owner = self._owner(arn, self._definition_type)
             if owner is not None:
                 return owner.stack
         return None

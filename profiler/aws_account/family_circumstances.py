@@ -23,6 +23,12 @@ from profiler.sizing.family_window import OLDER_REVISIONS, FamilyWindow
 from profiler.sizing.sized_revision import TAG_PREFIX, Circumstances, TargetOverride
 from profiler.task_definitions.containers import read_containers, roles_of, windows_of
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
+from profiler.task_definitions.job_forms import (
+    is_job_definition,
+    is_on_fargate,
+    least_job_vcpu,
+    why_left_alone,
+)
 from profiler.task_definitions.size_changes import (
     LEAST_CPU_UNITS,
     SeenMemory,
@@ -40,10 +46,18 @@ def circumstances_of(document: TaskDefinitionDocument) -> Circumstances:
     platform = mapping(document.definition.get("runtimePlatform"))
     linux = text(platform.get("operatingSystemFamily"))
     is_off = document.tags.get(OFF_TAG, "").strip().lower() in _OFF_WORDS
-    return Circumstances(
+    circumstances = Circumstances(
         operating_system=windows_of(document.definition) or linux,
         off_tag=OFF_TAG if is_off else None,
         stack=document.stack,
+    )
+    if not is_job_definition(document.definition):
+        return circumstances
+    return replace(
+        circumstances,
+        is_job=True,
+        left_to=why_left_alone(document.definition),
+        least_vcpu=least_job_vcpu(document.definition),
     )
 
 
@@ -164,15 +178,17 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     ``targets`` are all schedules and rules that start tasks, and ``of_services`` the families that
     services run; both raise TaskProfilerError. ``other_starters`` name what started
     the tasks of a family that ECS lists. ``newest_withdrawn`` is the number of a family's newest
-    deregistered revision; it raises TaskProfilerError.
+    deregistered revision, and ``tagged`` are the tags of our revisions by their numbers, of the
+    family of an ARN; both raise TaskProfilerError. ``overrides_of`` a target are its sizes.
     """
 
     targets: Callable[[], Sequence[ScheduledTarget]]
     of_services: Callable[[], Collection[str]]
     owners: CloudFormationOwners
-    tagged: TaggedRevisions
+    tagged: Callable[[str], Mapping[int, Mapping[str, str]]]
     other_starters: Callable[[str], Sequence[str]] = lambda _family: ()
     newest_withdrawn: Callable[[str], int | None] = lambda _family: None
+    overrides_of: Callable[[ScheduledTarget], SizeOverrides] = size_overrides
     now_ns: int
 
     def circumstances(
@@ -183,7 +199,9 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         timed = [schedule_of(target) for target in targets if is_timed(target)]
         enabled = [schedule for schedule in timed if schedule.is_enabled]
         overrides = [
-            target for target in self.overriding(family) if target.overrides.unknown is None
+            target
+            for target in self.overriding(family, document)
+            if target.overrides.unknown is None
         ]
         return replace(
             circumstances_of(document),
@@ -205,11 +223,18 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         others = [name for name in self.other_starters(family) if name != SCHEDULE]
         return (*titles, *others)
 
-    def overriding(self, family: str) -> tuple[OverridingTarget, ...]:
-        """The schedules and rules of the family that override sizes, or may do so."""
-        overriding = []
+    def overriding(
+        self, family: str, document: TaskDefinitionDocument
+    ) -> tuple[OverridingTarget, ...]:
+        """The schedules and rules of the family that override sizes, or may do so. A job on EC2
+        can have any size.
+        """
+        overriding: list[OverridingTarget] = []
+        definition = document.definition
+        if is_job_definition(definition) and not is_on_fargate(definition):
+            return ()
         for target in self._targets(family):
-            overrides = size_overrides(target)
+            overrides = self.overrides_of(target)
             if not overrides.is_empty:
                 overriding.append(OverridingTarget(title=target.title, overrides=overrides))
         return tuple(overriding)
@@ -237,7 +262,7 @@ def read_account(
         targets=targets,
         of_services=of_services,
         owners=CloudFormationOwners(open_client),
-        tagged=TaggedRevisions(open_client),
+        tagged=TaggedRevisions(open_client).of_family,
         other_starters=other_starters,
         newest_withdrawn=TaskDefinitions(open_client("ecs")).newest_withdrawn,
         now_ns=now_ns,

@@ -139,7 +139,8 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return None
         if any(fnmatchcase(planned.family, glob) for glob in self.globs):
             return None
-        words = ("taskdef", "resize", planned.family, "--register", "--update-schedules")
+        name = ("--job-definition",) if target.is_of_job else ()
+        words = ("taskdef", "resize", *name, planned.family, "--register", "--update-schedules")
         command = command_line(*words, region=arn_region(planned.revision_arn))
         name_it = f"name the family to move it: {command}"
         if not planned.is_new_revision:

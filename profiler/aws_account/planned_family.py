@@ -65,6 +65,8 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     resize: Resize | None = None
     owner: FamilyOwner | None = None  # the service to which it is left
     obstacle: str | None = None  # why tasks of the new revision would not start
+    # A revert deregisters the newest revision, so that this older one is the newest again.
+    uncovered_arn: str | None = None
 
     @property
     def is_new_revision(self) -> bool:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Protocol
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.aws_clients import AwsClient, error_code
@@ -53,6 +53,32 @@ def read_services(client: AwsClient, cluster: str, **selection: str) -> Iterator
     arns = [*read_items(client, "list_services", "serviceArns", cluster=cluster, **selection)]
     for chunk in batches(arns, _SERVICES_PER_CALL):
         yield from client.describe_services(cluster=cluster, services=chunk)["services"]
+
+
+class AccountDefinitions(Protocol):
+    """The definitions of an account that a rollout changes, in the form of task definitions: those
+    of ECS, or of jobs. Every method raises TaskProfilerError.
+    """
+
+    def describe(self, name: str) -> bytes:
+        """The newest active revision of a name, or ``name:revision``, as ECS answers."""
+        ...
+
+    def register(self, definition: Mapping[str, object]) -> str:
+        """Register a revision, and return its ARN."""
+        ...
+
+    def families(self, glob: str) -> frozenset[str]:
+        """The names with an active revision that match the glob."""
+        ...
+
+    def families_of_services(self) -> frozenset[str]:
+        """Those of them that services run."""
+        ...
+
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters whose tasks are looked at."""
+        ...
 
 
 class TaskDefinitions:

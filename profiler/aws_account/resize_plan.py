@@ -35,6 +35,13 @@ from profiler.sizing.sized_revision import (
 )
 from profiler.sizing.window_evidence import evidence_at
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
+from profiler.task_definitions.job_forms import (
+    is_job_definition,
+    job_task_mb,
+    job_with_size,
+    job_with_size_of,
+    repeated_kill,
+)
 from profiler.task_definitions.size_changes import (
     SeenMemory,
     definition_size,
@@ -67,7 +74,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
         window = self._window(family, document.arn)
         owner = document.owner or window.owner
-        if owner is not None:
+        if owner is not None and not is_job_definition(document.definition):
             return left_to_service(family, document, owner, "size")
         missing_runs = self.missing_runs(document.definition)
         size = definition_size(document.definition)
@@ -99,7 +106,12 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             family=family,
             # The schedules of what others own stay, too.
             action="refused" if _is_left_to_others(circumstances) else decision.action,
-            notes=(as_sentence(decision.reason), *changed.notes, *_left_out(decision)),
+            notes=(
+                as_sentence(decision.reason),
+                *changed.notes,
+                *_left_out(decision),
+                *_repeated_kills(case),
+            ),
             document=document,
             changed=changed,
             resize=decision,
@@ -126,7 +138,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             )
         if len(windows) == 1:
             return windows[0]
-        total = FamilyWindow(windows[0].span if windows else WindowSpan(now_ns=0))
+        total = FamilyWindow(WindowSpan(now_ns=0))
+        if windows:
+            total = FamilyWindow(windows[0].span, windows[0].launch_type)
         for window in windows:
             total.merge(window)
         return total
@@ -134,7 +148,10 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     def _decision(self, case: "_Case") -> tuple[Resize, Circumstances]:
         """The decision, and the circumstances of which it depends. Raises TaskProfilerError."""
         document = case.document
-        least_mb = case.seen.task_mb(document.definition)
+        if is_job_definition(document.definition):
+            least_mb = job_task_mb(document.definition, case.seen)
+        else:
+            least_mb = case.seen.task_mb(document.definition)
         policy = replace(self.policy, size=replace(self.policy.size, least_memory_mb=least_mb))
         circumstances = circumstances_of(document)
         if self.account is not None:
@@ -172,7 +189,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         TaskProfilerError.
         """
         revision = case.revision
-        tagged = account.tagged.of_family(newest_arn)
+        tagged = account.tagged(newest_arn)
         withdrawn = case.revisions.withdrawn(
             account.newest_withdrawn(case.family), case.newest_seen, tagged
         )
@@ -189,7 +206,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         """Raise TaskProfilerError if a schedule overrides sizes that the new one does not hold."""
         if self.account is None:
             return
-        for target in self.account.overriding(case.family):
+        for target in self.account.overriding(case.family, case.document):
             refusal = target.overrides.refusal(changed.definition)
             if refusal is not None:
                 raise TaskProfilerError(f"the {target.title} starts it, and {refusal}")
@@ -304,7 +321,8 @@ def _left_out(decision: Resize) -> tuple[str, ...]:
 def _is_left_to_others(circumstances: Circumstances) -> bool:
     """Whether somebody else decides on the definition, or nobody can."""
     system = (circumstances.operating_system or "").upper()
-    is_of_owner = circumstances.stack is not None or circumstances.off_tag is not None
+    owners = (circumstances.stack, circumstances.off_tag, circumstances.left_to)
+    is_of_owner = any(owner is not None for owner in owners)
     return is_of_owner or circumstances.is_service or system.startswith("WINDOWS")
 
 
@@ -318,16 +336,35 @@ def _changed(case: _Case, decision: Resize, *, is_tagged: bool) -> ChangedDefini
     tag = SizeBefore(revision=case.revisions.number, size=definition_size(present)).tag
     if decision.action == "revert":
         old = case.revisions.old_size()
-        changed = with_size(present, old.size, seen)
-        if old.definition is not None:
+        as_then = None
+        if is_job_definition(present) and old.definition is not None:
+            as_then = job_with_size_of(present, old.definition)
+        changed = as_then or _sized(present, old.size, seen)
+        if old.definition is not None and not is_job_definition(present):
             changed = with_size(with_size_of(present, old.definition), TaskSize(), seen)
         if not is_tagged:
             return changed
         return replace(changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag))
-    changed = with_size(present, decision.size or TaskSize(), seen)
+    changed = _sized(present, decision.size or TaskSize(), seen)
     if document.arn is None or not is_tagged:
         return changed
     return replace(changed, definition=with_size_tag(changed.definition, RESIZED_FROM, tag))
+
+
+def _sized(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory) -> ChangedDefinition:
+    """The definition of a task or a job with the size. Raises TaskProfilerError."""
+    if is_job_definition(definition):
+        return job_with_size(definition, size, seen)
+    return with_size(definition, size, seen)
+
+
+def _repeated_kills(case: _Case) -> tuple[str, ...]:
+    """The sentence on kills that Batch repeats at the same size, if there was a kill."""
+    if not is_job_definition(case.document.definition):
+        return ()
+    killed = any(runs.counts.outcomes["killed"] for _, runs in case.window.everywhere())
+    sentence = repeated_kill(case.document.definition) if killed else None
+    return () if sentence is None else (sentence,)
 
 
 def _seen_memory(window: FamilyWindow, size: TaskSize, margin: MemoryMargin) -> SeenMemory:

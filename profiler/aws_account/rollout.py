@@ -14,11 +14,18 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
+from profiler.aws_account.job_reverts import uncover, with_uncovered
 from profiler.aws_account.overtaken_revisions import keep_overtaken
 from profiler.aws_account.owned_families import left_to_owner, left_to_service
 from profiler.aws_account.pinned_targets import PinnedTargets
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check_obstacle
-from profiler.aws_account.registered_definitions import TaskDefinitions, glob_prefix, revision_of
+from profiler.aws_account.registered_definitions import (
+    AccountDefinitions,
+    TaskDefinitions,
+    glob_prefix,
+    revision_of,
+)
+from profiler.aws_account.registered_job_definitions import JobDefinitions
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.shared_streams import UNKNOWN_STREAMS, read_streams
@@ -51,12 +58,15 @@ from profiler.task_definitions.permissions import (
 class RolloutRequest(Struct, frozen=True, kw_only=True):
     """The families to change, and the steps to take in addition to the plan.
 
-    ``sizes_file`` gets the sizes that would be registered.
+    ``sizes_file`` gets the sizes that would be registered. ``job_definitions`` are patterns, and
+    ``queues`` those in which job definitions are looked for, in place of families.
     """
 
     globs: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     scheduled: bool = False
+    job_definitions: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
     register: bool = False
     sizes_file: str | None = None
     update_schedules: bool = False
@@ -64,6 +74,10 @@ class RolloutRequest(Struct, frozen=True, kw_only=True):
     attach_policy: bool = False
     yes: bool = False
     services: bool = False
+
+    @property
+    def is_of_jobs(self) -> bool:
+        return bool(self.job_definitions or self.queues)
 
     @property
     def is_act(self) -> bool:
@@ -91,6 +105,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     # Asked before a target is moved, and before a monitor changes; sizes ask for themselves.
     owners: CloudFormationOwners | None = None
     read_revision: Callable[[str], bytes] | None = None  # in place of one call for each
+    jobs: JobDefinitions | None = None  # in place of task definitions
     on_step: Callable[[str], object]
     on_problem: Callable[[str], object]
     counts: Counter[str] = field(default_factory=Counter)  # steps, and ``unmatched`` globs
@@ -98,8 +113,8 @@ class Rollout(Struct, kw_only=True, dict=True):
     _groups: set[str] = set()
 
     @cached_property
-    def _definitions(self) -> TaskDefinitions:
-        return TaskDefinitions(self.open_client("ecs"))
+    def _definitions(self) -> AccountDefinitions:
+        return self.jobs or TaskDefinitions(self.open_client("ecs"))
 
     @cached_property
     def _schedules(self) -> Schedules:
@@ -109,7 +124,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     def _pins(self) -> PinnedTargets:
         return PinnedTargets(
             part=self.part,
-            globs=self.request.globs,
+            globs=self.request.globs if self.jobs is None else self.request.job_definitions,
             image=self.image,
             owners=self.owners,
             describe=self._describe,
@@ -118,9 +133,11 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     @cached_property
     def targets(self) -> tuple[ScheduledTarget, ...]:
-        """All targets of schedules and rules that start ECS tasks, in all clusters."""
+        """All targets of schedules and rules that start ECS tasks, in all clusters; or those that
+        submit jobs.
+        """
         try:
-            return self._schedules.targets()
+            return self._schedules.targets(of_jobs=self.jobs is not None)
         except TaskProfilerError as error:
             is_size = self.part == "size" and self.request.is_act  # an input can override it
             if self.request.update_schedules or self.request.clusters or self.request.scheduled:
@@ -242,8 +259,9 @@ class Rollout(Struct, kw_only=True, dict=True):
         )
         exact = [glob for glob in unmatched if glob_prefix(glob) == glob]
         known = definitions.families("*") if exact else ()
+        what = "task definition family" if self.jobs is None else "job definition"
         sentence = (
-            f"No task definition family with an active revision{unselected} and the Region."
+            f"No {what} with an active revision{unselected} and the Region."
             f"{did_you_mean(exact, known)}"
         )
         if not selected:
@@ -298,6 +316,8 @@ class Rollout(Struct, kw_only=True, dict=True):
             return self._pins.with_dead(planned, self.targets)
         self._pins.remember(planned.revision, document)
         planned = self._pins.with_pinned(planned, self.targets)
+        if self.jobs is not None and planned.action == "revert":
+            planned = with_uncovered(planned, self.jobs)
         if planned.log_group is None or not planned.is_new_revision:
             return planned
         note = f"--register creates the log group {planned.log_group} if it does not exist."
@@ -357,6 +377,13 @@ class Rollout(Struct, kw_only=True, dict=True):
             planned = self._planned_again(planned)
             check_obstacle(planned)
             arn = planned.revision_arn
+            if planned.uncovered_arn is not None and self.jobs is not None:
+                uncover(planned, planned.uncovered_arn, self.jobs)
+                older = revision_of(planned.uncovered_arn)
+                self.on_step(f"deregistered {planned.revision}: {older} is the newest again")
+                self.counts["deregistered"] += 1
+                self.done.append(planned)
+                return planned
             if planned.is_new_revision:
                 arn = self._definitions.register(planned.changed.definition)
                 self.on_step(f"registered {revision_of(arn)}")
@@ -395,6 +422,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             notes = " ".join(current.notes)
             if current.action == "failed":
                 self.on_problem(f"{current.family}: {notes}")
+                self.counts["failed"] += 1
             else:
                 start = (
                     f"{current.family} changed meanwhile, so it is planned again from "

@@ -42,6 +42,7 @@ _RUN_TASK = "arn:aws:scheduler:::aws-sdk:ecs:runTask"
 # … and for SubmitJob of AWS Batch, which Scheduler has no other target for.
 _SUBMIT_JOB = "arn:aws:scheduler:::aws-sdk:batch:submitJob"
 _JOB_PARAMETERS = "BatchParameters"
+_JOB_DEFINITION = "JobDefinition"
 
 
 class ScheduledTarget(Struct, frozen=True, kw_only=True):
@@ -76,6 +77,10 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
             return f"{self.kind} {self.name}"
         return f"{self.kind} {self.group}/{self.name}"
 
+    @property
+    def is_of_job(self) -> bool:
+        return self.job_name is not None
+
     def is_pin_of(self, revision_arn: str) -> bool:
         """Whether it is pinned to a revision of the family of this ARN, in the same account and
         Region.
@@ -108,20 +113,20 @@ class Schedules:
         # By group, name and last change, since the last call of ``timed``.
         self._known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
 
-    def targets(self) -> tuple[ScheduledTarget, ...]:
-        """All targets that start ECS tasks."""
+    def targets(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
+        """All targets that start ECS tasks; ``of_jobs``: those that submit jobs of AWS Batch."""
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
             buses = self._pages(self._events.list_event_buses, "EventBuses")
             targets: list[ScheduledTarget] = []
             for bus in buses:
                 for rule in self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"]):
-                    targets += self.targets_of_rule(rule)
+                    targets += self.targets_of_rule(rule, with_jobs=of_jobs)
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
-            for summary in self.summaries(with_universal=True):
+            for summary in self.summaries(with_universal=not of_jobs, with_jobs=of_jobs):
                 target = self.target_of_schedule(summary["Name"], summary["GroupName"])
                 if target is not None:
                     targets.append(target)
-        return tuple(targets)
+        return tuple(target for target in targets if target.is_of_job is of_jobs)
 
     def rules(self, **selection: str) -> Iterator[Mapping[str, Any]]:
         """The rules of the default event bus.
@@ -173,7 +178,7 @@ class Schedules:
             self._scheduler.get_schedule(Name=name, GroupName=group)
         except self._scheduler.exceptions.ResourceNotFoundException:
             return None
-        schedule = _without_nulls(json.loads(self._schedule_body.content))
+        schedule = without_nulls(json.loads(self._schedule_body.content))
         target = schedule["Target"]
         if _PARAMETERS in target:
             started = _started(target)
@@ -197,10 +202,9 @@ class Schedules:
                     for field, value in target.content.items()
                     if field not in _READ_ONLY
                 }
-                parameters = {**content["Target"][_PARAMETERS], _ARN: moved}
-                content["Target"] = {**content["Target"], _PARAMETERS: parameters}
+                content["Target"] = _moved(target, content["Target"], moved)
                 return self._update(target, content)
-            content = {**target.content, _PARAMETERS: {**target.content[_PARAMETERS], _ARN: moved}}
+            content = _moved(target, target.content, moved)
             response = self._events.put_targets(
                 Rule=target.name, EventBusName=target.group, Targets=[content]
             )
@@ -235,7 +239,7 @@ class Schedules:
             if target.kind == "schedule":
                 return self.target_of_schedule(target.name, target.group)
             try:
-                of_rule = self.targets_of_rule(target.rule)
+                of_rule = self.targets_of_rule(target.rule, with_jobs=target.is_of_job)
                 return next(
                     (other for other in of_rule if other.content["Id"] == target.content["Id"]),
                     None,
@@ -320,7 +324,7 @@ class Schedules:
         while True:
             page = call(**arguments, **token)
             yield from (
-                page[field] if body is None else _without_nulls(json.loads(body.content))[field]
+                page[field] if body is None else without_nulls(json.loads(body.content))[field]
             )
             if not page.get("NextToken"):
                 return
@@ -338,6 +342,19 @@ def _started(target: Mapping[str, Any]) -> dict[str, Any]:
     return {"cluster_arn": target["Arn"], "definition_arn": target[_PARAMETERS][_ARN]}
 
 
+def _moved(target: ScheduledTarget, started: Mapping[str, Any], moved: str) -> dict[str, Any]:
+    """A target's settings with another revision: nothing else of an input changes, such as the
+    parameters of a job.
+    """
+    if not target.is_of_job:
+        return {**started, _PARAMETERS: {**started[_PARAMETERS], _ARN: moved}}
+    if _JOB_PARAMETERS in started:
+        job = {**started[_JOB_PARAMETERS], _JOB_DEFINITION: moved}
+        return {**started, _JOB_PARAMETERS: job}
+    request = json.dumps({**_request(started), _JOB_DEFINITION: moved}, ensure_ascii=False)
+    return {**started, "Input": request}
+
+
 def _is_universal(arn: str, call: str) -> bool:
     """Whether the target is this universal one, in whatever partition."""
     return arn.partition(":scheduler:")[2] == call.partition(":scheduler:")[2]
@@ -348,7 +365,7 @@ def _submitted(target: Mapping[str, Any]) -> dict[str, Any]:
     job = mapping(target[_JOB_PARAMETERS])
     return {
         "cluster_arn": target["Arn"],
-        "definition_arn": text(job.get("JobDefinition")) or "",
+        "definition_arn": text(job.get(_JOB_DEFINITION)) or "",
         "job_name": text(job.get("JobName")) or "",
     }
 
@@ -359,7 +376,7 @@ def _submitted_by_request(target: Mapping[str, Any], schedule_arn: str) -> dict[
     queue = text(request.get("JobQueue")) or ""
     return {
         "cluster_arn": _whole_arn(queue, "batch", "job-queue", schedule_arn),
-        "definition_arn": text(request.get("JobDefinition")) or "",
+        "definition_arn": text(request.get(_JOB_DEFINITION)) or "",
         "job_name": text(request.get("JobName")) or "",
     }
 
@@ -382,11 +399,11 @@ def _started_by_request(target: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API
+def without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API
     """The value without fields that are null, which the API does not accept."""
     if isinstance(value, dict):
-        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {name: without_nulls(item) for name, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def is_timed(target: ScheduledTarget) -> bool:

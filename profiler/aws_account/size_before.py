@@ -27,6 +27,7 @@ from profiler.sizing.sized_revision import (
 from profiler.task_definitions.containers import read_containers
 from profiler.task_definitions.definition_difference import difference
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+from profiler.task_definitions.job_forms import is_job_definition, is_on_fargate
 from profiler.task_definitions.size_changes import definition_size
 
 # The revisions of ours that are followed back to one that is not ours.
@@ -83,6 +84,9 @@ class EarlierRevisions(Struct, frozen=True):
             )
         shown = _shown(before.size)
         is_legal = Size(before.size.vcpu or 0, before.size.memory_mb or 0) in LEGAL_SIZES
+        definition = self.newest.definition
+        if is_job_definition(definition) and not is_on_fargate(definition):
+            is_legal = (before.size.vcpu or 0) > 0 and (before.size.memory_mb or 0) > 0
         old = self.read(before.revision)
         if old is not None and definition_size(old.definition) != before.size:
             raise TaskProfilerError(
@@ -154,7 +158,8 @@ class EarlierRevisions(Struct, frozen=True):
         """
         number = revision_number(self.number) or 0
         gone = max(newest_inactive or 0, seen or 0)
-        if gone <= number:
+        reverted = size_before(self.newest.tags.get(REVERTED_FROM))
+        if gone <= number or (reverted is not None and reverted.revision == str(gone)):
             return None
         name = f"{self.family}:{gone}"
         if tagged.get(gone, {}).keys() & {RESIZED_FROM, REVERTED_FROM}:

@@ -116,12 +116,53 @@ def size_overrides(target: ScheduledTarget) -> SizeOverrides:
     return _of_text(source) if target.kind == "rule" else _of_template(source)
 
 
+def job_size_overrides(target: ScheduledTarget) -> SizeOverrides:
+    """The sizes that a target that submits a job sets in place of its definition's."""
+    started = target.content if target.kind == "rule" else target.content["Target"]
+    transformer = mapping(started.get("InputTransformer"))
+    source = text(started.get("Input")) or "{}"
+    if transformer:
+        source = text(transformer.get("InputTemplate")) or ""
+    elif started.get("InputPath") is not None and not is_timed(target):
+        return SizeOverrides(unknown="its input is a part of the event, which can override sizes")
+    try:
+        read: Any = json.loads(within_levels(_without_variables(source)))
+    except ValueError:
+        return SizeOverrides(unknown="its input cannot be read, so it can override sizes")
+    asked = mapping(uncapitalized(read))
+    if mapping(asked.get("ecsPropertiesOverride")).get("taskProperties"):
+        return SizeOverrides(unknown="its input overrides what its containers have")
+    given = asked.get("containerOverrides")
+    if given is None:
+        return SizeOverrides()
+    if not isinstance(given, dict):
+        return SizeOverrides(unknown="its input overrides what its container has")
+    return _checked(SizeOverrides(task=_job_sizes(given)))
+
+
+def _job_sizes(overrides: Mapping[str, object]) -> dict[str, object]:
+    """The sizes of a submission's overrides, in RunTask's form."""
+    asked = {"VCPU": overrides.get("vcpus"), "MEMORY": overrides.get("memory")}
+    for requirement in mappings(overrides.get("resourceRequirements")):
+        asked[str(requirement.get("type"))] = requirement.get("value")
+    sizes: dict[str, object] = {}
+    if asked["VCPU"] is not None:
+        sizes["cpu"] = f"{asked['VCPU']} vCPU"
+    if asked["MEMORY"] is not None:
+        sizes["memory"] = str(asked["MEMORY"])
+    return sizes
+
+
 def _of_template(template: str) -> SizeOverrides:
     """Variables inside and outside of texts become a text, which is looked for in the sizes."""
+    return _of_text(_without_variables(template))
+
+
+def _without_variables(template: str) -> str:
     inside = re.sub(
         r'"(?:[^"\\]|\\.)*"', lambda quoted: _VARIABLE.sub(_UNKNOWN, quoted[0]), template
     )
-    return _of_text(_VARIABLE.sub(f'"{_UNKNOWN}"', inside))
+    return _VARIABLE.sub(f'"{_UNKNOWN}"', inside)
 
 
 def _of_text(source: str) -> SizeOverrides:

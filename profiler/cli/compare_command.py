@@ -43,10 +43,10 @@ from profiler.cli.terminal.comparison_tables import (
     known_changes,
     limits_of_comparison,
     metric_rows,
+    number_text,
     percent_text,
     set_columns,
     set_rows,
-    value_text,
 )
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import UsageError
@@ -272,8 +272,8 @@ def annotations(
     for compared in exceeded:
         change = compared.change
         metric = compared.metric
-        before = value_text(change.a or 0, metric.row.unit, compared.bound_a)
-        after = value_text(change.b or 0, metric.row.unit, compared.bound_b)
+        before = number_text(compared.a, metric.row.unit)
+        after = number_text(compared.b, metric.row.unit)
         message = (
             f"{metric.row.name} {percent_text(change.change_percent)} "
             f"({interval_text(change)}), above the limit of {percent:g} %: {after} in "

@@ -11,6 +11,7 @@ from typing import Literal
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.bounded_reads import BoundedReads
@@ -19,6 +20,7 @@ from profiler.aws_account.family_circumstances import read_account
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily
 from profiler.aws_account.registered_definitions import TaskDefinitions
+from profiler.aws_account.registered_job_definitions import JobDefinitions, read_job_account
 from profiler.aws_account.resize_plan import RequestedReverts, SizePlans
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
@@ -38,6 +40,7 @@ from profiler.cli.options import (
 from profiler.cli.printing import STDERR, say, warn
 from profiler.cli.progress import sign_of_life
 from profiler.cli.resize_files import plan_files
+from profiler.cli.resize_jobs import UNSEEN_SUBMITTERS, read_job_runs, with_job_names
 from profiler.cli.resize_rows import (
     decision_of,
     needs_more,
@@ -98,6 +101,10 @@ OutputFormat = Literal["text", "github", "json"]
 @past_run_options
 @repeatable("--cluster clusters", "NAME", "Only families of this cluster's tasks and schedules.")
 @flag("--scheduled", "Only families that an EventBridge rule or schedule starts.")
+@repeatable(
+    "--job-definition job_definitions", "NAME", "Size job definitions of AWS Batch; also a pattern."
+)
+@repeatable("--queue queues", "NAME", "Size the job definitions of this job queue of AWS Batch.")
 @flag("--register", "Register the planned revisions.")
 @flag(
     "--update-schedules",
@@ -190,6 +197,7 @@ def resize(
         stack=stack,
         believes_logs=believe_logs,
     )
+    _check_jobs(request, files)
     output = _Output(format="json" if as_json else output_format)
     is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
     if is_advice and is_for_act:
@@ -217,6 +225,14 @@ def resize(
     if is_advice:
         warn(_NO_ENDS)
     return _finish(rollout, planned, first, output, sizes)
+
+
+def _check_jobs(request: RolloutRequest, files: Sequence[str]) -> None:
+    if request.is_of_jobs and (request.globs or request.clusters or request.scheduled or files):
+        raise UsageError(
+            "--job-definition and --queue select job definitions of AWS Batch: leave out FAMILY, "
+            "--cluster, --scheduled and --apply."
+        )
 
 
 def _act(request: RolloutRequest, files: Sequence[str]) -> str:
@@ -278,7 +294,8 @@ class _Planning(Struct, frozen=True, kw_only=True):
         """The plan, the largest saving first."""
         runs: dict[FamilyKey, FamilyWindow] = {}
         gaps: list[Gap] = []
-        reads = _bounded_reads(self.open_client, self.request)
+        jobs = _job_definitions(self.open_client, self.request)
+        reads = _bounded_reads(self.open_client, self.request, jobs)
 
         def targets() -> Sequence[ScheduledTarget]:
             return rollout.targets
@@ -292,9 +309,11 @@ class _Planning(Struct, frozen=True, kw_only=True):
         def of_services() -> Collection[str]:
             return rollout.families_of_services
 
-        account = read_account(
-            self.open_client, targets, of_services, self.runs.span.now_ns, other_starters
-        )
+        now_ns = self.runs.span.now_ns
+        if jobs is None:
+            account = read_account(self.open_client, targets, of_services, now_ns, other_starters)
+        else:
+            account = read_job_account(self.open_client, targets, jobs, now_ns)
         plans = SizePlans(
             runs=runs,
             policy=self.limits,
@@ -310,14 +329,22 @@ class _Planning(Struct, frozen=True, kw_only=True):
         ) -> PlannedFamily:
             return plans.plan(family, document, started_by)
 
-        rollout = _rollout(self.open_client, self.request, plan, reads, account.owners, output)
+        rollout = _rollout(
+            self.open_client, self.request, plan, reads, account.owners, output, jobs
+        )
         rollout.plans_services = True
+        if jobs is not None:
+            rollout.request = with_job_names(self.request, jobs, targets)
         families = rollout.families()
         rollout.check_reads()
-        family_runs = self._read(families, NewestDefinitions(families, reads), rollout)
+        definitions = NewestDefinitions(families, reads)
+        if jobs is None:
+            family_runs = self._read(families, definitions, rollout)
+        else:
+            family_runs = read_job_runs(self.runs, families, definitions)
         runs.update(family_runs.windows)
         gaps += family_runs.gaps
-        if not self._is_selected:
+        if jobs is None and not self._is_selected:
             families = self._with_runs(families, runs)
         planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
         return rollout, sorted(planned, key=lambda plan: (-saving_of(plan), plan.family))
@@ -352,8 +379,14 @@ class _Planning(Struct, frozen=True, kw_only=True):
         return with_runs
 
 
-def _bounded_reads(open_client: OpenClient, request: RolloutRequest) -> BoundedReads:
-    definitions = TaskDefinitions(open_client("ecs"))
+def _job_definitions(open_client: OpenClient, request: RolloutRequest) -> JobDefinitions | None:
+    return JobDefinitions(open_client, SystemClock()) if request.is_of_jobs else None
+
+
+def _bounded_reads(
+    open_client: OpenClient, request: RolloutRequest, jobs: JobDefinitions | None
+) -> BoundedReads:
+    definitions = jobs or TaskDefinitions(open_client("ecs"))
     return BoundedReads(definitions.describe, reads_twice=request.register)
 
 
@@ -364,6 +397,7 @@ def _rollout(
     reads: BoundedReads,
     owners: CloudFormationOwners,
     output: _Output,
+    jobs: JobDefinitions | None,
 ) -> Rollout:
     """The rollout of new sizes, which reads and reports as this command does."""
     return Rollout(
@@ -373,26 +407,30 @@ def _rollout(
         part="size",
         owners=owners,
         read_revision=reads.describe,
+        jobs=jobs,
         on_step=output.step,
         on_problem=warn,
     )
 
 
 def _check_revert(request: RolloutRequest) -> None:
-    if not request.globs or request.clusters or request.scheduled:
+    is_named = bool(request.globs or request.job_definitions)
+    if not is_named or request.clusters or request.scheduled or request.queues:
         raise UsageError(
-            "--revert puts back the families that are named: give each FAMILY, without --cluster "
-            "and --scheduled."
+            "--revert puts back the families that are named: give each FAMILY or --job-definition, "
+            "without --cluster, --scheduled and --queue."
         )
 
 
 def _revert(open_client: OpenClient, request: RolloutRequest, output: _Output) -> int:
     """Put families back to the size in their tags; no run is read."""
-    reads = _bounded_reads(open_client, request)
+    jobs = _job_definitions(open_client, request)
+    reads = _bounded_reads(open_client, request, jobs)
     plans = RequestedReverts(describe=reads.describe)
-    rollout = _rollout(
-        open_client, request, plans.plan, reads, CloudFormationOwners(open_client), output
-    )
+    owners = CloudFormationOwners(open_client)
+    if jobs is not None:
+        request = replace(request, globs=request.job_definitions)
+    rollout = _rollout(open_client, request, plans.plan, reads, owners, output, jobs)
     families = rollout.families()
     planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
     return _finish(rollout, planned, None, output)
@@ -429,6 +467,8 @@ def _finish(
             pinned = rollout.pinned_sentence(chosen)
             if pinned is not None:
                 warn(pinned)
+            if request.is_of_jobs and new_revisions(chosen):
+                warn(UNSEEN_SUBMITTERS)
     finally:
         if request.register:
             warn(f"{done_text(rollout.counts, Counter()) or 'nothing registered'}.")

@@ -18,6 +18,7 @@ from profiler.core.completeness import Gap, UnreadGroup
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey
+from profiler.runs.past_runs.defined_jobs import DefinedJobs
 from profiler.runs.past_runs.ended_tasks import EndedTasks
 from profiler.runs.past_runs.family_evidence import read_windows
 from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
@@ -135,8 +136,11 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
     stack: str = FORWARDER_STACK
     believes_logs: bool = False
 
-    def read(self, families: Sequence[str], places: DefinedPlaces) -> FoundRuns:
-        """The runs of the named families, of all without a name, from the sources of the options.
+    def read(
+        self, families: Sequence[str], places: DefinedPlaces, jobs: DefinedJobs | None = None
+    ) -> FoundRuns:
+        """The runs of the named families, of all without a name, from the sources of the options;
+        of job definitions, those of ``jobs``.
 
         Raises TaskProfilerError.
         """
@@ -145,11 +149,14 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         is_by_time = bool(names_of(options, "logs") or names_of(options, "insights"))
         source = open_source(options, whole_since_ns=self.span.since_ns)
         ended = self._ended_tasks() if names_of(options, "logs") else None
-        runs = self._read(source, families, places, ended, reads_older=not is_by_time)
+        names = families if jobs is None else ()  # a run's family is its task's
+        runs = self._read(source, names, places, ended, jobs, reads_older=not is_by_time)
         if is_local(options) and not runs.windows:
-            names = f" of {first_names(families)}" if families else ""
-            remedy = f"{_BY_FROM}." if self.are_for_files else ELSEWHERE
-            raise TaskProfilerError(f"There is no run{names} in {source.place}: {remedy}")
+            of_names = f" of {first_names(families)}" if families else ""
+            remedy = ELSEWHERE
+            if self.are_for_files or jobs is not None:
+                remedy = f"{_BY_FROM}."
+            raise TaskProfilerError(f"There is no run{of_names} in {source.place}: {remedy}")
         return runs
 
     def read_defined(self, families: Sequence[str], definitions: NewestDefinitions) -> FoundRuns:
@@ -195,6 +202,7 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         families: Sequence[str],
         places: DefinedPlaces,
         ended: EndedTasks | None,
+        jobs: DefinedJobs | None = None,
         *,
         reads_older: bool,
     ) -> FoundRuns:
@@ -207,6 +215,7 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
                 reads_older=reads_older,
                 places=places,
                 ended=ended,
+                jobs=jobs,
             )
         completeness = source.completeness
         if self.is_for_act and completeness.places:

@@ -62,6 +62,7 @@ def done_text(done: Counter[str], actions: Counter[str]) -> str:
     """What was done, such as "2 registered, 1 failed"; ``actions``: of the plan."""
     parts = {
         "registered": done["registered"],
+        "deregistered": done["deregistered"],
         "schedules moved": done["moved"],
         "schedules skipped": done["skipped"],
         "policies attached": done["attached"],

@@ -64,7 +64,7 @@ from profiler.record.family import UsualDuration
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.line_trust import AccountTrust
 from profiler.record.model_base import JsonLine
-from profiler.record.record_model import Distribution, Report
+from profiler.record.record_model import Report
 from profiler.record.run_outcome import FIRST_SIGNAL_EXIT_CODE, PREDICATES
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_count, format_duration, format_memory
@@ -422,8 +422,8 @@ def _used(run: RunningRun) -> tuple[float | None, float | None]:
     """The mean of the vCPUs and the highest memory in MB in the newest checkpoint's interval; a
     local run's reading.
     """
-    vcpu = run.interval.vcpu_used or Distribution()
-    memory_mb = run.interval.memory_used_mb or Distribution()
+    vcpu = run.interval.vcpu_used
+    memory_mb = run.interval.memory_used_mb
     return vcpu.avg, memory_mb.avg if memory_mb.max is None else memory_mb.max
 
 

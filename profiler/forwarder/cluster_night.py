@@ -29,7 +29,7 @@ from profiler.forwarder.night_runs import (
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
-from profiler.record.last_night import NightCost
+from profiler.record.measured import UNKNOWN, Measured, measured
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY
 from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
@@ -424,11 +424,11 @@ def _night_runs(
     named = {group: sum(families.values()) for group, families in counts.items()}
     others = {group: tasks - named.get(group, 0) for group, tasks in totals.items()}
     other_families = int(number(field_at(night, "families.value")) or 0) - len(buckets)
-    cost = None
-    measured = mapping(whole.get("measured"))
-    if number(field_at(measured, "priced.value")):
-        usd = number(field_at(measured, "usd.value")) or 0.0
-        cost = NightCost(usd=usd, is_least=bool(number(field_at(measured, "spot.doc_count"))))
+    cost: Measured = UNKNOWN
+    with_usage = mapping(whole.get("measured"))
+    if number(field_at(with_usage, "priced.value")):
+        usd = number(field_at(with_usage, "usd.value")) or 0.0
+        cost = measured(usd, is_least=bool(number(field_at(with_usage, "spot.doc_count"))))
     ends = mappings(field_at(aggregations, "remembered.tasks.buckets"))
     return NightRuns(
         counts=counts,

@@ -112,7 +112,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     @property
     def has_started(self) -> bool:
         """Whether the batch has run, as far as anybody knows."""
-        if self.record is not None or self.task.started_at is not None:
+        if self.report_line is not None or self.task.started_at is not None:
             return True
         return self.batch is not None and self.batch.exit_code is not None
 
@@ -125,9 +125,11 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return failed[0].name if failed else None
 
     @property
-    def record(self) -> Record | None:
-        """The record of the report or checkpoint, with what the event decides."""
-        return None if self.report_line is None else self.run.record
+    def record(self) -> Record:
+        """The record of the report or checkpoint, with what the event decides; the event's own
+        without one, which has no measurements.
+        """
+        return self.run.record
 
     @property
     def metrics(self) -> Metrics:

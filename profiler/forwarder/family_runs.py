@@ -17,7 +17,7 @@ from profiler.forwarder.documents import Document, with_runs_per_month
 from profiler.forwarder.ended_run import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
-from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow, bound_of
+from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow
 from profiler.record.family import (
     LAST_SUCCESSES,
     Family,
@@ -237,11 +237,10 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         if usual is None or last is None:
             return None
         sentences = [_duration_sentence(duration_ms, usual)]
-        if notice.record is not None and last.processor is not None:
-            that = replace(notice.record, processor=Processor(model=last.processor))
-            difference = processor_difference(notice.record, that, "the last success")
-            if difference is not None:
-                sentences.append(f"It {difference}.")
+        that = replace(notice.record, processor=Processor(model=last.processor))
+        difference = processor_difference(notice.record, that, "the last success")
+        if difference is not None:
+            sentences.append(f"It {difference}.")
         return Comparison(
             text=" ".join(sentences),
             is_slow=usual.is_notably_more(duration_ms),
@@ -487,7 +486,7 @@ def _unusual_measures(notice: EndedTask, family: Family) -> tuple[UnusualMeasure
         return ()
     own: dict[str, float | None] = {}
     for name, measure in _MEASURES.items():
-        if notice.record is None or not bound_of(measure.row, notice.record):
+        if not measure.row.is_least(notice.record):
             own[name] = _amount(getattr(notice.metrics, name))
     earlier = family.comparable(notice.task.cluster, MIN_FAR_RUNS, of=lambda run: run.is_complete)
     return find_unusual(own, [_measures_of(run) for run in earlier])

@@ -49,6 +49,7 @@ from profiler.record.job_end import (
     is_announced,
     judge_attempt,
 )
+from profiler.record.measured import AtLeast, Exactly, Known
 from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import FARGATE_SPOT
 
@@ -211,7 +212,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
     def _costs(self, job: JobDetail, index: JobIndex | None) -> AttemptCosts:
         """What the attempts' documents say; nothing if they cannot be searched."""
         if index is None or not job.attempts:
-            return AttemptCosts()
+            return {}
         try:
             answer = index.attempts(
                 {
@@ -229,7 +230,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
             )
         except SearchClusterError as error:
             self.outputs.warn(f"The message of the job {job.id} has no cost. {error}")
-            return AttemptCosts()
+            return {}
         return attempt_costs(answer)
 
     def _notify(
@@ -254,17 +255,19 @@ def _ran_out_of_memory(job: JobDetail) -> bool:
 
 def attempt_costs(answer: Mapping[str, object]) -> AttemptCosts:
     """The costs in the documents of a job's attempts; of one with several, which one has."""
-    usd: dict[int, float] = {}
-    is_least = False
+    costs: dict[int, Known] = {}
     for hit in mappings(mapping(answer.get("hits")).get("hits")):
         source = mapping(hit.get("_source"))
         attempt_number = count(field_at(source, "batch.attempt"))
         cost_usd = number(field_at(source, "cost.usd"))
         if attempt_number is None or cost_usd is None:
             continue
-        usd[attempt_number] = max(cost_usd, usd.get(attempt_number, 0))
-        is_least |= text(field_at(source, "task.capacity_provider")) == FARGATE_SPOT
-    return AttemptCosts(usd=usd, is_least=is_least)
+        before = costs.get(attempt_number, Exactly(0))
+        if text(field_at(source, "task.capacity_provider")) == FARGATE_SPOT:
+            costs[attempt_number] = AtLeast(max(cost_usd, before.value))
+        else:
+            costs[attempt_number] = Exactly(max(cost_usd, before.value))
+    return costs
 
 
 def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None:

@@ -25,7 +25,7 @@ class JobNotice(Struct, frozen=True, kw_only=True):
     job: JobDetail
     is_blocked: bool = False
     children: tuple[EndedChild, ...] | None = None
-    costs: AttemptCosts = AttemptCosts()
+    costs: AttemptCosts = {}
     retry: MemoryRetry | None = None
     reduced_memory: str | None = None
 

@@ -17,7 +17,9 @@ from profiler.record.batch_job import BatchJob
 from profiler.record.gpu_memory_texts import with_gpu_memory_error
 from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.record_model import (
+    ABSENT_PARTS,
     CHECKPOINT,
+    UNKNOWN_SIZE,
     Cost,
     Metrics,
     Record,
@@ -275,7 +277,7 @@ def _until_the_end(seen: _Seen, alone: EventAlone) -> _Seen:
         log_group=of_event.log_group or record.log_group,
         log_stream=of_event.log_stream or record.log_stream,
         log_region=of_event.log_region or record.log_region,
-        task_size=of_event.task_size or record.task_size,
+        task_size=record.task_size if of_event.task_size == UNKNOWN_SIZE else of_event.task_size,
     )
     return _Seen(
         record=record,
@@ -314,11 +316,21 @@ def _job_of(record: Record, event: RunEvent) -> BatchJob | None:
     """
     if event.cluster is not None and not is_of_aws_batch(event.cluster):
         return None
-    if event.batch is None or record.batch is None:
-        return event.batch or record.batch
-    if event.batch.job_id != record.batch.job_id:
+    if record.batch is None:
         return event.batch
-    return completed(event.batch, record.batch)
+    # What a container's environment does not say, a line has made up.
+    said = replace(
+        record.batch,
+        job_name=None,
+        job_definition=None,
+        job_definition_revision=None,
+        allowed_attempts=None,
+    )
+    if event.batch is None:
+        return said
+    if event.batch.job_id != said.job_id:
+        return event.batch
+    return completed(event.batch, said)
 
 
 def within_task(moment: datetime | None, event: RunEvent) -> datetime | None:
@@ -334,5 +346,5 @@ def within_task(moment: datetime | None, event: RunEvent) -> datetime | None:
 
 def completed(value: _Part, other: _Part) -> _Part:
     """Return the value with the fields of the other where its own are unknown."""
-    unknown = [name for name in value.__struct_fields__ if getattr(value, name) is None]
+    unknown = [name for name in value.__struct_fields__ if getattr(value, name) in ABSENT_PARTS]
     return replace(value, **{name: getattr(other, name) for name in unknown})

@@ -19,11 +19,12 @@ from profiler.forwarder.night_period import LATE_NS, NightPeriod
 from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedLine
 from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
-from profiler.record.last_night import NightCost, count_runs
+from profiler.record.last_night import count_runs
 from profiler.record.line_trust import is_lambda_stream
+from profiler.record.measured import UNKNOWN, Measured, total
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY, Outcome
-from profiler.record.spot_price import is_on_spot
+from profiler.record.spot_price import measured_cost
 from profiler.record.units import format_count
 
 FAILED_OUTCOMES = (OUT_OF_MEMORY, "failure")
@@ -57,7 +58,7 @@ class NightRuns(Struct, frozen=True, kw_only=True):
     others: Mapping[str, int] = {}
     other_families: int = 0
     failed: tuple[FailedRun, ...] = ()
-    cost: NightCost | None = None
+    cost: Measured = UNKNOWN
     reports: int = 0
     remembered: tuple[tuple[str, int], ...] = ()
     completeness: Completeness = WHOLE
@@ -177,14 +178,10 @@ def runs_of_lines(
     for (outcome, family), run in zip(outcomes, last, strict=True):
         if outcome in FAILED_OUTCOMES:
             failed.setdefault((outcome, family), _failed_line(outcome, run))
-    cost: NightCost | None = None
-    for run in of_period:
-        if run.cost is not None and run.cost.usd is not None:
-            cost = NightCost(usd=run.cost.usd, is_least=is_on_spot(run.cost)).plus(cost)
     return NightRuns(
         counts=count_runs(outcomes),
         failed=tuple(sorted(failed.values(), key=lambda run: run.order)),
-        cost=cost,
+        cost=total(measured_cost(run.cost) for run in of_period),
         reports=sum(map(_has_report, last)),
         remembered=tuple(
             (task, ended_ns)

@@ -16,7 +16,7 @@ from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.batch_job import BatchJob, read_batch
 from profiler.record.event_end import cause_with_job_end, written_event_end
-from profiler.record.record_model import Container, Metrics, Record, TaskSize
+from profiler.record.record_model import UNKNOWN_SIZE, Container, Metrics, Record, TaskSize
 from profiler.record.run_outcome import Cause
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
@@ -241,7 +241,7 @@ def _runtime_ids(task: StoppedTask, batch: EventContainer, monitor: str) -> tupl
 
 def _event_record(task: StoppedTask, batch: EventContainer, log: LogTarget | None) -> Record:
     """The event's data as a record, without the end."""
-    size = None
+    size = UNKNOWN_SIZE
     if task.is_on_fargate:
         size = TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb)
     return Record(

@@ -44,6 +44,8 @@ from profiler.readers.linux.host import Host
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import (
     LOCAL,
+    NOT_MEASURED,
+    UNKNOWN_PROCESSOR,
     Container,
     Distribution,
     MemoryKills,
@@ -254,7 +256,7 @@ def draft_run_record(
         sizes = replace(known, memory_bytes=known.memory_bytes or sizes.memory_bytes)
     end = observed.end
     run = _base_record(identity, end, observed.started_ns, observed.finished_ns)
-    if run.processor is not None:
+    if run.processor != UNKNOWN_PROCESSOR:
         processor = replace(run.processor, others_vcpu_used=observed.others_vcpu_used)
         run = replace(run, processor=processor)
     run = replace(run, metrics=_sizes_and_duration(observed, sizes))
@@ -392,9 +394,9 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
     if ending is None or observed.duration_ns is None:
         return measured
     # Too short for a rate between two samples.
-    if measured.vcpu_used is None and observed.usage.samples and observed.duration_ns:
+    if measured.vcpu_used == NOT_MEASURED and observed.usage.samples and observed.duration_ns:
         vcpu = observed.cpu_ns / observed.duration_ns
-        percent = None
+        percent = NOT_MEASURED
         if sizes.vcpu:
             percent = Distribution(avg=round(100 * vcpu / sizes.vcpu, 3))
         average = Distribution(avg=round(vcpu, VCPU_DIGITS))

@@ -89,8 +89,7 @@ def _average_doubts(
     """Why the average may be too low, although the peak is right: a segment of shared memory that
     its maker has filled, and left. No average is above ``most_bytes``.
     """
-    memory = usage.run.memory_bytes.distribution()
-    average_bytes = 0.0 if memory is None else memory.avg or 0.0
+    average_bytes = usage.run.memory_bytes.distribution().avg or 0.0
     bound_bytes = min(average_bytes + unassigned_bytes, most_bytes)
     if not lacks_memory(average_bytes, bound_bytes):
         return ()

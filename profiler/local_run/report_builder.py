@@ -41,6 +41,7 @@ from profiler.readers.linux import proc
 from profiler.readers.linux.host import others_vcpu_used, read_busy_ns, read_own_usage
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import (
+    UNKNOWN_SIZE,
     Monitor,
     Number,
     Record,
@@ -233,7 +234,7 @@ class ReportBuilder(Struct, eq=False):
         """Whether there is evidence for advice: a tick, a lack of memory, a task's size, a GPU."""
         if self._sampler.has_tick or record.likely_out_of_memory:
             return True
-        return record.task_size is not None or bool(record.gpus)
+        return record.task_size != UNKNOWN_SIZE or bool(record.gpus)
 
     # The record
 

@@ -1,10 +1,12 @@
 """The wait of a run's threads for a CPU: how long it was, and why; one sentence for all outputs."""
 
-from profiler.core.timestamps import MS_PER_SECOND
-from profiler.record.fact_list import Bound, Fact
+from functools import partial
+
+from profiler.record.fact_list import Fact
+from profiler.record.measured import measured
 from profiler.record.mention_limits import is_cpu_wait_partial
-from profiler.record.record_model import Processor, Record
-from profiler.record.units import AT_LEAST, format_count, format_duration, format_vcpu
+from profiler.record.record_model import Record
+from profiler.record.units import format_count, format_value, format_vcpu
 
 # Less of a CPU delays nobody.
 _MIN_OTHERS_VCPU = 0.1
@@ -16,17 +18,15 @@ def cpu_wait_fact(record: Record) -> Fact:
     Its share of the time in which the threads could run is another number than the part of the run
     in which it waited for a CPU, so that it is only said of several runs.
     """
-    seconds = record.metrics.cpu_wait_seconds or 0
-    bound: Bound = AT_LEAST if is_cpu_wait_partial(record) else ""
-    duration = format_duration(seconds * MS_PER_SECOND)
+    waited = measured(record.metrics.cpu_wait_seconds or 0, is_least=is_cpu_wait_partial(record))
+    duration = waited.text(partial(format_value, unit="s"))
     why = cpu_wait_reason(record)
     return Fact(
         name="CPU wait",
-        value=seconds,
+        number=waited,
         unit="s",
-        bound=bound,
-        text=f"{bound}{duration} in total: {why}",
-        sentence=f"its threads waited {bound}{duration} in total for a CPU: {why}",
+        text=f"{duration} in total: {why}",
+        sentence=f"its threads waited {duration} in total for a CPU: {why}",
     )
 
 
@@ -37,7 +37,7 @@ def cpu_wait_reason(record: Record) -> str:
     if metrics.max_pids and metrics.vcpu_size and metrics.max_pids > metrics.vcpu_size:
         threads = format_count(metrics.max_pids, "thread")
         reasons.append(f"up to {threads} shared {format_vcpu(metrics.vcpu_size)}")
-    processor = record.processor or Processor()
+    processor = record.processor
     others = processor.others_vcpu_used
     if others is not None and others >= _MIN_OTHERS_VCPU:
         used = format_vcpu(others).removesuffix(" vCPU")

@@ -6,14 +6,16 @@ The numbers are the rows of ``NUMBERS``; a comparison of two runs and the page p
 row.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import itemgetter
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct
 
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.mapped_files import are_comparable
+from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Measured, measured
 from profiler.record.mention_limits import (
     MIN_WAIT_PERCENT,
     PAST_WAITS,
@@ -24,21 +26,18 @@ from profiler.record.mention_limits import (
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import (
     Cost,
-    Distribution,
     MemoryKills,
     Metrics,
     Number,
     Record,
     known_peak_source,
 )
-from profiler.record.spot_price import is_on_spot
+from profiler.record.spot_price import is_on_spot, measured_cost
 from profiler.record.task_needs import cpu_share, is_cpu_limited, size_of
 from profiler.record.units import (
-    AT_LEAST,
     format_count,
     format_memory,
     format_part,
-    format_peak,
     format_percent,
     format_usd,
     format_value,
@@ -46,7 +45,6 @@ from profiler.record.units import (
 )
 from profiler.record.unusual import Usual, usual_of
 
-Bound = Literal["", "≥"]
 # As a whole percent, 100 at most.
 _ALL_PERCENT: Final = 100.5
 
@@ -55,14 +53,13 @@ _MAX_VICTIMS: Final = 5
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """One fact: its value in its unit, the mark of a lower bound, and the value as text with the
-    mark. ``sentence`` is "" where name and text say everything.
+    """One fact: its number in its unit, and the number as text with its mark. ``sentence`` is ""
+    where name and text say everything.
     """
 
     name: str
-    value: Number | None
+    number: Measured
     unit: Unit
-    bound: Bound = ""
     text: str
     sentence: str = ""
 
@@ -72,9 +69,32 @@ class Fact(Struct, frozen=True, kw_only=True):
         return f"{self.name} {self.text}"
 
 
+def memory_peak(metrics: Metrics) -> Measured:
+    """The memory peak of a container; one that the kernel did not count may have been higher."""
+    return measured(metrics.max_memory_used_mb, is_least=metrics.memory_peak_source != "kernel")
+
+
+def _is_peak_sampled(record: Record) -> bool:
+    return isinstance(memory_peak(record.metrics), AtLeast)
+
+
+def _is_cost_on_spot(record: Record) -> bool:
+    return is_on_spot(record.cost)
+
+
+def _never(record: Record) -> bool:  # noqa: ARG001
+    return False
+
+
+def _always(record: Record) -> bool:  # noqa: ARG001
+    return True
+
+
 class NumberRow(Struct, frozen=True):
     """A number of a run: its name, its unit, and its path in the view of a record.
 
+    ``is_least`` says of a record whether the number may have been larger: a part of the run was not
+    seen, or AWS does not say the price.
     ``page_field`` is its field in the page's row of the run, "" if it has none. Of two runs the
     terminal compares the numbers that are ``compared``, and the page those that are
     ``compared_on_page``.
@@ -86,23 +106,52 @@ class NumberRow(Struct, frozen=True):
     page_field: str = ""
     compared: bool = True
     compared_on_page: bool = False
+    is_least: Callable[[Record], bool] = _never
 
 
 DURATION = NumberRow("duration", "ms", "metrics.duration_ms", "ms", compared_on_page=True)
-COST = NumberRow("cost", "USD", "record.cost.usd", "usd", compared_on_page=True)
-CPU_TIME = NumberRow("CPU time", "s", "metrics.cpu_seconds", "cpuSeconds", compared_on_page=True)
+COST = NumberRow(
+    "cost", "USD", "record.cost.usd", "usd", compared_on_page=True, is_least=_is_cost_on_spot
+)
+CPU_TIME = NumberRow(
+    "CPU time",
+    "s",
+    "metrics.cpu_seconds",
+    "cpuSeconds",
+    compared_on_page=True,
+    is_least=is_cpu_partial,
+)
 MEMORY_PEAK = NumberRow(
-    "memory peak", "MB", "metrics.max_memory_used_mb", "peak", compared_on_page=True
+    "memory peak",
+    "MB",
+    "metrics.max_memory_used_mb",
+    "peak",
+    compared_on_page=True,
+    is_least=_is_peak_sampled,
 )
 MEMORY_AVERAGE = NumberRow("memory average", "MB", "metrics.memory_used_mb.avg", "memoryAvg")
 # Their meaning differs between versions: see profiler.record.mapped_files.
 MEMORY_ROWS = (MEMORY_AVERAGE, MEMORY_PEAK)
-READ = NumberRow("read", "bytes", "metrics.block_read_bytes", "read", compared_on_page=True)
-WRITTEN = NumberRow(
-    "written", "bytes", "metrics.block_write_bytes", "written", compared_on_page=True
+READ = NumberRow(
+    "read",
+    "bytes",
+    "metrics.block_read_bytes",
+    "read",
+    compared_on_page=True,
+    is_least=are_bytes_partial,
 )
-RECEIVED = NumberRow("received", "bytes", "metrics.network_rx_bytes", "received")
-SENT = NumberRow("sent", "bytes", "metrics.network_tx_bytes", "sent")
+WRITTEN = NumberRow(
+    "written",
+    "bytes",
+    "metrics.block_write_bytes",
+    "written",
+    compared_on_page=True,
+    is_least=are_bytes_partial,
+)
+RECEIVED = NumberRow(
+    "received", "bytes", "metrics.network_rx_bytes", "received", is_least=are_bytes_partial
+)
+SENT = NumberRow("sent", "bytes", "metrics.network_tx_bytes", "sent", is_least=are_bytes_partial)
 VCPU_AVERAGE = NumberRow(
     "vCPU average", "vCPU", "metrics.vcpu_used.avg", "vcpuAvg", compared_on_page=True
 )
@@ -113,8 +162,14 @@ GPU_IDLE = NumberRow("GPU idle", "%", "record.gpu_idle.percent", "gpuIdle")
 GPU_IDLE_BETWEEN = NumberRow(
     "GPU idle between", "%", "record.gpu_idle.between_percent", "gpuBetween", compared_on_page=True
 )
+# It is sampled.
 GPU_MEMORY_PEAK = NumberRow(
-    "GPU memory peak", "MB", "gpus.memory_used_mb.max", "gpuPeak", compared_on_page=True
+    "GPU memory peak",
+    "MB",
+    "gpus.memory_used_mb.max",
+    "gpuPeak",
+    compared_on_page=True,
+    is_least=_always,
 )
 NEURON_AVERAGE = NumberRow("NeuronCore average", "%", "neuron.utilization_percent.avg")
 # In the order in which outputs list them.
@@ -143,7 +198,6 @@ NUMBERS: tuple[NumberRow, ...] = (
     GPU_MEMORY_PEAK,
     NEURON_AVERAGE,
 )
-_TRAFFIC = (READ, WRITTEN, RECEIVED, SENT)
 _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, "sent")))
 
 
@@ -153,14 +207,16 @@ def number_value(row: NumberRow, record: Record) -> Number | None:
     return value
 
 
+def measured_number(row: NumberRow, record: Record) -> Measured:
+    """The value, and whether it may have been larger."""
+    return measured(number_value(row, record), is_least=row.is_least(record))
+
+
 def number_fact(row: NumberRow, record: Record) -> Fact:
     """A number of a run; without a value its text is "-"."""
-    value = number_value(row, record)
-    if value is None:
-        return Fact(name=row.name, value=None, unit=row.unit, text="-")
-    bound = bound_of(row, record)
-    text = marked(bound, format_value(value, row.unit), row.unit)
-    return Fact(name=row.name, value=value, unit=row.unit, bound=bound, text=text)
+    number = measured_number(row, record)
+    text = number.text(partial(format_value, unit=row.unit)) or "-"
+    return Fact(name=row.name, number=number, unit=row.unit, text=text)
 
 
 def comparable(row: NumberRow, record: Record, others: Sequence[Record]) -> list[Record]:
@@ -172,8 +228,8 @@ def comparable(row: NumberRow, record: Record, others: Sequence[Record]) -> list
     if row in MEMORY_ROWS:
         others = [other for other in others if are_comparable(record.metrics, other.metrics)]
     if row is not MEMORY_PEAK:
-        bound = bound_of(row, record)
-        return [other for other in others if bound_of(row, other) == bound]
+        is_least = row.is_least(record)
+        return [other for other in others if row.is_least(other) == is_least]
     if source is None:
         return list(others)
     return [other for other in others if known_peak_source(other.metrics) in (source, None)]
@@ -186,36 +242,9 @@ def usual_number(row: NumberRow, record: Record, earlier: Iterable[Record]) -> U
     return usual_of(number_value(row, other) for other in comparable(row, record, list(earlier)))
 
 
-def marked(bound: Bound, text: str, unit: Unit) -> str:
-    """A value with its mark: ``≥512 MB``, and of money ``≥ $0.12``."""
-    if bound and unit == "USD":
-        return f"{bound} {text}"
-    return bound + text
-
-
-def bound_of(row: NumberRow, record: Record) -> Bound:
-    """Whether the number may have been larger: a part of the run was not seen, or AWS does not
-    say the price.
-    """
-    is_least = False
-    if row is MEMORY_PEAK:
-        is_least = record.metrics.memory_peak_source != "kernel"
-    elif row is CPU_TIME:
-        is_least = is_cpu_partial(record)
-    elif row is GPU_MEMORY_PEAK:
-        is_least = True  # it is sampled
-    elif row is COST:
-        is_least = is_on_spot(record.cost)
-    elif row in _TRAFFIC:
-        is_least = are_bytes_partial(record)
-    return AT_LEAST if is_least else ""
-
-
 def peak_text(metrics: Metrics) -> str:
     """The peak of the memory; "" if it is unknown."""
-    if metrics.max_memory_used_mb is None:
-        return ""
-    return format_peak(metrics.max_memory_used_mb, metrics.memory_peak_source)
+    return memory_peak(metrics).text(format_memory)
 
 
 def uses_more_cpu_than_asked(record: Record) -> bool:
@@ -227,7 +256,7 @@ def uses_more_cpu_than_asked(record: Record) -> bool:
 def cpu_text(record: Record) -> str:
     """The mean use of CPU in percent of the size, or against it; "" if it is unknown."""
     percent = cpu_share(record).avg
-    used = (record.metrics.vcpu_used or Distribution()).avg
+    used = record.metrics.vcpu_used.avg
     asked = size_of(record).vcpu
     if percent is None:
         return ""
@@ -238,11 +267,9 @@ def cpu_text(record: Record) -> str:
 
 def cost_text(cost: Cost | None) -> str:
     """The cost, ``≥ $0.12 (Spot)`` where only the least is known; "" if it is unknown."""
-    if cost is None or cost.usd is None:
-        return ""
-    if is_on_spot(cost):
-        return f"{marked(AT_LEAST, format_usd(cost.usd), 'USD')} (Spot)"
-    return format_usd(cost.usd)
+    number = measured_cost(cost)
+    text = number.text(format_usd)
+    return f"{text} (Spot)" if isinstance(number, AtLeast) else text
 
 
 def bytes_texts(record: Record) -> list[str]:
@@ -252,7 +279,7 @@ def bytes_texts(record: Record) -> list[str]:
         parts = []
         for row, verb in group:
             fact = number_fact(row, record)
-            if fact.value is not None:
+            if fact.number is not UNKNOWN:
                 parts.append(f"{verb} {fact.text}")
         if parts:
             texts.append(", ".join(parts))
@@ -266,15 +293,16 @@ def device_facts(record: Record) -> list[Fact]:
     if names:
         count = len(record.gpus)
         name = names.pop() if len(names) == 1 else "GPU"
-        sentence = format_count(count, "GPU")
-        facts.append(
-            Fact(name="GPU", value=count, unit="count", text=f"{count}× {name}", sentence=sentence)
-        )
+        facts.append(_count_fact("GPU", count, f"{count}× {name}", format_count(count, "GPU")))
     if record.neuron is not None:
         count = len(record.neuron.cores)
         text = format_count(count, "NeuronCore")
-        facts.append(Fact(name="Neuron", value=count, unit="count", text=text, sentence=text))
+        facts.append(_count_fact("Neuron", count, text, text))
     return facts
+
+
+def _count_fact(name: str, count: int, text: str, sentence: str) -> Fact:
+    return Fact(name=name, number=Exactly(count), unit="count", text=text, sentence=sentence)
 
 
 def kills_fact(kills: MemoryKills | None) -> Fact | None:
@@ -296,7 +324,7 @@ def kills_fact(kills: MemoryKills | None) -> Fact | None:
         text += f": {', '.join(victims)}"
         names = dict.fromkeys(process.name for process in kills.processes[:_MAX_VICTIMS])
         sentence += f": {', '.join(filter(None, names))}"
-    return Fact(name="killed", value=kills.count, unit="count", text=text, sentence=f"{sentence}.")
+    return _count_fact("killed", kills.count, text, f"{sentence}.")
 
 
 def longest_waits(times: TimeBreakdown | None) -> list[WaitTarget]:

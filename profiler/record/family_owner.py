@@ -70,8 +70,8 @@ _REMEDIES: Mapping[tuple[str, str], str] = {
         "task-profiler setup batch-instances (docs/aws-batch.md)"
     ),
     (AWS_BATCH, "size"): (
-        "task-profiler recommend {family} says the size, which the job definition sets (aws batch "
-        "register-job-definition)"
+        "the job definition has its size, which task-profiler taskdef resize --job-definition "
+        "NAME changes"
     ),
     (SEQERA, "monitor"): "task-profiler history --from insights:{cluster} shows its runs",
     (SEQERA, "size"): (

@@ -22,6 +22,7 @@ from profiler.record.gpu_sentences import (
     gpu_idle_texts,
 )
 from profiler.record.hardware import WHOLE_INSTANCE, GpuTotals, gpu_totals, is_idle
+from profiler.record.measured import measured
 from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
 from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record, known_status
 from profiler.record.stop_causes import outcome_of
@@ -29,7 +30,6 @@ from profiler.record.units import (
     format_count,
     format_duration,
     format_memory,
-    format_peak,
     format_percent,
 )
 from profiler.record.xids import xid_sentence
@@ -65,15 +65,13 @@ def gpu_memory_text(gpu: Gpu) -> str:
     """The most memory of the GPU that the run was seen to hold, of what it may hold: ``≥1.7 GB of
     79.6 GB``; "" if it is unknown.
     """
-    used_mb = None if gpu.memory_used_mb is None else gpu.memory_used_mb.max
+    used_mb = gpu.memory_used_mb.max
     return _memory_text(used_mb, gpu.memory_limit_mb or gpu.memory_size_mb)
 
 
 def _memory_text(used_mb: float | None, size_mb: float | None) -> str:
-    if used_mb is None:
-        return ""
-    peak = format_peak(used_mb, None)
-    return f"{peak} of {format_memory(size_mb)}" if size_mb else peak
+    peak = measured(used_mb, is_least=True).text(format_memory)
+    return f"{peak} of {format_memory(size_mb)}" if peak and size_mb else peak
 
 
 def gpus_memory_text(totals: GpuTotals) -> str:
@@ -99,7 +97,7 @@ def gpu_use_parts(record: Record) -> list[str]:
     if memory:
         parts.append(f"own memory {memory}" if totals.shared else memory)
     between = number_fact(GPU_IDLE_BETWEEN, record)
-    if (between.value or 0) >= MIN_SHOWN_GPU_PERCENT:
+    if (between.number.value or 0) >= MIN_SHOWN_GPU_PERCENT:
         parts.append(f"idle {between.text} between its work")
     return parts
 

@@ -16,7 +16,7 @@ from profiler.record.mention_limits import (
     PAST_WAITS,
     wait_in_words,
 )
-from profiler.record.record_model import Distribution, Gpu, Record, known_status
+from profiler.record.record_model import Gpu, Record, known_status
 from profiler.record.units import (
     format_duration,
     format_gpu_hours,
@@ -25,7 +25,6 @@ from profiler.record.units import (
     format_usd,
 )
 
-_NOT_MEASURED = Distribution()
 _PERCENT = 100
 _ON_CPU = "on_cpu"
 _ACTIVITIES = {**PAST_WAITS, _ON_CPU: "used one CPU", "disk": "read files"}
@@ -294,15 +293,15 @@ def _largest(values: Iterator[float | None]) -> float | None:
 
 def _active_percent_of_use(gpu: Gpu) -> float | None:
     """The share of the multiprocessors that were active while the GPU worked."""
-    active = (gpu.sm_active_percent or _NOT_MEASURED).avg
-    used = (gpu.utilization_percent or _NOT_MEASURED).avg
+    active = gpu.sm_active_percent.avg
+    used = gpu.utilization_percent.avg
     if active is None or not used:
         return None
     return min(_PERCENT * active / used, _PERCENT)
 
 
 def _memory_percent(gpu: Gpu) -> float | None:
-    used_mb = (gpu.memory_used_mb or _NOT_MEASURED).max
+    used_mb = gpu.memory_used_mb.max
     if used_mb is None or not gpu.memory_size_mb:
         return None
     return _PERCENT * used_mb / gpu.memory_size_mb
@@ -356,5 +355,5 @@ def _in_words(kind: str, percent: float, times: TimeBreakdown, record: Record) -
 
 
 def _is_one_cpu(record: Record) -> bool:
-    p95 = (record.metrics.vcpu_used or _NOT_MEASURED).p95
+    p95 = record.metrics.vcpu_used.p95
     return p95 is None or p95 < _MAX_ONE_VCPU

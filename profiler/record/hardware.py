@@ -15,6 +15,7 @@ from profiler.record.mention_limits import (
     whole_cpu_seconds,
 )
 from profiler.record.record_model import (
+    NOT_MEASURED,
     Distribution,
     Gpu,
     Neuron,
@@ -35,7 +36,6 @@ _UNUSED_MB = 64
 _GAP_FREE = ("driver-samples", "gpm")
 # The record's ``gpuScope`` if it is not known which of the instance's GPUs belong to the batch.
 WHOLE_INSTANCE = "instance"
-_NOT_MEASURED = Distribution()
 _SEEN_MEMORY_FACTOR = (
     1.2  # up to this multiple of the limit, the memory that a program sees agrees with it
 )
@@ -56,11 +56,11 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
     count: int | None = None
     idle: int | None = None
     shared: int = 0
-    utilization_percent: Distribution = _NOT_MEASURED
-    sm_active_percent: Distribution = _NOT_MEASURED
-    tensor_active_percent: Distribution = _NOT_MEASURED
-    dram_active_percent: Distribution = _NOT_MEASURED
-    memory_used_mb: Distribution = _NOT_MEASURED
+    utilization_percent: Distribution = NOT_MEASURED
+    sm_active_percent: Distribution = NOT_MEASURED
+    tensor_active_percent: Distribution = NOT_MEASURED
+    dram_active_percent: Distribution = NOT_MEASURED
+    memory_used_mb: Distribution = NOT_MEASURED
     memory_size_mb: Number | None = None
 
 
@@ -68,8 +68,8 @@ class NeuronTotals(Struct, frozen=True, kw_only=True):
     """All NeuronCores of a run as one, like `GpuTotals`; the memory covers all devices."""
 
     cores: int | None = None
-    utilization_percent: Distribution = _NOT_MEASURED
-    device_memory_used_mb: Distribution = _NOT_MEASURED
+    utilization_percent: Distribution = NOT_MEASURED
+    device_memory_used_mb: Distribution = NOT_MEASURED
 
 
 def gpu_totals(gpus: Sequence[Gpu]) -> GpuTotals | None:
@@ -97,7 +97,7 @@ def own_gpus(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def _peak_mb(gpu: Gpu) -> Number:
-    return (gpu.memory_used_mb or _NOT_MEASURED).max or 0
+    return gpu.memory_used_mb.max or 0
 
 
 def neuron_totals(neuron: Neuron | None) -> NeuronTotals | None:
@@ -107,17 +107,16 @@ def neuron_totals(neuron: Neuron | None) -> NeuronTotals | None:
     return NeuronTotals(
         cores=len(neuron.cores),
         utilization_percent=_combine(core.utilization_percent for core in neuron.cores),
-        device_memory_used_mb=neuron.device_memory_used_mb or _NOT_MEASURED,
+        device_memory_used_mb=neuron.device_memory_used_mb,
     )
 
 
-def _combine(distributions: Iterable[Distribution | None]) -> Distribution:
+def _combine(distributions: Iterable[Distribution]) -> Distribution:
     averages = []
     maxima = []
     for distribution in distributions:
-        if distribution is not None:
-            averages.append(distribution.avg)
-            maxima.append(distribution.max)
+        averages.append(distribution.avg)
+        maxima.append(distribution.max)
     return Distribution(avg=mean_known(*averages), max=max_known(*maxima))
 
 
@@ -125,11 +124,11 @@ def is_idle(gpu: Gpu) -> bool:
     """Whether the GPU was never used: it did not work in samples without gaps, and no program held
     memory of it.
     """
-    if gpu.utilization_percent is None or gpu.utilization_percent.max != 0 or gpu.shared:
+    if gpu.utilization_percent.max != 0 or gpu.shared:
         return False
     if gpu.utilization_source not in _GAP_FREE:
         return False
-    used_mb = (gpu.memory_used_mb or _NOT_MEASURED).max
+    used_mb = gpu.memory_used_mb.max
     return used_mb is not None and used_mb < _UNUSED_MB
 
 
@@ -150,13 +149,13 @@ def may_lack_gpu_memory(record: Record, gpus: Sequence[Gpu]) -> bool:
 
 
 def unseen_memory_limit(
-    visible: Visible | None, size: TaskSize | None, container_mb: Number | None
+    visible: Visible, size: TaskSize, container_mb: Number | None
 ) -> tuple[str, str] | None:
     """The memory that a program sees, and the task's limit; None if they agree, or if the
     container has its own.
     """
-    seen_mb = (visible or Visible()).memory_mb
-    limit_mb = (size or TaskSize()).memory_mb
+    seen_mb = visible.memory_mb
+    limit_mb = size.memory_mb
     if (
         seen_mb is None
         or not limit_mb
@@ -167,12 +166,12 @@ def unseen_memory_limit(
     return format_memory(seen_mb), format_memory(limit_mb)
 
 
-def unseen_cpu_limit(visible: Visible | None, size: TaskSize | None) -> tuple[str, str] | None:
+def unseen_cpu_limit(visible: Visible, size: TaskSize) -> tuple[str, str] | None:
     """The number of CPUs that a program sees, and the task's vCPUs; None if they agree or are
     unknown.
     """
-    cpus = (visible or Visible()).cpus
-    vcpu = (size or TaskSize()).vcpu
+    cpus = visible.cpus
+    vcpu = size.vcpu
     if cpus is None or not vcpu or cpus <= vcpu:
         return None
     return f"{cpus:g} CPU{'' if cpus == 1 else 's'}", format_vcpu(vcpu)
@@ -196,7 +195,7 @@ def visible_cpus_advice(record: Record) -> str | None:
     the task's vCPUs.
     """
     metrics = record.metrics
-    vcpu = (record.task_size or TaskSize()).vcpu
+    vcpu = record.task_size.vcpu
     unseen = unseen_cpu_limit(record.visible, record.task_size)
     used = whole_cpu_seconds(record)
     waited = metrics.cpu_wait_seconds
@@ -234,9 +233,7 @@ def processor_difference(
     8375C``.
     """
     if (
-        record.processor is None
-        or other.processor is None
-        or not (record.processor.model and other.processor.model)
+        not (record.processor.model and other.processor.model)
         or record.processor.model == other.processor.model
     ):
         return None

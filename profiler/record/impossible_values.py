@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TypeVar, cast, get_args, get_origin
 
-from msgspec import DecodeError, Struct, StructMeta
+from msgspec import NODEFAULT, DecodeError, Struct, StructMeta
 from msgspec.json import Decoder
 from msgspec.structs import astuple, fields, replace
 
@@ -33,9 +33,9 @@ _MUST_BE_POSITIVE = frozenset({"step_ms"})
 _TIME_ENDING = "_at"
 _NUMBERS = (float, int)
 
-# What other programs write for numbers that JSON does not have, and an exponent that a double does
-# not have.
-_NOT_A_NUMBER = re.compile(r"NaN|Infinity|[eE]\+?\d{3}")
+# What other programs write for numbers that JSON does not have, an exponent that a double does not
+# have, and what stands for a part that is absent.
+_NOT_A_VALUE = re.compile(r"NaN|Infinity|null|[eE]\+?\d{3}")
 
 S = TypeVar("S", bound=Struct)
 
@@ -46,7 +46,8 @@ _decoder = cache(Decoder)
 def decode_leniently(kind: type[S], line: bytes | str) -> S:
     """Decode a line.
 
-    NaN, infinities and numbers beyond a double are not JSON; they count as missing.
+    NaN, infinities and numbers beyond a double are not JSON; they count as missing, and so does a
+    part that is null.
 
     Raises msgspec.DecodeError or UnicodeDecodeError for another line.
     """
@@ -56,14 +57,23 @@ def decode_leniently(kind: type[S], line: bytes | str) -> S:
         raise
     except DecodeError:
         text = line.decode() if isinstance(line, bytes) else line
-        if not _NOT_A_NUMBER.search(text):
+        if not _NOT_A_VALUE.search(text):
             raise
         import json  # for such lines alone
 
         with suppress(ValueError):
-            document = json.loads(text, parse_constant=lambda _: None, parse_float=_finite)
+            document = json.loads(
+                text,
+                parse_constant=lambda _: None,
+                parse_float=_finite,
+                object_pairs_hook=_without_nulls,
+            )
             return cast("S", _decoder(kind).decode(json.dumps(document)))
         raise
+
+
+def _without_nulls(members: Sequence[tuple[str, object]]) -> dict[str, object]:
+    return {name: value for name, value in members if value is not None}
 
 
 def _finite(text: str) -> float | None:
@@ -78,9 +88,9 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
     """
     changed: dict[str, object] = {}
     values = astuple(value)  # faster than one field after the other
-    for position, name, own_limit, is_required in _plan(type(value)):
+    for position, name, own_limit, default in _plan(type(value)):
         before = values[position]
-        if before is None:
+        if before is default:
             continue
         limit_here = limit if own_limit is None else own_limit
         # Most of them are such numbers: a call would take as long again.
@@ -89,21 +99,29 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
         after = _possible(name, before, limit_here)
         if after is before:
             continue
-        if after is None and is_required:
+        if after is not None:
+            changed[name] = after
+        elif default is NODEFAULT:
             return None
-        changed[name] = after
+        else:
+            changed[name] = default
     return replace(value, **changed) if changed else value
 
 
 @cache
-def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float | None, bool], ...]:
-    """The fields to look at: position, name, limit (None: the parent's), whether it is required."""
+def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float | None, object], ...]:
+    """The fields to look at: position, name, limit (None: the parent's), and the value if it is
+    absent, which NODEFAULT says of a required one.
+    """
     checked = []
     for position, field in enumerate(fields(kind)):
         if field.name in _NOT_CHECKED:
             continue
         if field.name.endswith(_TIME_ENDING) or _may_hold_numbers(field.type):
-            checked.append((position, field.name, _own_limit(field.name), field.required))
+            default = field.default
+            if default is NODEFAULT and not field.required:
+                default = None  # a list, or the metrics: neither becomes impossible as a whole
+            checked.append((position, field.name, _own_limit(field.name), default))
     return tuple(checked)
 
 

@@ -17,6 +17,7 @@ from profiler.core.text import as_sentence, listed, on_one_line
 from profiler.core.timestamps import datetime_of_ms
 from profiler.record.batch_detail import FAILED, SUCCEEDED, ContainerEnd, JobAttempt, JobDetail
 from profiler.record.event_end import judge_candidates
+from profiler.record.measured import Known, total
 from profiler.record.run_outcome import Outcome, describe_exit_code
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import EventContainer, StoppedTask
@@ -60,11 +61,8 @@ class EndedChild(Struct, frozen=True, kw_only=True):
     why: str
 
 
-class AttemptCosts(Struct, frozen=True, kw_only=True):
-    """The costs of attempts by their numbers; ``is_least``: one ran on Spot."""
-
-    usd: Mapping[int, float] = {}
-    is_least: bool = False
+# The costs of attempts by their numbers.
+AttemptCosts = Mapping[int, Known]
 
 
 def is_announced(job: JobDetail) -> bool:
@@ -197,19 +195,17 @@ def job_facts(
     elif phrases:
         phrases.pop()
     facts += _earlier_attempts(phrases)
-    return [*facts, *_duration(job), *_cost(job, costs or AttemptCosts())]
+    return [*facts, *_duration(job), *_cost(job, costs or {})]
 
 
 def _cost(job: JobDetail, costs: AttemptCosts) -> list[str]:
     """What all attempts cost, if that of each is known, and what of it the failed ones did."""
     numbers = range(1, len(job.attempts) + 1)
-    usd = costs.usd
-    if not job.attempts or any(number not in usd for number in numbers):
+    if not job.attempts or any(number not in costs for number in numbers):
         return []
     last = len(job.attempts) if job.status == SUCCEEDED else 0
-    failed_usd = sum(usd[number] for number in numbers if number != last)
-    mark = "≥ " if costs.is_least else ""
-    cost = f"{mark}{format_usd(sum(usd[number] for number in numbers))}"
+    failed_usd = sum(costs[number].value for number in numbers if number != last)
+    cost = total(costs[number] for number in numbers).text(format_usd)
     if not last or last == 1:
         return [cost]
     return [f"{cost} ({format_usd(failed_usd)} of it for failed attempts)"]

@@ -11,9 +11,9 @@ from itertools import islice
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_SECOND, instant_of_local
-from profiler.record.fact_list import marked
+from profiler.record.measured import Measured
 from profiler.record.run_outcome import OUT_OF_MEMORY
-from profiler.record.units import AT_LEAST, format_usd
+from profiler.record.units import format_usd
 
 NOON = time(12)
 MIDNIGHT = time(0)
@@ -97,27 +97,10 @@ def count_runs(outcomes_and_families: Iterable[tuple[str, str]]) -> RunCounts:
     return counts
 
 
-class NightCost(Struct, frozen=True, kw_only=True):
-    """What runs cost. ``is_least``: one ran on Spot, so they can have cost more."""
-
-    usd: float
-    is_least: bool = False
-
-    def plus(self, other: "NightCost | None") -> "NightCost":
-        if other is None:
-            return self
-        return NightCost(usd=self.usd + other.usd, is_least=self.is_least or other.is_least)
-
-    @property
-    def text(self) -> str:
-        """Such as "≥ $4.10"."""
-        return marked(AT_LEAST if self.is_least else "", format_usd(self.usd), "USD")
-
-
 def night_texts(
     title: str,
     counts: RunCounts,
-    cost: NightCost | None,
+    cost: Measured,
     others: Mapping[str, int] | None = None,
 ) -> Iterator[NightText]:
     """The pieces of the sentence of a night, what went wrong first.
@@ -136,7 +119,8 @@ def night_texts(
     for outcome in parts:
         yield NightText(text=", ")
         yield from _part_texts(outcome, counts.get(outcome, {}), unnamed.get(outcome, 0))
-    yield NightText(text="." if cost is None else f", {cost.text}.")
+    price = cost.text(format_usd)
+    yield NightText(text=f", {price}." if price else ".")
 
 
 def _part_texts(outcome: str, families: Mapping[str, int], others: int) -> Iterator[NightText]:
@@ -170,7 +154,7 @@ def number_of_runs(counts: RunCounts, others: Mapping[str, int] | None = None) -
 def night_sentence(
     title: str,
     counts: RunCounts,
-    cost: NightCost | None,
+    cost: Measured,
     others: Mapping[str, int] | None = None,
 ) -> str:
     """The sentence of a night: see ``night_texts``.

@@ -47,7 +47,7 @@ def memory_now(record: Record, evidence: NoticeEvidence | None = None) -> Memory
     """The memory of a running batch: in a notice's evidence, in the last interval, else so far."""
     evidence = evidence or NoticeEvidence()
     used_mb = evidence.used_mb
-    if used_mb is None and record.interval is not None and record.interval.memory_used_mb:
+    if used_mb is None and record.interval is not None:
         used_mb = record.interval.memory_used_mb.max
     if used_mb is None:
         used_mb = record.metrics.max_memory_used_mb

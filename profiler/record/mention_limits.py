@@ -2,7 +2,7 @@
 for people.
 """
 
-from profiler.record.record_model import Distribution, Metrics, Record
+from profiler.record.record_model import Metrics, Record
 
 # A target that took less of the run's time is not listed.
 MIN_WAIT_PERCENT = 3
@@ -78,7 +78,7 @@ def is_cpu_partial(record: Record) -> bool:
     """Whether ``cpuSeconds`` lacks the CPU time of more than a twentieth of the run: its end was
     not measured.
     """
-    covered = None if record.sampling is None else record.sampling.cpu_covered_percent
+    covered = record.sampling.cpu_covered_percent
     return covered is not None and covered < MIN_COVERED_PERCENT
 
 
@@ -87,8 +87,6 @@ def are_bytes_partial(record: Record) -> bool:
     stats covers its end.
     """
     sampling = record.sampling
-    if sampling is None:
-        return False
     if not any(name.startswith(_BYTE_SOURCES) for name in sampling.sources):
         return False
     if is_cpu_partial(record):
@@ -104,9 +102,7 @@ def is_cpu_wait_partial(record: Record) -> bool:
     """Whether waits for a CPU that matter may be missing, of threads that ended unread: not if
     others waited little.
     """
-    covered = None
-    if record.sampling is not None:
-        covered = record.sampling.cpu_wait_covered_percent
+    covered = record.sampling.cpu_wait_covered_percent
     waited = record.metrics.cpu_wait_seconds
     if covered is None or waited is None or covered >= MIN_COVERED_PERCENT:
         return False
@@ -119,7 +115,7 @@ def whole_cpu_seconds(record: Record) -> float | None:
     Of a part that was not measured, it is that of the rest on average.
     """
     metrics = record.metrics
-    used = (record.metrics.vcpu_used or Distribution()).avg
+    used = record.metrics.vcpu_used.avg
     if used is None or not metrics.duration_ms or not is_cpu_partial(record):
         return metrics.cpu_seconds
     return used * metrics.duration_ms / _MS_PER_SECOND

@@ -3,7 +3,7 @@ Schema.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +25,14 @@ class Model(Struct, frozen=True, omit_defaults=True, rename=json_name):
     """Base class of all parts: immutable, without absent values in JSON, and with names in camel
     case there.
     """
+
+
+M = TypeVar("M", bound=Model)
+
+
+def absent_if_empty(part: M, absent: M) -> M:
+    """The part; ``absent``, its default, which JSON leaves out, if it says no more than that."""
+    return absent if part == absent else part
 
 
 class JsonLine(Struct, frozen=True, kw_only=True, rename=json_name):

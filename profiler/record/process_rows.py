@@ -4,9 +4,12 @@ time of each name is a lower bound.
 
 from collections.abc import Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record.record_model import Metrics, Process, known_peak_source
+from profiler.record.fact_list import memory_peak
+from profiler.record.measured import Exactly, Measured, measured
+from profiler.record.record_model import Metrics, Process
 from profiler.record.units import CPU_SECONDS_DIGITS
 
 # The name of the row of all other processes, in ``processes`` and in ``series.processes``.
@@ -40,21 +43,43 @@ def shown_name(row: Process) -> str:
     return _COUNTED_TEXT
 
 
-def are_processes_partial(rows: Sequence[Process]) -> bool:
-    """Whether the CPU time of each name is a lower bound: some processes ended before it was read,
-    so that the number of the others is unknown.
-    """
-    return bool(rows) and is_other_processes(rows[-1]) and rows[-1].count is None
+class MeasuredProcess(Struct, frozen=True):
+    """A row with its CPU time in seconds and its memory peak in MB."""
+
+    process: Process
+    cpu_seconds: Measured
+    peak_mb: Measured
 
 
-def is_peak_partial(row: Process, metrics: Metrics) -> bool:
-    """Whether the memory peak of a name is a lower bound: it is sampled, unless it is the run's own
-    peak, and that is the kernel's.
+def measured_rows(rows: Sequence[Process], metrics: Metrics) -> list[MeasuredProcess]:
+    """The rows of a run with these metrics.
+
+    The CPU time of each name is at least that if some processes ended before theirs was read, so
+    that the number of the others is unknown. The memory peak of a name is sampled, unless it is the
+    run's own peak, and that is the kernel's.
     """
-    peak_mb = row.max_memory_used_mb
-    if peak_mb is None:
-        return False
-    return peak_mb != metrics.max_memory_used_mb or known_peak_source(metrics) != "kernel"
+    is_partial = bool(rows) and is_other_processes(rows[-1]) and rows[-1].count is None
+    of_run = memory_peak(metrics)
+    measured_processes = []
+    for row in rows:
+        is_least = is_partial and not is_other_processes(row)
+        is_sampled = Exactly(row.max_memory_used_mb or 0) != of_run
+        measured_processes.append(
+            MeasuredProcess(
+                row,
+                measured(row.cpu_seconds, is_least=is_least),
+                measured(row.max_memory_used_mb, is_least=is_sampled),
+            )
+        )
+    return measured_processes
+
+
+def last_seen(rows: Sequence[Process]) -> list[MeasuredProcess]:
+    """The rows of killed processes, whose memory is what was last seen, no peak."""
+    return [
+        MeasuredProcess(row, measured(row.cpu_seconds), measured(row.max_memory_used_mb))
+        for row in rows
+    ]
 
 
 def with_unread(rows: Sequence[Process], cpu_seconds: float | None) -> tuple[Process, ...]:

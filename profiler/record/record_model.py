@@ -48,6 +48,9 @@ class Distribution(Model, frozen=True, kw_only=True):
     max: float | None = None
 
 
+NOT_MEASURED: Final = Distribution()
+
+
 class AverageAndMaximum(Model, frozen=True, kw_only=True):
     """The mean and the maximum of a quantity over the run, or of all readings of all devices."""
 
@@ -95,10 +98,10 @@ class Metrics(Model, frozen=True, kw_only=True):
     cpu_seconds: float | None = None
     cpu_wait_seconds: float | None = None
     cpu_wait_percent: float | None = None
-    vcpu_used: Distribution | None = None
-    cpu_utilization_percent: Distribution | None = None
-    memory_used_mb: Distribution | None = None
-    memory_utilization_percent: Distribution | None = None
+    vcpu_used: Distribution = NOT_MEASURED
+    cpu_utilization_percent: Distribution = NOT_MEASURED
+    memory_used_mb: Distribution = NOT_MEASURED
+    memory_utilization_percent: Distribution = NOT_MEASURED
     memory_cache_mb: AverageAndMaximum | None = None
     memory_mapped_file_mb: AverageAndMaximum | None = None
     memory_huge_pages_mb: AverageAndMaximum | None = None
@@ -123,10 +126,10 @@ class Interval(Model, frozen=True, kw_only=True):
     started_at: str | None = None
     finished_at: str | None = None
     cpu_seconds: float | None = None
-    vcpu_used: Distribution | None = None
-    cpu_utilization_percent: Distribution | None = None
-    memory_used_mb: Distribution | None = None
-    memory_utilization_percent: Distribution | None = None
+    vcpu_used: Distribution = NOT_MEASURED
+    cpu_utilization_percent: Distribution = NOT_MEASURED
+    memory_used_mb: Distribution = NOT_MEASURED
+    memory_utilization_percent: Distribution = NOT_MEASURED
     gpu_utilization_percent: AverageAndMaximum | None = None
     gpu_memory_used_mb: AverageAndMaximum | None = None
     neuron_utilization_percent: AverageAndMaximum | None = None
@@ -177,6 +180,9 @@ class Sampling(Model, frozen=True, kw_only=True):
     sources: tuple[str, ...] = field(default_factory=lambda: ())
 
 
+NOT_SAMPLED: Final = Sampling()
+
+
 class Process(Model, frozen=True, kw_only=True):
     """All observed processes with one name: their number, and the CPU time that was read of them.
 
@@ -224,13 +230,13 @@ class Gpu(Model, frozen=True, kw_only=True):
     uuid: str
     index: int | None = None
     name: str | None = None
-    utilization_percent: Distribution | None = None
+    utilization_percent: Distribution = NOT_MEASURED
     utilization_source: str | None = None
     shared: bool | None = None
-    sm_active_percent: Distribution | None = None
-    sm_occupancy_percent: Distribution | None = None
-    tensor_active_percent: Distribution | None = None
-    dram_active_percent: Distribution | None = None
+    sm_active_percent: Distribution = NOT_MEASURED
+    sm_occupancy_percent: Distribution = NOT_MEASURED
+    tensor_active_percent: Distribution = NOT_MEASURED
+    dram_active_percent: Distribution = NOT_MEASURED
     idle_seconds: float | None = None
     idle_percent: float | None = None
     first_used_seconds: float | None = None
@@ -238,7 +244,7 @@ class Gpu(Model, frozen=True, kw_only=True):
     idle_before_seconds: float | None = None
     idle_between_seconds: float | None = None
     idle_after_seconds: float | None = None
-    memory_used_mb: Distribution | None = None
+    memory_used_mb: Distribution = NOT_MEASURED
     memory_size_mb: Number | None = None
     memory_limit_mb: Number | None = None
     compute_limit_percent: float | None = None
@@ -249,10 +255,10 @@ class Gpu(Model, frozen=True, kw_only=True):
     pcie_rx_bytes: int | None = None
     nvlink_tx_bytes: int | None = None
     nvlink_rx_bytes: int | None = None
-    power_watts: Distribution | None = None
+    power_watts: Distribution = NOT_MEASURED
     energy_joules: float | None = None
-    temperature_celsius: Distribution | None = None
-    sm_clock_mhz: Distribution | None = None
+    temperature_celsius: Distribution = NOT_MEASURED
+    sm_clock_mhz: Distribution = NOT_MEASURED
     throttle_reasons: Mapping[str, float] | None = None
     xids: tuple[int, ...] = field(default_factory=lambda: ())
     ecc_uncorrected: int | None = None
@@ -294,8 +300,8 @@ class NeuronCore(Model, frozen=True, kw_only=True):
     """One NeuronCore. ``index`` is its index on the instance."""
 
     index: int
-    utilization_percent: Distribution | None = None
-    memory_used_mb: Distribution | None = None
+    utilization_percent: Distribution = NOT_MEASURED
+    memory_used_mb: Distribution = NOT_MEASURED
 
 
 class NeuronExecutions(Model, frozen=True, kw_only=True):
@@ -319,7 +325,7 @@ class Neuron(Model, frozen=True, kw_only=True):
     """AWS Neuron devices. ``restarts`` counts restarts of neuron-monitor."""
 
     cores: tuple[NeuronCore, ...] = field(default_factory=lambda: ())
-    device_memory_used_mb: Distribution | None = None
+    device_memory_used_mb: Distribution = NOT_MEASURED
     device_memory_size_mb: Number | None = None
     executions: NeuronExecutions | None = None
     latency_seconds: NeuronLatency | None = None
@@ -359,6 +365,9 @@ class Processor(Model, frozen=True, kw_only=True):
     others_vcpu_used: Number | None = None
 
 
+UNKNOWN_PROCESSOR: Final = Processor()
+
+
 class Visible(Model, frozen=True, kw_only=True):
     """The machine's memory and its number of CPUs, and EC2's type of the instance, which instances
     on Xen do not tell.
@@ -371,11 +380,17 @@ class Visible(Model, frozen=True, kw_only=True):
     instance_type: str | None = None
 
 
+NOTHING_VISIBLE: Final = Visible()
+
+
 class TaskSize(Model, frozen=True, kw_only=True):
     """The limits of the task: the size that Fargate bills and that users can change."""
 
     vcpu: Number | None = None
     memory_mb: Number | None = None
+
+
+UNKNOWN_SIZE: Final = TaskSize()
 
 
 class Cost(Model, frozen=True, kw_only=True):
@@ -434,7 +449,7 @@ class Record(Model, frozen=True, kw_only=True):
     availability_zone: str | None = None
     launch_type: str | None = None
     cpu_architecture: str | None = None
-    processor: Processor | None = None
+    processor: Processor = UNKNOWN_PROCESSOR
     labels: Mapping[str, str] | None = None
     batch: BatchJob | None = None
     container: Container
@@ -451,13 +466,13 @@ class Record(Model, frozen=True, kw_only=True):
     gpu_memory_evidence: "GpuMemoryEvidence | None" = None
     started_at: str | None = None
     finished_at: str | None = None
-    sampling: Sampling | None = None
+    sampling: Sampling = NOT_SAMPLED
     # A bare class would be left out when empty.
     metrics: Metrics = field(default_factory=lambda: Metrics())  # noqa: PLW0108
     time_breakdown: TimeBreakdown | None = None
     interval: Interval | None = None
-    task_size: TaskSize | None = None
-    visible: Visible | None = None
+    task_size: TaskSize = UNKNOWN_SIZE
+    visible: Visible = NOTHING_VISIBLE
     cost: Cost | None = None
     recommendation: Recommendation | None = None
     monitor: Monitor | None = None
@@ -481,6 +496,17 @@ class Report(Model, frozen=True, kw_only=True):
     type: RecordType
     schema_version: str = field(default_factory=lambda: SCHEMA_VERSION)
     record: Record
+
+
+# What a part of a record is that says nothing.
+ABSENT_PARTS: Final = (
+    None,
+    NOT_MEASURED,
+    NOT_SAMPLED,
+    UNKNOWN_PROCESSOR,
+    NOTHING_VISIBLE,
+    UNKNOWN_SIZE,
+)
 
 
 def with_warnings(record: Record, warnings: Iterable[str]) -> Record:
@@ -524,7 +550,7 @@ def is_sampled_each_minute(record: Record) -> bool:
     """Whether Container Insights measured the run, and no monitor: it knows the mean of each
     minute.
     """
-    return record.sampling is not None and CONTAINER_INSIGHTS in record.sampling.sources
+    return CONTAINER_INSIGHTS in record.sampling.sources
 
 
 _encoder = msgspec.json.Encoder()
@@ -559,7 +585,7 @@ def possible_cost(record: Record, longest_ms: float | None = None) -> Cost | Non
     from profiler.record import possible_cost as bounds
 
     metrics = record.metrics
-    size = record.task_size or TaskSize()
+    size = record.task_size
     billed_ms = longest_ms
     if billed_ms is None:
         billed_ms = bounds.longest_billed_ms(

@@ -4,7 +4,13 @@ from collections.abc import Mapping
 
 from profiler.record.batch_job import BatchJob
 from profiler.record.model_base import Model
-from profiler.record.record_model import SCHEMA_VERSION, Number, RecordType, TaskSize
+from profiler.record.record_model import (
+    SCHEMA_VERSION,
+    UNKNOWN_SIZE,
+    Number,
+    RecordType,
+    TaskSize,
+)
 
 
 class ContainerHead(Model, frozen=True, kw_only=True):
@@ -36,7 +42,7 @@ class RecordHead(Model, frozen=True, kw_only=True):
     labels: Mapping[str, str] | None = None
     batch: BatchJob | None = None
     launch_type: str | None = None
-    task_size: TaskSize | None = None
+    task_size: TaskSize = UNKNOWN_SIZE
     metrics: SizesHead = SizesHead()
     tags: Mapping[str, str] | None = None
 

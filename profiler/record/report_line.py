@@ -8,15 +8,15 @@ any other distribution is its average.
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.fact_list import CPU_TIME, GPU_MEMORY_PEAK, measured_number
 from profiler.record.hardware import gpu_error
-from profiler.record.mention_limits import is_cpu_partial
 from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
 from profiler.record.record_model import Number, Report
-from profiler.record.units import AT_LEAST
 
 # The line begins in the order of Lambda's line and ends with the cost. All other metrics are in the
 # catalogue's order.
@@ -25,9 +25,9 @@ _FIRST_LABELS = (
     *("Memory Size", "Max Memory Used", "Memory Peak Source", "Init Duration"),
 )
 _LAST_LABELS = ("Cost", "Recommended vCPU", "Recommended Memory", "Saving")
-_CPU_TIME = "CPU Time"
-_GPU_MEMORY = "Max GPU Memory Used"
 _LABELLED = {metric.text_label: metric for metric in METRICS if metric.text_label is not None}
+# A peak's label has its source beside it, and a cost its own.
+_BOUNDED = {"CPU Time": CPU_TIME, "Max GPU Memory Used": GPU_MEMORY_PEAK}
 _MEASURED_LABELS = (
     *_FIRST_LABELS,
     *(label for label in _LABELLED if label not in {*_FIRST_LABELS, *_LAST_LABELS}),
@@ -56,10 +56,9 @@ def report_text(report: Report) -> str:
     if record.recommendation is not None:
         advice = _one_line(" ".join(record.recommendation.reasons)) or None
     texts = {label: _format(metric, metric.get(run)) for label, metric in _LABELLED.items()}
-    if is_cpu_partial(record) and texts[_CPU_TIME] is not None:
-        texts[_CPU_TIME] = f"{AT_LEAST}{texts[_CPU_TIME]}"
-    if texts[_GPU_MEMORY] is not None:  # it is sampled
-        texts[_GPU_MEMORY] = f"{AT_LEAST}{texts[_GPU_MEMORY]}"
+    for label, row in _BOUNDED.items():
+        as_text = partial(_format_value, _LABELLED[label])
+        texts[label] = measured_number(row, record).text(as_text) or None
     fields = (
         ("REPORT TaskId", record.task_id),
         *((label, texts[label]) for label in _MEASURED_LABELS),
@@ -81,6 +80,10 @@ def _format(metric: Metric, value: Number | str | None) -> str | None:
         return value
     if metric.unit == "count" and value == 0:
         return None
+    return _format_value(metric, value)
+
+
+def _format_value(metric: Metric, value: Number) -> str:
     if metric.unit == "USD":
         # At least four digits after the point, four of them significant: most runs cost less than a
         # cent.

@@ -9,6 +9,7 @@ the fraction is the least that Spot costs.
 
 from typing import Final
 
+from profiler.record.measured import Measured, measured
 from profiler.record.record_model import Cost
 
 FARGATE_SPOT: Final = "FARGATE_SPOT"
@@ -40,6 +41,12 @@ def cost_on(capacity_provider: str | None, cost: Cost | None) -> Cost | None:
 def is_on_spot(cost: Cost | None) -> bool:
     """Whether it is a cost on Spot: the least that the run can have cost."""
     return cost is not None and FARGATE_SPOT in (cost.price_basis or "")
+
+
+def measured_cost(cost: Cost | None) -> Measured:
+    """The cost: at least that on Spot."""
+    usd = None if cost is None else cost.usd
+    return measured(usd, is_least=is_on_spot(cost))
 
 
 def on_spot(usd: float, fraction: float) -> float:

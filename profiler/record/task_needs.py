@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 from profiler.core.ecs_terms import EC2, is_of_aws_batch
 from profiler.core.optional_math import sum_known
 from profiler.record.record_model import (
+    NOT_MEASURED,
+    UNKNOWN_SIZE,
     Distribution,
     Metrics,
     Number,
@@ -24,10 +26,10 @@ def size_of(record: "Record | RecordHead") -> TaskSize:
     """The size of the run's task, of which each part may be unknown; of a job without one, what its
     container asked for.
     """
-    if record.task_size is None and not is_cpu_limited(record):
+    if record.task_size == UNKNOWN_SIZE and not is_cpu_limited(record):
         metrics = record.metrics
         return TaskSize(vcpu=metrics.vcpu_share, memory_mb=metrics.memory_size_mb)
-    return record.task_size or TaskSize()
+    return record.task_size
 
 
 def vcpu_limit(record: Record) -> Number | None:
@@ -62,8 +64,8 @@ def cpu_share(record: Record) -> Distribution:
     metrics = record.metrics
     asked = size_of(record).vcpu
     used = metrics.vcpu_used
-    if is_cpu_limited(record) or used is None or not asked:
-        return metrics.cpu_utilization_percent or Distribution()
+    if is_cpu_limited(record) or used == NOT_MEASURED or not asked:
+        return metrics.cpu_utilization_percent
     average = None if used.avg is None else 100 * used.avg / asked
     highest = None if used.max is None else 100 * used.max / asked
     return Distribution(avg=average, max=highest)
@@ -71,9 +73,7 @@ def cpu_share(record: Record) -> Distribution:
 
 def vcpu_p95(metrics: Metrics | None) -> float | None:
     """The vCPUs that a container used for 95 % of its time; None if that was not measured."""
-    if metrics is None or metrics.vcpu_used is None:
-        return None
-    return metrics.vcpu_used.p95
+    return None if metrics is None else metrics.vcpu_used.p95
 
 
 def memory_of(container: OtherContainer, record: Record) -> float | None:

@@ -13,7 +13,6 @@ from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 from profiler.record.record_model import Number
 
 MIB = 1024 * 1024
-AT_LEAST: Final = "≥"
 APPROXIMATELY: Final = "≈ "
 VCPU_DIGITS = 5
 CPU_SECONDS_DIGITS = 6
@@ -103,13 +102,6 @@ def format_memory(megabytes: float) -> str:
     return (
         f"{_format_decimal(megabytes, 1) if megabytes < _MAX_MB_WITH_FRACTION else rounded_mb} MB"
     )
-
-
-def format_peak(megabytes: float, source: str | None) -> str:
-    """Format a peak of the memory; one that the kernel did not count may have been higher:
-    ``≥512 MB``.
-    """
-    return f"{'' if source == 'kernel' else AT_LEAST}{format_memory(megabytes)}"
 
 
 def format_part(part: str, whole: str) -> str:

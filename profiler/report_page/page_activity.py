@@ -63,7 +63,7 @@ def activity_of(record: Record) -> RunActivity:
 
 
 def _processor_name(record: Record) -> str | None:
-    if record.processor is None or not record.processor.model:
+    if not record.processor.model:
         return None
     return short_processor_name(record.processor.model)
 

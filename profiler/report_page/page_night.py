@@ -15,12 +15,12 @@ from profiler.record.last_night import (
     MIDNIGHT,
     MISSED,
     Night,
-    NightCost,
     NightText,
     count_runs,
     last_night,
     night_texts,
 )
+from profiler.record.measured import Measured, measured, total
 from profiler.report_page.page_rows import PageNight, PageNightText, PageNotice, PageRun
 
 
@@ -127,7 +127,7 @@ def _linked(
         )
 
 
-def _cost(runs: Sequence[PageRun]) -> NightCost | None:
+def _cost(runs: Sequence[PageRun]) -> Measured:
     """What the runs cost. A task is paid once, however many of its
     containers have a report.
     """
@@ -135,6 +135,5 @@ def _cost(runs: Sequence[PageRun]) -> NightCost | None:
     for run in runs:
         if run.usd is not None:
             usd_of_task[run.id] = max(usd_of_task.get(run.id, 0.0), run.usd)
-    if not usd_of_task:
-        return None
-    return NightCost(usd=sum(usd_of_task.values()), is_least=any(run.spot for run in runs))
+    is_least = any(run.spot for run in runs)
+    return total(measured(usd, is_least=is_least) for usd in usd_of_task.values())

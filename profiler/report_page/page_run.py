@@ -1,6 +1,6 @@
 """The rows of a run on the report page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -21,23 +21,18 @@ from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import gpu_totals
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import counts_files, files_text
+from profiler.record.measured import AtLeast
 from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial
-from profiler.record.process_rows import (
-    are_processes_partial,
-    is_other_processes,
-    is_peak_partial,
-    shown_name,
-)
+from profiler.record.process_rows import MeasuredProcess, last_seen, measured_rows, shown_name
 from profiler.record.record_model import (
+    NOT_MEASURED,
+    UNKNOWN_SIZE,
     Cost,
-    Distribution,
     Gpu,
     MemoryKills,
-    Metrics,
     Neuron,
     NeuronCore,
     Number,
-    Process,
     RaisedNotice,
     Record,
     TaskSize,
@@ -52,8 +47,6 @@ from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from profiler.runs.step_series import with_equal_steps
 
-_NO_DISTRIBUTION = Distribution()
-
 
 def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
     """What tables and overview charts show; ``family`` is a label that only this family has."""
@@ -61,8 +54,8 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
     outcome = run.past.outcome
     metrics = record.metrics
     cpu = cpu_share(record)
-    memory = metrics.memory_utilization_percent or _NO_DISTRIBUTION
-    vcpu = metrics.vcpu_used or _NO_DISTRIBUTION
+    memory = metrics.memory_utilization_percent
+    vcpu = metrics.vcpu_used
     started_ns = parse_ns(run.past.started_at)
     return PageRun(
         id=record.task_id,
@@ -90,7 +83,7 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         cpu_seconds=finite_number(metrics.cpu_seconds),
         cpu_partial=is_cpu_partial(record) or None,
         size=finite_number(metrics.memory_size_mb),
-        memory_avg=finite_number((metrics.memory_used_mb or _NO_DISTRIBUTION).avg),
+        memory_avg=finite_number(metrics.memory_used_mb.avg),
         peak=finite_number(metrics.max_memory_used_mb),
         peak_by=metrics.memory_peak_source,
         counts_files=counts_files(metrics) or None,
@@ -100,7 +93,7 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         cluster=record.cluster,
         launch=record.launch_type,
         region=record.region,
-        task_size=known(_size_pair, record.task_size),
+        task_size=_size_pair(record.task_size),
         read=metrics.block_read_bytes,
         written=metrics.block_write_bytes,
         received=metrics.network_rx_bytes,
@@ -163,7 +156,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         image=record.container.image,
         log_group=record.log_group,
         log_stream=record.log_stream,
-        processes=_process_rows(record.processes, record.metrics) or None,
+        processes=_process_rows(measured_rows(record.processes, record.metrics)) or None,
         kills=known(_kills_row, record.memory_kills),
         usual=[field for field, is_usual in judged.items() if is_usual] or None,
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
@@ -190,8 +183,8 @@ def _usd(cost: Cost) -> Number | None:
     return finite_number(cost.usd)
 
 
-def _size_pair(size: TaskSize) -> tuple[Number | None, Number | None]:
-    return size.vcpu, size.memory_mb
+def _size_pair(size: TaskSize) -> tuple[Number | None, Number | None] | None:
+    return None if size == UNKNOWN_SIZE else (size.vcpu, size.memory_mb)
 
 
 def _verdict_texts(verdict: Verdict) -> list[str]:
@@ -213,22 +206,19 @@ def _notice_text(record: Record, notice: RaisedNotice) -> str:
     return f"{notice.kind} at {elapsed(after_ms)}"
 
 
-def _process_rows(
-    processes: Sequence[Process], metrics: Metrics | None = None
-) -> list[PageProcess]:
-    """``metrics`` are the run's; without them, the memory is what was last seen, no peak."""
-    is_partial = are_processes_partial(processes)
+def _process_rows(processes: Iterable[MeasuredProcess]) -> list[PageProcess]:
     rows: list[PageProcess] = []
-    for process in processes:
+    for measured in processes:
+        process = measured.process
         row = (
             shown_name(process),
             process.arguments,
             process.count,
-            finite_number(process.cpu_seconds),
-            finite_number(process.max_memory_used_mb),
+            finite_number(measured.cpu_seconds.value),
+            finite_number(measured.peak_mb.value),
             process.max_memory_used_processes,
-            is_partial and not is_other_processes(process),
-            metrics is not None and is_peak_partial(process, metrics),
+            isinstance(measured.cpu_seconds, AtLeast),
+            isinstance(measured.peak_mb, AtLeast),
         )
         rows.append(row)
     return rows
@@ -236,33 +226,33 @@ def _process_rows(
 
 def _kills_row(kills: MemoryKills) -> tuple[str, list[PageProcess]] | None:
     fact = kills_fact(kills)
-    return None if fact is None else (fact.sentence, _process_rows(kills.processes))
+    return None if fact is None else (fact.sentence, _process_rows(last_seen(kills.processes)))
 
 
 def _gpu_row(gpu: Gpu) -> PageGpu:
-    utilization = gpu.utilization_percent or _NO_DISTRIBUTION
+    utilization = gpu.utilization_percent
     return PageGpu(
         name=gpu.name or gpu.uuid,
         percent=finite_number(utilization.avg),
         top=finite_number(utilization.max),
-        sm=finite_number((gpu.sm_active_percent or _NO_DISTRIBUTION).avg),
+        sm=finite_number(gpu.sm_active_percent.avg),
         idle=finite_number(gpu.idle_percent),
         shared=gpu.shared or None,
         memory=gpu_memory_text(gpu) or None,
         size=finite_number(gpu.memory_limit_mb or gpu.memory_size_mb),
-        watts=finite_number((gpu.power_watts or _NO_DISTRIBUTION).avg),
-        celsius=finite_number((gpu.temperature_celsius or _NO_DISTRIBUTION).max),
+        watts=finite_number(gpu.power_watts.avg),
+        celsius=finite_number(gpu.temperature_celsius.max),
         xids=list(gpu.xids) or None,
     )
 
 
 def _neuron_row(neuron: Neuron) -> PageNeuron | None:
     """The devices; None if nothing was measured."""
-    memory = neuron.device_memory_used_mb or _NO_DISTRIBUTION
+    memory = neuron.device_memory_used_mb
     cores = []
     for core in neuron.cores:
-        if core.utilization_percent is not None:
-            cores.append(_core_row(core, core.utilization_percent))
+        if core.utilization_percent != NOT_MEASURED:
+            cores.append(_core_row(core))
     row = PageNeuron(
         cores=cores or None,
         mb=finite_number(memory.max),
@@ -273,7 +263,8 @@ def _neuron_row(neuron: Neuron) -> PageNeuron | None:
     return None if row == PageNeuron() else row
 
 
-def _core_row(core: NeuronCore, use: Distribution) -> tuple[int, Number | None, Number | None]:
+def _core_row(core: NeuronCore) -> tuple[int, Number | None, Number | None]:
+    use = core.utilization_percent
     return core.index, finite_number(use.avg), finite_number(use.max)
 
 

@@ -1,7 +1,7 @@
 """The time series of a past run: from the history, the record or checkpoints."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise, zip_longest
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from profiler.aggregation.time_series import RunSeries, means
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.equal_steps import length_of, padded
-from profiler.record.record_model import Distribution, Interval, Record, Report, Series
+from profiler.record.record_model import Interval, Metrics, Record, Report, Series
 from profiler.record.units import MIB, VCPU_DIGITS, span_ms
 
 # The first values of a stored step are always written: end, CPU and memory. Later ones are omitted
@@ -137,6 +137,17 @@ def steps_of_record(record: Record) -> StepSeries:
     )
 
 
+class _Checkpoint(Struct, frozen=True, kw_only=True):
+    """A checkpoint's interval in milliseconds after the start of the run; None: its beginning is
+    not known.
+    """
+
+    begun_ms: int | None
+    end_ms: int
+    interval: Interval
+    metrics: Metrics
+
+
 def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
     """The intervals of a run's checkpoints, in the order of time.
 
@@ -146,36 +157,42 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
     measurements. GPUs are left out: a checkpoint has their means over the whole run so far, not
     over its interval.
     """
-    by_end_ms: dict[int, Report] = {}
-    for checkpoint in checkpoints:
-        interval = checkpoint.record.interval or Interval()
-        started_ns = parse_ns(checkpoint.record.started_at)
-        end_ms = span_ms(started_ns, parse_ns(interval.finished_at or checkpoint.time))
-        if end_ms is not None:
-            by_end_ms[end_ms] = checkpoint
+    by_end_ms = {checkpoint.end_ms: checkpoint for checkpoint in _timed(checkpoints)}
     read_bytes = MonotonicCounter()
     write_bytes = MonotonicCounter()
     rows: list[tuple[float | None, ...]] = []
     before_ms = 0
-    for end_ms in sorted(by_end_ms):
-        checkpoint = by_end_ms[end_ms]
-        metrics = checkpoint.record.metrics
-        interval = checkpoint.record.interval or Interval()
-        started_ns = parse_ns(checkpoint.record.started_at)
-        begun_ms = span_ms(started_ns, parse_ns(interval.started_at))
+    for end_ms, checkpoint in sorted(by_end_ms.items()):
+        begun_ms = checkpoint.begun_ms
         if begun_ms is not None and before_ms < begun_ms < end_ms:
             rows.append((begun_ms,))
         rows.append(
             (
                 end_ms,
-                (interval.vcpu_used or Distribution()).avg,
-                (interval.memory_used_mb or Distribution()).max,
-                _growth(read_bytes, metrics.block_read_bytes),
-                _growth(write_bytes, metrics.block_write_bytes),
+                checkpoint.interval.vcpu_used.avg,
+                checkpoint.interval.memory_used_mb.max,
+                _growth(read_bytes, checkpoint.metrics.block_read_bytes),
+                _growth(write_bytes, checkpoint.metrics.block_write_bytes),
             )
         )
         before_ms = end_ms
     return _of_rows(rows)
+
+
+def _timed(checkpoints: Iterable[Report]) -> Iterator[_Checkpoint]:
+    """The checkpoints whose end is a time after the start of the run."""
+    for checkpoint in checkpoints:
+        record = checkpoint.record
+        interval = record.interval or Interval()
+        started_ns = parse_ns(record.started_at)
+        end_ms = span_ms(started_ns, parse_ns(interval.finished_at or checkpoint.time))
+        if end_ms is not None:
+            yield _Checkpoint(
+                begun_ms=span_ms(started_ns, parse_ns(interval.started_at)),
+                end_ms=end_ms,
+                interval=interval,
+                metrics=record.metrics,
+            )
 
 
 def _growth(counter: MonotonicCounter, total_bytes: int | None) -> int | None:
@@ -196,11 +213,11 @@ def with_equal_steps(steps: StepSeries, started_at: str) -> Series | None:
         return None
     lengths_ms = [end - start for start, end in pairwise(ends_ms) if end > start]
     step_ms = max(min(lengths_ms), ends_ms[-1] // _MAX_EQUAL_STEPS, 1)
-    length = -(-ends_ms[-1] // step_ms)
+    length = _steps_until(ends_ms[-1], step_ms)
     vcpu_used: list[float | None] = [None] * length
     memory_mb: list[float | None] = [None] * length
     for index, (start_ms, end_ms) in enumerate(pairwise(ends_ms)):
-        for number in range(start_ms // step_ms, min(-(-end_ms // step_ms), length)):
+        for number in range(start_ms // step_ms, min(_steps_until(end_ms, step_ms), length)):
             if steps.vcpu_used:
                 vcpu_used[number] = steps.vcpu_used[index]
             if steps.memory_mb:
@@ -213,12 +230,18 @@ def with_equal_steps(steps: StepSeries, started_at: str) -> Series | None:
     )
 
 
+def _steps_until(end_ms: int, step_ms: int) -> int:
+    """The number of equal steps that reach to this time; the last one may reach beyond it."""
+    whole, rest = divmod(end_ms, step_ms)
+    return whole + (rest > 0)
+
+
 def downsample(steps: StepSeries, max_steps: int) -> StepSeries:
     """Merge neighbouring steps to at most ``max_steps``: averages, maximum of memory, sum of
     bytes.
     """
     ends_ms = steps.ends_ms
-    count = -(-len(ends_ms) // max_steps)
+    count = math.ceil(len(ends_ms) / max_steps)
     if count <= 1:
         return steps
     lengths_ms = [max(end - start, 0) for start, end in pairwise((0, *ends_ms))]

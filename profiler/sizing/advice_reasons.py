@@ -8,6 +8,7 @@ from profiler.core.text import as_sentence, first_names
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.cpu_wait import cpu_wait_fact, cpu_wait_reason
 from profiler.record.family import Month, MonthBasis
+from profiler.record.measured import AtLeast, Exactly, Measured, measured, scaled
 from profiler.record.mention_limits import (
     MIN_CPU_WAIT_PERCENT,
     SATURATED_PERCENT,
@@ -18,11 +19,9 @@ from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.task_needs import is_cpu_limited, vcpu_limit, vcpu_p95
 from profiler.record.units import (
     APPROXIMATELY,
-    AT_LEAST,
     format_count,
     format_duration,
     format_memory,
-    format_peak,
     format_percent,
     format_range,
     format_task_size,
@@ -106,10 +105,12 @@ def _basis(evidence: Evidence) -> str:
     if endings:
         runs += f" ({', '.join(endings)})"
     used = []
-    if needs.required_memory_mb is not None:
-        peak_source = evidence.precision.peak_source
+    peak_source = evidence.precision.peak_source
+    memory = measured(needs.required_memory_mb, is_least=peak_source != "kernel")
+    needed = memory.text(format_memory)
+    if needed:
         source = "" if peak_source is None else f" ({peak_source})"
-        used.append(f"up to {format_peak(needs.required_memory_mb, peak_source)} of memory{source}")
+        used.append(f"up to {needed} of memory{source}")
     if needs.required_vcpu is not None:
         used.append(f"for 95 % of the time at most {format_vcpu(needs.required_vcpu)}")
     text = f"{runs} used {' and '.join(used)}"
@@ -343,17 +344,16 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
         return
     waited = evidence.usage.cpu_wait_percent
     saturated = evidence.usage.saturated_percent
-    if waited is None or saturated is None or waited < MIN_CPU_WAIT_PERCENT:
+    if saturated is None or (waited.value or 0) < MIN_CPU_WAIT_PERCENT:
         return
     although = ""
     if saturated < SATURATED_PERCENT:
         rarely = f"used all of its vCPUs for only {format_percent(saturated)} of it"
         although = f", although the task {rarely if saturated else 'was never saturated'}"
-    least = AT_LEAST if evidence.usage.is_cpu_wait_partial else ""
     why = f": in the latest run, {cpu_wait_reason(latest)}" if is_long_cpu_wait(latest) else ""
     yield (
         f"On average of the runs, threads that could run waited for a CPU "
-        f"{least}{format_percent(waited)} of the time{although}{why}."
+        f"{waited.text(format_percent)} of the time{although}{why}."
     )
 
 
@@ -396,24 +396,21 @@ def _cost(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iter
     if saved_usd is None:
         yield f"{change}{duration}."
         return
-    at_least = "at least " if evidence.usage.on_spot else ""
+    saved = measured(abs(saved_usd), is_least=evidence.usage.on_spot)
     each = "a run on average" if evidence.outcomes.runs > 1 else "a run"
-    yield (
-        f"{change}: {at_least}{format_usd(abs(saved_usd))} "
-        f"{each}{_monthly(abs(saved_usd), month, at_least)}{duration}."
-    )
+    yield f"{change}: {saved.words(format_usd)} {each}{_monthly(saved, month)}{duration}."
 
 
-def _monthly(usd_per_run: float, month: Month | None, at_least: str = "") -> str:
+def _monthly(usd_per_run: Measured, month: Month | None) -> str:
     if month is None:
         return ""
     # A quarterly batch has no month of 0 runs.
     runs = f"{month.runs:.0f}" if month.runs >= _MANY_RUNS else f"{month.runs:.2g}"
     count = f"{runs} {'run' if runs == '1' else 'runs'}"
-    money = format_usd(usd_per_run * month.runs)
-    if month.basis == "measured":
-        return f", {at_least or 'about '}{money} a month at {count}"
-    return f", {APPROXIMATELY}{at_least}{money} a month at {count}{_MONTH_BASES[month.basis]}"
+    money = f"{scaled(usd_per_run, month.runs).words(format_usd)} a month at {count}"
+    if month.basis != "measured":
+        return f", {APPROXIMATELY}{money}{_MONTH_BASES[month.basis]}"
+    return f", {money}" if isinstance(usd_per_run, AtLeast) else f", about {money}"
 
 
 def _price_on_fargate(
@@ -437,7 +434,7 @@ def _price_on_fargate(
         most = "at most " if choice.factor.max > 1 else ""
         yield (
             f"With {size} on Fargate in {region}, a run costs "
-            f"{most}{format_usd(usd)}{_monthly(usd, month)}."
+            f"{most}{format_usd(usd)}{_monthly(Exactly(usd), month)}."
         )
 
 

@@ -16,9 +16,10 @@ from profiler.record.gpu_facts import gpu_family_text
 from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
 from profiler.record.held_huge_pages import huge_pages_mb
 from profiler.record.mapped_files import mapped_files_mb, of_one_meaning
+from profiler.record.measured import UNKNOWN, Measured, measured
 from profiler.record.mention_limits import SATURATED_PERCENT, counted_cpu_wait, is_cpu_wait_partial
 from profiler.record.record_model import (
-    Distribution,
+    UNKNOWN_SIZE,
     Metrics,
     PeakSource,
     Record,
@@ -136,8 +137,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     """
 
     saturated_percent: float | None = None
-    cpu_wait_percent: float | None = None
-    is_cpu_wait_partial: bool = False
+    cpu_wait_percent: Measured = UNKNOWN
     gpus_idle: bool = False
     gpu_text: str = ""
     idle_gpu_hours: float | None = None
@@ -340,7 +340,7 @@ def evidence_of_runs(
 
 def with_size_of(latest: Record, newest: Record) -> Record:
     """The record with the task's size of a newer run, if that is known."""
-    if newest.task_size is None:
+    if newest.task_size == UNKNOWN_SIZE:
         return latest
     metrics = replace(
         latest.metrics,
@@ -385,24 +385,24 @@ def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
 
 def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
     """The needs, with the memory that runs needed."""
-    measured = [run for run in runs if run.needed_memory_mb is not None]
-    counted = runs_that_count(measured)
-    older_mb = [_needed_memory_mb(run) for run in measured if run.counts_files]
+    measured_runs = [run for run in runs if run.needed_memory_mb is not None]
+    counted = runs_that_count(measured_runs)
+    older_mb = [_needed_memory_mb(run) for run in measured_runs if run.counts_files]
     of_largest = Metrics()
     if counted:
         of_largest = max(counted, key=_needed_memory_mb).record.metrics
-    fullest = max(measured, key=_memory_with_files_mb, default=None)
+    fullest = max(measured_runs, key=_memory_with_files_mb, default=None)
     return replace(
         needs,
         required_memory_mb=max_known(*map(_needed_memory_mb, counted)),
         batch_peak_mb=of_largest.max_memory_used_mb,
-        batch_p99_mb=(of_largest.memory_used_mb or Distribution()).p99,
+        batch_p99_mb=of_largest.memory_used_mb.p99,
         with_files_mb=None if fullest is None else fullest.memory_with_files_mb,
         mapped_files_mb=None if fullest is None else mapped_files_mb(fullest.record.metrics),
-        huge_pages_mb=max_known(*(huge_pages_mb(run.record) for run in measured)),
-        bound_mb=max_known(*(bound_memory_mb(run.record) for run in measured)),
-        older_memory_mb=max(older_mb) if len(counted) < len(measured) else None,
-        has_older=0 < len(older_mb) < len(measured),
+        huge_pages_mb=max_known(*(huge_pages_mb(run.record) for run in measured_runs)),
+        bound_mb=max_known(*(bound_memory_mb(run.record) for run in measured_runs)),
+        older_memory_mb=max(older_mb) if len(counted) < len(measured_runs) else None,
+        has_older=0 < len(older_mb) < len(measured_runs),
     )
 
 
@@ -420,8 +420,8 @@ def runs_that_count(runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
     """The runs whose memory calls for a size. Those whose peak may include mapped files do not,
     once enough others are known: see :mod:`profiler.record.mapped_files`.
     """
-    measured = [run for run in runs if run.needed_memory_mb is not None]
-    return of_one_meaning(measured, lambda run: run.counts_files)
+    measured_runs = [run for run in runs if run.needed_memory_mb is not None]
+    return of_one_meaning(measured_runs, lambda run: run.counts_files)
 
 
 def _needed_memory_mb(run: RunFacts) -> float:
@@ -446,8 +446,10 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
     )
     return Usage(
         saturated_percent=_mean_percent(records_now, _saturated_percent),
-        cpu_wait_percent=_mean_percent(records_now, counted_cpu_wait),
-        is_cpu_wait_partial=any(is_cpu_wait_partial(record) for record in records_now),
+        cpu_wait_percent=measured(
+            _mean_percent(records_now, counted_cpu_wait),
+            is_least=any(is_cpu_wait_partial(record) for record in records_now),
+        ),
         gpus_idle=bool(idle_flags) and all(idle_flags),
         gpu_text=gpu_family_text(records),
         idle_gpu_hours=mean_known(*(idle.gpu_hours for idle in idle_gpus)),
@@ -471,7 +473,7 @@ def precision_of(runs: Sequence[RunFacts]) -> Precision:
         peak_source = "sampled"
     elif "kernel" in sources:
         peak_source = "kernel"
-    models = [record.processor.model for record in records if record.processor is not None]
+    models = [record.processor.model for record in records]
     processors = Counter(short_processor_name(model) for model in models if model)
     without_memory = [other for other in newest.containers if memory_of(other, newest) is None]
     return Precision(
@@ -524,6 +526,6 @@ def _is_too_short(record: Record) -> bool:
     """
     if is_sampled_each_minute(record):
         return (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
-    samples = None if record.sampling is None else record.sampling.samples
+    samples = record.sampling.samples
     is_sampled = known_peak_source(record.metrics) == "sampled"
     return is_sampled and samples is not None and samples < MIN_SAMPLES

@@ -28,6 +28,7 @@ MIN_RUNS: Final = 20
 # Older revisions are counted together.
 REVISIONS: Final = 100
 OLDER_REVISIONS: Final = ""
+_SIZES: Final = 100
 _LEGAL_SIZES: Final = frozenset(LEGAL_SIZES)
 
 
@@ -49,18 +50,20 @@ class FamilyWindow:
     """The runs of one family within a span of time.
 
     A repeated run is ignored. A run that nobody vouches for is counted in ``unconfirmed``, and
-    changes nothing else. ``sizes`` has the runs on Fargate, which has prices; ``elsewhere`` the
-    others, of which only the needs and the kills count. ``is_counted``: only the runs that decide
-    on the task's need were added one by one, so that the largest memory of a container without a
-    report may be missing. ``close`` comes after the last run.
+    changes nothing else. ``sizes`` has the runs of one launch type, which judge a size: on Fargate,
+    which has prices, or for jobs of AWS Batch on EC2, whose memory is limited there, too.
+    ``elsewhere`` has the others, of which only the needs and the kills count. ``is_counted``: only
+    the runs that decide on the task's need were added one by one, so that the largest memory of a
+    container without a report may be missing. ``close`` comes after the last run.
 
     The runs of Container Insights are never mixed with those of reports: ``by_minute`` counts those
     that are left out. ``is_by_minute``: there are no others. Until the end, they are in
     ``minutes``.
     """
 
-    def __init__(self, span: WindowSpan) -> None:
+    def __init__(self, span: WindowSpan, launch_type: str = FARGATE) -> None:
         self.span = span
+        self.launch_type = launch_type
         # Unconfirmed runs whose peak is below the one that task_stopped has read.
         self.contradicted = 0
         self.sizes: dict[TaskSize, RunsAtSize] = {}
@@ -222,7 +225,7 @@ class FamilyWindow:
 
     def _of_minutes(self) -> "FamilyWindow":
         if self.minutes is None:
-            self.minutes = FamilyWindow(self.span)
+            self.minutes = FamilyWindow(self.span, self.launch_type)
             self.minutes.is_by_minute = True
         return self.minutes
 
@@ -240,14 +243,16 @@ class FamilyWindow:
         return self._at_size(size_of(run.record), run.record.launch_type)
 
     def _at_size(self, size: TaskSize, launch_type: str | None) -> RunsAtSize:
-        """The runs at a size; those at sizes that Fargate does not have are together."""
-        is_legal = (
-            size.vcpu is not None
-            and size.memory_mb is not None
-            and Size(size.vcpu, size.memory_mb) in _LEGAL_SIZES
-        )
-        sizes = self.sizes if launch_type == FARGATE else self.elsewhere
-        return sizes.setdefault(size if is_legal else TaskSize(), RunsAtSize())
+        """The runs at a size; those at sizes that Fargate does not have are together, and on EC2,
+        where any size is possible, those at further sizes than a family has.
+        """
+        sizes = self.sizes if launch_type == self.launch_type else self.elsewhere
+        is_known = size.vcpu is not None and size.memory_mb is not None
+        if FARGATE in (self.launch_type, launch_type):
+            is_own = is_known and Size(size.vcpu or 0, size.memory_mb or 0) in _LEGAL_SIZES
+        else:
+            is_own = is_known and (size in sizes or len(sizes) < _SIZES)
+        return sizes.setdefault(size if is_own else TaskSize(), RunsAtSize())
 
     def _known_revision(self, revision: str) -> str:
         """The revision, if it is one of the newest."""

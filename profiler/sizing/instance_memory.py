@@ -38,6 +38,11 @@ def registered_mb(nominal_mb: float) -> int:
     return int(nominal_mb * _REGISTERED_SHARE - _AGENT_MB)
 
 
+def room_for_jobs_mb(seen_mb: float) -> int:
+    """What an instance on which a run saw this memory has for jobs."""
+    return int(seen_mb - _AGENT_MB)
+
+
 def instance_for(memory_mb: float, task: Record) -> InstanceMemory | None:
     """The smallest instance that could have room for the memory of a job like this one; None for
     other tasks, and above all sizes.
@@ -48,10 +53,10 @@ def instance_for(memory_mb: float, task: Record) -> InstanceMemory | None:
     if nominal_gb is None:
         return None
     nominal_mb = nominal_gb * _MB_PER_GB
-    seen_mb = None if task.visible is None else task.visible.memory_mb
+    seen_mb = task.visible.memory_mb
     is_seen = seen_mb is not None and _MIN_SEEN_SHARE * nominal_mb < seen_mb <= nominal_mb
     if not is_seen or seen_mb is None:
         seen_mb = nominal_mb * _REGISTERED_SHARE
     return InstanceMemory(
-        nominal_mb=nominal_mb, registered_mb=int(seen_mb - _AGENT_MB), is_seen=is_seen
+        nominal_mb=nominal_mb, registered_mb=room_for_jobs_mb(seen_mb), is_seen=is_seen
     )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.hardware import WHOLE_INSTANCE
-from profiler.record.record_model import LOCAL, Cost, Record, TaskSize, Visible
+from profiler.record.record_model import LOCAL, Cost, Record
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
 from profiler.record.task_needs import size_of
 from profiler.record.units import format_percent
@@ -185,7 +185,7 @@ def cost_of(record: Record, overrides: PriceOverrides) -> Cost | None:
     unknown.
     """
     metrics = record.metrics
-    size = record.task_size or TaskSize()
+    size = record.task_size
     hour_usd = machine_hour_usd(record, overrides)
     duration_ms = metrics.billed_duration_ms
     basis = f"{record.launch_type} with TASK_PROFILER_PRICE_HOUR"
@@ -219,7 +219,7 @@ def machine_hour_usd(record: Record, overrides: PriceOverrides) -> float | None:
 
 def _share_usd(record: Record, overrides: PriceOverrides) -> float | None:
     """The price per hour of a task's share of its instance; None if one of them is unknown."""
-    instance_type = None if record.visible is None else record.visible.instance_type
+    instance_type = record.visible.instance_type
     share = instance_share(record)
     instance_usd = dict(overrides.instances_usd).get(instance_type or "")
     if share is None or instance_usd is None:
@@ -232,7 +232,7 @@ def instance_share(record: Record) -> float | None:
     None if one of them is unknown, and with Neuron devices, of which the instance may have more.
     """
     size = size_of(record)
-    visible = record.visible or Visible()
+    visible = record.visible
     if not (size.vcpu and size.memory_mb and visible.cpus and visible.memory_mb):
         return None
     gpu_share = _gpu_share(record, visible.instance_type)
@@ -258,7 +258,7 @@ def _gpu_share(record: Record, instance_type: str | None) -> float | None:
 
 def _instance_basis(record: Record) -> str:
     share = instance_share(record) or 0
-    instance_type = None if record.visible is None else record.visible.instance_type
+    instance_type = record.visible.instance_type
     return (
         f"{record.launch_type} {instance_type} with TASK_PROFILER_PRICE_INSTANCES, "
         f"{format_percent(_PERCENT * share)} of it"

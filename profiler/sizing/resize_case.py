@@ -4,18 +4,27 @@ Each property answers one question, and the rules of :mod:`profiler.sizing.sizin
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import revision_number
+from profiler.core.ecs_terms import FARGATE, revision_number
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import Record, TaskSize
-from profiler.record.units import as_number, format_duration, format_task_size
+from profiler.record.units import (
+    as_number,
+    format_duration,
+    format_memory,
+    format_task_size,
+    format_vcpu,
+)
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
 from profiler.sizing.family_window import FamilyWindow
+from profiler.sizing.fargate_sizes import Size
+from profiler.sizing.instance_memory import room_for_jobs_mb
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_effect import (
     MIN_FAILURES,
@@ -30,7 +39,7 @@ from profiler.sizing.run_facts import RunFacts, in_order
 from profiler.sizing.runs_at_size import RunsAtSize
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision
 from profiler.sizing.slowdown_factors import SAME_DURATION
-from profiler.sizing.what_if import SizeOption
+from profiler.sizing.what_if import SizeOption, reserved_size
 from profiler.sizing.window_evidence import evidence_at, with_all_needs
 
 # Without one of them, no size goes down: a week's and a month's largest runs come again.
@@ -272,8 +281,13 @@ class ResizeCase:
 
     @property
     def was_reverted_recently(self) -> bool:
-        if self.revision.reverted_from is None or self.revision.resized_from is not None:
+        reverted = self.revision.reverted_from
+        if reverted is None or self.revision.resized_from is not None:
             return False
+        number = revision_number(self.revision.revision or "")
+        if number is not None and number < int(reverted.revision):
+            # The failed revision was deregistered: this one has runs from before it, too.
+            return bool(self.runs_of(reverted.revision))
         counts = self.own.counts
         since_ns = self.revision.registered_ns
         if since_ns is None:
@@ -282,6 +296,21 @@ class ResizeCase:
         if since_ns is not None:
             days = (self.window.span.now_ns - since_ns) / NS_PER_DAY
         return counts.tasks < RUNS_AFTER_REVERT and days < _DAYS_AFTER_REVERT
+
+    def runs_of(self, revision: str) -> int:
+        """The number of the runs of a revision."""
+        return sum(
+            runs.revisions[revision].counts.tasks
+            for _, runs in self.window.everywhere()
+            if revision in runs.revisions
+        )
+
+    @property
+    def overriding_runs(self) -> int:
+        """The number of the newest revision's runs that had another size than the definition's."""
+        revision = self.revision.revision or ""
+        at_size = self.runs.revisions.get(revision)
+        return self.runs_of(revision) - (0 if at_size is None else at_size.counts.tasks)
 
     def has_failed_before(self, size: TaskSize) -> bool:
         """Whether a size is the reverted one, or smaller, in the dimension that failed."""
@@ -302,6 +331,17 @@ class ResizeCase:
         return has_its_memory or has_its_vcpu  # such as a heap that follows the limit
 
     # The sizes.
+
+    @property
+    def instance_mb(self) -> float:
+        """The memory that a job on EC2 may ask for: what it has, or what an instance on which it
+        ran has room for.
+        """
+        if self.window.launch_type == FARGATE:
+            return math.inf
+        seen_mb = [run.record.visible.memory_mb for run in self.newest]
+        room_mb = [room_for_jobs_mb(mb) for mb in known_values(seen_mb)]
+        return max([*room_mb, self.size.memory_mb or 0])
 
     @property
     def calls_for_more(self) -> bool:
@@ -331,7 +371,7 @@ class ResizeCase:
             return []
         keeps_vcpu = self.has_few_runs or self.has_few_days or self.revision.reverted_from
         options = []
-        for option in self.advice.choice.ranked:
+        for option in self._ranked(self.advice):
             vcpu = option.size.vcpu
             has_more_memory = option.size.memory_mb > (self.size.memory_mb or 0)
             has_fewer_vcpus = vcpu < (self.size.vcpu or 0)
@@ -357,7 +397,7 @@ class ResizeCase:
         if advice is None or self.calls_for_more or not advice.evidence.outcomes.has_success:
             return []
         options = []
-        for option in advice.choice.ranked:
+        for option in self._ranked(advice):
             pair = TaskSize(vcpu=option.size.vcpu, memory_mb=option.size.memory_mb)
             if pair == self.size:
                 break  # the others cost more
@@ -366,11 +406,21 @@ class ResizeCase:
                 options.append(option)
         return options
 
+    def _ranked(self, advice: Advice) -> Sequence[SizeOption]:
+        """The sizes that are enough; for a job on EC2, the one that is, in whole vCPUs."""
+        choice = advice.choice
+        if choice.is_fargate or choice.size.memory_mb is None:
+            return choice.ranked
+        vcpu = self.size.vcpu or 1
+        if choice.size.vcpu is not None:
+            vcpu = min(max(math.ceil(choice.size.vcpu), 1), vcpu)
+        return [reserved_size(Size(vcpu, math.ceil(choice.size.memory_mb)))]
+
     def _is_fast_enough(self, vcpu: float) -> bool:
         """Whether runs at any size allow this vCPU size."""
         advice = self.advice_of_all
         return advice is not None and any(
-            option.size.vcpu == vcpu and option.is_fast_enough for option in advice.choice.ranked
+            option.size.vcpu == vcpu and option.is_fast_enough for option in self._ranked(advice)
         )
 
     def _allowed(
@@ -388,6 +438,14 @@ class ResizeCase:
         return self._refused_by_target(option) or self._refused_by_overlap(option)
 
     def _refused_by_target(self, option: SizeOption) -> str | None:
+        least_vcpu = self.circumstances.least_vcpu
+        if option.size.vcpu < least_vcpu:
+            return f"its containers need {format_vcpu(least_vcpu)} together"
+        if option.size.memory_mb > self.instance_mb:
+            return (
+                f"no instance that its jobs have seen has room for "
+                f"{format_memory(option.size.memory_mb)}"
+            )
         for override in self.circumstances.overrides:
             if not override.allows(option.size):
                 size = format_task_size(option.size.vcpu, option.size.memory_mb)

@@ -10,12 +10,14 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle
 from profiler.record.mapped_files import counts_files, memory_with_files_mb
+from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
+    NOT_MEASURED,
+    UNKNOWN_SIZE,
     Cost,
     Metrics,
     Record,
     Report,
-    Sampling,
     SlowdownBounds,
     TaskSize,
     is_sampled_each_minute,
@@ -110,7 +112,7 @@ def in_order(runs: Iterable[RunFacts]) -> list[RunFacts]:
 
 def stats_period_ms(record: Record) -> int | None:
     """The time between two values of the statistics."""
-    sampling = record.sampling or Sampling()
+    sampling = record.sampling
     if is_sampled_each_minute(record):
         return int(sampling.interval_ms or 0)
     return sampling.stats_period_ms
@@ -121,7 +123,7 @@ def gpus_idle(record: Record) -> bool | None:
     batch.
     """
     knows_gpus = bool(record.gpus) and all(
-        gpu.utilization_percent is not None for gpu in record.gpus
+        gpu.utilization_percent != NOT_MEASURED for gpu in record.gpus
     )
     if knows_gpus and record.gpu_scope != WHOLE_INSTANCE:
         return all(map(is_idle, record.gpus))
@@ -198,7 +200,7 @@ def record_on_fargate(record: Record, region: str) -> Record:
         record,
         launch_type=FARGATE,
         region=region,
-        task_size=None if known == TaskSize() else known,
+        task_size=absent_if_empty(known, UNKNOWN_SIZE),
         metrics=replace(
             metrics,
             billed_duration_ms=billed_ms(0, duration_ns),

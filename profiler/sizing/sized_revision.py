@@ -91,6 +91,9 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     times to the next due time of its schedules and rules, by the hour of the day in UTC in which a
     run may start. ``starters`` name what starts its runs, in words, as far as it is known: "AWS
     Step Functions". ``missing_runs`` is why its runs are only a part of the window's, in words.
+    ``is_job``: its runs are jobs of AWS Batch, whose submissions can override the size;
+    ``left_to``: why its size is nobody's here, in words; ``least_vcpu``: what its containers need
+    together.
     """
 
     operating_system: str | None = None
@@ -101,3 +104,6 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     intervals_ms: Mapping[int, float] = {}
     overrides: tuple[TargetOverride, ...] = ()
     starters: tuple[str, ...] = ()
+    is_job: bool = False
+    left_to: str | None = None
+    least_vcpu: float = 0

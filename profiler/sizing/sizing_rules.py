@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import FARGATE
+from profiler.core.ecs_terms import EC2, FARGATE
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent, format_task_size
 from profiler.sizing.advice import Advice
@@ -26,6 +26,7 @@ AdviceVerdict = Literal["too small", "saves", "less is enough", "fits", "not kno
 # So many runs of an older revision show that something passes it.
 _MIN_RUNS_OF_OLDER_REVISION = 20
 _OR_A_FILE = ", or let it read a file of sizes (--write-sizes)"
+_PLATFORMS: Final = {FARGATE: "on Fargate", EC2: "on EC2"}
 _PLACES: Final = {"EC2": "on EC2", "EXTERNAL": "on external instances"}
 
 
@@ -85,6 +86,10 @@ def _is_service(case: ResizeCase) -> str | None:
     return "a service runs it" if case.circumstances.is_service else None
 
 
+def _is_left_to_others(case: ResizeCase) -> str | None:
+    return case.circumstances.left_to
+
+
 def _is_owned(case: ResizeCase) -> str | None:
     stack = case.circumstances.stack
     if stack is None:
@@ -107,8 +112,11 @@ def _is_contradicted(case: ResizeCase) -> str | None:
 def _is_not_on_fargate(case: ResizeCase) -> str | None:
     """A family that also runs on Fargate is judged by its runs there, whichever came last."""
     record = case.newest_record
-    if record is None or record.launch_type == FARGATE:
+    if record is None or record.launch_type == case.window.launch_type:
         return None
+    if case.circumstances.is_job:
+        platform = _PLATFORMS.get(case.window.launch_type, "elsewhere")
+        return f"its newest jobs did not run {platform}, which its definition asks for"
     place = _PLACES.get(record.launch_type or "", "not on Fargate")
     reason = f"its runs are {place}, where the size is only a reservation"
     advice = case.advice_on_reservation
@@ -157,6 +165,22 @@ def _has_no_run(case: ResizeCase) -> str | None:
     return f"no run{of_revision}{on_fargate} is known yet"
 
 
+def _is_overridden(case: ResizeCase) -> str | None:
+    """A few jobs with another size, such as those that are submitted once more with enough, only
+    forbid a smaller one.
+    """
+    if not case.circumstances.is_job:
+        return None
+    overriding = case.overriding_runs
+    jobs = case.runs_of(case.revision.revision or "")
+    if overriding * 2 <= jobs:
+        return None
+    return (
+        f"{overriding} of {format_count(jobs, 'job')} had another size by their submission, so "
+        "the definition's size has no effect on them"
+    )
+
+
 def _has_no_effect(case: ResizeCase) -> str | None:
     if case.size in case.sizes_of_revision:
         return None
@@ -164,7 +188,7 @@ def _has_no_effect(case: ResizeCase) -> str | None:
     seen = TaskSize()
     for run in case.newest:
         if revision is None or run.record.revision == revision:
-            seen = run.record.task_size or TaskSize()
+            seen = run.record.task_size
     shown = format_task_size(seen.vcpu, seen.memory_mb) or "an unknown size"
     if revision is None:
         return f"its newest run has {shown}, not the size of the file"
@@ -359,11 +383,34 @@ def _saves_little(case: ResizeCase) -> str | None:
         return None
     if case.smaller.refused is not None:
         return case.smaller.refused
+    if not case.is_fargate:
+        return _lowers_little(case, case.smaller)
     if saving_percent is None:
         shown = "an unknown part"
     else:
         shown = format_percent(saving_percent)
     return f"the recommended size saves only {shown}"
+
+
+def _lowers_little(case: ResizeCase, smaller: ChosenSize) -> str | None:
+    """A reservation on EC2 has no price: what becomes free for other jobs decides."""
+    percent = _lowered_percent(case, smaller)
+    if percent >= case.policy.min_saving_percent:
+        return None
+    return f"the recommended size asks for only {format_percent(percent)} less"
+
+
+def _lowered_percent(case: ResizeCase, smaller: ChosenSize) -> float:
+    """How much less of the memory or of the vCPUs a size has, whichever is more."""
+    shares = [
+        1 - part / present
+        for part, present in (
+            (smaller.size.vcpu or 0, case.size.vcpu),
+            (smaller.size.memory_mb or 0, case.size.memory_mb),
+        )
+        if present
+    ]
+    return round(100 * max(shares, default=0), 1)
 
 
 def _has_failed_before(case: ResizeCase) -> str | None:
@@ -383,6 +430,15 @@ def _saves(case: ResizeCase) -> str | None:
     if case.smaller.refused is None:
         return saves
     return f"{saves}; {case.smaller.refused}"
+
+
+def _asks_for_less(case: ResizeCase) -> str | None:
+    """Of a job on EC2, whose memory is limited like a task's on Fargate."""
+    if not case.circumstances.is_job or case.is_fargate or case.smaller is None:
+        return None
+    if any(rule.reason_to_act(case) for rule in REASONS_AGAINST):
+        return None
+    return f"asks for {format_percent(_lowered_percent(case, case.smaller))} less"
 
 
 def _smaller_size(case: ResizeCase) -> ChosenSize | None:
@@ -469,6 +525,12 @@ RULES: Final = (
     Rule(action="none", reason=_is_service, shows_later=True, docs="that a service runs"),
     Rule(
         action="none",
+        reason=_is_left_to_others,
+        docs="of AWS Batch for several nodes, on EKS or Managed Instances, or of an engine such as "
+        "Nextflow",
+    ),
+    Rule(
+        action="none",
         reason=_is_owned,
         shows_later=True,
         remedy=f": set {{size}} in its template{_OR_A_FILE}",
@@ -500,6 +562,11 @@ RULES: Final = (
         docs="of which something starts an older revision",
     ),
     Rule(action="none", reason=_has_no_run, docs="without a run of the newest revision"),
+    Rule(
+        action="none",
+        reason=_is_overridden,
+        docs="of AWS Batch whose jobs mostly have another size by their submission",
+    ),
     Rule(
         action="none",
         reason=_has_no_effect,
@@ -545,7 +612,13 @@ RULES: Final = (
     Rule(verdict="too small", advice=_grows),
     Rule(action="none", reason=_larger_may_not_be_taken),
     Rule(action="none", reason=_went_badly),
-    Rule(verdict="less is enough", advice=_reserves_too_much),
+    Rule(
+        verdict="less is enough",
+        advice=_reserves_too_much,
+        action="resize",
+        reason=_asks_for_less,
+        size=_smaller_size,
+    ),
     Rule(verdict="saves", advice=_would_save, action="resize", reason=_saves, size=_smaller_size),
     Rule(action="resize", reason=_limit_is_too_small, size=_present_size),
     Rule(action="keep", reason=_went_well),

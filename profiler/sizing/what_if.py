@@ -123,6 +123,22 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         return factor if mean_ms is None else mean_ms / 3_600_000
 
 
+def reserved_size(size: Size) -> SizeOption:
+    """A size of a job on EC2 that is enough: it has no price, and no run gets slower by it, because
+    nothing limits its CPU.
+    """
+    return SizeOption(
+        size=size,
+        factor=SAME_DURATION,
+        holds_memory=True,
+        is_fast_enough=True,
+        hour_usd=None,
+        comparable_hour_usd=0,
+        current_hour_usd=None,
+        billed=(),
+    )
+
+
 class WhatIf(Struct, frozen=True, kw_only=True):
     """Calculates the duration and the cost at a size."""
 

@@ -14,6 +14,7 @@ from profiler.core.json_fields import mapping, mappings
 from profiler.record.record_model import TaskSize
 from profiler.record.units import as_number
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.task_definitions.job_forms import is_job_definition, is_on_fargate
 from profiler.task_definitions.size_changes import CONTAINER_SIZES, definition_size
 from profiler.task_definitions.text_tree import read_json
 
@@ -82,7 +83,8 @@ def source_sizes(before: Mapping[str, object], after: Mapping[str, object]) -> d
     have changed. Raises TaskProfilerError for a size that Fargate does not have.
     """
     size = definition_size(after)
-    if Size(size.vcpu or 0, size.memory_mb or 0) not in LEGAL_SIZES:
+    can_have_any = is_job_definition(after) and not is_on_fargate(after)
+    if not can_have_any and Size(size.vcpu or 0, size.memory_mb or 0) not in LEGAL_SIZES:
         raise TaskProfilerError(
             f"Fargate has no size with cpu {after.get(_CPU)} and memory {after.get(_MEMORY)}: set "
             "the size by hand."

@@ -29,6 +29,7 @@ OTHERS = {
     "kibana import",
     "notify",
     "replay",
+    "setup batch-instances",
     "setup image",
     "setup proof",
     "setup redrive",

@@ -73,7 +73,7 @@ def test_the_size_is_left_to_batch_and_saves_nothing(
 ) -> None:
     found, _ = account.rows(*words)
     assert OWNED in found["orders"]["reason"]
-    assert "task-profiler recommend orders" in found["orders"]["reason"]
+    assert "taskdef resize --job-definition NAME" in found["orders"]["reason"]
     assert found["orders"].get("savingUsdPerMonth") is None
     done = account.resize("--register", *words)
     assert done.returncode == 0, done.stderr

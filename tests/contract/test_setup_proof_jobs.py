@@ -264,7 +264,7 @@ def press_ctrl_c(account: JobProofAccount, step: str) -> None:
 
     answer_over_sockets(account.proxy.url)
     answer_over_sockets(account.batch.url)
-    account.batch.before = interrupt
+    account.batch.before = lambda operation, _asked: interrupt(operation)
     account.proxy.before = lambda operation, _body: interrupt(operation)
 
 

@@ -24,7 +24,7 @@ from profiler.collectors.nvidia.nvml_calls import load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.core.clock import SystemClock
-from profiler.record.record_model import Container, Gpu, Record, decode
+from profiler.record.record_model import NOT_MEASURED, Container, Gpu, Record, decode
 from tests.collected import with_collected
 from tests.fakes import FakeLog, seconds
 from tests.values import present
@@ -132,7 +132,7 @@ def test_memory_energy_and_utilization_under_load(nvml: Any, load: subprocess.Po
 
 
 def sm_active_percent(gpu: Gpu) -> float:
-    if gpu.sm_active_percent is None or gpu.sm_active_percent.avg is None:
+    if gpu.sm_active_percent == NOT_MEASURED or gpu.sm_active_percent.avg is None:
         pytest.skip("this GPU or its driver has no GPM, or does not allow it")
     return gpu.sm_active_percent.avg
 

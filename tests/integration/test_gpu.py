@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.record.record_model import Recommendation
+from profiler.record.record_model import NOT_MEASURED, Recommendation
 from profiler.runs.step_series import decode_steps
 from tests.fake_nvml import compile_driver
 from tests.integration.profiled import is_memory_unsure, profiled
@@ -35,7 +35,7 @@ def test_run_reports_the_gpus_of_the_command_and_keeps_their_series(
     assert before == []
     assert [gpu.uuid for gpu in record.gpus] == [BUSY, IDLE]
     busy, idle = record.gpus
-    assert busy.utilization_percent is not None
+    assert busy.utilization_percent != NOT_MEASURED
     assert busy.utilization_percent.avg == 75
     assert busy.utilization_percent.max == 75
     assert present(busy.memory_used_mb).max == 2048

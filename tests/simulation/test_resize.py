@@ -256,7 +256,7 @@ def week_usd(family: Family) -> float:
     """What the last week's runs cost."""
     total = 0.0
     for one in family.reports[-DAYS * RUNS_A_DAY :]:
-        size = one.record.task_size or TaskSize()
+        size = one.record.task_size
         hours = (one.record.metrics.billed_duration_ms or 0) / 3_600_000
         total += hours * REFERENCE_PRICES.size_hour_usd(size.vcpu or 0, size.memory_mb or 0)
     return total

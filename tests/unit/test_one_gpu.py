@@ -18,7 +18,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.otlp.run_signals import ExportedRun, signals_of
 from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, sharing_sentence
-from profiler.record.record_model import Report, Series, encode
+from profiler.record.record_model import NOT_MEASURED, Report, Series, encode
 from profiler.record.report_line import EMF_METRICS, emf_members, report_text
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_memory, format_percent
@@ -90,8 +90,8 @@ def test_use_and_memory_are_the_same_on_each_screen(
     report = gpu_run(tape)
     (gpu,) = report.record.gpus
     shown = screen(report)
-    assert gpu.memory_used_mb is not None
-    assert gpu.utilization_percent is not None
+    assert gpu.memory_used_mb != NOT_MEASURED
+    assert gpu.utilization_percent != NOT_MEASURED
     assert f"≥{format_memory(gpu.memory_used_mb.max or 0)}" in shown
     if gpu.shared:
         assert "shared" in shown or "another program used this GPU" in shown

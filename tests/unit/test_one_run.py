@@ -22,6 +22,7 @@ from profiler.record.fact_list import (
 )
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
+from profiler.record.measured import UNKNOWN
 from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT
 from profiler.record.record_model import (
     AverageAndMaximum,
@@ -247,7 +248,7 @@ def test_a_number_of_the_list_has_the_same_text_on_each_screen(
     report: Report, number: NumberRow
 ) -> None:
     fact = number_fact(number, report.record)
-    if fact.value is None:
+    if fact.number is UNKNOWN:
         return
     shown_texts = shown(report)
     for name in SHOWN_ON[number]:

@@ -206,7 +206,7 @@ def unseen_limits_findings(
     visible = visible_of(host)
     size = task_size_of(task)
     limit_mb = None
-    if size and not batch.memory_limit_bytes:
+    if not batch.memory_limit_bytes:
         limit_mb = size.memory_mb
     memory = unseen_memory_limit(visible, size, limit_mb)
     limits = [*filter(None, (memory, unseen_cpu_limit(visible, size)))]

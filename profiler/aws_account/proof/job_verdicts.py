@@ -2,7 +2,7 @@
 
 from profiler.aws_account.proof.arrivals import ProofTask
 from profiler.aws_account.proof.plan import ProofPlan
-from profiler.aws_account.proof.verdicts import NO, NO_WITNESS, Verdict, record_of, unknown
+from profiler.aws_account.proof.verdicts import NO, NO_WITNESS, CheckResult, record_of, unknown
 from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.units import MIB
@@ -11,50 +11,50 @@ _TOLERANCE = 0.02
 _CLUSTER = "AWSBatch-… or …_Batch_…"
 
 
-def stream_of_job(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def stream_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """The log stream that Batch names, beside the one by this project's rule."""
     expected = f"{task.stream_prefix}/{task.container}/TASK"
     if task.log_stream is None:
         return unknown("Batch names no stream")
-    return Verdict(
+    return CheckResult(
         task.log_stream == task.expected_stream,
         expected,
         task.log_stream.replace(task.id, "TASK"),
     )
 
 
-def cluster_of_job(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def cluster_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether the task's cluster is known as Batch's by its name, which is the account's own."""
     if task.end is None:
         return unknown("the task has not stopped")
     is_known = is_of_aws_batch(task.end.cluster)
-    return Verdict(is_known, _CLUSTER, _CLUSTER if is_known else "another name")
+    return CheckResult(is_known, _CLUSTER, _CLUSTER if is_known else "another name")
 
 
-def family_of_job(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def family_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether ECS's family is the name of the job definition."""
     if task.end is None:
         return unknown("the task has not stopped")
     definition = (task.end.definition_arn or "").rpartition("/")[2]
     family = definition.partition(":")[0]
-    return Verdict(family == PROOF_FAMILY, PROOF_FAMILY, family or "none")
+    return CheckResult(family == PROOF_FAMILY, PROOF_FAMILY, family or "none")
 
 
-def named_job(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def named_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether the report names the job, by the variables that Batch sets."""
     job = record_of(task).batch
     expected = "the job, its queue, attempt 1"
     if job is None:
-        return Verdict(NO, expected, "no job")
+        return CheckResult(NO, expected, "no job")
     seen = [
         "the job" if job.job_id == task.job_id else "another job",
         "its queue" if job.queue == task.queue else "another queue",
         f"attempt {job.attempt}",
     ]
-    return Verdict(", ".join(seen) == expected, expected, ", ".join(seen))
+    return CheckResult(", ".join(seen) == expected, expected, ", ".join(seen))
 
 
-def memory_of_command(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def memory_of_command(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """The wrapper measures its command: what that held at least, and less than the container has,
     in which the wrapper is, too.
     """
@@ -66,7 +66,7 @@ def memory_of_command(_plan: ProofPlan, task: ProofTask) -> Verdict:
     least_mb = (1 - _TOLERANCE) * held_bytes / MIB
     most_mb = (1 + _TOLERANCE) * max(needed) / MIB
     is_between = seen_mb is not None and least_mb <= seen_mb <= most_mb
-    return Verdict(
+    return CheckResult(
         is_between,
         f"{least_mb:.2f} to {most_mb:.2f} MB",
         "absent" if seen_mb is None else f"{seen_mb:.2f} MB",

@@ -24,7 +24,7 @@ from profiler.aws_account.proof.plan import ON_INSTANCE, ProofPlan, RunKind
 from profiler.aws_account.proof.verdicts import (
     NO,
     NO_WITNESS,
-    Verdict,
+    CheckResult,
     close,
     record_of,
     seconds_of,
@@ -35,6 +35,8 @@ from profiler.aws_account.report_paths import LogGroupState
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.event_end import end_of_event
+from profiler.record.fact_list import memory_peak
+from profiler.record.measured import AtLeast
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import MIB, billed_ms, format_count, format_duration
@@ -150,44 +152,46 @@ class Check(Struct, frozen=True):
 
     name: str
     scenarios: tuple[str, ...]
-    judge: Callable[[ProofPlan, ProofTask], Verdict]
+    judge: Callable[[ProofPlan, ProofTask], CheckResult]
     topics: tuple[str, ...] = ()
     needs_report: bool = True
     kinds: tuple[RunKind, ...] = _BOTH
 
 
-def _start_of_batch(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def _start_of_batch(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     started = task.witness[-1].started_at if task.witness else {}
     batch = seconds_of(started.get(task.container))
     monitor = seconds_of(started.get(MONITOR_NAME))
     if batch is None or monitor is None:
         return NO_WITNESS
-    return Verdict(batch <= monitor, "before the monitor", f"{monitor - batch:.2f} s before it")
+    return CheckResult(batch <= monitor, "before the monitor", f"{monitor - batch:.2f} s before it")
 
 
-def _report_in_stream(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def _report_in_stream(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     assert task.run is not None  # noqa: S101  as in _record
     place = "" if task.run.place is None else task.run.place.stream
     expected = f"the batch's stream, within {_REPORT_SECONDS:.0f} s"
     if place != task.stream:
-        return Verdict(NO, expected, f"the stream of {place.rpartition('/')[0].rpartition('/')[2]}")
+        return CheckResult(
+            NO, expected, f"the stream of {place.rpartition('/')[0].rpartition('/')[2]}"
+        )
     written = seconds_of(task.run.report.time)
     ended = seconds_of(record_of(task).finished_at)
     if written is None or ended is None:
-        return Verdict(NO, expected, "a report without its times")
+        return CheckResult(NO, expected, "a report without its times")
     after = written - ended
-    return Verdict(0 <= after <= _REPORT_SECONDS, expected, f"{after:.2f} s after the exit")
+    return CheckResult(0 <= after <= _REPORT_SECONDS, expected, f"{after:.2f} s after the exit")
 
 
-def _cpu_seconds(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def _cpu_seconds(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     record = record_of(task)
     started = seconds_of(record.started_at)
     duration_ms = record.metrics.duration_ms
     if not task.witness or started is None or duration_ms is None:
         return NO_WITNESS
-    covered = 100.0
-    if record.sampling is not None and record.sampling.cpu_covered_percent is not None:
-        covered = record.sampling.cpu_covered_percent
+    covered = record.sampling.cpu_covered_percent
+    if covered is None:
+        covered = 100.0
     known = _cpu_until(task.witness, started + duration_ms / 1000 * covered / 100)
     tolerance = _TOLERANCE * known + _CPU_TOLERANCE_SECONDS
     return close(record.metrics.cpu_seconds, known, tolerance, "s")
@@ -202,21 +206,22 @@ def _cpu_until(lines: Sequence[WitnessLine], moment: float) -> float:
     return lines[-1].cpu_seconds
 
 
-def _memory_peak(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def _memory_peak(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """A sampled peak is a lower bound."""
     needed = [line.needed_bytes for line in task.witness if line.needed_bytes is not None]
     if not needed:
         return unknown("the batch cannot read its control group")
     metrics = record_of(task).metrics
     needed_mb = max(needed) / MIB
-    verdict = close(metrics.max_memory_used_mb, needed_mb, _TOLERANCE * needed_mb, "MB")
-    if metrics.memory_peak_source == "sampled" and metrics.max_memory_used_mb is not None:
-        is_below = metrics.max_memory_used_mb <= (1 + _TOLERANCE) * needed_mb
-        return Verdict(is_below, verdict.expected, f"≥{verdict.seen}")
-    return verdict
+    peak = memory_peak(metrics)
+    result = close(peak.value, needed_mb, _TOLERANCE * needed_mb, "MB")
+    if isinstance(peak, AtLeast):
+        is_below = peak.value <= (1 + _TOLERANCE) * needed_mb
+        return CheckResult(is_below, result.expected, peak.text("{:.2f} MB".format))
+    return result
 
 
-def _written_bytes(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def _written_bytes(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     if not task.witness or not task.witness[-1].written_bytes:
         return NO_WITNESS
     written = record_of(task).metrics.block_write_bytes
@@ -224,25 +229,25 @@ def _written_bytes(_plan: ProofPlan, task: ProofTask) -> Verdict:
     return close(seen, WRITTEN_BYTES / MIB, _TOLERANCE * WRITTEN_BYTES / MIB, "MiB")
 
 
-def _network(plan: ProofPlan, task: ProofTask) -> Verdict:
+def _network(plan: ProofPlan, task: ProofTask) -> CheckResult:
     metrics = record_of(task).metrics
     received = metrics.network_rx_bytes
     is_host = plan.network_mode == "host"
     seen = "absent" if received is None else f"{received} bytes received"
     if is_host:
-        return Verdict(received is None, "absent (host network)", seen)
-    return Verdict(bool(received), "some bytes received", seen)
+        return CheckResult(received is None, "absent (host network)", seen)
+    return CheckResult(bool(received), "some bytes received", seen)
 
 
-def _exit_code(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def _exit_code(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     known = _EXIT_CODES.get(task.scenario, 0)
     of_ecs = task.exit_code
     of_report = record_of(task).exit_code
     seen = f"{of_report} in the report, {of_ecs} in ECS"
-    return Verdict(of_report == of_ecs == known, str(known), seen)
+    return CheckResult(of_report == of_ecs == known, str(known), seen)
 
 
-def _kill(plan: ProofPlan, task: ProofTask) -> Verdict:
+def _kill(plan: ProofPlan, task: ProofTask) -> CheckResult:
     expected = f"killed for memory at {plan.memory_mb} MB"
     record = record_of(task)
     limit = record.metrics.memory_size_mb
@@ -251,18 +256,18 @@ def _kill(plan: ProofPlan, task: ProofTask) -> Verdict:
     if task.ended is not None:
         cause = task.ended.get("outcome", task.ended.get("stopCategory"))
     seen = f"{'killed for memory' if cause == 'oom' else cause} at {limit} MB"
-    return Verdict(cause == "oom" and limit == plan.memory_mb, expected, seen)
+    return CheckResult(cause == "oom" and limit == plan.memory_mb, expected, seen)
 
 
-def _statistics_period(plan: ProofPlan, task: ProofTask) -> Verdict:
+def _statistics_period(plan: ProofPlan, task: ProofTask) -> CheckResult:
     sampling = record_of(task).sampling
     known = _PERIODS[plan.is_on_fargate]
-    period_ms = None if sampling is None else sampling.stats_period_ms
+    period_ms = sampling.stats_period_ms
     seen = None if period_ms is None else period_ms / 1000
     return close(seen, known, known * _PERIOD_TOLERANCE, "s")
 
 
-def _members(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def _members(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     seen: dict[str, set[str]] = {}
     for line in task.witness:
         for kind, names in line.members.items():
@@ -274,12 +279,12 @@ def _members(_plan: ProofPlan, task: ProofTask) -> Verdict:
         names_seen = seen.get(kind, set())
         differences += [f"new {kind}.{name}" for name in names_seen - read - _KNOWN[kind]]
         differences += [f"no {kind}.{name}" for name in read - names_seen]
-    return Verdict(
+    return CheckResult(
         not differences, "those that are known", ", ".join(sorted(differences)) or "the same"
     )
 
 
-def _init_duration(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def _init_duration(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     has_pull = any("PullStartedAt" in line.members.get("task", ()) for line in task.witness)
     batch = seconds_of(task.witness[-1].started_at.get(task.container)) if task.witness else None
     if task.end is None or task.end.pull_started_at is None or batch is None or not has_pull:
@@ -289,45 +294,45 @@ def _init_duration(_plan: ProofPlan, task: ProofTask) -> Verdict:
     return close(seen, batch - task.end.pull_started_at.timestamp(), _INIT_SECONDS, "s")
 
 
-def _end_of_monitor(_plan: ProofPlan, task: ProofTask) -> Verdict:
+def _end_of_monitor(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     if task.end is None:
-        return Verdict(NO, "exit code 0", "the task has not stopped")
+        return CheckResult(NO, "exit code 0", "the task has not stopped")
     code = task.end.container(MONITOR_NAME).exit_code
-    return Verdict(code == 0, "exit code 0", f"exit code {code}")
+    return CheckResult(code == 0, "exit code 0", f"exit code {code}")
 
 
-def _event(plan: ProofPlan, task: ProofTask) -> Verdict:
+def _event(plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether ECS's event reached the functions, and the document is written and confirmed."""
     if not plan.has_stack and task.document is None:
         return unknown(plan.no_stack)
     if plan.reads_documents:
         expected = "a confirmed document"
         if task.document is None:
-            return Verdict(NO, expected, "no document")
+            return CheckResult(NO, expected, "no document")
         seen = expected if task.document.is_confirmed else "a document that no event confirms"
-        return Verdict(task.document.is_confirmed, expected, seen)
+        return CheckResult(task.document.is_confirmed, expected, seen)
     if "TaskStoppedFunctionName" not in plan.stack.outputs:
         return unknown("the stack has no task_stopped")
     if task.ended is None:
-        return Verdict(NO, "a task.ended line", "none")
+        return CheckResult(NO, "a task.ended line", "none")
     is_indexed = bool(task.ended.get("indexed"))
     expected = "a document" if plan.indexes else "a task.ended line"
-    return Verdict(
+    return CheckResult(
         is_indexed or not plan.indexes, expected, "a document" if is_indexed else "no document"
     )
 
 
-def _notice(plan: ProofPlan, task: ProofTask) -> Verdict:
+def _notice(plan: ProofPlan, task: ProofTask) -> CheckResult:
     if plan.silence is not None:
         return unknown(plan.silence)
     if not plan.notifies_of(task.scenario):
         return unknown("the stack does not notify of it")
     posted = None if task.ended is None else task.ended.get("notified")
     known = "failure" if task.scenario in ("failure", "memory") else "success"
-    return Verdict(posted == known, known, str(posted or "none"))
+    return CheckResult(posted == known, known, str(posted or "none"))
 
 
-def _cost(plan: ProofPlan, task: ProofTask) -> Verdict:
+def _cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
     """The formula over ECS's times; two seconds of rounding are no difference."""
     if not plan.is_on_fargate:
         return unknown("a task on EC2 has no price of its own")
@@ -462,7 +467,7 @@ def _row(plan: ProofPlan, task: ProofTask, check: Check, wait_seconds: float | N
     if wait_seconds is None:
         verdict = unknown("the task did not run")
     elif check.needs_report and task.run is None:
-        verdict = Verdict(NO, "a report", f"no report within {_minutes(wait_seconds)}")
+        verdict = CheckResult(NO, "a report", f"no report within {_minutes(wait_seconds)}")
     else:
         verdict = check.judge(plan, task)
     states: Mapping[bool | None, RowState] = {True: "ok", False: "differs", None: "not checked"}

@@ -7,7 +7,7 @@ from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.record_model import Record
 
 
-class Verdict(Struct, frozen=True):
+class CheckResult(Struct, frozen=True):
     """What is assumed, what was seen, and whether they agree; None: that cannot be said."""
 
     is_ok: bool | None
@@ -18,17 +18,17 @@ class Verdict(Struct, frozen=True):
 NO = False
 
 
-def close(seen: float | None, expected: float, tolerance: float, unit: str) -> Verdict:
+def close(seen: float | None, expected: float, tolerance: float, unit: str) -> CheckResult:
     """A value beside the one that is known; an absent one differs."""
     if seen is None:
-        return Verdict(NO, f"{expected:.2f} {unit}", "absent")
+        return CheckResult(NO, f"{expected:.2f} {unit}", "absent")
     is_ok = abs(seen - expected) <= tolerance
-    return Verdict(is_ok, f"{expected:.2f} {unit}", f"{seen:.2f} {unit}")
+    return CheckResult(is_ok, f"{expected:.2f} {unit}", f"{seen:.2f} {unit}")
 
 
-def unknown(why: str) -> Verdict:
+def unknown(why: str) -> CheckResult:
     """What cannot be said, and why."""
-    return Verdict(None, "", why)
+    return CheckResult(None, "", why)
 
 
 NO_WITNESS = unknown("the batch printed nothing about it")

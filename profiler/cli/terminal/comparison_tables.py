@@ -1,13 +1,15 @@
 """Two sets of runs as tables and sentences: what differs, by how much, and what can explain it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import median
 
 from profiler.cli.printing import UNKNOWN
 from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, wrapped
 from profiler.core.timestamps import format_local, local_zone
-from profiler.record.fact_list import Bound, marked
+from profiler.record.fact_list import memory_peak
 from profiler.record.mapped_files import counts_files
+from profiler.record.measured import Exactly, Measured, known_numbers, measured
 from profiler.record.mention_limits import (
     counted_cpu_wait,
     cpu_wait_percent,
@@ -15,7 +17,7 @@ from profiler.record.mention_limits import (
     is_cpu_wait_partial,
 )
 from profiler.record.metric_catalogue import Unit
-from profiler.record.record_model import Record, known_peak_source
+from profiler.record.record_model import Record
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import format_count, format_percent, format_value
 from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS
@@ -115,10 +117,8 @@ def _median_of(values: Iterable[float | None]) -> float | None:
 
 
 def _wait_text(percent: float | None, records: Sequence[Record]) -> str:
-    text = format_percent(percent or 0)
-    if any(is_cpu_wait_partial(record) for record in records):
-        return f"at least {text}"
-    return text
+    is_least = any(is_cpu_wait_partial(record) for record in records)
+    return measured(percent or 0, is_least=is_least).words(format_percent)
 
 
 def _count_on_spot(records: Sequence[Record]) -> str:
@@ -127,9 +127,9 @@ def _count_on_spot(records: Sequence[Record]) -> str:
 
 def _peak_counts(records: Sequence[Record]) -> tuple[int, int]:
     """How many memory peaks are the kernel's, and how many are known."""
-    kernel = sum(known_peak_source(record.metrics) == "kernel" for record in records)
-    known = sum(record.metrics.max_memory_used_mb is not None for record in records)
-    return kernel, known
+    peaks = known_numbers(memory_peak(record.metrics) for record in records)
+    kernel = sum(isinstance(peak, Exactly) for peak in peaks)
+    return kernel, len(peaks)
 
 
 def set_columns() -> Sequence[Column]:
@@ -164,22 +164,25 @@ def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
             verdict = FEW_RUNS
         yield (
             compared.metric.row.name,
-            value_text(change.a, unit, compared.bound_a),
-            value_text(change.b, unit, compared.bound_b),
+            number_text(compared.a, unit),
+            number_text(compared.b, unit),
             percent_text(change.change_percent),
             interval_text(change),
             verdict,
         )
 
 
-def value_text(value: float | None, unit: Unit, bound: Bound = "") -> str:
-    """The value with its mark; a few KB, whose change would have no visible cause, are not 0 MB."""
-    if value is None:
-        return UNKNOWN
+def number_text(number: Measured, unit: Unit) -> str:
+    """The number with its mark; ``-`` if it is unknown."""
+    return number.text(partial(_value_text, unit=unit)) or UNKNOWN
+
+
+def _value_text(value: float, unit: Unit) -> str:
+    """A few KB, whose change would have no visible cause, are not 0 MB."""
     text = format_value(value, unit)
     if value > 0 and unit == "bytes" and text == format_value(0, unit):
-        text = f"{value / 1024:.2g} KB"
-    return marked(bound, text, unit)
+        return f"{value / 1024:.2g} KB"
+    return text
 
 
 def known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:

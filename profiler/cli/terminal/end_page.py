@@ -59,6 +59,7 @@ from profiler.record.gpu_facts import gpu_use_parts, gpus_memory_text
 from profiler.record.hardware import gpu_totals
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
+from profiler.record.measured import UNKNOWN
 from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.stop_causes import outcome_of
@@ -303,7 +304,7 @@ def _average(curve_label: str, record: Record) -> str:
     """The mean use of the CPUs, the GPUs or the NeuronCores; "" if it is unknown."""
     rows = {CPU: VCPU_AVERAGE, GPU: GPU_AVERAGE}
     average = number_fact(rows.get(curve_label, NEURON_AVERAGE), record)
-    return "" if average.value is None else average.text.removesuffix(" vCPU")
+    return "" if average.number is UNKNOWN else average.text.removesuffix(" vCPU")
 
 
 def _gpu_memory(record: Record) -> str:

@@ -10,7 +10,7 @@ from profiler.record.mention_limits import (
     is_near_limit,
     wait_in_words,
 )
-from profiler.record.record_model import Metrics, Record, known_status
+from profiler.record.record_model import UNKNOWN_SIZE, Metrics, Record, known_status
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
     format_count,
@@ -129,7 +129,7 @@ def _waited_for_cpu(record: Record) -> str | None:
 def _one_cpu(metrics: Metrics) -> str | None:
     used = metrics.vcpu_used
     size = metrics.vcpu_size
-    if used is None or used.avg is None or used.p95 is None:
+    if used.avg is None or used.p95 is None:
         return None
     if not size or size < 2:  # noqa: PLR2004
         return None
@@ -142,7 +142,7 @@ def may_name_size(record: Record) -> bool:
     """Whether the advice can be a size."""
     is_long = (record.metrics.duration_ms or 0) >= _MIN_SIZED_MS
     is_compared = outcome_of(record, None).ran_out_of_memory or (
-        is_long and record.task_size is None
+        is_long and record.task_size == UNKNOWN_SIZE
     )
     return is_compared and record.recommendation is not None
 

@@ -13,6 +13,7 @@ from profiler.record.activity_model import TimeBreakdown
 from profiler.record.cpu_wait import cpu_wait_fact
 from profiler.record.fact_list import longest_waits, wait_name
 from profiler.record.hardware import own_gpus
+from profiler.record.measured import measured
 from profiler.record.mention_limits import (
     MIN_COVERED_PERCENT,
     is_cpu_wait_partial,
@@ -271,9 +272,8 @@ def time_bar(times: TimeBreakdown, width: int) -> Line:
 def _entries(parts: Iterable[tuple[_Kind, float]], record: Record) -> list[Line]:
     entries: list[Line] = []
     for kind, percent in parts:
-        share = format_percent(percent)
-        if kind.field == "waiting_for_cpu_percent" and is_cpu_wait_partial(record):
-            share = f"≥{share}"
+        is_least = kind.field == "waiting_for_cpu_percent" and is_cpu_wait_partial(record)
+        share = measured(percent, is_least=is_least).text(format_percent)
         entries.append((Span(f"{kind.block} ", kind.style), Span(f"{kind.name} {share}")))
     return entries
 

@@ -3,6 +3,7 @@ advice.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ from profiler.cli.terminal.page_parts import (
 from profiler.cli.terminal.show_comparison import RunComparison, compared_lines
 from profiler.cli.terminal.size_lines import advice_texts, trend_text, what_if_texts
 from profiler.core.optional_math import known
-from profiler.core.timestamps import MS_PER_SECOND, with_local_times
+from profiler.core.timestamps import with_local_times
 from profiler.record.batch_job import job_text
 from profiler.record.fact_list import (
     bytes_texts,
@@ -50,16 +51,16 @@ from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.process_rows import (
-    are_processes_partial,
+    MeasuredProcess,
     is_other_processes,
-    is_peak_partial,
+    measured_rows,
     shown_name,
 )
 from profiler.record.record_model import (
+    NOT_MEASURED,
+    UNKNOWN_SIZE,
     Distribution,
     Gpu,
-    Metrics,
-    Process,
     RaisedNotice,
     Record,
     Series,
@@ -69,12 +70,12 @@ from profiler.record.record_model import (
 )
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.units import (
-    AT_LEAST,
     format_count,
     format_duration,
     format_memory,
     format_percent,
     format_task_size,
+    format_value,
     format_vcpu,
 )
 from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
@@ -92,7 +93,6 @@ _MAX_GPUS = 4
 _MAX_WARNINGS = 3
 _MAX_NOTICES = 8
 _MAX_NUMBERED = 9  # on the axis, where each number has one character
-_NO_DISTRIBUTION = Distribution()
 _LOCAL = "this machine"
 _LAUNCH_TYPES: Mapping[str, str] = {
     "FARGATE": "Fargate",
@@ -176,14 +176,14 @@ def _size(record: Record) -> str:
     """The size, the devices, the kind of machine, and its place."""
     metrics = record.metrics
     limits = record.task_size
-    if limits is None:
+    if limits == UNKNOWN_SIZE:
         limits = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb)
     launch_type = _LAUNCH_TYPES.get(record.launch_type or "", record.launch_type)
     if launch_type == _LOCAL and record.task_arn:
         launch_type = "ECS"
     machine = " ".join(filter(None, (launch_type, record.cpu_architecture)))
     processor = ""
-    if record.processor is not None and record.processor.model:
+    if record.processor.model:
         processor = short_processor_name(record.processor.model)
     size = format_task_size(limits.vcpu, limits.memory_mb)
     place = record.availability_zone or record.region
@@ -251,7 +251,7 @@ def _apart(record: Record, view: View) -> Iterator[Line]:
 def _usage(record: Record, view: View) -> Iterator[Line]:
     bars = tuple(_bars(record))
     if not bars:
-        if record.sampling is not None and record.sampling.samples == 0:
+        if record.sampling.samples == 0:
             if known_status(record) == "unknown":
                 what = "No sample was taken"
             else:
@@ -304,10 +304,10 @@ def _cells(share: float) -> int:
 
 def _bars(record: Record) -> Iterator[_Bar]:
     metrics = record.metrics
-    if metrics.vcpu_used is not None:
+    if metrics.vcpu_used != NOT_MEASURED:
         note = _of_size(metrics.vcpu_size, format_vcpu)
         yield _Bar(CPU, metrics.vcpu_used, metrics.vcpu_size, bare_vcpu, note)
-    memory = metrics.memory_used_mb or _NO_DISTRIBUTION
+    memory = metrics.memory_used_mb
     if metrics.max_memory_used_mb is not None:
         memory = replace(memory, max=metrics.max_memory_used_mb)
     if metrics.max_memory_used_mb is not None or memory.avg is not None:
@@ -331,8 +331,7 @@ def _gpu_bars(gpus: Sequence[Gpu]) -> Iterator[_Bar]:
         return
     for gpu in gpus:
         name = "GPU" if gpu.index is None else f"GPU {gpu.index}"
-        use = gpu.utilization_percent or _NO_DISTRIBUTION
-        yield _Bar(name, use, 100, format_percent, gpu_memory_text(gpu))
+        yield _Bar(name, gpu.utilization_percent, 100, format_percent, gpu_memory_text(gpu))
 
 
 def _of_size(size: float | None, format_size: Callable[[float], str]) -> str:
@@ -412,34 +411,31 @@ def _others(record: Record, view: View) -> Iterator[Line]:
 
 def _largest_texts(record: Record) -> Iterator[str]:
     """The largest programs, and what the others used together."""
-    named = [row for row in record.processes if not is_other_processes(row)]
-    others = [row for row in record.processes if is_other_processes(row)]
-    least = AT_LEAST if are_processes_partial(record.processes) else ""
-    for process in named[:_MAX_PROCESSES]:
-        yield _process_text(process, record.metrics, least)
-    for process in others:
-        yield _process_text(process, record.metrics, "")
+    named: list[str] = []
+    others: list[str] = []
+    for row in measured_rows(record.processes, record.metrics):
+        (others if is_other_processes(row.process) else named).append(_process_text(row))
+    yield from named[:_MAX_PROCESSES]
+    yield from others
 
 
-def _process_text(process: Process, metrics: Metrics, least: str) -> str:
-    """The processes of one name: how many, their memory peak and their CPU time.
-
-    ``least`` marks a CPU time that is a lower bound. ``metrics`` are the run's.
-    """
+def _process_text(row: MeasuredProcess) -> str:
+    """The processes of one name: how many, their memory peak and their CPU time."""
+    process = row.process
     text = shown_name(process)
     if process.count not in (None, 1):
         text += f" ×{process.count}"
     values = []
-    if process.max_memory_used_mb is not None:
-        bound = AT_LEAST if is_peak_partial(process, metrics) else ""
-        memory = bound + format_memory(process.max_memory_used_mb)
+    memory = row.peak_mb.text(format_memory)
+    if memory:
         # The processes of this name that held the peak.
         holders = process.max_memory_used_processes or 1
         if process.count not in (None, holders):
             memory += f" in {holders} of them"
         values.append(memory)
-    if process.cpu_seconds is not None:
-        values.append(f"{least}{format_duration(process.cpu_seconds * MS_PER_SECOND)} of CPU")
+    cpu_time = row.cpu_seconds.text(partial(format_value, unit="s"))
+    if cpu_time:
+        values.append(f"{cpu_time} of CPU")
     return f"{text} ({', '.join(values)})" if values else text
 
 

@@ -3,6 +3,7 @@ family in one line.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,15 +22,16 @@ from profiler.record.fact_list import (
     Fact,
     NumberRow,
     comparable,
+    memory_peak,
     number_fact,
     number_value,
     usual_number,
 )
 from profiler.record.hardware import processor_difference
 from profiler.record.mapped_files import are_comparable, counts_files
-from profiler.record.record_model import Record, known_peak_source, known_status
+from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Unknown
+from profiler.record.record_model import Record, known_status
 from profiler.record.units import (
-    AT_LEAST,
     format_change,
     format_duration,
     format_memory,
@@ -117,7 +119,7 @@ def _peak_note(this: Record, that: Record) -> str | None:
     """A sentence if one memory peak is the kernel's and the other was sampled; None else."""
     if comparable(MEMORY_PEAK, this, [that]) or not are_comparable(this.metrics, that.metrics):
         return None
-    if known_peak_source(this.metrics) == "kernel":
+    if isinstance(memory_peak(this.metrics), Exactly):
         exact = "this"
         sampled = "that"
     else:
@@ -199,7 +201,7 @@ def _number_row(
     """The number of both runs; None if neither has it. ``earlier`` are successes of the family."""
     new = number_fact(row, this)
     old = number_fact(row, that)
-    if new.value is None and old.value is None:
+    if new.number is UNKNOWN and old.number is UNKNOWN:
         return None
     shown = ComparedRow(name=row.name, this=_figure(new), other=_figure(old), is_changed=False)
     if not _are_comparable(row, new, old) or (
@@ -207,24 +209,20 @@ def _number_row(
     ):
         return shown
     usual = usual_number(row, this, earlier)
-    this_text = _figure(new).removeprefix(AT_LEAST)
-    other_text = _figure(old).removeprefix(AT_LEAST)
-    change = ""
-    percent = None
-    is_changed = this_text != other_text
-    if new.value is not None and old.value is not None:
-        change = format_change(new.value, old.value, lambda value: format_value(value, row.unit))
-        if old.value and is_changed:
-            percent = 100 * (new.value - old.value) / old.value
-            is_usual = usual is not None and usual.holds(new.value)
-            is_changed = abs(percent) >= 100 * MIN_SHARE and not is_usual
-    return replace(
-        shown,
-        change=change,
-        change_percent=percent,
-        has_few=bool(earlier) and usual is None,
-        is_changed=is_changed,
-    )
+    shown = replace(shown, has_few=bool(earlier) and usual is None)
+    if isinstance(new.number, Unknown) or isinstance(old.number, Unknown):
+        return replace(shown, is_changed=True)
+    value = new.number.value
+    before = old.number.value
+    as_text = partial(format_value, unit=row.unit)
+    shown = replace(shown, change=format_change(value, before, as_text))
+    is_same = as_text(value) == as_text(before)
+    if not before or is_same:
+        return replace(shown, is_changed=not is_same)
+    percent = 100 * (value - before) / before
+    is_usual = usual is not None and usual.holds(value)
+    is_changed = abs(percent) >= 100 * MIN_SHARE and not is_usual
+    return replace(shown, change_percent=percent, is_changed=is_changed)
 
 
 def _are_comparable(row: NumberRow, new: Fact, old: Fact) -> bool:
@@ -233,9 +231,10 @@ def _are_comparable(row: NumberRow, new: Fact, old: Fact) -> bool:
     """
     if row is MEMORY_PEAK:
         return True
+    are_least = [isinstance(fact.number, AtLeast) for fact in (new, old)]
     if row in (COST, GPU_MEMORY_PEAK):
-        return new.bound == old.bound
-    return not (new.bound or old.bound)
+        return all(are_least) or not any(are_least)
+    return not any(are_least)
 
 
 def _figure(fact: Fact) -> str:

@@ -34,22 +34,22 @@ _SHARE_WIDTH = 7
 _MIN_TEXT_WIDTH = 30
 
 
-class Node:
+class FunctionNode:
     """A function in the tree, with the number of stacks in which it was called this way."""
 
     def __init__(self, text: str, *, is_own: bool = False) -> None:
         self.text = text
         self.is_own = is_own
         self.count = 0
-        self.below: dict[str, Node] = {}
+        self.below: dict[str, FunctionNode] = {}
 
 
-def function_tree(stacks: StacksLine) -> Node:
+def function_tree(stacks: StacksLine) -> FunctionNode:
     """Add up the stacks of all steps, from the outermost function on.
 
     A function that calls itself is one node.
     """
-    root = Node("")
+    root = FunctionNode("")
     for step in stacks.steps:
         for folded, count in step.stacks.items():
             if count > 0:
@@ -57,7 +57,7 @@ def function_tree(stacks: StacksLine) -> Node:
     return root
 
 
-def _add(root: Node, folded: str, count: int, own_files: Sequence[str] | None) -> None:
+def _add(root: FunctionNode, folded: str, count: int, own_files: Sequence[str] | None) -> None:
     """Add equal stacks; the last function of a stack that waited is a node of its own."""
     functions = folded.removesuffix(WAITING_SUFFIX).split(";")[:1000]
     names = [name for name, _ in groupby(functions)]
@@ -68,7 +68,7 @@ def _add(root: Node, folded: str, count: int, own_files: Sequence[str] | None) -
     for name in names:
         if name not in node.below:
             frame = frame_of(name.removesuffix(WAITING_SUFFIX), own_files)
-            node.below[name] = Node(name, is_own=frame.is_own)
+            node.below[name] = FunctionNode(name, is_own=frame.is_own)
         node = node.below[name]
         node.count += count
 
@@ -93,7 +93,7 @@ def stacks_lines(record: Record, stacks: StacksLine, width: int) -> list[Line]:
     )
 
 
-def _tree(root: Node, width: int) -> list[Line]:
+def _tree(root: FunctionNode, width: int) -> list[Line]:
     for share in _MIN_SHARES:
         rows = list(_branches(root, root.count * share, width))
         if len(rows) <= _MAX_TREE_LINES:
@@ -109,7 +109,7 @@ def _tree(root: Node, width: int) -> list[Line]:
     return [*wrapped(head, width, style="bold"), *rows] if rows else rows
 
 
-def _branches(root: Node, min_count: float, width: int) -> Iterator[Line]:
+def _branches(root: FunctionNode, min_count: float, width: int) -> Iterator[Line]:
     """Each function below its caller, and further to the right as long as there is room."""
     max_indents = (width - _SHARE_WIDTH - _MIN_TEXT_WIDTH) // len(INDENT)
 
@@ -120,7 +120,7 @@ def _branches(root: Node, min_count: float, width: int) -> Iterator[Line]:
         shown = shorten(name, width - len(start) - len(suffix)) + suffix
         return line(start, Span(shown, span.style))
 
-    pending: list[tuple[Node | Span, int, int]] = [(root, root.count, 0)]
+    pending: list[tuple[FunctionNode | Span, int, int]] = [(root, root.count, 0)]
     while pending:
         node, count, indents = pending.pop()
         if isinstance(node, Span):
@@ -140,7 +140,7 @@ def _branches(root: Node, min_count: float, width: int) -> Iterator[Line]:
         pending += [(child, child.count, indents) for child in reversed(shown)]
 
 
-def _chain(node: Node) -> list[Node]:
+def _chain(node: FunctionNode) -> list[FunctionNode]:
     """The function and the functions below it, as long as each always called one other."""
     chain = [node]
     while (
@@ -151,12 +151,12 @@ def _chain(node: Node) -> list[Node]:
     return chain
 
 
-def _folded(chain: Sequence[Node]) -> Iterator[Span]:
+def _folded(chain: Sequence[FunctionNode]) -> Iterator[Span]:
     """The functions of a chain.
 
     A longer row of functions that are not the user's is shown as a number.
     """
-    foreign: list[Node] = []
+    foreign: list[FunctionNode] = []
     for place, node in enumerate(chain):
         is_last = place == len(chain) - 1
         if not node.is_own and not is_last:

@@ -16,7 +16,7 @@ from profiler.collectors.nvidia.gpu_work import WorkLimits
 from profiler.collectors.nvidia.run_use import RunUse
 from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuLimits
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.record.record_model import Gpu
+from profiler.record.record_model import NOT_MEASURED, Distribution, Gpu
 from profiler.record.units import MIB, mebibytes
 
 _PERCENT = 100
@@ -83,7 +83,7 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
             values |= self._idle(use)
             values |= _work_values(use, limits)
         if 2 * self.period.gpm_covered_ns < self._duration_ns(use):
-            values |= dict.fromkeys(GPM_SERIES)  # of the rest nothing is known
+            values |= dict.fromkeys(GPM_SERIES, NOT_MEASURED)  # of the rest nothing is known
         return RunGpu(
             gpu=replace(gpu, **values),
             is_own=use.has_own if is_seen else None,
@@ -106,7 +106,7 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         is_watched = use.listed_ns >= _WATCHED_SHARE * self._duration_ns(use)
         return use.sees_processes and (use.has_own or is_watched)
 
-    def _memory(self, use: RunUse, *, is_shared: bool) -> Any:  # noqa: ANN401
+    def _memory(self, use: RunUse, *, is_shared: bool) -> Distribution:
         """The memory of the run's processes; of the device where they cannot be seen."""
         is_seen = self._sees_processes(use)
         is_read = 2 * use.watched_ns >= self._duration_ns(use) or (is_seen and use.has_own)
@@ -116,7 +116,7 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         elif is_seen and (use.has_own or is_shared):
             memory = use.own_memory
         if memory is None or not is_read:
-            return None
+            return NOT_MEASURED
         return memory.distribution(per=MIB)
 
     def _idle(self, use: RunUse) -> Mapping[str, Any]:

@@ -154,7 +154,7 @@ def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
     record = notice.record
     outcome = notice.outcome
     links = _bounded_links(notice.links(kibana_url))
-    breakdown = None if record is None else record.time_breakdown
+    breakdown = record.time_breakdown
     run = EndedRunDetail(
         text=_sentence(notice),
         summary=_summary(notice),
@@ -167,7 +167,7 @@ def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
         family=notice.family,
         revision=task.revision,
         container=notice.container,
-        batch=notice.run.record.batch,
+        batch=notice.record.batch,
         status=outcome.status,
         outcome=outcome.cause,
         outcome_sentence=outcome.sentence,
@@ -179,7 +179,7 @@ def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
         metrics=None if notice.metrics == Metrics() else notice.metrics,
         time_breakdown=breakdown and replace(breakdown, waiting_for=breakdown.waiting_for[:3]),
         cost=notice.cost,
-        recommendation=None if record is None else record.recommendation,
+        recommendation=record.recommendation,
         unusual=notice.unusual,
         links=links,
     )
@@ -237,7 +237,9 @@ def _bounded(data: _Data) -> _Data:
         name: _bounded_value(value, _MAX_LENGTHS.get(name, _MAX_TEXT_LENGTH))
         for name, value in asdict(data).items()
     }
-    return replace(data, **values)
+    bounded = replace(data, **values)
+    # JSON leaves out a part that is the constant for an absent one, and no copy of it.
+    return data if bounded == data else bounded
 
 
 def _bounded_links(links: RunLinks) -> RunLinks | None:
@@ -255,7 +257,7 @@ def _summary(notice: EndedRun) -> str:
     """The times, the numbers and the advice, as far as they are known."""
     cpu, memory = value_formats.cpu_and_memory(notice.metrics, notice.record)
     sentences = [
-        _stated("Job: {}.", known(job_text, notice.run.record.batch)),
+        _stated("Job: {}.", known(job_text, notice.record.batch)),
         _times(notice),
         _stated("Cost: {}.", cost_text(notice.cost)),
         _stated("CPU: {}.", cpu),
@@ -264,7 +266,7 @@ def _summary(notice: EndedRun) -> str:
         value_formats.source_of_numbers(notice),
     ]
     record = notice.record
-    if record is not None and record.recommendation is not None:
+    if record.recommendation is not None:
         sentences.append(value_formats.recommended_size(record.recommendation))
         sentences += map(as_sentence, record.recommendation.reasons[:1])
     return " ".join(filter(None, sentences))
@@ -275,7 +277,7 @@ def _gpu_sentences(notice: EndedRun) -> Iterator[str]:
     numbers are and when they were idle.
     """
     record = notice.record
-    if record is None or not record.gpus:
+    if not record.gpus:
         return
     yield as_sentence(gpu_use_text(record))
     yield from value_formats.gpu_sentences(notice)

@@ -38,7 +38,7 @@ def steps_after_run(run: EndedRun) -> tuple[NextStep, ...]:
     """What helps with a run that did not succeed; nothing for a success."""
     if run.outcome.status == "success":
         return ()
-    if run.record is not None and run.report_log is not None:
+    if run.report_line is not None and run.report_log is not None:
         return (NextStep("look", command_of_run(run, "show", run.task.id)),)
     if run.has_started:
         return ()

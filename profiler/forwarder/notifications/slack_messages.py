@@ -37,6 +37,7 @@ from profiler.record.gpu_facts import gpu_notes
 from profiler.record.hardware import neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
+    UNKNOWN_SIZE,
     Metrics,
     Recommendation,
     Record,
@@ -192,7 +193,7 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
         ("", notice.task.region),
         ("task", notice.task.id),
         ("container", notice.container),
-        *_job_names(notice.run.record.batch),
+        *_job_names(notice.record.batch),
     )
     return _message(
         _title(notice),
@@ -260,14 +261,12 @@ def _fields(notice: EndedRun) -> JsonObject | None:
     return value_fields(named)
 
 
-def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
+def usage_lines(metrics: Metrics, record: Record) -> list[str]:
     """Return the run's usage of CPU, memory and accelerators, as far as known."""
     cpu, memory = value_formats.cpu_and_memory(metrics, record)
     cpu_used = value_formats.with_bar(cpu, metrics.cpu_utilization_percent)
     memory_used = value_formats.with_bar(memory, metrics.memory_utilization_percent)
-    series = Series(started_at="", step_ms=0)
-    if record is not None and record.series is not None:
-        series = record.series
+    series = record.series or Series(started_at="", step_ms=0)
     lines = []
     if cpu_used:
         lines.append(f"*CPU*  {cpu_used}")
@@ -275,17 +274,16 @@ def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
     if memory_used:
         lines.append(f"*Memory*  {memory_used}")
     lines.append(value_formats.series(series.memory_used_mb, metrics.memory_size_mb, LEAST_MB))
-    if record is not None:
-        lines += _accelerators(record)
+    lines += _accelerators(record)
     return lines
 
 
 def _accelerators(record: Record) -> Iterator[str]:
     neuron = neuron_totals(record.neuron)
     for fact in device_facts(record):
-        if fact.value and fact.name == "GPU":
+        if fact.number.value and fact.name == "GPU":
             yield f"*{fact.sentence}*  {value_formats.gpus(record)}"
-        elif fact.value and neuron is not None:
+        elif fact.number.value and neuron is not None:
             yield f"*{fact.sentence}*  {value_formats.neuron_cores(neuron)}"
 
 
@@ -334,14 +332,12 @@ def _cause_lines(notice: EndedRun) -> list[str]:
     lines.append(escape_text(value_formats.cause(outcome) or "", MAX_SENTENCE_LENGTH))
     if outcome.ran_out_of_memory:
         lines.append(_memory_line(notice.metrics))
-    if outcome.status == "failure" and notice.record is not None:
+    if outcome.status == "failure":
         seen = visible_memory_advice(notice.record, is_out_of_memory=outcome.ran_out_of_memory)
         lines.append(known(as_sentence, seen))
     for sentence in value_formats.gpu_sentences(notice):
         lines.append(escape_text(sentence, MAX_SENTENCE_LENGTH))
-    kills = None
-    if notice.record is not None:
-        kills = kills_fact(notice.record.memory_kills)
+    kills = kills_fact(notice.record.memory_kills)
     if kills is not None:
         # ECS does not report killed child processes, a frequent cause of failures.
         lines.append(escape_text(kills.sentence, 1000))
@@ -368,7 +364,7 @@ def _memory_line(metrics: Metrics) -> str | None:
 
 def _advice(notice: EndedRun) -> list[str]:
     record = notice.record
-    if record is None or record.recommendation is None:
+    if record.recommendation is None:
         return []
     advice = record.recommendation
     size = ""
@@ -377,7 +373,7 @@ def _advice(notice: EndedRun) -> list[str]:
         if _is_before_the_end(notice, record, advice):
             return []
         size = value_formats.recommended_size(advice)
-        if size and record.launch_type in (FARGATE, None) and not is_job(notice.run.record):
+        if size and record.launch_type in (FARGATE, None) and not is_job(notice.record):
             resize = command_of_run(notice, "taskdef", "resize", notice.family)
             command = escape_text(resize, MAX_SENTENCE_LENGTH)
     lines = [size]
@@ -392,7 +388,9 @@ def _is_before_the_end(notice: EndedRun, record: Record, advice: Recommendation)
     limit_mb = notice.metrics.memory_size_mb
     vcpu = advice.vcpu or math.inf
     memory_mb = advice.memory_mb or math.inf
-    was = record.task_size or TaskSize(vcpu=notice.metrics.vcpu_size, memory_mb=limit_mb)
+    was = record.task_size
+    if was == UNKNOWN_SIZE:
+        was = TaskSize(vcpu=notice.metrics.vcpu_size, memory_mb=limit_mb)
     is_smaller = vcpu < (was.vcpu or 0) or memory_mb < (was.memory_mb or 0)
     has_no_more = notice.outcome.ran_out_of_memory and memory_mb <= (limit_mb or 0)
     return has_no_more or (notice.outcome.status == "failure" and is_smaller)
@@ -403,8 +401,7 @@ def _why(notice: EndedRun) -> list[str]:
     if notice.comparison is not None:
         sentences.append(notice.comparison.text)
     sentences.append(value_formats.longest_wait(notice) or "")
-    if notice.record is not None:
-        sentences += gpu_notes(notice.record)
+    sentences += gpu_notes(notice.record)
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences]
 
 

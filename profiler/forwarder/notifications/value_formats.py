@@ -43,16 +43,15 @@ def bar(percent: float) -> str:
     return "▰" * filled + "▱" * (10 - filled)
 
 
-def with_bar(words: str, percent: Distribution | None) -> str:
+def with_bar(words: str, percent: Distribution) -> str:
     """The words with a bar of the average, else of the maximum, in front of them."""
-    used = percent or Distribution()
-    shown = used.max if used.avg is None else used.avg
+    shown = percent.max if percent.avg is None else percent.avg
     return f"{bar(shown)}  {words}" if words and shown is not None else words
 
 
-def cpu_and_memory(metrics: Metrics, record: Record | None) -> tuple[str, str]:
+def cpu_and_memory(metrics: Metrics, record: Record) -> tuple[str, str]:
     """The usage of CPU and memory in words, empty where unknown; ``record`` has these metrics."""
-    memory = metrics.memory_utilization_percent or Distribution()
+    memory = metrics.memory_utilization_percent
     size = known(format_memory, metrics.memory_size_mb) or ""
     memory_used = usage_words(memory.avg, memory.max, peak=peak_text(metrics), size=size)
     return (
@@ -61,14 +60,14 @@ def cpu_and_memory(metrics: Metrics, record: Record | None) -> tuple[str, str]:
     )
 
 
-def _cpu_words(metrics: Metrics, record: Record | None) -> str:
+def _cpu_words(metrics: Metrics, record: Record) -> str:
     """The use in percent of the size, or in vCPUs where nothing limited it."""
-    used = metrics.vcpu_used or Distribution()
-    if record is not None and uses_more_cpu_than_asked(record) and used.avg is not None:
+    used = metrics.vcpu_used
+    if uses_more_cpu_than_asked(record) and used.avg is not None:
         peak = "" if used.max is None else f", peak {format_vcpu(used.max)}"
         asked = known(format_vcpu, size_of(record).vcpu) or ""
         return f"{format_vcpu(used.avg)} avg{peak}, asked for {asked}"
-    percent = metrics.cpu_utilization_percent or Distribution()
+    percent = metrics.cpu_utilization_percent
     return usage_words(percent.avg, percent.max, size=known(format_vcpu, metrics.vcpu_size) or "")
 
 
@@ -76,7 +75,7 @@ def source_of_numbers(notice: EndedRun) -> str:
     """Where the numbers are from, if not from a report; empty without numbers."""
     if notice.is_complete:
         return ""
-    if notice.record is not None:
+    if notice.report_line is not None:
         return "There is no report: the numbers are from the last checkpoint."
     return "" if notice.duration_ms is None else "There is no report: the duration is ECS's."
 
@@ -135,10 +134,10 @@ def gpu_sentences(notice: EndedRun) -> list[str]:
     """What shows that the GPU was the cause of a failure; of a success, the error of its driver."""
     record = notice.record
     word = notice.outcome.cause
-    is_noted = word == "success" and record is not None and gpu_error(record) is not None
-    if record is None or not (is_noted or word in ("gpu-oom", "gpu-error")):
-        return []
-    return [*gpu_cause_sentences(record)]
+    is_noted = word == "success" and gpu_error(record) is not None
+    if is_noted or word in ("gpu-oom", "gpu-error"):
+        return [*gpu_cause_sentences(record)]
+    return []
 
 
 def neuron_cores(totals: NeuronTotals) -> str:
@@ -189,7 +188,7 @@ def longest_wait(notice: EndedRun) -> str | None:
     samples do not show it.
     """
     record = notice.record
-    if record is None or not notice.went_wrong:
+    if not notice.went_wrong:
         return None
     wait = largest_wait(record.time_breakdown)
     if wait is None or not _HALF_PERCENT < wait.percent <= _WHOLE_PERCENT:
@@ -200,7 +199,7 @@ def longest_wait(notice: EndedRun) -> str | None:
 def _is_well_sampled(record: Record, percent: float) -> bool:
     breakdown = record.time_breakdown
     covered = None if breakdown is None else breakdown.covered_percent
-    interval_ms = None if record.sampling is None else record.sampling.interval_ms
+    interval_ms = record.sampling.interval_ms
     duration_ms = record.metrics.duration_ms or 0
     if interval_ms is not None and duration_ms < _MIN_INTERVALS * interval_ms:
         return False

@@ -23,16 +23,14 @@ from profiler.record.fact_list import (
     MEMORY_ROWS,
     READ,
     WRITTEN,
-    Bound,
     NumberRow,
-    bound_of,
     number_value,
 )
 from profiler.record.mapped_files import counts_files
+from profiler.record.measured import Measured, measured
 from profiler.record.mention_limits import whole_cpu_seconds
-from profiler.record.record_model import Cost, Distribution, Record
+from profiler.record.record_model import Cost, Record
 from profiler.record.spot_price import is_on_spot
-from profiler.record.units import AT_LEAST
 from profiler.record.unusual import MIN_RUNS
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange, median_change
 
@@ -61,7 +59,7 @@ COMPARED_METRICS = (
     ComparedMetric(
         "memoryAverageMB",
         MEMORY_AVERAGE,
-        lambda record: (record.metrics.memory_used_mb or Distribution()).avg,
+        lambda record: record.metrics.memory_used_mb.avg,
     ),
     ComparedMetric("blockReadBytes", READ, lambda record: record.metrics.block_read_bytes),
     ComparedMetric("blockWriteBytes", WRITTEN, lambda record: record.metrics.block_write_bytes),
@@ -83,16 +81,16 @@ _BYTES = (READ, WRITTEN)
 class MetricChange(Struct, frozen=True, kw_only=True):
     """The change of a metric between two sets.
 
-    ``known_a`` runs of the first set have the metric. ``bound_a`` marks its median if one of them
-    may have been larger.
+    ``known_a`` runs of the first set have the metric. ``a`` is its median, at least that if one of
+    them may have been larger.
     """
 
     metric: ComparedMetric
     change: MedianChange
     known_a: int
     known_b: int
-    bound_a: Bound = ""
-    bound_b: Bound = ""
+    a: Measured
+    b: Measured
 
 
 def is_measured(record: Record) -> bool:
@@ -122,8 +120,8 @@ def compare_metrics(
                 change=change,
                 known_a=len(values_a),
                 known_b=len(values_b),
-                bound_a=_bound_of_any(metric, a),
-                bound_b=_bound_of_any(metric, b),
+                a=_median(metric, change.a, a),
+                b=_median(metric, change.b, b),
             )
         )
     return tuple(changes)
@@ -179,15 +177,16 @@ def _is_proven(
 
 def _is_median_least(metric: ComparedMetric, records: Sequence[Record]) -> bool:
     """Whether at least half of the values are lower bounds."""
-    marks = [bound_of(metric.row, record) for record in records if metric.read(record) is not None]
-    return 2 * marks.count(AT_LEAST) >= max(len(marks), 1)
+    are_least = _are_least(metric, records)
+    return 2 * sum(are_least) >= max(len(are_least), 1)
 
 
-def _bound_of_any(metric: ComparedMetric, records: Sequence[Record]) -> Bound:
-    """The mark of a median. The CPU time is an average over the whole run, not a bound."""
-    if metric.row is CPU_TIME:
-        return ""
-    for record in records:
-        if metric.read(record) is not None and bound_of(metric.row, record):
-            return AT_LEAST
-    return ""
+def _are_least(metric: ComparedMetric, records: Sequence[Record]) -> Sequence[bool]:
+    """Of each value whether it is a lower bound."""
+    return [metric.row.is_least(record) for record in records if metric.read(record) is not None]
+
+
+def _median(metric: ComparedMetric, value: float | None, records: Sequence[Record]) -> Measured:
+    """The median. The CPU time is an average over the whole run, not a bound."""
+    is_least = metric.row is not CPU_TIME and any(_are_least(metric, records))
+    return measured(value, is_least=is_least)

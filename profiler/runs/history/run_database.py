@@ -19,7 +19,7 @@ from profiler.core.json_fields import decoded
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux import proc
-from profiler.record.record_model import Distribution, Interval, Report, decode
+from profiler.record.record_model import NOT_MEASURED, Distribution, Interval, Report, decode
 from profiler.record.units import span_ms
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
 from profiler.runs.step_series import StepSeries, decode_steps
@@ -460,11 +460,11 @@ def _checkpoint(report: Report, now_ns: int) -> Report:
     return replace(report, type="task.checkpoint", record=record)
 
 
-def _newest(values: Sequence[float | None] | None) -> Distribution | None:
+def _newest(values: Sequence[float | None] | None) -> Distribution:
     for value in reversed(values or ()):
         if value is not None:
             return Distribution(avg=value)
-    return None
+    return NOT_MEASURED
 
 
 def _condition(selection: "RunFilter") -> tuple[str, tuple[str, ...]]:

@@ -14,6 +14,7 @@ from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
 from profiler.record.task_needs import is_job
 from profiler.record.units import format_count
+from profiler.runs.past_runs.defined_jobs import DefinedJobs
 from profiler.runs.past_runs.ended_tasks import EndedTasks, Word
 from profiler.runs.past_runs.log_places import DefinedPlaces
 from profiler.runs.past_runs.run_source import (
@@ -92,25 +93,32 @@ def read_windows(
     reads_older: bool = True,
     places: DefinedPlaces | None = None,
     ended: EndedTasks | None = None,
+    jobs: DefinedJobs | None = None,
 ) -> Mapping[FamilyKey, FamilyWindow]:
     """The matching runs of each family within a span, and the newest ones of rarer families from
     before it, if the source has no time of its own (``reads_older``).
 
     Nobody vouches for a run that is in none of the ``places``, or that is none of the ``ended``
-    tasks; None: there are none to check.
+    tasks; None: there are none to check. With ``jobs``, only their runs are read, by definition.
     """
     windows: dict[FamilyKey, FamilyWindow] = {}
+    is_indexed = isinstance(source, IndexedRuns)
 
     def add(run: PastRun) -> None:
+        if jobs is not None:
+            named = jobs.indexed_run_of(run) if is_indexed else jobs.run_of(run)
+            if named is None:
+                return
+            run = named
         word: Word = "agrees" if ended is None else ended.word_on(run)
         if places is not None and not places.has(run):
             word = "nothing"
-        _add_to_window(windows, run, span, word)
+        _add_to_window(windows, run, span, word, jobs)
 
     since_ns = span.since_ns
     selected = replace(selection, since_ns=since_ns)
     if isinstance(source, IndexedRuns):
-        IndexedWindows(source, selected, span).read(windows, add)
+        IndexedWindows(source, selected, span, jobs).read(windows, add)
     else:
         for run in source.runs(selected):
             add(run)
@@ -123,7 +131,11 @@ def read_windows(
 
 
 def _add_to_window(
-    windows: dict[FamilyKey, FamilyWindow], run: PastRun, span: WindowSpan, word: Word
+    windows: dict[FamilyKey, FamilyWindow],
+    run: PastRun,
+    span: WindowSpan,
+    word: Word,
+    jobs: DefinedJobs | None,
 ) -> None:
     """Add a run that has ended, and what is said of it."""
     report = final_report(run)
@@ -131,7 +143,10 @@ def _add_to_window(
         return
     is_confirmed = run.is_confirmed and word == "agrees"
     facts = facts_of(report, is_confirmed=is_confirmed, outcome=run.outcome)
-    window = windows.setdefault(facts.family, FamilyWindow(span))
+    window = windows.get(facts.family)
+    if window is None:
+        window = FamilyWindow(span) if jobs is None else jobs.window(facts.family, span)
+        windows[facts.family] = window
     window.add(facts)
     window.contradicted += run.is_confirmed and word == "contradicts"
 

@@ -23,8 +23,10 @@ from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.equal_steps import rounded_column
 from profiler.record.event_end import judge_candidates
+from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
     CONTAINER_INSIGHTS,
+    UNKNOWN_SIZE,
     Container,
     Metrics,
     Number,
@@ -271,7 +273,7 @@ def _described_record(task: SeenTask, end: StoppedTask) -> Record:
         cpu_architecture=end.cpu_architecture or (launch_type and X86),
         container=Container(name=""),
         sampling=Sampling(interval_ms=MINUTE_MS, sources=(CONTAINER_INSIGHTS,)),
-        task_size=None if size == TaskSize() else size,
+        task_size=absent_if_empty(size, UNKNOWN_SIZE),
     )
 
 

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
+from profiler.record.fact_list import memory_peak, peak_text
+from profiler.record.measured import Exactly
 from profiler.record.mention_limits import (
     MIN_CPU_WAIT_PERCENT,
     SATURATED_SHARE,
@@ -27,7 +29,6 @@ from profiler.record.units import (
     format_count,
     format_duration,
     format_memory,
-    format_peak,
     format_percent,
     format_vcpu,
 )
@@ -235,10 +236,10 @@ def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[M
         peak_ms = min(memory_mb.index(highest_mb) * series.step_ms, length_ms)
     else:
         peak_ms = recorded_ms
-    peak = format_peak(peak_mb, metrics.memory_peak_source)
+    peak = peak_text(metrics)
     if peak_mb > _MISSED_PEAK * highest_mb and recorded_ms is None:
         # The kernel counts a peak between two samples, without its time.
-        is_counted = metrics.memory_peak_source == "kernel"
+        is_counted = isinstance(memory_peak(metrics), Exactly)
         when = "between samples (kernel)" if is_counted else "at an unknown time"
         text = (
             f"memory peak {peak} {when}{share}; highest sample {format_memory(highest_mb)} at "

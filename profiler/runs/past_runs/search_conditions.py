@@ -21,6 +21,7 @@ STATUS = "task.status"
 TIME = "@timestamp"
 TASK_ID = "task.id"
 JOB_ID = "batch.job_id"
+JOB_DEFINITION = "batch.job_definition"
 CONTAINER = "container.name"
 CONFIRMED = "task.confirmed"
 # The fields of a family's identity, by their names in the buckets of an aggregation.

@@ -10,17 +10,19 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import VCPU_SIZES
+from profiler.core.ecs_terms import FARGATE, VCPU_SIZES
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
+from profiler.runs.past_runs.defined_jobs import DefinedJobs
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.runs.past_runs.search_conditions import (
     CONFIRMED,
     CONTAINER,
     FAMILY,
     FAMILY_FIELDS,
+    JOB_DEFINITION,
     START,
     STATUS,
     TASK_ID,
@@ -69,6 +71,11 @@ _RUN_FIELDS: Final = {
     "status": STATUS,
     "container": CONTAINER,
 }
+# What Batch has named, beside what the forwarder named the task after.
+_JOB_FIELDS: Final = {
+    "definition": JOB_DEFINITION,
+    "definition_revision": "batch.job_definition_revision",
+}
 # A field, and those without which older documents have it.
 _NEEDED_FIELDS: Final = (
     ("usage.memory.used_mb.max", _MEMORY_NEED),
@@ -107,10 +114,17 @@ class _SizeGroup(Struct, frozen=True):
 class IndexedWindows:
     """Reads the windows of the families in the indices."""
 
-    def __init__(self, runs: IndexedRuns, selection: RunFilter, span: WindowSpan) -> None:
+    def __init__(
+        self,
+        runs: IndexedRuns,
+        selection: RunFilter,
+        span: WindowSpan,
+        jobs: DefinedJobs | None = None,
+    ) -> None:
         self._runs = runs
         self._selection = selection
         self._span = span
+        self._jobs = jobs
         self._windows: dict[FamilyKey, FamilyWindow] = {}
         self._durations_ms: dict[tuple[_SizeGroup, str], list[float]] = {}
 
@@ -133,7 +147,12 @@ class IndexedWindows:
                 add(run)
 
     def _window(self, family: FamilyKey) -> FamilyWindow:
-        return self._windows.setdefault(family, FamilyWindow(self._span))
+        if family not in self._windows:
+            if self._jobs is None:
+                self._windows[family] = FamilyWindow(self._span)
+            else:
+                self._windows[family] = self._jobs.window(family, self._span)
+        return self._windows[family]
 
     def _count_unconfirmed(self) -> None:
         conditions = [
@@ -148,14 +167,20 @@ class IndexedWindows:
 
     def _counted(self, *, is_killed: bool) -> Iterator[_SizeGroup]:
         """Count the runs that were killed for memory, or the others; yields their groups."""
-        conditions = [*self._conditions(START), *_complete()]
+        conditions = [*self._conditions(START), *self._complete()]
         conditions.append(RAN_OUT_OF_MEMORY if is_killed else none_of([RAN_OUT_OF_MEMORY]))
         fields = {**FAMILY_FIELDS, **_RUN_FIELDS}
+        if self._jobs is not None:
+            fields |= _JOB_FIELDS
         for bucket in self._buckets(conditions, fields, _count_aggregations()):
             family = family_of(bucket)
+            key = bucket["key"]
             if not self._selection.matches_family(family):
                 continue
-            key = bucket["key"]
+            if self._jobs is not None and not (
+                self._jobs.has(family.name) and _is_named_by_batch(key)
+            ):
+                continue
             size = TaskSize(vcpu=float(key["vcpu"]), memory_mb=float(key["memory"]))
             group = _SizeGroup(family, size, key["launch"])
             outcome: Outcome = "killed" if is_killed else _OUTCOMES[key["status"]]
@@ -188,7 +213,7 @@ class IndexedWindows:
 
     def _fetch_deciding(self, group: _SizeGroup) -> None:
         """Add the runs of a group that may decide."""
-        conditions = [*self._conditions(START), *_complete(), *_same_group(group)]
+        conditions = [*self._conditions(START), *self._complete(), *_same_group(group)]
         window = self._window(group.family)
         newest = _query(conditions, NEWEST_RUNS, START, "desc")
         newest["aggs"] = _extreme_aggregations()
@@ -211,13 +236,15 @@ class IndexedWindows:
     ) -> None:
         for hit in hits:
             run = self._runs.run_of(hit)
+            if self._jobs is not None and self._jobs.indexed_run_of(run) is None:
+                continue
             facts = facts_of(run.report, is_confirmed=run.is_confirmed, outcome=run.outcome)
             window.add_counted(facts, is_sampled=is_sampled)
 
     def _others(self) -> Iterator[PastRun]:
         """The confirmed runs over which the cluster cannot compute."""
         started = [*self._conditions(START), exists(START), term(CONFIRMED, value=True)]
-        incomplete = none_of([{"bool": {"filter": _complete()}}])
+        incomplete = none_of([{"bool": {"filter": self._complete()}}])
         for run in self._runs.all_runs([*started, incomplete], START, _READ_PAGE):
             self._runs.read_one_by_one += 1
             yield run
@@ -225,7 +252,18 @@ class IndexedWindows:
         yield from self._runs.all_runs(never_started, TIME, _READ_PAGE)
 
     def _conditions(self, time_field: str) -> list[JsonObject]:
-        return [*filter_conditions(self._selection, time_field), exists(FAMILY)]
+        conditions = [*filter_conditions(self._selection, time_field), exists(FAMILY)]
+        if self._jobs is not None:
+            conditions.append(exists(JOB_DEFINITION))
+        return conditions
+
+    def _complete(self) -> list[JsonObject]:
+        """The conditions of a document over which the cluster can compute. On EC2, the size of a
+        job is its container's.
+        """
+        if self._jobs is None:
+            return _complete()
+        return [*_complete(), term(_LAUNCH_TYPE, FARGATE)]
 
     def _buckets(
         self,
@@ -247,6 +285,12 @@ class IndexedWindows:
             if len(buckets) < _PAGE_BUCKETS:
                 return
             composite = {**composite, "after": page["after_key"]}
+
+
+def _is_named_by_batch(key: Mapping[str, Any]) -> bool:
+    """Whether the task is named after its job's definition."""
+    of_task = (key["name"], key["revision"])
+    return of_task == (key["definition"], str(key["definition_revision"]))
 
 
 def _query(conditions: Sequence[JsonObject], size: int, order: str, direction: str) -> JsonObject:

@@ -6,16 +6,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.fact_list import peak_text
+from profiler.record.fact_list import memory_peak, peak_text
 from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence, lack_of_gpu_memory
 from profiler.record.hardware import gpu_error
+from profiler.record.measured import Exactly
 from profiler.record.record_model import (
     CHECKPOINT,
     LOCAL,
     Metrics,
     Record,
     is_sampled_each_minute,
-    known_peak_source,
 )
 from profiler.record.run_outcome import Outcome, describe_exit_code
 from profiler.record.units import format_duration, format_memory, format_percent
@@ -152,7 +152,7 @@ def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
         # The measurement alone: a runtime can end at its own lower limit, such as a heap size.
         share = f"at most {format_percent(100 * used_mb / size_mb)} of {format_memory(size_mb)}"
         cause = f"No sample reached the memory limit: {share} was seen."
-        if known_peak_source(record.metrics) == "kernel":
+        if isinstance(memory_peak(record.metrics), Exactly):
             cause = f"The memory limit was not reached: {share} was used."
     exit_code = describe_exit_code(outcome.exit_code)
     return Verdict(

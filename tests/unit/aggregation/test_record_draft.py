@@ -9,7 +9,14 @@ from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import CpuEvidence, KillEvidence, ProcessRows, RunEvidence
 from profiler.aggregation.task_record import RecordPart
 from profiler.readers.container_sample import ResourceLimits
-from profiler.record.record_model import Container, MemoryKills, Monitor, Record, Sampling
+from profiler.record.record_model import (
+    NOT_SAMPLED,
+    Container,
+    MemoryKills,
+    Monitor,
+    Record,
+    Sampling,
+)
 from profiler.record.units import MIB
 from tests.fakes import START_NS, seconds
 
@@ -86,7 +93,7 @@ def test_the_record_has_only_kills_of_its_own_group() -> None:
 def test_a_partial_cpu_time_covers_nothing_of_the_run() -> None:
     cpu = CpuEvidence(cpu_seconds=1.0, until_ns=START_NS + seconds(1), is_partial=True)
     sampling = draft(KILLED, RunEvidence(cpu=cpu)).record().sampling
-    assert sampling is not None
+    assert sampling != NOT_SAMPLED
     assert sampling.cpu_covered_percent == 0.0
 
 
@@ -97,7 +104,7 @@ def test_a_source_is_named_whatever_the_order_of_the_collectors() -> None:
             evidence = RunEvidence() if source == "processes" else None
             drafted.add_part(RecordPart(source=source, evidence=evidence))
         sampling = drafted.record().sampling
-        assert sampling is not None
+        assert sampling != NOT_SAMPLED
         assert sampling.sources == ("stats", *parts)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
-from profiler.record.record_model import AverageAndMaximum
+from profiler.record.record_model import NOT_MEASURED, AverageAndMaximum
 from tests.values import present
 
 values = st.just(0.0) | st.floats(
@@ -56,7 +56,7 @@ def test_a_mean_without_percentiles_is_weighted_by_time() -> None:
 def test_nothing_before_the_first_value_and_one_with_weight_0_is_ignored() -> None:
     series = TimeWeightedStatistics()
     for _ in range(2):
-        assert series.distribution() is None
+        assert series.distribution() is NOT_MEASURED
         assert series.maximum is None
         assert series.median() is None
         series.add(5.0, 0)

@@ -29,6 +29,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import (
+    NOTHING_VISIBLE,
     AverageAndMaximum,
     Container,
     Distribution,
@@ -513,4 +514,4 @@ def test_programs_see_the_memory_and_the_cpus_of_the_machine() -> None:
         memory_mb=7812.5, cpus=2
     )
     assert visible_of(Host(vcpu=1, processor_count=4)) == Visible(cpus=4)
-    assert visible_of(Host(cpu_architecture="ARM64")) is None
+    assert visible_of(Host(cpu_architecture="ARM64")) is NOTHING_VISIBLE

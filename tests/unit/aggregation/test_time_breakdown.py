@@ -18,7 +18,7 @@ from profiler.readers.linux.look import Look, ThreadSeen
 from profiler.readers.linux.thread_counters import ThreadGrowth
 from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked, Wait
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
-from profiler.record.record_model import Container, Metrics, Record, Sampling
+from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from tests.fakes import START_NS, seconds
 from tests.looked_run import (
     CHILD,
@@ -465,7 +465,7 @@ def test_waits_of_threads_that_ended_before_they_were_read_make_a_lower_bound(
     start = "The time waiting for a CPU is a lower bound: threads ended before"
     expected = () if warned is None else (f"{start} {warned} of the CPU time was read.",)
     assert wait_warnings(record) == expected
-    assert run.record().sampling is None
+    assert run.record().sampling == NOT_SAMPLED
 
 
 def test_a_kernel_without_counters() -> None:

@@ -56,7 +56,7 @@ def account(*targets: ScheduledTarget, others: tuple[str, ...] = ()) -> FamilyAc
         targets=lambda: targets,
         of_services=lambda: ("api",),
         owners=CloudFormationOwners(Mock()),
-        tagged=TaggedRevisions(Mock()),
+        tagged=TaggedRevisions(Mock()).of_family,
         other_starters=lambda _family: others,
         now_ns=0,
     )

@@ -15,7 +15,9 @@ from msgspec.structs import replace
 from profiler.cli.compare_command import annotations, append_summary, check_limit
 from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines
+from profiler.record.measured import Exactly
 from profiler.record.record_model import (
+    UNKNOWN_SIZE,
     AverageAndMaximum,
     Cost,
     Distribution,
@@ -212,7 +214,10 @@ def test_too_few_runs_do_not_fail_and_that_is_said(cli: Cli) -> None:
 
 def test_local_runs_have_a_cost_as_if_on_fargate(cli: Cli) -> None:
     local = [
-        replace(one, record=replace(one.record, launch_type="LOCAL", region=None, task_size=None))
+        replace(
+            one,
+            record=replace(one.record, launch_type="LOCAL", region=None, task_size=UNKNOWN_SIZE),
+        )
         for one in (*nights("1", 400), *nights("2", 400, duration_ms=120_000))
     ]
     words = (*BOTH, "--from", kept(local), "--json", "--metric", "costUsd")
@@ -268,7 +273,9 @@ def test_github_gets_annotations_above_the_limit_and_a_summary(
 def changed(name: str, verdict: Any, low: float | None = None, **more: Any) -> MetricChange:
     change = MedianChange(a=1.0, b=2.0, change_percent=more.pop("change", 100), low_percent=low, high_percent=more.pop(
         "high", None), verdict=verdict, **more)  # fmt: skip
-    return MetricChange(metric=METRICS[name], change=change, known_a=5, known_b=5)
+    return MetricChange(
+        metric=METRICS[name], change=change, known_a=5, known_b=5, a=Exactly(1.0), b=Exactly(2.0)
+    )
 
 
 HOSTILE = (

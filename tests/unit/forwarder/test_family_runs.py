@@ -29,6 +29,7 @@ from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.family import Family, UsualDuration, family_of_reports
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (
+    UNKNOWN_PROCESSOR,
     AverageAndMaximum,
     Container,
     Metrics,
@@ -449,7 +450,7 @@ def random_reports(chance: random.Random, count: int) -> list[Report]:
             account_id="111122223333",
             status="failure" if is_killed else chance.choice(["success", "success", "stopped"]),
             likely_out_of_memory=is_killed,
-            processor=chance.choice([None, Processor(model="Xeon")]),
+            processor=chance.choice([UNKNOWN_PROCESSOR, Processor(model="Xeon")]),
         )
         reports.append(made)
     chance.shuffle(reports)

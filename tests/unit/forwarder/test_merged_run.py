@@ -235,6 +235,18 @@ def test_the_family_of_a_job_is_its_definitions_name() -> None:
     assert of_batch().family == "nightly", "unknown until Batch says the definition"
 
 
+def test_a_line_cannot_say_whose_definition_its_job_has() -> None:
+    """A container does not know it, and the size of another definition would follow its numbers."""
+    made_up = {"jobDefinition": "payroll", "jobDefinitionRevision": 1, "jobName": "pay"}
+    for job in (made_up | IN_BATCH, made_up | {"jobId": JOB}):
+        assert in_both_orders(report(batch=job), of_batch())["batch"]["job_id"] == JOB
+        assert "job_definition" not in in_both_orders(report(batch=job), of_batch())["batch"]
+    unnamed = replace(of_batch(), batch=None)
+    assert (
+        "job_definition" not in in_both_orders(report(batch=made_up | IN_BATCH), unnamed)["batch"]
+    )
+
+
 # Start and end
 
 

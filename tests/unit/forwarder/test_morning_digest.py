@@ -27,7 +27,7 @@ from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import NightSummary, notification_key
 from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.record.family_identity import PROOF_FAMILY
-from profiler.record.last_night import NightCost
+from profiler.record.measured import AtLeast, Exactly
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY
 
@@ -333,17 +333,17 @@ def test_the_lines_of_a_night_are_its_runs_and_each_task_counts_once() -> None:
     assert [run.family for run in runs.failed] == ["nightly-etl", "load"]
     assert runs.failed[0].ended_at == "2026-11-24T11:00:00.000Z"
     assert runs.failed[1].reason == "The container exited with code 3"
-    assert runs.cost == NightCost(usd=0.5)
+    assert runs.cost == Exactly(0.5)
     assert runs.reports == 1
 
 
 def test_the_selected_runs_alone_count_and_on_spot_the_cost_is_a_lower_bound() -> None:
     on_spot = {"usd": 0.25, "priceBasis": "at least, on FARGATE_SPOT: 30% of us-east-1 FARGATE"}
     lines = [line("1", 1, cost={"usd": 0.5}), line("2", 2, family="load", cost=on_spot)]
-    assert runs_of_lines(lines, NIGHT).cost == NightCost(usd=0.75, is_least=True)
+    assert runs_of_lines(lines, NIGHT).cost == AtLeast(0.75)
     selected = runs_of_lines(lines, NIGHT, lambda run: run.family == "nightly-etl")
     assert selected.families == ("nightly-etl",)
-    assert selected.cost == NightCost(usd=0.5)
+    assert selected.cost == Exactly(0.5)
 
 
 def test_a_task_that_never_started_ended_when_its_line_was_written() -> None:

@@ -35,6 +35,7 @@ from profiler.readers.linux.host import Host
 from profiler.record.family import HighestPeak
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import (
+    UNKNOWN_SIZE,
     Container,
     MemoryKills,
     Metrics,
@@ -293,7 +294,7 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     assert record.exit_code == 0
     assert record.launch_type == "LOCAL"
     assert record.visible == Visible(memory_mb=1024, cpus=4)
-    assert record.task_size is None
+    assert record.task_size == UNKNOWN_SIZE
     assert not present(record.monitor).warnings
     mark = memory_observed("process mark", 60 * _MIB)
     (warning,) = present(_record(_observed(memory=mark)).monitor).warnings
@@ -420,7 +421,7 @@ def test_what_ecs_does_not_say_stays_as_it_was() -> None:
     assert record.launch_type == "LOCAL"
     assert record.metrics == Metrics(duration_ms=100_000, cpu_seconds=5.0)
     assert record.log_group is None
-    assert record.task_size is None
+    assert record.task_size == UNKNOWN_SIZE
     placement = Placement(task=TASK, container=OWN)
     named = apply_placement(LOCAL, placement, is_named=True, started_ns=START_NS, finished_ns=None)
     assert named.family == "etl.py"

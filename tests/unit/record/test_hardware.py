@@ -17,6 +17,10 @@ from profiler.record.hardware import (
     visible_memory_advice,
 )
 from profiler.record.record_model import (
+    NOT_MEASURED,
+    NOTHING_VISIBLE,
+    UNKNOWN_PROCESSOR,
+    UNKNOWN_SIZE,
     Container,
     Distribution,
     Gpu,
@@ -46,7 +50,7 @@ SMALLER = "use a smaller GPU or a larger batch size."
 
 
 def run_on(model: str | None) -> Record:
-    processor = None if model is None else Processor(model=model, count=4)
+    processor = UNKNOWN_PROCESSOR if model is None else Processor(model=model, count=4)
     return Record(task_id="a", container=Container(name="app"), processor=processor)
 
 
@@ -136,10 +140,10 @@ def test_a_saturated_run_with_too_many_workers_gets_the_remedy() -> None:
         assert visible_cpus_advice(record) == (
             said and f"it sees {said}: set the number of workers."
         )
-    assert visible_cpus_advice(replace(WORKERS, task_size=None)) is None
+    assert visible_cpus_advice(replace(WORKERS, task_size=UNKNOWN_SIZE)) is None
     for changes in (
-        {"visible": None},
-        {"task_size": None, "launch_type": "LOCAL"},
+        {"visible": NOTHING_VISIBLE},
+        {"task_size": UNKNOWN_SIZE, "launch_type": "LOCAL"},
     ):  # an older report, a local run
         assert visible_memory_advice(replace(JAVA, **changes), is_out_of_memory=True) is None
 
@@ -192,7 +196,9 @@ def gpu(
         uuid="GPU-a",
         utilization_percent=Distribution(avg=use, max=min(2 * use, 100)),
         utilization_source="driver-samples",
-        sm_active_percent=None if sm_active is None else Distribution(avg=sm_active, max=100),
+        sm_active_percent=NOT_MEASURED
+        if sm_active is None
+        else Distribution(avg=sm_active, max=100),
         memory_used_mb=Distribution(max=memory_percent),
         memory_size_mb=100,
         **values,
@@ -402,7 +408,7 @@ def test_a_run_that_did_not_do_its_work_gets_no_advice_on_gpus(status: Status) -
 
 def test_a_gpu_whose_memory_was_in_use_was_not_never_used() -> None:
     """A reading once a second misses 0.4 s of kernels; the context holds 600 MB."""
-    for used in (Distribution(avg=20, max=623), Distribution(max=64), None):
+    for used in (Distribution(avg=20, max=623), Distribution(max=64), NOT_MEASURED):
         record = run(waiting_for=None, gpus=(replace(gpu(use=0), memory_used_mb=used),))
         assert list(gpu_advice(record)) == []
 

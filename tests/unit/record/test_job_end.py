@@ -7,7 +7,8 @@ import pytest
 
 from profiler.forwarder.job_notice import JobNotice
 from profiler.record.batch_detail import JobDetail, parse_job
-from profiler.record.job_end import AttemptCosts, EndedChild, failed_child, is_announced
+from profiler.record.job_end import EndedChild, failed_child, is_announced
+from profiler.record.measured import AtLeast, Exactly
 from tests.batch_jobs import SECRETS, end_without_attempt, job_id
 from tests.fake_batch import FakeBatch
 from tests.values import present
@@ -51,11 +52,11 @@ def test_a_job_that_succeeded_at_its_third_attempt(batch: FakeBatch) -> None:
         "orders succeeded at its third attempt",
         "Attempts 1 and 2: ran out of memory with 4 GB; 3m 00s.",
     )
-    costs = AttemptCosts(usd={1: 0.1, 2: 0.1, 3: 0.11})
+    costs = {1: Exactly(0.1), 2: Exactly(0.1), 3: Exactly(0.11)}
     assert told(job, costs=costs)[1].endswith("3m 00s; $0.31 ($0.20 of it for failed attempts).")
-    least = AttemptCosts(usd=costs.usd, is_least=True)
+    least = {**costs, 2: AtLeast(0.1)}
     assert "; ≥ $0.31 (" in told(job, costs=least)[1]
-    assert "$" not in told(job, costs=AttemptCosts(usd={3: 0.11}))[1], "a part is no sum"
+    assert "$" not in told(job, costs={3: Exactly(0.11)})[1], "a part is no sum"
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.last_night import (
     MISSED,
-    NightCost,
     last_night,
     night_sentence,
 )
+from profiler.record.measured import UNKNOWN, AtLeast, Exactly, total
 from profiler.record.run_outcome import OUT_OF_MEMORY
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -41,7 +41,7 @@ def test_the_sentence_names_what_went_wrong_first() -> None:
         "failure": {"dwh-load": 1},
         OUT_OF_MEMORY: {"nightly-etl": 1},
     }
-    assert night_sentence(night.title, counts, NightCost(usd=4.1)) == (
+    assert night_sentence(night.title, counts, Exactly(4.1)) == (
         "Last night (24 November): 39 runs, 1 killed for memory (nightly-etl), "
         "1 failed (dwh-load), 37 succeeded, $4.10."
     )
@@ -49,7 +49,7 @@ def test_the_sentence_names_what_went_wrong_first() -> None:
 
 def test_what_runs_on_spot_cost_is_a_lower_bound() -> None:
     night = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC))
-    cost = NightCost(usd=4.1).plus(NightCost(usd=1, is_least=True))
+    cost = total([UNKNOWN, Exactly(4.1), AtLeast(1)])
     assert night_sentence(night.title, {"success": {"a": 1}}, cost).endswith(
         "1 succeeded, ≥ $5.10."
     )
@@ -58,7 +58,7 @@ def test_what_runs_on_spot_cost_is_a_lower_bound() -> None:
 def test_three_families_are_named_and_a_missed_due_time_is_no_run() -> None:
     night = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC))
     counts = {"failure": {"a": 2, "b": 1, "c": 1, "d": 1, "e": 3}, MISSED: {"report": 1}}
-    assert night_sentence(night.title, counts, None) == (
+    assert night_sentence(night.title, counts, UNKNOWN) == (
         "Last night (24 November): 8 runs, 1 missed (report), 8 failed (a ×2, b, c and 2 more)."
     )
 
@@ -66,7 +66,7 @@ def test_three_families_are_named_and_a_missed_due_time_is_no_run() -> None:
 def test_a_night_without_runs_is_said() -> None:
     night = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC))
     assert (
-        night_sentence(night.title, {"success": {}}, None)
+        night_sentence(night.title, {"success": {}}, UNKNOWN)
         == "Last night (24 November): nothing ran."
     )
 
@@ -74,6 +74,6 @@ def test_a_night_without_runs_is_said() -> None:
 def test_the_runs_of_families_without_a_name_are_counted() -> None:
     counts = {"failure": {"a": 1}, "success": {"a": 1}}
     others = {"failure": 2, "success": 60, MISSED: 1}
-    assert night_sentence("Since 08:00", counts, None, others) == (
+    assert night_sentence("Since 08:00", counts, UNKNOWN, others) == (
         "Since 08:00: 64 runs, 1 missed, 3 failed (a and others), 61 succeeded."
     )

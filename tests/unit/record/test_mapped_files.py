@@ -24,6 +24,7 @@ from profiler.record.mapped_files import (
 from profiler.record.memory_news import judged_notice, memory_now, news_text, notice_of_checkpoint
 from profiler.record.notice_model import NoticeEvidence
 from profiler.record.record_model import (
+    UNKNOWN_SIZE,
     AverageAndMaximum,
     Distribution,
     Metrics,
@@ -94,7 +95,7 @@ def test_used_and_files_of_one_moment_are_at_most_the_usage_and_the_size(
 ) -> None:
     record = newer(0, 150, 600).record
     metrics = replace(record.metrics, memory_usage_peak_mb=usage_mb, memory_size_mb=size_mb)
-    assert memory_with_files_mb(replace(record, metrics=metrics, task_size=None)) == most_mb
+    assert memory_with_files_mb(replace(record, metrics=metrics, task_size=UNKNOWN_SIZE)) == most_mb
     assert memory_with_files_mb(older(0).record) is None
     assert memory_with_files_mb(newer(0, None).record) is None
 

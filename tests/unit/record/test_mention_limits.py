@@ -15,7 +15,7 @@ from profiler.record.mention_limits import (
     idle_vcpu,
     is_long_cpu_wait,
 )
-from profiler.record.record_model import Container, Metrics, Record, Sampling
+from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from profiler.report_page.page_activity import activity_of
 from tests.runs import report
 
@@ -35,7 +35,7 @@ def test_account_and_region_are_named_only_where_families_of_one_name_differ_in_
 @pytest.mark.parametrize(
     ("sampling", "is_partial"),
     [
-        (None, False),
+        (NOT_SAMPLED, False),
         (Sampling(sources=("task-metadata-v4",), cpu_covered_percent=94), True),
         (Sampling(sources=("task-metadata-v4",), cpu_covered_percent=95), False),
         (Sampling(sources=("cgroup",), cpu_covered_percent=0), False),
@@ -47,7 +47,7 @@ def test_account_and_region_are_named_only_where_families_of_one_name_differ_in_
     ],
 )
 def test_bytes_are_partial_where_the_stats_may_lack_a_twentieth_of_the_run(
-    *, sampling: Sampling | None, is_partial: bool
+    *, sampling: Sampling, is_partial: bool
 ) -> None:
     record = replace(report().record, metrics=Metrics(duration_ms=100_000), sampling=sampling)
     assert are_bytes_partial(record) is is_partial

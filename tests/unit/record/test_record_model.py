@@ -31,6 +31,8 @@ from profiler.record.bounded_json_line import (
     encode_line,
 )
 from profiler.record.record_model import (
+    NOT_SAMPLED,
+    UNKNOWN_SIZE,
     Container,
     Distribution,
     Gpu,
@@ -317,3 +319,23 @@ def test_the_line_of_stacks_is_recognized_and_decoded() -> None:
 def test_a_damaged_line_is_none(line: bytes) -> None:
     assert decode_stacks(line) is None
     assert is_stacks_line(line) in (True, False)
+
+
+def test_parts_of_which_nothing_is_known_are_not_in_the_line() -> None:
+    container = Container(name="batch")
+    bare = Record(task_id="a", container=container, gpus=(Gpu(uuid="g"),), neuron=Neuron())
+    line = encode(Report(time="", type="task.report", record=bare))
+    assert b"{}" not in line.replace(b'"metrics":{}', b"")
+    assert b"null" not in line
+    assert decode(line).record == bare
+    assert decode(line).record.sampling is NOT_SAMPLED
+
+
+def test_a_part_that_another_program_wrote_as_null_is_absent() -> None:
+    line = (
+        b'{"time":"","type":"task.report","record":{"taskId":"a","container":{"name":"b"},'
+        b'"sampling":null,"taskSize":null,"metrics":{"vcpuUsed":null,"durationMs":3}}}'
+    )
+    record = decode(line).record
+    assert record.metrics == Metrics(duration_ms=3)
+    assert record.task_size is UNKNOWN_SIZE

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.record_model import (
+    NOT_MEASURED,
+    UNKNOWN_SIZE,
     Container,
     Cost,
     Distribution,
@@ -217,7 +219,7 @@ def test_the_cost_is_billed_duration_times_size() -> None:
         *places,
         {"launch_type": "EC2"},
         {"cpu_architecture": None},
-        {"task_size": None},
+        {"task_size": UNKNOWN_SIZE},
     ):
         assert cost(**unknown) is None, unknown
     record = report(metrics={"ephemeral_storage_size_mb": 30 * GB}, region="eu-central-1").record
@@ -240,7 +242,7 @@ def test_the_settings_replace_the_table_and_on_ec2_only_the_hourly_price_counts(
     hourly = PriceOverrides(hour_usd=0.6)
     for launch_type in ("EC2", "MANAGED_INSTANCES"):
         basis = f"{launch_type} with TASK_PROFILER_PRICE_HOUR"
-        assert cost(hourly, launch_type=launch_type, task_size=None) == (0.1, basis)
+        assert cost(hourly, launch_type=launch_type, task_size=UNKNOWN_SIZE) == (0.1, basis)
     assert cost(hourly) == cost()
 
 
@@ -474,7 +476,7 @@ def gpu(use: float | None) -> tuple[Gpu, ...]:
     return (
         Gpu(
             uuid="GPU-1",
-            utilization_percent=None if use is None else Distribution(avg=use, max=use),
+            utilization_percent=NOT_MEASURED if use is None else Distribution(avg=use, max=use),
         ),
     )
 

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
+from profiler.record.record_model import (
+    UNKNOWN_SIZE,
+    Distribution,
+    Gpu,
+    Metrics,
+    Report,
+    Sampling,
+    TaskSize,
+)
 from profiler.sizing.advice import advise
 from profiler.sizing.advice_document import as_json
 from profiler.sizing.choose_size import Policy
@@ -85,7 +93,9 @@ def test_no_less_memory_is_recommended_where_a_child_may_have_been_killed(
     runs = [unseen, report(1, peak_mb=400)]
     assert size(runs)[1] == memory_mb
     assert ("less than 2 GB is not recommended" in reasons(*runs)) is (memory_mb == 2048)
-    local = replace(unseen, record=replace(unseen.record, launch_type="LOCAL", task_size=None))
+    local = replace(
+        unseen, record=replace(unseen.record, launch_type="LOCAL", task_size=UNKNOWN_SIZE)
+    )
     assert size([local]) == (0.25, 2048 if memory_mb == 2048 else 512)
 
 
@@ -121,7 +131,7 @@ MINUTES = {"sampling": Sampling(interval_ms=60_000, sources=("container-insights
         ({"status": "stopped"}, (1, 2048)),
         ({"status": "unknown"}, (1, 2048)),
         ({"status": "unknown", "metrics": {"duration_ms": 3_600_000}, **MINUTES}, (0.25, 512)),
-        ({"status": "failure", "task_size": None}, (1, 2048)),
+        ({"status": "failure", "task_size": UNKNOWN_SIZE}, (1, 2048)),
         ({"status": "failure", "peak_mb": 1900}, (1, 3072)),
         ({"status": "failure", "launch_type": "EC2", "size": (1, 2000)}, (1, 2000)),
         (

@@ -9,7 +9,7 @@ import pytest
 
 from profiler.record import task_needs
 from profiler.record.event_end import judge_candidates
-from profiler.record.record_model import Gpu, Record, Report, Visible
+from profiler.record.record_model import NOTHING_VISIBLE, Gpu, Record, Report, Visible
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.sizing.advice import Advice
@@ -37,7 +37,7 @@ def jobs(
     **record: Any,
 ) -> list[Report]:
     """Thirty runs, which need their own margin, that of samples of each second."""
-    visible = None if seen_mb is None else Visible(memory_mb=seen_mb)
+    visible = NOTHING_VISIBLE if seen_mb is None else Visible(memory_mb=seen_mb)
     return [
         report(
             number,
@@ -267,7 +267,7 @@ def test_a_job_has_no_price_where_its_share_or_the_instances_price_is_not_known(
     for without in (
         replace(record, visible=other),
         replace(record, visible=unknown),
-        replace(record, visible=None),
+        replace(record, visible=NOTHING_VISIBLE),
         replace(record, metrics=replace(record.metrics, vcpu_share=None)),
         # The type has no GPU in the table.
         replace(record, gpus=(Gpu(index=0, uuid="GPU-0"),)),

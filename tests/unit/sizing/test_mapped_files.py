@@ -302,7 +302,7 @@ def test_files_never_make_a_size_larger_and_never_smaller(
     bare: list[Report] = []
     full: list[Report] = []
     for run, share in zip(runs_of(found), shares, strict=False):
-        size_mb = (run.record.task_size or TaskSize()).memory_mb or 0
+        size_mb = run.record.task_size.memory_mb or 0
         apart = [AverageAndMaximum(avg=0, max=files_mb) for files_mb in (0, share * size_mb)]
         for reports, files in zip((bare, full), apart, strict=True):
             metrics = replace(run.record.metrics, memory_mapped_file_mb=files)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import profiler
+from profiler.core.ecs_terms import EC2, FARGATE
 from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
@@ -59,7 +60,8 @@ class Example:
         **policy: Any,
     ) -> None:
         self.reports = list(reports)
-        window = window_of(self.reports)
+        launch_type = EC2 if circumstances.is_job else FARGATE
+        window = window_of(self.reports, launch_type=launch_type)
         window.contradicted = contradicted
         self.case = ResizeCase(
             window, revision, circumstances, ResizePolicy(**policy), PriceOverrides()
@@ -101,10 +103,14 @@ BY_MINUTE: dict[str, Any] = {
 }
 AT_NEW: dict[str, Any] = {"start": 30, "size": NEW}
 KILL_AT_NEW = runs(1, 2, **AT_NEW, **KILLED)
+JOB: dict[str, Any] = {"launch_type": "EC2", "cluster": "AWSBatch-spot-1"}
+LARGE = SizedRevision(revision="1", size=TaskSize(vcpu=4, memory_mb=7000))
+ON_INSTANCES = runs(30, size=present(LARGE.size), **JOB)
 ACTS: Mapping[str, Example] = {
     "_is_windows": Example(runs(30), FIRST, Circumstances(operating_system="WINDOWS_SERVER_2022")),
     "_is_off": Example(runs(30), FIRST, Circumstances(off_tag="task-profiler:resize")),
     "_is_service": Example(runs(30), FIRST, Circumstances(is_service=True)),
+    "_is_left_to_others": Example(runs(30), FIRST, Circumstances(left_to="it is on EKS")),
     "_is_owned": Example(runs(30), FIRST, Circumstances(stack="jobs")),
     "_lacks_runs": Example(runs(30), FIRST, Circumstances(missing_runs="half are missing")),
     "_is_contradicted": Example(runs(30), contradicted=1),
@@ -113,6 +119,9 @@ ACTS: Mapping[str, Example] = {
         runs(30, start=1), SizedRevision(revision="2", size=OLD, registered_ns=START_NS)
     ),
     "_has_no_run": Example(runs(30), SizedRevision(revision="2", size=OLD)),
+    "_is_overridden": Example(
+        [*ON_INSTANCES, *runs(40, start=30, **JOB)], LARGE, Circumstances(is_job=True)
+    ),
     "_has_no_effect": Example(runs(30), SMALL),
     "_is_not_measured": Example(runs(30, peak_mb=None, p95=None)),
     "_is_from_insights": Example(runs(30, **BY_MINUTE)),
@@ -145,6 +154,7 @@ ACTS: Mapping[str, Example] = {
         SizedRevision(revision="2", size=OLD, resized_from=SizeBefore(revision="1", size=NEW)),
         min_saving_percent=100,
     ),
+    "_asks_for_less": Example(ON_INSTANCES, LARGE, Circumstances(is_job=True)),
     "_saves": Example(runs(30)),
     "_limit_is_too_small": Example(
         runs(30, peak_mb=1700, p95=0.9), SizedRevision(revision="1", size=OLD, killed_limit=LIMIT)
@@ -226,5 +236,5 @@ def test_resize_contradicts_no_advice_on_the_same_runs() -> None:
         action = example.act.action
         if action != "resize" or example.case.revision.killed_limit:
             continue
-        verdict = "too small" if name == "_is_at_risk" else "saves"
-        assert verdict_of(example.advice) == verdict, name
+        verdicts = {"_is_at_risk": "too small", "_asks_for_less": "less is enough"}
+        assert verdict_of(example.advice) == verdicts.get(name, "saves"), name

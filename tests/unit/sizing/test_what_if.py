@@ -82,7 +82,7 @@ def test_saturation_and_wait_are_means_over_runs_at_the_current_size() -> None:
     for vcpu, saturated, waited in ((1, 65, 25), (2, 100, 90), (4, None, None)):
         evidence = evidence_of([*reports, report(4, size=(vcpu, 2048 * vcpu))])
         assert evidence.usage.saturated_percent == saturated
-        assert evidence.usage.cpu_wait_percent == waited
+        assert evidence.usage.cpu_wait_percent.value == waited
     for duration_ms, percent in ((None, 50), (0, None)):
         unknown = measured(saturated=50.0, metrics={"duration_ms": duration_ms})
         assert evidence_of([unknown]).usage.saturated_percent == percent

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.running_tasks.running_runs import RunningRuns
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.record_model import Interval, Report
+from profiler.record.record_model import NOT_MEASURED, Interval, Report
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.fakes import START_NS
 from tests.run_sources import (
@@ -96,7 +96,7 @@ def test_notices_have_the_text_of_their_line() -> None:
             ("stuck", MESSAGE),
             ("memory", MESSAGE),
         }
-        assert run.interval.vcpu_used is not None
+        assert run.interval.vcpu_used != NOT_MEASURED
     (only_notice,) = runs_of(notice_text(line)).refresh(NOW_NS)
     assert only_notice.interval == Interval()
     assert only_notice.silent_ms is None

@@ -16,6 +16,7 @@ from profiler.collectors.neuron.neuron_monitor_supervisor import Outage
 from profiler.core.threads import ThreadFailure
 from profiler.local_run.command_reader import UnrelatedChildren
 from profiler.record.record_model import (
+    NOT_MEASURED,
     AverageAndMaximum,
     Container,
     Distribution,
@@ -109,7 +110,7 @@ def test_a_short_period_is_ignored_for_utilization_and_its_executions_count() ->
     # A core of which only the memory is known is listed. A reading of it counts even if its period
     # is 0.
     (only,) = record_of(report(runtime({0: 89.0}, {0: 70}, period=0))).cores
-    assert only.utilization_percent is None
+    assert only.utilization_percent == NOT_MEASURED
     assert shown(only.memory_used_mb) == (70.0, 70.0)
 
 

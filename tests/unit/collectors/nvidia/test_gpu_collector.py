@@ -12,7 +12,15 @@ from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuScope, GpuSelec
 from profiler.core.timestamps import format_ms
 from profiler.readers import Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.record_model import Container, Gpu, Metrics, Monitor, Record, Sampling
+from profiler.record.record_model import (
+    NOT_MEASURED,
+    Container,
+    Gpu,
+    Metrics,
+    Monitor,
+    Record,
+    Sampling,
+)
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
 from tests.collected import with_collected
@@ -196,13 +204,13 @@ def test_an_impossible_reading_is_missing_and_counted(
     assert (getattr(gpu, field).avg, getattr(gpu, field).max) == (value, value)
     assert warnings == ("The GPU driver reported 2 values that cannot be: left out.",)
     gpu, warnings = gpu_of(*[{name: bad}] * 3)
-    assert getattr(gpu, field) is None
+    assert getattr(gpu, field) == NOT_MEASURED
     assert warnings == ("The GPU driver reported 4 values that cannot be: left out.",)
 
 
 def test_a_memory_of_nothing_is_no_memory() -> None:
     gpu, _ = gpu_of(*[{"used_bytes": 0, "total_bytes": 0}] * 3)
-    assert gpu.memory_used_mb is None
+    assert gpu.memory_used_mb == NOT_MEASURED
     assert gpu.memory_size_mb is None
 
 

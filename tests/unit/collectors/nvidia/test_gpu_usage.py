@@ -10,6 +10,7 @@ from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, Xid
 from profiler.record.gpu_sentences import never_used_advice
 from profiler.record.record_model import (
+    NOT_MEASURED,
     AverageAndMaximum,
     Container,
     Distribution,
@@ -108,9 +109,9 @@ def test_gpm_is_weighted_with_the_time_between_its_samples_and_bytes_are_summed(
     gpu = only(usage)
     assert present(gpu.sm_active_percent).avg == 80
     assert present(gpu.sm_active_percent).max == 90
-    assert gpu.tensor_active_percent is None
-    assert gpu.sm_occupancy_percent is None
-    assert gpu.dram_active_percent is None
+    assert gpu.tensor_active_percent == NOT_MEASURED
+    assert gpu.sm_occupancy_percent == NOT_MEASURED
+    assert gpu.dram_active_percent == NOT_MEASURED
     assert gpu.pcie_tx_bytes is None
     assert gpu.pcie_rx_bytes == 1500
     assert gpu.nvlink_tx_bytes == 5
@@ -210,7 +211,7 @@ def test_a_run_without_a_reading_has_no_numbers() -> None:
     (found,) = usage.gpus(None, "batch", 500, seconds(59.7))
     gpu = found.gpu
     assert gpu.uuid == "GPU-a"
-    assert gpu.utilization_percent is None
+    assert gpu.utilization_percent == NOT_MEASURED
     assert gpu.energy_joules is None
 
 
@@ -298,7 +299,7 @@ def test_xids_are_kept_once_each() -> None:
     assert usage.notes() == (unidentified,)
     for second in (9, 99):
         usage.add(DriverReading(lost=(FACTS,)), seconds(second), START_NS + seconds(second - 9))
-    assert only(usage).utilization_percent is not None
+    assert only(usage).utilization_percent != NOT_MEASURED
     assert usage.notes() == (
         "GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z.",
         unidentified,
@@ -333,7 +334,7 @@ def test_each_batch_takes_the_readings_of_its_own_gpus_since_its_own_last_call()
 
 
 def used(percent: float | None, source: str | None = "driver-samples") -> Gpu:
-    utilization = None if percent is None else Distribution(max=percent)
+    utilization = NOT_MEASURED if percent is None else Distribution(max=percent)
     return Gpu(
         uuid="GPU",
         utilization_percent=utilization,

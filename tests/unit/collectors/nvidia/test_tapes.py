@@ -8,7 +8,7 @@ import pytest
 
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope, parse_limits
 from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, never_used_advice
-from profiler.record.record_model import Record, Report
+from profiler.record.record_model import NOT_MEASURED, Record, Report
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from tests.played_tapes import PlayedTape, gpu_of
@@ -123,7 +123,7 @@ def test_what_nobody_looked_at_is_not_denied(name: str) -> None:
     record = PlayedTape(name, delay=6.0).play()
     assert record.gpu_scope == "instance"
     assert gpu_of(record).shared is None
-    assert gpu_of(record).memory_used_mb is None
+    assert gpu_of(record).memory_used_mb == NOT_MEASURED
     assert list(gpu_advice(record)) == []
 
 

@@ -19,6 +19,7 @@ from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import (
+    NOT_SAMPLED,
     AverageAndMaximum,
     Container,
     Distribution,
@@ -81,7 +82,7 @@ def test_the_time_series_has_a_sample_every_second() -> None:
     assert record.metrics.cpu_seconds == 30.0
     assert present(record.metrics.memory_used_mb).avg == 100
     assert present(record.metrics.memory_utilization_percent).max == pytest.approx(9.766)
-    assert record.sampling is not None
+    assert record.sampling != NOT_SAMPLED
     assert record.sampling.samples == 60
     assert record.sampling.stats_period_ms == 10_000
     (shown,) = record.processes
@@ -340,7 +341,9 @@ def test_a_final_peak_is_the_kernels_only_if_read_after_the_end(
     fakes.snapshot = lambda at: (
         alone(process(held=1)) if at < 2 or alive[round(at) - 2] else ProcessSnapshot()
     )
-    metrics = fakes.run(1 + len(readings)).record(status, metrics=Metrics(), sampling=None).metrics
+    metrics = (
+        fakes.run(1 + len(readings)).record(status, metrics=Metrics(), sampling=NOT_SAMPLED).metrics
+    )
     was_read = any(
         reading is not None and reading.has_mark and not is_alive
         for reading, is_alive in zip(readings, alive, strict=True)

@@ -356,7 +356,7 @@ def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(
     """EventBridge inserts a value as it is: a quotation mark would end the string of the
     template.
     """
-    breakdown = None if notice.record is None else notice.record.time_breakdown
+    breakdown = notice.record.time_breakdown
     record = replace(
         HOSTILE,
         finished_at=other.outcome.reason,

@@ -19,6 +19,7 @@ from profiler.forwarder.notifications.slack_messages import SlackMessage, escape
 from profiler.record import record_model as model
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.notice_model import Notice
+from profiler.record.record_model import UNKNOWN_SIZE
 from profiler.record.spot_price import cost_on
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
@@ -103,7 +104,7 @@ def test_more_cpu_than_a_job_asked_for_is_said_in_vcpus() -> None:
     job = replace(
         NOTICE.record,
         metrics=metrics,
-        task_size=None,
+        task_size=UNKNOWN_SIZE,
         launch_type="EC2",
         cluster="AWSBatch-spot-1",
     )
@@ -312,11 +313,11 @@ USED = model.Distribution(avg=41, max=99)
     [
         (2, USED, 12_000, "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory ≥11.7 GB"),
         (1, model.Distribution(avg=0, max=0), 5, "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  never used: "),
-        (1, None, None, "*1 GPU*  use unknown"),
+        (1, model.NOT_MEASURED, None, "*1 GPU*  use unknown"),
     ],
 )
 def test_gpus(
-    count: int, utilization: model.Distribution | None, peak_mb: float | None, line: str
+    count: int, utilization: model.Distribution, peak_mb: float | None, line: str
 ) -> None:
     memory = model.Distribution(max=peak_mb)
     gpus = tuple(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.record_model import Container, Cost, Metrics, Report
@@ -369,7 +370,7 @@ def test_the_metrics_are_those_of_the_record() -> None:
         "gpuIdlePercent": None,
         "gpuIdleBetweenPercent": None,
     }
-    bare = report(metrics=dict.fromkeys(Metrics.__struct_fields__)).record
+    bare = report(metrics={field.name: field.default for field in fields(Metrics)}).record
     assert [metric.read(bare) for metric in COMPARED_METRICS] == [None] * 11
     assert is_measured(record) is True
     assert is_measured(bare) is False

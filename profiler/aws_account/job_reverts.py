@@ -1,0 +1,53 @@
+"""Takes a size of a job definition back by deregistering our revision, so that jobs get the one
+before it again.
+"""
+
+from msgspec.structs import replace
+
+from profiler.aws_account.planned_family import PlannedFamily
+from profiler.aws_account.registered_definitions import revision_of
+from profiler.aws_account.registered_job_definitions import JobDefinitions
+from profiler.core.errors import TaskProfilerError
+from profiler.sizing.sized_revision import RESIZED_FROM, REVERTED_FROM, SizeBefore, size_before
+from profiler.task_definitions.definition_difference import difference
+from profiler.task_definitions.definition_json import read_document
+from profiler.task_definitions.size_changes import definition_size
+
+
+def with_uncovered(planned: PlannedFamily, jobs: JobDefinitions) -> PlannedFamily:
+    """The plan of a revert by deregistration, where this alone changes the size: the revision that
+    ours replaced is the newest active one but for ours, and the same but for the size. Else, and if
+    a schedule or a rule is pinned to ours, a revert is a new revision.
+    """
+    if planned.document is None:
+        return planned
+    before = size_before(planned.document.tags.get(RESIZED_FROM))
+    is_pinned = any(target.pinned_revision == planned.revision for target in planned.pinned)
+    if before is None or is_pinned:
+        return planned
+    try:
+        older_arn = jobs.active_before(planned.revision_arn)
+        if older_arn is None or older_arn.rpartition(":")[2] != before.revision:
+            return planned
+        name = revision_of(older_arn) or ""
+        older = read_document(jobs.describe(name), name).definition
+    except TaskProfilerError:  # a new revision needs none of this
+        return planned
+    changed = planned.document.definition
+    is_same = difference(older, changed, part="size") in ("none", "size")
+    if not is_same or definition_size(older) != before.size:
+        return planned
+    note = f"{planned.revision} is deregistered, so that {name} is the newest again."
+    return replace(planned, uncovered_arn=older_arn, notes=(*planned.notes, note))
+
+
+def uncover(planned: PlannedFamily, older_arn: str, jobs: JobDefinitions) -> None:
+    """Carry the plan out: the older revision remembers the size that has failed.
+
+    Raises TaskProfilerError.
+    """
+    definition = {} if planned.document is None else planned.document.definition
+    failed = SizeBefore(
+        revision=planned.revision.rpartition(":")[2], size=definition_size(definition)
+    )
+    jobs.uncover(planned.revision_arn, older_arn, REVERTED_FROM, failed.tag)

@@ -1,0 +1,244 @@
+"""Job definitions in AWS Batch, in the form of task definitions: finds, reads, registers and
+deregisters them.
+
+Batch answers a few calls a second for the whole account. Its lists have the whole definitions with
+their tags, so that one list answers for all of them.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.cloudformation_owners import JOB_DEFINITION_TYPE, CloudFormationOwners
+from profiler.aws_account.family_circumstances import FamilyAccount
+from profiler.aws_account.registered_definitions import LastBody, glob_prefix
+from profiler.aws_account.scheduled_targets import ScheduledTarget, without_nulls
+from profiler.aws_account.target_overrides import job_size_overrides
+from profiler.core.aws_clients import AwsClient
+from profiler.core.clock import Clock
+from profiler.core.ecs_terms import family_of, revision_number
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
+from profiler.task_definitions.definition_json import tags_of
+from profiler.task_definitions.job_forms import described_form, registered_form
+
+DESCRIBE_RIGHT = "batch:DescribeJobDefinitions"
+_ACTIVE = "ACTIVE"
+_STATUSES = ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING", "SUCCEEDED", "FAILED")
+# More names than these are looked for in the list of all.
+_MAX_NAMED = 10
+_UNPACED_CALLS = 10
+_NS_PER_CALL = NS_PER_SECOND // 3
+
+
+class JobDefinitions:
+    """The account's job definitions, with the methods of
+    :class:`~profiler.aws_account.registered_definitions.TaskDefinitions`. Every method raises
+    TaskProfilerError with Batch's reason.
+
+    After the first calls, they are a third of a second apart, because others of the account call
+    Batch, too.
+    """
+
+    def __init__(self, open_client: OpenClient, clock: Clock) -> None:
+        self._open_client = open_client
+        self._clock = clock
+        self._calls = 0
+        self._next_ns = 0
+        # By name, what the first list had: the first question for a definition is answered by it.
+        self._ahead: dict[str, bytes] = {}
+        self._named = 0
+        # By name, all revisions by their numbers.
+        self._revisions: dict[str, dict[int, bytes]] = {}
+
+    # What a rollout asks.
+
+    def families(self, glob: str) -> frozenset[str]:
+        """The names with an active revision that match the glob."""
+        self._named += 1
+        if glob_prefix(glob) == glob and self._named <= _MAX_NAMED:
+            found = self._newest_listed(jobDefinitionName=glob)
+        else:
+            found = self._all_active
+        names = frozenset(name for name in found if fnmatchcase(name, glob))
+        self._ahead |= {name: found[name] for name in names}
+        return names
+
+    def describe(self, name: str) -> bytes:
+        """The form of the newest active revision of a name, or of ``name:revision``."""
+        definition, _, revision = name.partition(":")
+        if revision:
+            found = self._all(definition).get(revision_number(revision) or 0)
+        elif definition in self._ahead:
+            return self._ahead.pop(definition)
+        else:
+            self._revisions.pop(definition, None)
+            found = self._newest_active(definition)
+        if found is None:
+            raise TaskProfilerError(
+                f"The job definition {name!r} could not be read: it is not active, or was deleted."
+            )
+        return found
+
+    def register(self, definition: Mapping[str, object]) -> str:
+        """Register a revision, and return its ARN."""
+        with self._call(
+            "No revision was registered",
+            "batch:RegisterJobDefinition, batch:TagResource and iam:PassRole",
+        ) as batch:
+            response = batch.register_job_definition(**registered_form(definition))
+        arn = str(response["jobDefinitionArn"])
+        self._revisions.pop(family_of(arn), None)
+        return arn
+
+    def newest_withdrawn(self, name: str) -> int | None:
+        """The number of the newest revision that somebody has deregistered."""
+        inactive = [number for number, form in self._all(name).items() if not _is_active(form)]
+        return max(inactive, default=None)
+
+    def families_of_services(self) -> frozenset[str]:
+        """No service runs a job."""
+        return frozenset()
+
+    def clusters(self) -> tuple[str, ...]:
+        """A job is started in a queue."""
+        return ()
+
+    # What only job definitions have.
+
+    def tagged(self, newest_arn: str) -> Mapping[int, Mapping[str, str]]:
+        """The tags of the revisions of ours, by their numbers."""
+        tagged = {}
+        for number, form in self._all(family_of(newest_arn)).items():
+            tags = tags_of(json.loads(form)["tags"])
+            if tags.keys() & {RESIZED_FROM, REVERTED_FROM, RESTORED_OVER}:
+                tagged[number] = tags
+        return tagged
+
+    def active_before(self, arn: str) -> str | None:
+        """The ARN of the newest active revision, if a revision is not active any more; None
+        without one.
+        """
+        head, _, number = arn.rpartition(":")
+        forms = self._all(family_of(arn)).items()
+        active = [other for other, form in forms if _is_active(form) and str(other) != number]
+        return f"{head}:{max(active)}" if active else None
+
+    def uncover(self, arn: str, older_arn: str, key: str, value: str) -> None:
+        """Deregister a revision, so that an older one is the newest again, which gets a tag."""
+        with self._call("No revision was deregistered", "batch:TagResource") as batch:
+            batch.tag_resource(resourceArn=older_arn, tags={key: value})
+        with self._call("No revision was deregistered", "batch:DeregisterJobDefinition") as batch:
+            batch.deregister_job_definition(jobDefinition=arn)
+        self._revisions.pop(family_of(arn), None)
+
+    def in_queue(self, queue: str) -> frozenset[str]:
+        """The names of the definitions whose jobs Batch still knows in a queue: for seven days."""
+        names: set[str] = set()
+        what = f"The jobs of the queue {queue} could not be listed"
+        for status in _STATUSES:
+            pages = self._pages(
+                what, "batch:ListJobs", "list_jobs", jobQueue=queue, jobStatus=status
+            )
+            for page in pages:
+                jobs = mappings(page.get("jobSummaryList"))
+                names |= {family_of(text(job.get("jobDefinition")) or "") for job in jobs}
+        return frozenset(names - {""})
+
+    @cached_property
+    def _all_active(self) -> Mapping[str, bytes]:
+        return self._newest_listed()
+
+    def _newest_listed(self, **selection: str) -> Mapping[str, bytes]:
+        """The newest active revision of each name."""
+        newest: dict[str, Mapping[str, Any]] = {}
+        for job in self._listed(status=_ACTIVE, **selection):
+            name = str(job["jobDefinitionName"])
+            if name not in newest or job["revision"] > newest[name]["revision"]:
+                newest[name] = job
+        return {name: _form(job) for name, job in newest.items()}
+
+    def _newest_active(self, name: str) -> bytes | None:
+        forms = self._all(name)
+        active = [number for number, form in forms.items() if _is_active(form)]
+        return forms[max(active)] if active else None
+
+    def _all(self, name: str) -> Mapping[int, bytes]:
+        if name not in self._revisions:
+            listed = self._listed(jobDefinitionName=name)
+            self._revisions[name] = {int(job["revision"]): _form(job) for job in listed}
+        return self._revisions[name]
+
+    def _listed(self, **selection: str) -> Iterator[Mapping[str, Any]]:
+        what = "The job definitions could not be read"
+        pages = self._pages(what, DESCRIBE_RIGHT, "describe_job_definitions", **selection)
+        for page in pages:
+            yield from mappings(page.get("jobDefinitions"))
+
+    def _pages(
+        self, what: str, right: str, operation: str, **selection: str
+    ) -> Iterator[Mapping[str, Any]]:
+        """The pages, not as boto3 parses them, which lacks fields that it does not know."""
+        token: dict[str, str] = {}
+        while True:
+            with self._call(what, right) as batch:
+                getattr(batch, operation)(**selection, **token)
+                page = mapping(without_nulls(json.loads(self._body.content)))
+            yield page
+            following = text(page.get("nextToken"))
+            if following is None:
+                return
+            token = {"nextToken": following}
+
+    @cached_property
+    def _client(self) -> AwsClient:
+        return self._open_client("batch")
+
+    @cached_property
+    def _body(self) -> LastBody:
+        return LastBody(self._client, "*")
+
+    @contextmanager
+    def _call(self, what: str, right: str) -> Iterator[AwsClient]:
+        """One call, when it is due."""
+        now_ns = self._clock.monotonic_ns()
+        self._calls += 1
+        if self._calls > _UNPACED_CALLS:
+            if now_ns < self._next_ns:
+                self._clock.sleep((self._next_ns - now_ns) / NS_PER_SECOND)
+            self._next_ns = max(now_ns, self._next_ns) + _NS_PER_CALL
+        _ = self._body  # before the call
+        with aws_errors(what, right):
+            yield self._client
+
+
+def read_job_account(
+    open_client: OpenClient,
+    targets: Callable[[], Sequence[ScheduledTarget]],
+    definitions: JobDefinitions,
+    now_ns: int,
+) -> FamilyAccount:
+    """What the account of these clients says about job definitions."""
+    return FamilyAccount(
+        targets=targets,
+        of_services=definitions.families_of_services,
+        owners=CloudFormationOwners(open_client, definition_type=JOB_DEFINITION_TYPE),
+        tagged=definitions.tagged,
+        newest_withdrawn=definitions.newest_withdrawn,
+        overrides_of=job_size_overrides,
+        now_ns=now_ns,
+    )
+
+
+def _form(job: Mapping[str, Any]) -> bytes:
+    return json.dumps(described_form(job)).encode()
+
+
+def _is_active(form: bytes) -> bool:
+    return bool(json.loads(form)["taskDefinition"]["status"] == _ACTIVE)

@@ -1,0 +1,97 @@
+"""A number of a run with what is known of it: all, the least, or nothing.
+
+It is decided where the number is measured or read. Outputs print it with ``text`` or ``words``, and
+need no other field. The bounds of a slowdown have their own type in the record.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from msgspec import Struct
+
+from profiler.record.record_model import Number
+
+_MARK: Final = "≥"
+_Format = Callable[[float], str]
+
+
+class Exactly(Struct, frozen=True):
+    """A number that was counted, or measured to the end."""
+
+    value: Number
+
+    def text(self, as_text: _Format) -> str:
+        """The number in a list or a table: ``512 MB``."""
+        return as_text(self.value)
+
+    def words(self, as_text: _Format) -> str:
+        """The number within a sentence."""
+        return as_text(self.value)
+
+
+class AtLeast(Struct, frozen=True):
+    """A number that may have been larger: a part of the run was not seen, or AWS does not say the
+    price.
+    """
+
+    value: Number
+
+    def text(self, as_text: _Format) -> str:
+        """The number with its mark: ``≥512 MB``, and of money ``≥ $0.12``."""
+        shown = as_text(self.value)
+        if shown.startswith("$"):
+            return f"{_MARK} {shown}"
+        return f"{_MARK}{shown}"
+
+    def words(self, as_text: _Format) -> str:
+        """The number within a sentence: ``at least 512 MB``."""
+        return f"at least {as_text(self.value)}"
+
+
+class Unknown(Struct, frozen=True):
+    """A number that was not measured: its text is empty."""
+
+    value: None = None
+
+    def text(self, as_text: _Format) -> str:  # noqa: ARG002
+        """Empty: a list leaves it out."""
+        return ""
+
+    def words(self, as_text: _Format) -> str:  # noqa: ARG002
+        """Empty: a sentence leaves it out."""
+        return ""
+
+
+UNKNOWN: Final = Unknown()
+Known = Exactly | AtLeast
+Measured = Known | Unknown
+
+
+def measured(value: Number | None, *, is_least: bool = False) -> Measured:
+    """A number as the record or a document has it; ``is_least``: it may have been larger."""
+    if value is None:
+        return UNKNOWN
+    if is_least:
+        return AtLeast(value)
+    return Exactly(value)
+
+
+def scaled(number: Measured, factor: float) -> Measured:
+    """So many times the number."""
+    if isinstance(number, Unknown):
+        return UNKNOWN
+    return measured(number.value * factor, is_least=isinstance(number, AtLeast))
+
+
+def known_numbers(numbers: Iterable[Measured]) -> list[Known]:
+    """The numbers that are known."""
+    return [number for number in numbers if not isinstance(number, Unknown)]
+
+
+def total(numbers: Iterable[Measured]) -> Measured:
+    """The sum of the known numbers; at least that, if one of them may have been larger."""
+    known = known_numbers(numbers)
+    if not known:
+        return UNKNOWN
+    is_least = any(isinstance(number, AtLeast) for number in known)
+    return measured(sum(number.value for number in known), is_least=is_least)

@@ -1,0 +1,52 @@
+"""Numbers with what is known of them."""
+
+import pytest
+
+from profiler.record.measured import (
+    UNKNOWN,
+    AtLeast,
+    Exactly,
+    Measured,
+    measured,
+    scaled,
+    total,
+)
+from profiler.record.units import format_memory, format_usd
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "words"),
+    [
+        (Exactly(512), "512 MB", "512 MB"),
+        (AtLeast(512), "≥512 MB", "at least 512 MB"),
+        (UNKNOWN, "", ""),
+    ],
+)
+def test_a_number_in_a_list_and_in_a_sentence(number: Measured, text: str, words: str) -> None:
+    assert number.text(format_memory) == text
+    assert number.words(format_memory) == words
+
+
+def test_the_mark_of_money_stands_apart() -> None:
+    assert AtLeast(0.12).text(format_usd) == "≥ $0.12"
+    assert AtLeast(0.12).words(format_usd) == "at least $0.12"
+
+
+def test_what_a_record_says_of_a_number() -> None:
+    assert measured(3) == Exactly(3)
+    assert measured(0, is_least=True) == AtLeast(0)
+    assert measured(None) is measured(None, is_least=True) is UNKNOWN
+    assert UNKNOWN.value is None
+
+
+def test_a_sum_with_a_lower_bound_is_one() -> None:
+    assert total([Exactly(1), Exactly(2)]) == Exactly(3)
+    assert total([Exactly(1), AtLeast(2)]) == AtLeast(3)
+    assert total([Exactly(1), UNKNOWN]) == Exactly(1), "what is unknown is left out"
+    assert total([UNKNOWN]) is total([]) is UNKNOWN
+
+
+def test_a_multiple_keeps_what_is_known() -> None:
+    assert scaled(Exactly(2), 30) == Exactly(60)
+    assert scaled(AtLeast(2), 30) == AtLeast(60)
+    assert scaled(UNKNOWN, 30) is UNKNOWN
