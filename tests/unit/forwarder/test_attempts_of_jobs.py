@@ -138,7 +138,7 @@ def test_a_retry_and_the_job_before_it_name_each_other_in_any_order(
     job = ended(batch, "Essential container in task exited", code=0 if is_retry else 137, **more)
     retry = None if is_retry else MemoryRetry(sentence="Started again.", retried_as=other)
     by_batch = [*attempt_documents(present(parse_job(job)), SETTINGS, retry)]
-    code = {"containers": [{"name": "default", "exitCode": job["container"]["exitCode"]}]}
+    code: Job = {"containers": [{"name": "default", "exitCode": job["container"]["exitCode"]}]}
     parts = [of_report(text_of(job)), of_task(job, **code), by_batch]
     for order in permutations([*parts, by_batch]):
         task = written(*order)["task"]
