@@ -243,7 +243,10 @@ def test_the_help_lists_a_commands_own_options_before_the_sources(name: str) -> 
     assert "--json" not in shared
 
 
-def test_all_commands_together_have_at_most_266_option_slots() -> None:
+def test_all_commands_together_have_at_most_275_option_slots() -> None:
+    """266 before jobs of AWS Batch: setup batch-instances has six, and add-monitor (--wrap), resize
+    (--job-definition, --queue) and setup proof (--queue) name what a job has and a task has not.
+    """
     commands = [group, *dict(leaves(group, ())).values()]
     assert (
         sum(
@@ -251,7 +254,7 @@ def test_all_commands_together_have_at_most_266_option_slots() -> None:
             for command in commands
             for parameter in command.params
         )
-        <= 266
+        <= 275
     )
 
 
