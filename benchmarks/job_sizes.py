@@ -6,78 +6,131 @@ whose double throttles.
 The double of Batch answers a number of calls at once, and so many a second: more are throttled.
 """
 
+import json
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from benchmarks.measured_process import process_figures
 from benchmarks.resize_windows import write_runs
-from tests.fake_batch import BatchError, FakeBatch
 from tools.moto_server import fake_aws
 
 _CALLS_AT_ONCE = 20
 _CALLS_A_SECOND = 5
 _MAX_CPU_SECONDS = 60.0
-_MAX_MEMORY_MIB = 400.0
-_REGION, _ACCOUNT = "us-east-1", "123456789012"
+_MAX_MEMORY_MIB = 600.0
+_REVISIONS = 3
+_PAGE = 100
+_ARN = "arn:aws:batch:us-east-1:123456789012:job-definition"
 
 
-class ThrottlingBatch(FakeBatch):
-    """Answers a bounded number of calls a second. ``refused_calls`` counts the others."""
+class ThrottlingBatch:
+    """Answers DescribeJobDefinitions, a bounded number of calls a second; counts both."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._tokens = float(_CALLS_AT_ONCE)
+    def __init__(self, definitions: int) -> None:
+        self.calls = 0
+        self.throttled = 0
+        self._jobs = [
+            _definition(f"family-{number}", revision)
+            for number in range(definitions)
+            for revision in range(1, _REVISIONS + 1)
+        ]
+        self._left = float(_CALLS_AT_ONCE)
         self._filled_s = time.monotonic()
-        self.refused_calls = 0
 
-    def _check(self, model: Any, asked: dict[str, Any]) -> None:  # noqa: ANN401  botocore's
+    def answer(self, asked: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
+        """The status and the body."""
+        self.calls += 1
         now_s = time.monotonic()
-        filled = self._tokens + (now_s - self._filled_s) * _CALLS_A_SECOND
-        self._tokens = min(filled, _CALLS_AT_ONCE)
+        self._left += (now_s - self._filled_s) * _CALLS_A_SECOND
+        self._left = min(self._left, _CALLS_AT_ONCE)
         self._filled_s = now_s
-        if self._tokens < 1:
-            self.refused_calls += 1
-            raise BatchError("TooManyRequestsException", "Too Many Requests")
-        self._tokens -= 1
-        super()._check(model, asked)
+        if self._left < 1:
+            self.throttled += 1
+            return HTTPStatus.TOO_MANY_REQUESTS, {"message": "Too Many Requests"}
+        self._left -= 1
+        name = asked.get("jobDefinitionName")
+        found = [one for one in self._jobs if name in (None, one["jobDefinitionName"])]
+        start = int(asked.get("nextToken", 0))
+        page: dict[str, Any] = {"jobDefinitions": found[start : start + _PAGE]}
+        if start + _PAGE < len(found):
+            page["nextToken"] = str(start + _PAGE)
+        return HTTPStatus.OK, page
+
+
+@contextmanager
+def serving(batch: ThrottlingBatch) -> Iterator[str]:
+    """The address of a server that answers as Batch."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # noqa: N802  the name that the server calls
+            length = int(self.headers.get("Content-Length") or 0)
+            status, body = batch.answer(json.loads(self.rfile.read(length) or b"{}"))
+            written = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(written)))
+            if status != HTTPStatus.OK:
+                self.send_header("x-amzn-ErrorType", "TooManyRequestsException")
+            self.end_headers()
+            self.wfile.write(written)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _definition(name: str, revision: int) -> Mapping[str, Any]:
+    sizes = (("VCPU", "1"), ("MEMORY", "4096"))
+    container = {
+        "image": "etl:26",
+        "resourceRequirements": [{"type": kind, "value": value} for kind, value in sizes],
+    }
+    return {
+        "jobDefinitionName": name,
+        "jobDefinitionArn": f"{_ARN}/{name}:{revision}",
+        "revision": revision,
+        "status": "ACTIVE",
+        "type": "container",
+        "platformCapabilities": ["FARGATE"],
+        "containerProperties": container,
+        "tags": {},
+    }
 
 
 def measure(definitions: int, runs: int) -> BenchmarkResult:
-    """Plan the sizes of all definitions, of which each tenth has three active revisions."""
-    with tempfile.TemporaryDirectory() as folder, fake_aws() as aws, ThrottlingBatch() as batch:
+    """Plan the sizes of all definitions, each with three active revisions."""
+    batch = ThrottlingBatch(definitions)
+    with tempfile.TemporaryDirectory() as folder, fake_aws() as aws, serving(batch) as url:
         file = Path(folder) / "runs.jsonl"
         write_runs(file, definitions, runs, time.time_ns(), of_jobs=True)
-        for number in range(definitions):
-            for _ in range(3):
-                batch.define(f"family-{number}", 1, 4096)
-        _move(batch)
-        environment = {**aws.environment(), **batch.environment()}
         command = [sys.executable, "-m", "profiler", "taskdef", "resize", "--json"]
         command += ["--from", str(file), "--job-definition", "*"]
-        name = f"plan of {definitions:,} job definitions, {runs:,} runs"
         figures = process_figures(
-            name,
+            f"plan of {definitions:,} job definitions, {runs:,} runs",
             command,
-            environment=environment,
+            environment={**aws.environment(), "AWS_ENDPOINT_URL_BATCH": url},
             max_cpu_seconds=_MAX_CPU_SECONDS,
             max_memory_mib=_MAX_MEMORY_MIB,
         )
-        calls = len(batch.requests("DescribeJobDefinitions"))
-    figures.append(Figure("calls of Batch", calls, "", digits=0, at_most=2.0 * definitions))
-    figures.append(Figure("throttled calls", batch.refused_calls, "", digits=0, at_most=0))
+    figures.append(Figure("calls of Batch", batch.calls, "", digits=0, at_most=2.0 * definitions))
+    figures.append(Figure("throttled calls", batch.throttled, "", digits=0, at_most=0))
     return BenchmarkResult("Job definitions of AWS Batch", figures=tuple(figures))
-
-
-def _move(batch: FakeBatch) -> None:
-    """Let the definitions be where the runs were."""
-    for one in batch.definitions:
-        parts = one["jobDefinitionArn"].split(":")
-        one["jobDefinitionArn"] = ":".join([*parts[:3], _REGION, _ACCOUNT, *parts[5:]])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
