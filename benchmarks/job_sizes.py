@@ -71,7 +71,7 @@ def serving(batch: ThrottlingBatch) -> Iterator[str]:
     """The address of a server that answers as Batch."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # noqa: N802  the name that the server calls
+        def do_POST(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             status, body = batch.answer(json.loads(self.rfile.read(length) or b"{}"))
             written = json.dumps(body).encode()
