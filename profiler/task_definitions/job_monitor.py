@@ -337,7 +337,7 @@ def _wrapped(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefinitio
     if batch.wraps_batch:
         return ChangedDefinition(definition=definition, batch=batch.name)
     name = () if job.name is None else ("--name", job.name)
-    changed = []
+    changed: list[Mapping[str, object]] = []
     for raw in raw_containers(definition):
         if raw.get("name") == batch.name:
             words = [*_WRAPPER, *name, "--no-history", _END_OF_OPTIONS, *_command_of(raw, batch)]

@@ -362,7 +362,8 @@ def test_a_document_of_any_form_is_changed_or_refused_in_words(document: Any, wr
         )
         job = read_job(data, "job.json")
         if job is None or changed is None:
-            assert job is changed is None
+            assert job is None
+            assert changed is None
             return
         list(job_definition_findings(job, "x"))
         after = read_job(changed.after, "job.json")
