@@ -437,14 +437,14 @@ def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None
         name = schedule.name
     else:
         name = f"{schedule.group}/{schedule.name}"
-    is_job = line.queue is not None
+    is_of_queue = line.queue is not None
     location = (
         ("cluster", cluster_name(line.cluster)),
         ("queue", line.queue),
         ("", line.region),
-        ("definition" if is_job else "family", line.family),
+        ("definition" if is_of_queue else "family", line.family),
         ("rule" if schedule.kind == "rule" else "schedule", name),
-        ("job" if is_job else "task", notice.task_id),
+        ("job" if is_of_queue else "task", notice.task_id),
     )
     expression = f"{schedule.expression or ''} {schedule.time_zone or ''}".strip()
     return _notice_message(
