@@ -48,7 +48,7 @@ from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from profiler.runs.step_series import with_equal_steps
 
 
-def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
+def page_run(run: Run, family: str, cost: Cost) -> PageRun:
     """What tables and overview charts show; ``family`` is a label that only this family has."""
     record = run.record
     outcome = run.past.outcome
@@ -87,7 +87,7 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         peak=finite_number(metrics.max_memory_used_mb),
         peak_by=metrics.memory_peak_source,
         counts_files=counts_files(metrics) or None,
-        usd=known(_usd, cost),
+        usd=finite_number(cost.usd),
         spot=is_on_spot(cost) or None,
         account=record.account_id,
         cluster=record.cluster,
@@ -178,10 +178,6 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
 def whole_ms(time_ns: int) -> int:
     """Milliseconds, as the page has times."""
     return time_ns // NS_PER_MS
-
-
-def _usd(cost: Cost) -> Number | None:
-    return finite_number(cost.usd)
 
 
 def _size_pair(size: TaskSize) -> tuple[Number | None, Number | None] | None:

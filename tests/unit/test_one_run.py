@@ -25,6 +25,7 @@ from profiler.record.mapped_files import files_text
 from profiler.record.measured import UNKNOWN
 from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT
 from profiler.record.record_model import (
+    NO_RECOMMENDATION,
     AverageAndMaximum,
     Cost,
     Metrics,
@@ -305,7 +306,7 @@ def test_show_and_page_have_the_same_moments_and_sentences(report: Report) -> No
 @every_run
 def test_slack_page_and_show_give_the_reasons_of_recommend(report: Report) -> None:
     advice = report.record.recommendation
-    if advice is None or report.record.metrics.max_memory_used_mb is None:
+    if advice == NO_RECOMMENDATION or report.record.metrics.max_memory_used_mb is None:
         return
     shown_texts = shown(report)
     for sentence in advise(evidence_of([report]), Policy(), PriceOverrides()).reasons:

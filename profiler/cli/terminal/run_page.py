@@ -219,7 +219,7 @@ def _when(record: Record) -> str:
 
 def _cost(record: Record) -> str:
     """The cost. Only the task's event shows Spot: without it, the text contains the price."""
-    if record.cost is None or record.cost.usd is None:
+    if record.cost.usd is None:
         return ""
     billed_ms = record.metrics.billed_duration_ms
     text = cost_text(record.cost)

@@ -37,6 +37,7 @@ from profiler.record.gpu_facts import gpu_notes
 from profiler.record.hardware import neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
+    NO_RECOMMENDATION,
     UNKNOWN_SIZE,
     Metrics,
     Recommendation,
@@ -364,7 +365,7 @@ def _memory_line(metrics: Metrics) -> str | None:
 
 def _advice(notice: EndedRun) -> list[str]:
     record = notice.record
-    if record.recommendation is None:
+    if record.recommendation == NO_RECOMMENDATION:
         return []
     advice = record.recommendation
     size = ""

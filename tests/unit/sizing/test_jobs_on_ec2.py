@@ -9,7 +9,7 @@ import pytest
 
 from profiler.record import task_needs
 from profiler.record.event_end import judge_candidates
-from profiler.record.record_model import NOTHING_VISIBLE, Gpu, Record, Report, Visible
+from profiler.record.record_model import NOTHING_VISIBLE, UNKNOWN_COST, Gpu, Record, Report, Visible
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.sizing.advice import Advice
@@ -270,5 +270,5 @@ def test_a_job_has_no_price_where_its_share_or_the_instances_price_is_not_known(
         # How many GPUs the instance has is not known.
         replace(record, gpus=(Gpu(index=0, uuid="GPU-0"),)),
     ):
-        assert cost_of(without, PRICES) is None
-    assert cost_of(record, PriceOverrides()) is None
+        assert cost_of(without, PRICES) == UNKNOWN_COST
+    assert cost_of(record, PriceOverrides()) == UNKNOWN_COST
