@@ -1,5 +1,5 @@
 """Measure one monitor for an instance: its cost for 0 and 100 tasks, beside sidecars and
-Telegraf, and short spikes.
+Telegraf, for 60 jobs of AWS Batch, and short spikes.
 
     python -m benchmarks.instance SOCKET IMAGE [--tasks 100] [--seconds 30] [--json FILE]
 
@@ -62,11 +62,14 @@ _TELEGRAF_INPUT = '[[inputs.docker]]\n  endpoint = "unix://{}"'
 
 
 class Agent(ThreadingHTTPServer):
-    """Answers ``/ID/task`` as the ECS agent does for a task of one container."""
+    """Answers ``/ID/task`` as the ECS agent does for a task of one container, ``default`` in a job
+    of AWS Batch.
+    """
 
     daemon_threads = True
 
     def __init__(self) -> None:
+        self.jobs: set[str] = set()
         super().__init__(("127.0.0.1", 0), _Handler)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -80,7 +83,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         task = self.path.split("/")[1]
         status = {"DesiredStatus": "RUNNING", "KnownStatus": "RUNNING"}
-        containers = [{"Name": "batch", "DockerId": "", **status}]
+        is_job = isinstance(self.server, Agent) and task in self.server.jobs
+        name = "default" if is_job else "batch"
+        containers = [{"Name": name, "DockerId": "", **status}]
         known = {"Cluster": "bench", "Family": "bench", "Revision": "1", "LaunchType": "EC2"}
         task_body = {"TaskARN": arn(task), **known, **status, "Containers": containers}
         body = json.dumps(task_body).encode()
@@ -113,13 +118,15 @@ class Instance:
         return done.stdout.strip()
 
     @contextmanager
-    def tasks(self, programs: Sequence[str]) -> Iterator[list[str]]:
-        """Run a Python program in each task; yields the ids of the tasks."""
+    def tasks(self, programs: Sequence[str], *, are_jobs: bool = False) -> Iterator[list[str]]:
+        """Run a Python program in each task, which may be a job of AWS Batch; yields the ids of
+        the tasks.
+        """
         started: list[str] = []
         ids = [uuid.uuid4().hex for _ in programs]
         try:
             for task, program in zip(ids, programs, strict=True):
-                started.append(self._start(task, program))
+                started.append(self._start(task, program, is_job=are_jobs))
             yield ids
         finally:
             if started:
@@ -128,19 +135,25 @@ class Instance:
                 for group in Path("/sys/fs/cgroup").glob(f"*/ecs/{task}"):
                     group.rmdir()
 
-    def _start(self, task: str, program: str) -> str:
+    def _start(self, task: str, program: str, *, is_job: bool) -> str:
         known = {
             "task-arn": arn(task),
-            "container-name": "batch",
-            "cluster": "bench",
+            "container-name": "default" if is_job else "batch",
+            "cluster": f"bench_Batch_{uuid.UUID(int=1)}" if is_job else "bench",
             "task-definition-family": "bench",
         }
+        variables = {"ECS_CONTAINER_METADATA_URI_V4": self._agent.address(task)}
+        if is_job:
+            self._agent.jobs.add(task)
+            variables |= {"AWS_BATCH_JOB_ID": str(uuid.uuid4()), "AWS_BATCH_JQ_NAME": "bench"}
         labels = [f"--label=com.amazonaws.ecs.{name}={value}" for name, value in known.items()]
-        variable = f"--env=ECS_CONTAINER_METADATA_URI_V4={self._agent.address(task)}"
+        environment = [f"--env={name}={variables[name]}" for name in variables]
         options = ("--detach", "--network=none", "--log-driver=none", "--memory=512m")
         group = f"--cgroup-parent=/ecs/{task}"
         program_words = ("python3", "-c", program)
-        return self.docker("run", *options, group, *labels, variable, self._image, *program_words)
+        return self.docker(
+            "run", *options, group, *labels, *environment, self._image, *program_words
+        )
 
     def follow_stats(self, task: str, peaks: dict[str, float]) -> None:
         """Keep the largest memory of Docker's statistics, one a second, as the agent and
@@ -213,6 +226,25 @@ def measure_costs(
         yield Figure("ratio of one monitor to Telegraf's docker input", ratio, "×", digits=3)
 
 
+def measure_jobs(instance: Instance, options: argparse.Namespace) -> Iterator[Figure]:
+    """Jobs of AWS Batch at once, beside as many tasks of ECS."""
+    states: list[SteadyState] = []
+    programs = ["import time; time.sleep(3600)"] * options.jobs
+    with tempfile.TemporaryDirectory(prefix="bench-instance-") as folder:
+        for are_jobs in (True, False):
+            with (
+                instance.monitor(Path(folder) / "reports") as process,
+                instance.tasks(programs, are_jobs=are_jobs),
+            ):
+                states += measure_steady_states((process.pid,), options.seconds, 60)
+    jobs, tasks = states
+    name = f"one monitor, {options.jobs} jobs of AWS Batch"
+    yield _cpu(name, jobs, at_most=0.5)
+    yield _memory(name, jobs.memory.peak_mib, at_most=48)
+    ratio = jobs.cpu_percent / tasks.cpu_percent
+    yield Figure("ratio of jobs of AWS Batch to as many tasks", ratio, "×", digits=3)
+
+
 def _cpu(name: str, state: SteadyState, at_most: float | None = None) -> Figure:
     return Figure(f"CPU, {name}", state.cpu_percent, "% of a core", digits=3, at_most=at_most)
 
@@ -272,6 +304,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("socket", type=Path, help="the Docker daemon's socket")
     parser.add_argument("image", help="an image with python3")
     parser.add_argument("--tasks", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=60)
     parser.add_argument(
         "--sidecars", type=int, default=20, help="how many of the sidecars are measured"
     )
@@ -285,6 +318,7 @@ def main(arguments: Sequence[str]) -> None:
         figures = (
             *measure_spikes(instance),
             *measure_costs(instance, aws, options.socket, options),
+            *measure_jobs(instance, options),
         )
     BenchmarkResult("One monitor for an instance", figures=figures).print_and_save(options.json)
 

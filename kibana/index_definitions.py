@@ -97,6 +97,7 @@ _NOTICE_FIELDS: Final = (
     ),
     *keywords("container.name aws.cloudwatch.log_group aws.cloudwatch.log_stream"),
     *keywords("task.id task.arn task.family task.revision links.run links.logs links.task"),
+    *keywords("batch.job_id batch.queue batch.job_definition"),
     DocumentField(name="record", is_searchable=False),
 )
 

@@ -6,12 +6,14 @@ The same seed gives the same course.
 import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import known
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import Distribution, Metrics, Series
 from tools.example_runs import Batch
@@ -184,7 +186,14 @@ def series(drawn: Course, batch: Batch, started_at: str, duration_ms: float) -> 
         step_ms=round(duration_ms / len(drawn.cpu), 3),
         vcpu_used=tuple(round(value * batch.vcpu, 3) for value in drawn.cpu),
         memory_used_mb=tuple(round(value * batch.memory_mb, 1) for value in drawn.memory),
+        gpu_utilization_percent=known(partial(_gpu_course, drawn.cpu), batch.gpu),
     )
+
+
+def _gpu_course(cpu: Sequence[float], share: float) -> tuple[float, ...]:
+    """A GPU that works while the CPU does, with this mean."""
+    mean = sum(cpu) / len(cpu)
+    return tuple(round(min(100 * share * value / mean, 100), 1) for value in cpu)
 
 
 def with_course(metrics: Metrics, drawn: Course, batch: Batch) -> Metrics:

@@ -203,8 +203,11 @@ def _file_bytes(process: ProcessReading) -> int:
 
 
 def _uncounted_bytes(process: ProcessReading) -> int:
-    """The pages that the RSS of a process counts, and its share does not."""
-    return max((process.rss_bytes or 0) - (process.share_bytes or 0), 0)
+    """The pages that the RSS of a process counts, and that neither its share nor what it has freed
+    lazily does: that was used before.
+    """
+    held_bytes = (process.share_bytes or 0) + process.lazily_freed_bytes
+    return max((process.rss_bytes or 0) - held_bytes, 0)
 
 
 class TreeMemory(Struct):

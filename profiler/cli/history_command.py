@@ -62,7 +62,7 @@ _GPU_COLUMNS = tuple(
 )
 _COMMAND = Column("Command", is_cut=True, rank=6)
 _JOB_COLUMNS = (
-    Column("Job", is_cut=True),
+    Column("Job", is_cut=True, is_name=True),
     Column("Attempt", is_right=True, rank=3),
     Column("Queue", rank=4),
 )
@@ -184,7 +184,7 @@ class _Shown(Struct, frozen=True, kw_only=True):
         columns = [
             Column("Run"),
             Column(f"Started ({local_zone()})"),
-            Column("Family", is_cut=True),
+            Column("Family", is_cut=True, is_name=True),
             *(Column(title, rank=3) for title, _ in self.places),
         ]
         if self.has_jobs:

@@ -278,7 +278,8 @@ def _table(
     for header in _headers(advices):
         yield from (*wrapped(header, width), EMPTY)
     places = place_columns([advice.evidence.family for advice in advices])
-    columns = (Column("Family", is_cut=True), *(Column(title) for title, _ in places), *_COLUMNS)
+    family = Column("Family", is_cut=True, is_name=True)
+    columns = (family, *(Column(title) for title, _ in places), *_COLUMNS)
     rows = [*_rows(advices, places), *_total_row(advices, places)]
     yield from table(columns, rows, width=width)
     labels = family_labels([advice.evidence.family for advice in advices])

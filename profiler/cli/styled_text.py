@@ -150,6 +150,17 @@ def shorten(text: str, width: int) -> str:
     return shown + "…"
 
 
+def shorten_name(text: str, width: int) -> str:
+    """Cut the middle of a name that is too long: the names of a workflow's families begin alike."""
+    if columns_of(text) <= width:
+        return text
+    most = 2 * width // 3
+    end = text[-most:] if most else ""
+    while columns_of(end) > most:
+        end = end[1:]
+    return shorten(text, width - columns_of(end)) + end
+
+
 def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding: str) -> bytes:
     """Encode the lines, with or without colours."""
     rows = []
@@ -197,7 +208,8 @@ def table_width() -> int | None:
 class Column(Struct, frozen=True):
     """A column of a table.
 
-    A text that is too long continues on the next line (``folds``), or is cut (``is_cut``).
+    A text that is too long continues on the next line (``folds``), or is cut (``is_cut``),
+    a name in its middle (``is_name``).
 
     Without room for all columns, the one with the highest ``rank`` is left out first; 0: never.
     """
@@ -206,6 +218,7 @@ class Column(Struct, frozen=True):
     is_right: bool = False
     folds: bool = False
     is_cut: bool = False
+    is_name: bool = False
     rank: int = 0
 
 
@@ -326,7 +339,8 @@ def _aligned(
         if column.folds and columns_of(cell.text) > width:
             folded.append(_wrap(cell.text, _Fold(width)))
         elif column.is_cut:
-            folded.append([shorten(cell.text, width)])
+            cut = shorten_name if column.is_name else shorten
+            folded.append([cut(cell.text, width)])
         else:
             folded.append([cell.text])
     for texts in zip_longest(*folded, fillvalue=""):

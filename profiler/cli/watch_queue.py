@@ -26,7 +26,7 @@ from profiler.record.units import format_count, format_duration
 
 _COLUMNS = (
     Column("Status"),
-    Column("Job", is_cut=True),
+    Column("Job", is_cut=True, is_name=True),
     Column("For", is_right=True),
     Column("Id", rank=1),
     Column("Why", is_cut=True, rank=2),

@@ -53,6 +53,8 @@ from profiler.record.stop_causes import outcome_of
 MAX_ID_BYTES = 512
 # Of what Batch's event alone has told: no run.
 JOB_DATASET = "batch.job"
+# What Batch's event says in the ``task`` of a document.
+_WORDS_OF_JOB = ("job_end", "retry_of", "retried_as")
 _STREAM_DIGITS = 16
 _MAX_SHOWN_LENGTH = 40
 _TOO_LONG = InvalidReport(
@@ -399,11 +401,11 @@ def completed_fields(document: Document, stored: Stored) -> Fields:
 
 def _fields_of_job(stored: Stored) -> Fields:
     """What Batch's event has written."""
-    if stored.job_end is None and not stored.is_of_job_alone:
+    task = mapping(stored.fields.get("task"))
+    words = {name: task[name] for name in _WORDS_OF_JOB if task.get(name) is not None}
+    if not words and not stored.is_of_job_alone:
         return {}
-    fields: Fields = {}
-    if stored.job_end is not None:
-        set_field(fields, "task.job_end", stored.job_end)
+    fields: Fields = {"task": words} if words else {}
     job = read_batch(stored.fields.get("batch"))
     if job is not None:
         fields["batch"] = dict(batch_values(job))

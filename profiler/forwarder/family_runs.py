@@ -534,6 +534,8 @@ def _duration_sentence(duration_ms: float, usual: Usual) -> str:
         return f"About as long as {runs}"
     if usual.holds(duration_ms):
         return f"Within the usual range of the last {len(usual.values)} successful runs."
-    if duration_ms > usual.middle:
-        return f"{duration_ms / usual.middle:.1f}× longer than {runs}"
-    return f"{usual.middle / duration_ms:.1f}× shorter than {runs}"
+    shorter_ms, longer_ms = sorted((duration_ms, usual.middle))
+    # Nothing is a multiple of 0 ms.
+    times = f"{longer_ms / shorter_ms:.1f}× " if shorter_ms else ""
+    words = f"{times}{'longer' if duration_ms > usual.middle else 'shorter'} than {runs}"
+    return words[0].upper() + words[1:]

@@ -55,7 +55,8 @@ from profiler.record.spot_price import FARGATE_SPOT
 
 # The children of an array that a message is about: its words and numbers are then of a part.
 MAX_CHILDREN = 10_000
-_MAX_ATTEMPTS = 10
+# An attempt has a document for each container: Batch allows ten attempts, and ten containers.
+_MAX_COSTS = 100
 
 
 class JobResult(Struct, frozen=True, kw_only=True):
@@ -215,8 +216,15 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         try:
             answer = index.attempts(
                 {
-                    "size": 2 * _MAX_ATTEMPTS,
-                    "query": {"bool": {"filter": [{"term": {"batch.job_id": job.id}}]}},
+                    "size": _MAX_COSTS,
+                    "query": {
+                        "bool": {
+                            "filter": [
+                                {"term": {"batch.job_id": job.id}},
+                                {"exists": {"field": "cost.usd"}},
+                            ]
+                        }
+                    },
                     "_source": ["batch.attempt", "cost.usd", "task.capacity_provider"],
                 }
             )

@@ -53,11 +53,13 @@ from profiler.record.family import NeedAtSize
 from profiler.record.job_end import judge_attempt
 from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.job_rows import engine_of
+from profiler.task_definitions.job_forms import job_containers, with_amounts
 
 _FARGATE = "FARGATE"
 _PLATFORMS = frozenset({_FARGATE, "EC2"})
 _EC2_STEP_MB = 128
 _MAX_TAGS = 50
+_SIZES = ("resourceRequirements", "vcpus", "memory")
 _PLACEHOLDER = "Ref::"
 _STEP_FUNCTIONS = "MANAGED_BY_AWS"  # in the environment of its jobs
 # Answered by DescribeJobs as SubmitJob takes it.
@@ -190,7 +192,7 @@ def _overrides(
     """What a container's submission changed, with the new size: only what differs from the
     definition, because ECS bounds the length of overrides.
     """
-    defined_by_name = {one.get("name"): one for one in _defined(definition)}
+    defined_by_name = {one.get("name"): one for one in job_containers(definition)}
     for place, container in enumerate(_containers(job)):
         changed: dict[str, Any] = {}
         if container.get("name"):
@@ -206,14 +208,10 @@ def _overrides(
 
 
 def _containers(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    tasks = list(mappings(mapping(job.get("ecsProperties")).get("taskProperties")))
-    if tasks:
-        return list(mappings(tasks[0].get("containers")))
-    return [mapping(job.get("container"))]
-
-
-def _defined(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return _containers({**definition, "container": definition.get("containerProperties")})
+    """The containers of a job of DescribeJobs."""
+    if job.get("ecsProperties"):
+        return job_containers({"ecsProperties": job["ecsProperties"]})
+    return job_containers({"containerProperties": mapping(job.get("container"))})
 
 
 def _changed_command(
@@ -246,28 +244,10 @@ def _sizes(container: Mapping[str, Any], larger: Size | None) -> dict[str, Any]:
     """What the container asks for, in the members that it has: a requirement, or the deprecated
     ones, whose override changes no requirement.
     """
-    sizes: dict[str, Any] = {
-        member: container[member] for member in ("vcpus", "memory") if container.get(member)
-    }
-    asked = {
-        str(one.get("type")): one.get("value")
-        for one in mappings(container.get("resourceRequirements"))
-    }
+    sized = dict(container)
     if larger is not None:
-        vcpu = f"{larger.vcpu:g}"
-        memory = str(round(larger.memory_mb))
-        if "VCPU" in asked:
-            asked["VCPU"] = vcpu
-        if "MEMORY" in asked:
-            asked["MEMORY"] = memory
-            sizes.pop("memory", None)
-        else:
-            sizes["memory"] = round(larger.memory_mb)
-    if asked:
-        sizes["resourceRequirements"] = [
-            {"type": kind, "value": value} for kind, value in asked.items()
-        ]
-    return sizes
+        sized = with_amounts(container, larger.vcpu, larger.memory_mb)
+    return {name: sized[name] for name in _SIZES if container.get(name)}
 
 
 class JobClients(Struct, frozen=True):

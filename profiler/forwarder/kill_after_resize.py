@@ -10,7 +10,7 @@ from msgspec import Struct
 from profiler.core.command_lines import command_line
 from profiler.core.json_fields import Json, mapping, mappings, text
 from profiler.forwarder.ended_run import EndedTask
-from profiler.record.batch_detail import JobDetail, memory_of_definition
+from profiler.record.batch_detail import JobDetail
 from profiler.record.units import format_memory
 from profiler.sizing.sized_revision import RESIZED_FROM, size_before
 from profiler.task_definitions.containers import task_memory_mb
@@ -63,34 +63,25 @@ def reduced_memory(ended: EndedTask, change: SizeChange | None) -> str | None:
     """
     if change is None or not ended.outcome.ran_out_of_memory:
         return None
-    old_mb = change.old_memory_mb
-    memory_mb = change.memory_mb
-    if old_mb is None or memory_mb is None:
-        return None
-    if ended.task.memory_mb not in (None, memory_mb) or old_mb <= memory_mb:
-        return None
     command = command_line(
         *("taskdef", "resize", ended.family, "--revert", "--register", "--update-schedules"),
         region=ended.task.region,
     )
-    return (
-        f"Its memory was reduced from {format_memory(old_mb)} to {format_memory(memory_mb)}"
-        f"{_on_day(change.registered_at)}. This puts it back: {command}"
-    )
+    return _sentence(change, ended.task.memory_mb, command)
 
 
 def reduced_memory_of_job(job: JobDetail, definition: Mapping[str, Json] | None) -> str | None:
     """As above, of a job that ran out of memory; ``definition`` is the job definition, as Batch
     describes it.
     """
+    # Only for such a job.
+    from profiler.task_definitions.job_forms import described_form
+
     if definition is None:
         return None
-    before = size_before(text(mapping(definition.get("tags")).get(RESIZED_FROM)))
-    old_mb = None if before is None else before.size.memory_mb
-    memory_mb = memory_of_definition(definition)
-    if old_mb is None or memory_mb is None:
-        return None
-    if job.memory_mb not in (None, memory_mb) or old_mb <= memory_mb:
+    described = described_form(definition)
+    change = size_change({**mapping(described["taskDefinition"]), "tags": described["tags"]})
+    if change is None:
         return None
     name = job.identity().job_definition or ""
     command = command_line(
@@ -98,9 +89,20 @@ def reduced_memory_of_job(job: JobDetail, definition: Mapping[str, Json] | None)
         *("--revert", "--register", "--update-schedules"),
         region=job.region,
     )
+    return _sentence(change, job.memory_mb, command)
+
+
+def _sentence(change: SizeChange, killed_mb: float | None, command: str) -> str | None:
+    """None: the run was killed at another size, or the definition's memory was not reduced."""
+    old_mb = change.old_memory_mb
+    memory_mb = change.memory_mb
+    if old_mb is None or memory_mb is None:
+        return None
+    if killed_mb not in (None, memory_mb) or old_mb <= memory_mb:
+        return None
     return (
-        f"Its memory was reduced from {format_memory(old_mb)} to {format_memory(memory_mb)}. "
-        f"This puts it back: {command}"
+        f"Its memory was reduced from {format_memory(old_mb)} to {format_memory(memory_mb)}"
+        f"{_on_day(change.registered_at)}. This puts it back: {command}"
     )
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from profiler.core.command_lines import command_line
 from profiler.core.completeness import Completeness, joined
-from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_datetime
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_ms, parse_datetime
 from profiler.forwarder.night_period import NightPeriod
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes, NightRuns
 from profiler.forwarder.notifications.notification import NightSummary, SummaryLine
@@ -180,18 +180,20 @@ def _unusual_lines(period: NightPeriod, history: FamilyHistory) -> list[SummaryL
 
 
 def _ratio(value: float | None, before: Sequence[float | None]) -> float | None:
-    """How many times the median the value is, if that is notable."""
+    """How many times the median the value is, if that is notable; a median of 0 has no multiple."""
     usual = usual_of(reversed(before))
-    if value is None or usual is None or not usual.is_notably_more(value):
+    if value is None or usual is None or not usual.middle or not usual.is_notably_more(value):
         return None
     return value / usual.middle
 
 
 def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
-    """The families whose memory peak grows to its limit within 30 nights."""
+    """The families whose memory peak grows to its limit within 30 nights. Each night counts once:
+    within a night, the inputs of a workflow may grow.
+    """
     by_nights: list[tuple[int, SummaryLine]] = []
     for family, runs in history.runs.items():
-        peaks = _peaks_at_the_newest_size(runs)
+        peaks = _highest_of_nights(_peaks_at_the_newest_size(runs))
         if len(peaks) < MIN_RUNS:
             continue
         trend = growth([percent for _, percent in peaks])
@@ -222,6 +224,16 @@ def _peaks_at_the_newest_size(runs: Sequence[EarlierRun]) -> list[tuple[int, flo
         for run in runs
         if run.size_mb == size_mb and run.peak_mb is not None
     ]
+
+
+def _highest_of_nights(peaks: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The highest peak of each 24 hours before the newest one, the oldest first."""
+    highest: dict[int, tuple[int, float]] = {}
+    for ended_ns, percent in peaks:
+        night = (peaks[-1][0] - ended_ns) // NS_PER_DAY
+        if night not in highest or percent > highest[night][1]:
+            highest[night] = (ended_ns, percent)
+    return [highest[night] for night in sorted(highest, reverse=True)]
 
 
 def _nights_between(first_ns: int, last_ns: int) -> int:

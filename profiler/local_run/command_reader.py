@@ -24,6 +24,7 @@ from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MEMORY
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
+from profiler.readers.linux.host import lazily_freed_pages
 from profiler.readers.linux.huge_pages import HugePages
 from profiler.readers.linux.kernel_memory import KernelGrowth, tcp_queue_bytes
 from profiler.readers.linux.memory_shares import MemoryShares
@@ -37,6 +38,11 @@ _SHARES_ADVANCE_NS = 45 * NS_PER_MS
 # Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a
 # wrong rate.
 MIN_CPU_STEP_NS = 100 * NS_PER_MS
+
+
+def _no_pages() -> int | None:
+    """A group of its own knows what was freed lazily."""
+    return None
 
 
 class UnrelatedChildren:
@@ -149,7 +155,11 @@ class CommandReader:
         self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns)
         budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS)
         self._shares = MemoryShares(
-            budget, os.sysconf("SC_PAGE_SIZE"), monotonic_ns, time.thread_time_ns
+            budget,
+            os.sysconf("SC_PAGE_SIZE"),
+            monotonic_ns,
+            time.thread_time_ns,
+            _no_pages if prepared.own_cgroup.counts_memory else lazily_freed_pages,
         )
         self._huge_pages = HugePages(monotonic_ns, time.thread_time_ns)
         self._bound_bytes = 0

@@ -19,6 +19,7 @@ from profiler.core.text import without_surrogates
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms, parse_ns
 from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
+from profiler.record.batch_job import BatchJob, batch_values
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.family_identity import family_key
 from profiler.record.hardware import gpu_error
@@ -321,8 +322,16 @@ def _run_attributes(run: ExportedRun) -> list[Message]:
             "task_profiler.out_of_memory": outcome.ran_out_of_memory,
             "task_profiler.gpu.out_of_memory": record.likely_out_of_gpu_memory,
             "task_profiler.gpu.error": gpu_error(record),
+            **_batch_attributes(record.batch),
         }
     )
+
+
+def _batch_attributes(job: BatchJob | None) -> Mapping[str, Value]:
+    """The job of AWS Batch, by the names of documents: the conventions have none for it."""
+    if job is None:
+        return {}
+    return {f"task_profiler.batch.{name}": value for name, value in batch_values(job).items()}
 
 
 def _request(

@@ -245,12 +245,6 @@ def parse_job(detail: Json) -> JobDetail | None:
     )
 
 
-def memory_of_definition(definition: Mapping[str, Json]) -> float | None:
-    """What all containers of a job definition ask for; None if one of them does not say."""
-    values = {**definition, "container": definition.get("containerProperties")}
-    return _total([container.memory_mb for container in _containers(values)])
-
-
 def _attempts(values: Mapping[str, Json]) -> Iterator[JobAttempt]:
     """The attempts in each of their forms: a container, a task with containers, a pod."""
     listed = (*mappings(values.get("attempts")), *mappings(values.get("eksAttempts")))

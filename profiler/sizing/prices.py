@@ -12,10 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
+from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import LOCAL, UNKNOWN_COST, Cost, Record
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
 from profiler.record.task_needs import size_of
 from profiler.record.units import format_percent
+from profiler.sizing.instance_gpus import gpus_of_type
 
 PRICE_TABLE_DATE: Final = "2026-09-11"
 X86: Final = "X86_64"
@@ -28,6 +30,7 @@ _ON_INSTANCES: Final = ("EC2", "MANAGED_INSTANCES")
 # USD per vCPU hour, GB hour and storage GB hour.
 _Row = tuple[float | None, float | None, float | None]
 _NONE: Final = (None, None, None)
+_PART_OF_GPU: Final = "MIG-"  # the beginning of its UUID
 
 # By Region, on X86_64 and ARM64; None where no published value was found. The prices of X86_64 in
 # 22 Regions are from https://github.com/theuves/fgcalc, which compared them with AWS's offer of
@@ -225,15 +228,32 @@ def _share_usd(record: Record, overrides: PriceOverrides) -> float | None:
 
 
 def instance_share(record: Record) -> float | None:
-    """The part of its instance that a task asks for: the larger one of vCPUs and memory. None if
-    one of them is unknown, and with GPUs or Neuron devices, of which the instance may have more.
+    """The part of its instance that a task asks for: the largest one of vCPUs, memory and GPUs.
+    None if one of them is unknown, and with Neuron devices, of which the instance may have more.
     """
     size = size_of(record)
     visible = record.visible
-    has_devices = bool(record.gpus) or record.neuron is not None
-    if has_devices or not (size.vcpu and size.memory_mb and visible.cpus and visible.memory_mb):
+    if not (size.vcpu and size.memory_mb and visible.cpus and visible.memory_mb):
         return None
-    return min(max(size.vcpu / visible.cpus, size.memory_mb / visible.memory_mb), 1)
+    gpu_share = _gpu_share(record, visible.instance_type)
+    if gpu_share is None or record.neuron is not None:
+        return None
+    return min(max(size.vcpu / visible.cpus, size.memory_mb / visible.memory_mb, gpu_share), 1)
+
+
+def _gpu_share(record: Record, instance_type: str | None) -> float | None:
+    """The part of the instance's GPUs that are the task's own; None if that is not known, as of a
+    GPU that others use, too, or of a part of one.
+    """
+    if not record.gpus:
+        return 0
+    of_instance = gpus_of_type(instance_type)
+    is_own = record.gpu_scope != WHOLE_INSTANCE and not any(
+        gpu.shared or gpu.uuid.startswith(_PART_OF_GPU) for gpu in record.gpus
+    )
+    if of_instance is None or not is_own:
+        return None
+    return len(record.gpus) / of_instance
 
 
 def _instance_basis(record: Record) -> str:

@@ -119,8 +119,8 @@ def check_definition(definition: Mapping[str, object], source_name: str) -> None
     if is_job_definition(definition):
         raise TaskProfilerError(
             f"{source_name} is a job definition of AWS Batch, and no task definition of ECS: "
-            "task-profiler taskdef add-monitor and remove-monitor change it, doctor checks it, and "
-            "task-profiler recommend says its size."
+            "taskdef add-monitor and remove-monitor change it, doctor checks it, and taskdef "
+            "resize --job-definition NAME registers its size."
         )
     containers = definition.get("containerDefinitions")
     if (

@@ -2,9 +2,7 @@
 returns them.
 """
 
-import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 
 from msgspec import Struct
 
@@ -12,6 +10,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.task_definitions.definition_json import JOB_ANSWER, JOB_FORMS
+from profiler.task_definitions.job_forms import asked_amount, with_amounts
 
 ECS, ONE_CONTAINER, EKS, NODES = JOB_FORMS
 _ARN = "jobDefinitionArn"
@@ -19,7 +18,6 @@ _ARN = "jobDefinitionArn"
 _READ_ONLY = frozenset({_ARN, "revision", "status", "containerOrchestrationType"})
 # The name that Batch gives to the only container of containerProperties.
 DEFAULT_CONTAINER = "default"
-_NUMBER = re.compile(r"\d{1,6}(?:\.\d{1,6})?", re.ASCII)
 
 
 class JobDefinition(Struct, frozen=True, kw_only=True):
@@ -39,24 +37,29 @@ class JobDefinition(Struct, frozen=True, kw_only=True):
 class Share(Struct, frozen=True):
     """What a container asks for: vCPUs and MiB."""
 
-    vcpu: Decimal = Decimal(0)
-    memory_mib: Decimal = Decimal(0)
+    vcpu: float = 0
+    memory_mb: float = 0
 
     def __add__(self, other: "Share") -> "Share":
         """The sum."""
-        return Share(self.vcpu + other.vcpu, self.memory_mib + other.memory_mib)
+        return Share(_exact(self.vcpu + other.vcpu), _exact(self.memory_mb + other.memory_mb))
 
     def __sub__(self, other: "Share") -> "Share":
         """The difference."""
-        return Share(self.vcpu - other.vcpu, self.memory_mib - other.memory_mib)
+        return Share(_exact(self.vcpu - other.vcpu), _exact(self.memory_mb - other.memory_mb))
 
     @property
     def is_legal_on_fargate(self) -> bool:
-        return Size(float(self.vcpu), float(self.memory_mib)) in LEGAL_SIZES
+        return Size(self.vcpu, self.memory_mb) in LEGAL_SIZES
 
     @property
     def text(self) -> str:
-        return f"{written(self.vcpu)} vCPU, {written(self.memory_mib)} MiB"
+        return f"{self.vcpu:g} vCPU, {self.memory_mb:.0f} MiB"
+
+
+def _exact(number: float) -> float:
+    """The number without what is lost by the sums of fractions such as 0.1."""
+    return round(number, 6)
 
 
 def read_job_definition(document: Mapping[str, object], source_name: str) -> JobDefinition:
@@ -126,30 +129,16 @@ def is_on_fargate(definition: Mapping[str, object]) -> bool:
 
 def share_of(container: Mapping[str, object]) -> Share | None:
     """What the container asks for; None unless both its VCPU and its MEMORY are numbers."""
-    amounts = {}
-    for requirement in mappings(container.get("resourceRequirements")):
-        value = str(requirement.get("value"))
-        if _NUMBER.fullmatch(value) is not None:
-            amounts[requirement.get("type")] = Decimal(value)
-    if "VCPU" not in amounts or "MEMORY" not in amounts:
+    vcpu = asked_amount(container, "VCPU")
+    memory_mb = asked_amount(container, "MEMORY")
+    if vcpu is None or memory_mb is None:
         return None
-    return Share(amounts["VCPU"], amounts["MEMORY"])
+    return Share(vcpu, memory_mb)
 
 
 def with_share(container: Mapping[str, object], share: Share) -> Mapping[str, object]:
     """The container with other values of its VCPU and its MEMORY, which it has."""
-    values = {"VCPU": share.vcpu, "MEMORY": share.memory_mib}
-    requirements = []
-    for requirement in mappings(container.get("resourceRequirements")):
-        value = values.get(str(requirement.get("type")))
-        changed = {} if value is None else {"value": written(value)}
-        requirements.append({**requirement, **changed})
-    return {**container, "resourceRequirements": requirements}
-
-
-def written(number: Decimal) -> str:
-    """The number as people write it: ``0.75``, ``2048``."""
-    return f"{number.normalize():f}"
+    return with_amounts(container, share.vcpu, share.memory_mb)
 
 
 def total_share(containers: Sequence[Mapping[str, object]]) -> Share | None:

@@ -34,8 +34,8 @@ JOB: Final = "jobDefinition"
 _CONTAINER: Final = "default"
 _CPU_UNITS: Final = 1024
 # The smallest share of a container beside others that was seen to be accepted on Fargate.
-_LEAST_VCPU: Final = 0.25
-_LEAST_MB: Final = 4
+LEAST_VCPU: Final = 0.25
+LEAST_MB: Final = 4
 _STREAM_PREFIX_CHARS: Final = 200
 # What DescribeJobDefinitions returns and RegisterJobDefinition does not accept, or has elsewhere.
 _ANSWERED: Final = frozenset(
@@ -238,7 +238,7 @@ def job_task_mb(definition: Mapping[str, object], seen: SeenMemory) -> int:
     for container in containers:
         memory_mb = container.memory_mb or 0
         if container.name == batch:
-            memory_mb = max(seen.least_mb(container, memory_mb), _LEAST_MB)
+            memory_mb = max(seen.least_mb(container, memory_mb), LEAST_MB)
         total_mb += memory_mb
     return total_mb
 
@@ -250,7 +250,7 @@ def least_job_vcpu(definition: Mapping[str, object]) -> float:
         return 0
     batch = roles_of(read_containers(definition)).batch
     others = sum(task_cpu_units(form) or 0 for form in forms if form.get("name") != batch)
-    return others / _CPU_UNITS + (_LEAST_VCPU if is_on_fargate(definition) else 1)
+    return others / _CPU_UNITS + (LEAST_VCPU if is_on_fargate(definition) else 1)
 
 
 def _container_forms(

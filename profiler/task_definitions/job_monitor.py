@@ -5,7 +5,6 @@ be a size that Fargate has, so the monitor's share is taken from the batch's.
 """
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from pathlib import PurePosixPath
 
 from msgspec.structs import replace
@@ -36,6 +35,7 @@ from profiler.task_definitions.job_definitions import (
     total_share,
     with_share,
 )
+from profiler.task_definitions.job_forms import LEAST_MB, LEAST_VCPU
 from profiler.task_definitions.monitor_changes import (
     AddMonitorOptions,
     add_monitor,
@@ -44,8 +44,6 @@ from profiler.task_definitions.monitor_changes import (
 )
 from profiler.task_definitions.monitor_container import PID_MODE_ADDED, PID_MODE_LABEL
 
-# The least that a container beside others is known to get.
-_LEAST = Share(Decimal("0.25"), Decimal(4))
 _WRAPPER = ("python3", "-I", "-m", "profiler", "run")
 _END_OF_OPTIONS = "--"
 # A container of Batch has no labels, so that a tag of the definition remembers an added pidMode.
@@ -268,7 +266,7 @@ def _with_legal_sum(
 def _lowered(raw: Mapping[str, object], taken: Share, total: Share) -> Mapping[str, object]:
     """The batch's container with less. Raises TaskProfilerError if too little is left for it."""
     left = (share_of(raw) or Share()) - taken
-    if left.vcpu < _LEAST.vcpu or left.memory_mib < _LEAST.memory_mib:
+    if left.vcpu < LEAST_VCPU or left.memory_mb < LEAST_MB:
         raise TaskProfilerError(
             f"Of {total.text}, no share is left for the monitor, which takes {taken.text} from the "
             "batch's container: give the job the next size of Fargate, or use --wrap."

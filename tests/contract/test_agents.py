@@ -29,7 +29,6 @@ OTHERS = {
     "kibana import",
     "notify",
     "replay",
-    "setup batch-instances",
     "setup image",
     "setup proof",
     "setup redrive",

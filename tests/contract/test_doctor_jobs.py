@@ -172,6 +172,7 @@ def test_what_is_not_there_is_a_sentence(doctor: Any) -> None:
 @pytest.mark.parametrize(
     "refused",
     [
+        "DescribeJobDefinitions",
         "DescribeJobQueues",
         "DescribeComputeEnvironments",
         "ListJobs",
@@ -210,3 +211,19 @@ def test_two_checks_at_once_are_refused(doctor: Any) -> None:
     done = doctor(job_id(1), "--queue", "nightly")
     assert done.returncode == 2
     assert "different checks" in said(done)
+
+
+def test_a_deregistered_definition_is_said_with_what_to_submit(
+    batch: FakeBatch, doctor: Any
+) -> None:
+    old = batch.define("load", 1, 2048)
+    job = batch.submit("load", "nightly", old)
+    assert "deregistered" not in said(doctor(job["jobId"]))
+    batch.define("load", 1, 4096)
+    assert "deregistered" not in said(doctor(job["jobId"]))
+    batch.definition(old)["status"] = "INACTIVE"
+    done = said(doctor(job["jobId"]))
+    assert "Its definition load:1 is deregistered" in done
+    assert "Submit load without a revision, or load:2." in done
+    batch.definition("load:2")["status"] = "INACTIVE"
+    assert "No revision of load is active: register it again." in said(doctor(job["jobId"]))

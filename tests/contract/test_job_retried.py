@@ -12,7 +12,7 @@ import boto3
 import pytest
 
 import handler
-from profiler.forwarder.invocation import ForwarderError
+from profiler.forwarder.invocation import ForwarderError, InProgressError
 from tests.batch_jobs import SECRETS
 from tests.fake_batch import FakeBatch
 from tests.fake_slack import FakeSlack
@@ -136,6 +136,26 @@ def test_an_invocation_that_dies_in_the_call_leaves_the_key(
     send(batch.event(job))
     assert "It is not known whether it was started again" in slack.messages[0]["text"]
     assert len(retries(batch)) == 1
+
+
+def test_two_deliveries_at_once_are_one_job_and_one_message(
+    batch: FakeBatch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one is repeated by Lambda, when the first one has ended."""
+    job = killed(batch)
+    submit = batch._SubmitJob
+
+    def meanwhile(asked: Json) -> Json:
+        with pytest.raises(InProgressError):
+            send(batch.event(job))
+        return submit(asked)
+
+    with monkeypatch.context() as during:
+        during.setattr(batch, "_SubmitJob", meanwhile)
+        send(batch.event(job))
+    send(batch.event(job))
+    assert len(retries(batch)) == len(slack.messages) == 1
+    assert "Started again with 6 GB" in slack.messages[0]["text"]
 
 
 def test_a_lost_answer_is_said_and_never_repeated(

@@ -391,7 +391,7 @@ def test_lists_of_many_pages_are_read_to_their_end(account: Account) -> None:
     plan = rows(done.stdout)
     assert set(plan) == set(kinds())
     services = {f"job-plain-1{number}" for number in range(5)}
-    assert {family for family, line in plan.items() if "  skipped " in line} == LEFT | services
+    assert {family for family, line in plan.items() if "  skipped" in line} == LEFT | services
     for title in ("rule second", "rule third", "rule etl/fourth"):
         assert f"The {title} is pinned to job-plain-33:1." in plan["job-plain-33"]
     assert all(f"schedule etl/{name}" in plan["job-plain-02"] for name in ("elsewhere", "hourly"))

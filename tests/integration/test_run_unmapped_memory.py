@@ -18,6 +18,7 @@ from profiler.readers.linux.memory_files import memory_mounts
 from profiler.record.record_model import NO_RECOMMENDATION, Record, decode
 from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, system_python
 from tests.values import present
+from tools.waiting import READINGS
 
 _SIZE_MIB = 150
 _SLACK_MIB = 20  # the interpreter
@@ -125,6 +126,24 @@ def test_shared_memory_counts_once_while_it_is_mapped_and_after(
     before_the_end = round(600 / series.step_ms)  # in the second after the mapping
     after_the_mapping = present(series.memory_used_mb)[-before_the_end]
     assert present(after_the_mapping) > _SIZE_MIB
+
+
+_FREES_LAZILY = f"""{READINGS}
+import mmap
+pages = mmap.mmap(-1, {_SIZE_MIB} << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for place in range(0, len(pages), 4096): pages[place] = 1
+wait_for_readings(2)
+pages.madvise(8)  # MADV_FREE
+wait_for_readings(20)
+"""
+
+
+def test_lazily_freed_memory_is_used_until_it_is_freed(
+    run_as_nobody: _RunAsNobody, program: str
+) -> None:
+    metrics = run_as_nobody(program, "-c", _FREES_LAZILY).metrics
+    assert present(metrics.max_memory_used_mb) > _SIZE_MIB
+    assert present(present(metrics.memory_used_mb).p50) < _SLACK_MIB
 
 
 _BY_ANOTHER = f"""

@@ -79,6 +79,7 @@ test("a cell without a percentage shows the outcome", () => {
   assert.deepEqual(cellLines(unknown), ["■"]);
   assert.deepEqual(cellLines({ ...unknown, outcome: "failure", failed: 1 }), ["!"]);
   assert.deepEqual(cellLines({ ...unknown, percent: 0 }), ["0"]);
+  assert.deepEqual(cellLines({ ...unknown, percent: 0.03 }), ["<1"]);
   const [{ cells }] = morningGrid([runAt(0, { family: "a\nb", peak: 812, outcome: "stopped" })]).rows;
   assert.equal(cellName("a\nb", "now", cells.get(0)), "a\\u{a}b, now, memory peak 812 MB, stopped");
 });

@@ -241,6 +241,15 @@ test("a killed run names the memory that was too little and the one that is reco
     "1 vCPU, 832 MB recommended beside 1 GPU.",
   );
   assert.equal(runAdviceText(success, ADVICE), "0.5 vCPU, 1 GB recommended: saves 50 %, $10.00 a month.");
+  assert.equal(
+    runAdviceText(success, {
+      ...ADVICE,
+      risk: "a run needed 1.9 GB of 2 GB",
+      savingPercent: -20,
+      savingUsdPerMonth: -4,
+    }),
+    "0.5 vCPU, 1 GB recommended, because a run needed 1.9 GB of 2 GB: costs 20 % more, $4.00 a month.",
+  );
   assert.equal(runAdviceText(success, { recommended: { vcpu: 1, memoryMB: 832 } }), "1 vCPU, 832 MB recommended.");
   assert.equal(runAdviceText(success, { ...ADVICE, changes: false, fits: true }), "1 vCPU, 2 GB fits.");
   assert.equal(

@@ -2,6 +2,8 @@
 orchestrators``; Nextflow needs Java and Maven).
 """
 
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -93,3 +95,27 @@ def test_snakemake_takes_the_sizes_of_a_profile(jobs: Path, tmp_path: Path) -> N
         of_rule = plan.partition(f"rule {name}:")[2].partition("\n\n")[0]
         assert "threads: 4" in of_rule
         assert f"mem_mb={memory_mb}," in of_rule
+
+
+def test_snakemake_runs_rules_in_the_wrapper_to_their_own_ends(tmp_path: Path) -> None:
+    """Outputs, exit codes and Snakemake's verdict are those of the rules, and each has a record."""
+    if not SNAKEMAKE.exists():
+        skip_or_fail("Snakemake is not installed: make orchestrators installs it")
+    wrapper = f"{sys.executable} -m profiler run --no-history --output runs.jsonl --name"
+    rule = 'rule {0}:\n    output: "{0}.txt"\n    shell: "{1} {0} -- {2}"\n'
+    good = rule.format("FASTQC", wrapper, "touch FASTQC.txt")
+    bad = rule.format("STAR_ALIGN", wrapper, "sh -c 'exit 3'")
+    targets = 'rule all:\n    input: "FASTQC.txt", "STAR_ALIGN.txt"\n'
+    (tmp_path / "Snakefile").write_text(f"{targets}{good}{bad}")
+    command = [str(SNAKEMAKE), "--cores", "1", "--keep-going"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert "rule STAR_ALIGN" in done.stderr
+    assert "exit code 3" in done.stderr or "exited with non-zero" in done.stderr
+    assert (tmp_path / "FASTQC.txt").exists()
+    rows = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    ends = {row["record"]["family"]: row["record"]["exitCode"] for row in rows}
+    assert ends == {"FASTQC": 0, "STAR_ALIGN": 3}

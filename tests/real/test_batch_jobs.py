@@ -18,7 +18,7 @@ from msgspec import Struct
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.e2e.images import BASE_IMAGE, MONITOR_IMAGE
-from tests.e2e.kernel import accounting_at
+from tests.e2e.kernel import accounting_at, accounting_of
 from tests.real.control_plane import REGION, StartedTask
 from tests.real.lab import Agent, Lab
 from tests.real.night import END_SECONDS, LOAD, PRINTED, UNTIL, container_of, printed_by
@@ -128,9 +128,10 @@ def monitor_id(lab: Lab) -> str:
 def run_day(lab: Lab, folder: Path, gate: AwsProxy) -> Day:
     jobs = {f"orders:{index}": start_job(lab, "orders", index) for index in range(_CROWD)}
     jobs |= {name: start_job(lab, name) for name in ("failing", "greedy")}
+    monitor = lab.engine.api.call("GET", f"/containers/{monitor_id(lab)}/json")
     for task in jobs.values():
         wait_until(lambda: "ready" in printed(lab, task), END_SECONDS, "the jobs")  # noqa: B023
-    group = accounting_at(f"/docker/{monitor_id(lab)}")
+    group = accounting_of(monitor["State"]["Pid"])
     before_seconds = group.read().cpu_seconds
     began = time.monotonic()
     time.sleep(_COST_SECONDS)

@@ -238,6 +238,13 @@ def test_slack_says_it_in_the_title_and_in_a_sentence(end: RunEnd) -> None:
 
 
 @every_end
+def test_no_sentence_is_twice_in_a_message(end: RunEnd) -> None:
+    lines = shown(message_of(ended(end), kibana_url=None)).splitlines()
+    sentences = [line for line in lines if line.endswith(".")]
+    assert len(sentences) == len(set(sentences))
+
+
+@every_end
 def test_bus_mail_and_teams_say_it(end: RunEnd) -> None:
     run = ended(end)
     detail = msgspec.to_builtins(ended_run(run, kibana_url=None))

@@ -35,6 +35,8 @@ from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.instance_memory import registered_mb
 
 _JOB = "job"
+_DEFINITION = "definition"
+_INACTIVE = "INACTIVE"
 _QUEUE = "queue"
 _ENVIRONMENT = "environment"
 _SIZE = "size"
@@ -116,6 +118,16 @@ class _Reads(Struct):
         left: int | None = answer.get("availableQuantity")
         return left
 
+    def definitions(self, **which: object) -> list[Mapping[str, Any]]:
+        """Job definitions, by their names or ARNs."""
+        answer = self._asked(
+            "Job definitions could not be read",
+            "batch:DescribeJobDefinitions",
+            "describe_job_definitions",
+            **which,
+        )
+        return list(answer.get("jobDefinitions", ()))
+
     def instance_types(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
         """The types of these names, and of these families (``m5``)."""
         patterns = [name if "." in name else f"{name}.*" for name in names]
@@ -159,6 +171,7 @@ def findings_of_job(open_client: OpenClient, job_id: str, now_ns: int) -> Iterat
         raise TaskProfilerError(reason)
     (job,) = jobs
     yield from _state(job, reads, now_ns)
+    yield from _definition(job, reads)
     if job.status not in ENDED and job.status not in (STARTING, RUNNING):
         yield from _waits(job, reads)
         queues = reads.named("describe_job_queues", [job.queue_arn or ""])
@@ -224,6 +237,26 @@ def _state(job: JobDetail, reads: _Reads, now_ns: int) -> Iterator[Finding]:
         usual = _usual_wait(job, reads)
         if usual is not None:
             yield note(_JOB, usual)
+
+
+def _definition(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
+    """Whether the next submission can name the job's definition: Terraform, CDK and CloudFormation
+    deregister the old revision when they register a new one.
+    """
+    if job.definition_arn is None:
+        return
+    status = {one.get("status") for one in reads.definitions(jobDefinitions=[job.definition_arn])}
+    if status != {_INACTIVE}:
+        return
+    name, _, revision = resource_name(job.definition_arn).partition(":")
+    active = reads.definitions(jobDefinitionName=name, status="ACTIVE")
+    text = f"Its definition {name}:{revision} is deregistered: Batch refuses jobs of this revision."
+    if not active:
+        yield problem(_DEFINITION, text, f"No revision of {name} is active: register it again.")
+        return
+    newest = max(one["revision"] for one in active)
+    advice = f"Submit {name} without a revision, or {name}:{newest}."
+    yield note(_DEFINITION, text, advice)
 
 
 def _reason(job: JobDetail) -> Iterator[Finding]:

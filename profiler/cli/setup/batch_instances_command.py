@@ -5,7 +5,7 @@ import json
 import click
 
 from profiler.cli.options import aws_options, flag, option, repeatable
-from profiler.cli.printing import say, warn, write_json_lines
+from profiler.cli.printing import say, warn
 from profiler.cli.taskdef_command import parse_settings
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.ecs_terms import BATCH_LOG_GROUP, MONITOR_REPOSITORY
@@ -32,7 +32,6 @@ _NEXT = (
     "NAME",
     f"With --policy: a log group of jobs (default: {BATCH_LOG_GROUP}).",
 )
-@flag("--json as_json", "Print the user data and the policy as one JSON object.")
 @aws_options
 def batch_instances(
     *,
@@ -40,7 +39,6 @@ def batch_instances(
     settings: tuple[str, ...],
     prints_policy: bool,
     groups: tuple[str, ...],
-    as_json: bool,
     region: str | None,
     profile: str | None,
 ) -> None:
@@ -58,7 +56,7 @@ def batch_instances(
     own = [name for name in _OWN_SETTINGS if name in variables]
     if own:
         raise UsageError(f"--setting cannot set {own[0]}, which the user data sets: leave it out.")
-    if groups and not (prints_policy or as_json):
+    if groups and not prints_policy:
         raise UsageError("--log-group is for the policy: add --policy.")
     ecr = open_clients(region, profile)("ecr")
     if image is None:
@@ -70,17 +68,14 @@ def batch_instances(
             )
         image = f"{uri}:{__version__}"
     user_data = InstanceUserData(image=image, region=ecr.meta.region_name, settings=variables)
-    document = user_data.document()
+    if not prints_policy:
+        say(user_data.document(), end="")
+        warn(_NEXT)
+        return
     policy = role_policy(
         image,
         groups or (BATCH_LOG_GROUP,),
         region=ecr.meta.region_name,
         partition=ecr.meta.partition,
     )
-    if as_json:
-        write_json_lines([{"userData": document, "policy": policy}])
-    elif prints_policy:
-        say(json.dumps(policy, indent=2))
-    else:
-        say(document, end="")
-        warn(_NEXT)
+    say(json.dumps(policy, indent=2))

@@ -14,7 +14,7 @@ from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.endpoint_client import check_address
 from profiler.readers.linux.host import read_instance
-from profiler.settings import read_settings
+from profiler.settings import MonitorSettings, read_settings
 
 if TYPE_CHECKING:
     from profiler.monitor.prometheus.exporter import PrometheusExporter
@@ -48,17 +48,19 @@ def run_monitor(stop: SignalHandler) -> None:
     source = metadata_source(address, version, settings.interval_seconds, process.clock, stop)
     sampler = process.sampler(source, shared)
     task = process.task(sampler, shared)
-    monitor_task(task, shared, _exporter(settings.prometheus_port, sampler, shared))
+    monitor_task(task, shared, _exporter(settings, sampler, shared))
     process.drain_outputs()
 
 
 def _exporter(
-    port: int | None, sampler: TaskSampler, shared: SharedParts
+    settings: MonitorSettings, sampler: TaskSampler, shared: SharedParts
 ) -> "PrometheusExporter | None":
     """The exporter of live metrics; None if it is off, and then its modules are not imported."""
+    port = settings.prometheus_port
     if port is None:
         return None
     from profiler.monitor.prometheus.exporter import PrometheusExporter  # only where it is enabled
     from profiler.monitor.prometheus.snapshot import SnapshotBuilder
 
-    return PrometheusExporter(port, SnapshotBuilder(sampler, shared, read_instance), shared.log)
+    builder = SnapshotBuilder(sampler, shared, read_instance, settings.task.batch_job)
+    return PrometheusExporter(port, builder, shared.log)

@@ -402,7 +402,8 @@ def _why(notice: EndedRun) -> list[str]:
     if notice.comparison is not None:
         sentences.append(notice.comparison.text)
     sentences.append(value_formats.longest_wait(notice) or "")
-    sentences += gpu_notes(notice.record)
+    said = value_formats.gpu_sentences(notice)
+    sentences += [note for note in gpu_notes(notice.record) if note not in said]
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences]
 
 

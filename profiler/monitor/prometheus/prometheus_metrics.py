@@ -113,6 +113,14 @@ def _task(snapshot: Snapshot) -> Iterator[Subject]:
         yield (task.revision or "", cluster_name(task.cluster) or "", *place), task
 
 
+def _batch_job(snapshot: Snapshot) -> Iterator[Subject]:
+    """One series a task, as its own labels are."""
+    job = snapshot.batch_job
+    if job is not None:
+        values = (job.job_id, job.queue, job.compute_environment, job.attempt, job.array_index)
+        yield tuple("" if value is None else str(value) for value in values), job
+
+
 def _containers(snapshot: Snapshot) -> Iterator[Subject]:
     for shown in snapshot.containers:
         yield (shown.container.name,), shown
@@ -239,6 +247,11 @@ GROUPS: tuple[MetricGroup, ...] = (
         ("revision", "cluster", "launch_type", "availability_zone"),
         _task,
         ("task_info", "The task, always 1; unknown labels are empty.", _one),
+    ),
+    _group(
+        ("job_id", "queue", "compute_environment", "attempt", "array_index"),
+        _batch_job,
+        ("batch_job_info", "The job of AWS Batch, always 1; unknown labels are empty.", _one),
     ),
     _group(
         (),

@@ -17,6 +17,7 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, runs_on_instance
 from profiler.readers.linux.host import InstanceReading, OwnUsage
+from profiler.record.batch_job import BatchJob
 
 if TYPE_CHECKING:
     from profiler.collectors.neuron.neuron_collector import LiveNeuron
@@ -42,6 +43,8 @@ class ContainerSnapshot(Struct, frozen=True, kw_only=True):
 class Snapshot(Struct, frozen=True, kw_only=True):
     """All readings at one moment. Readings of sources that do not answer are left out.
 
+    ``batch_job`` is the job of AWS Batch that the task is an attempt of.
+
     From ``valid_until_ns`` (monotonic) on, they are too old to be shown. The bytes of the task are
     those of the network that containers share; None without such a network.
     """
@@ -58,6 +61,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     gpus: LiveGpus | None = None
     neuron: "LiveNeuron | None" = None
     instance: InstanceReading | None = None
+    batch_job: BatchJob | None = None
 
     def at(self, now_ns: int) -> "Snapshot":
         """The part that is still valid: of an old snapshot, the identity of the task and the
@@ -72,6 +76,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
             missed_ticks=self.missed_ticks,
             sources=dict.fromkeys(self.sources, False),
             task=self.task,
+            batch_job=self.batch_job,
         )
 
 
@@ -81,6 +86,7 @@ class SnapshotBuilder(Struct, eq=False):
     sampler: TaskSampler
     shared: SharedParts
     read_instance: Callable[[], InstanceReading | Unavailable]
+    batch_job: BatchJob | None = None
     # By source: the number of its answers, and when that number last grew.
     _answers: dict[str, tuple[int, int]] = field(default_factory=dict)
     _task_rx_bytes: int | None = None
@@ -114,6 +120,7 @@ class SnapshotBuilder(Struct, eq=False):
             gpus=gpus,
             neuron=neuron,
             instance=self._current_instance(sources, now_ns),
+            batch_job=self.batch_job,
         )
 
     def _answers_now(self, name: str, answers: int, now_ns: int) -> bool:

@@ -23,7 +23,7 @@ def open_group_pressure(pid: int, proc_folder: str = "/proc") -> PressureFiles:
 
     A group above is not read: its other programs may be what waits. Without a quota at this moment,
     the throttled time is not read either, which would take a fifth of the time for the threads.
-    Whether a group of version 2 is frozen is told, too.
+    Whether a group of version 2 is frozen, or waits for memory, is told, too.
     """
     groups = ProcessGroups(pid, proc_folder)
     cpu = _CPU if groups.has_v1_controller(_CPU) else UNIFIED
@@ -33,16 +33,20 @@ def open_group_pressure(pid: int, proc_folder: str = "/proc") -> PressureFiles:
     if cpu_folder is not None and _has_quota(f"{cpu_folder}/{_QUOTA[cpu]}"):
         cpu_stat = open_or_none(f"{cpu_folder}/cpu.stat")
     pressure = None
+    memory = None
     events = None
     if unified_folder is not None:
         events = open_or_none(f"{unified_folder}/{_EVENTS}")
     if events is not None:
         pressure = open_or_none(f"{unified_folder}/cpu.pressure")
+        memory = open_or_none(f"{unified_folder}/memory.pressure")
     is_of_group = pressure is not None
     if pressure is None:
         pressure = open_machine_pressure(proc_folder)
     cpus = os.cpu_count() or 1
-    return PressureFiles(pressure, cpu_stat, events, is_of_group=is_of_group, cpus=cpus)
+    return PressureFiles(
+        pressure, cpu_stat, events, memory=memory, is_of_group=is_of_group, cpus=cpus
+    )
 
 
 def _has_quota(path: str) -> bool:

@@ -1,5 +1,5 @@
-"""For how long threads of a machine or of a control group have waited for a CPU, by the kernel's
-own counters.
+"""For how long threads of a machine or of a control group have waited for a CPU, and whether those
+of a group wait for memory, by the kernel's own counters.
 """
 
 import os
@@ -74,8 +74,8 @@ _FROZEN = b"frozen 1"
 
 
 class PressureFiles:
-    """The open files of :class:`CpuPressure`, and the ``events`` of a group of version 2; a
-    descriptor is None where there is no file.
+    """The open files of :class:`CpuPressure`, and of a group of version 2 its ``events`` and the
+    pressure of its ``memory``; a descriptor is None where there is no file.
     """
 
     def __init__(
@@ -84,12 +84,15 @@ class PressureFiles:
         cpu_stat: int | None = None,
         events: int | None = None,
         *,
+        memory: int | None = None,
         is_of_group: bool = False,
         cpus: int = 1,
     ) -> None:
         self._pressure = pressure
         self._cpu_stat = cpu_stat
         self._events = events
+        self._memory = memory
+        self._memory_full: tuple[int, int] | None = None  # when it was read, and the total
         self._is_of_group = is_of_group
         self._cpus = cpus
 
@@ -107,13 +110,27 @@ class PressureFiles:
         """
         return self._events is not None and _FROZEN in proc.reread(self._events)
 
+    def waits_for_memory(self, now_ns: int) -> bool:
+        """Whether all threads of the group that had something to do waited for memory in most of
+        the time since the last call; False the first time.
+        """
+        if self._memory is None:
+            return False
+        total_ns = parse_pressure_ns(proc.reread(self._memory), b"full ")
+        before = self._memory_full
+        self._memory_full = None if total_ns is None else (now_ns, total_ns)
+        if before is None or total_ns is None:
+            return False
+        return now_ns > before[0] and 2 * (total_ns - before[1]) >= now_ns - before[0]
+
     def close(self) -> None:
-        for descriptor in (self._pressure, self._cpu_stat, self._events):
+        for descriptor in (self._pressure, self._cpu_stat, self._events, self._memory):
             if descriptor is not None:
                 os.close(descriptor)
         self._pressure = None
         self._cpu_stat = None
         self._events = None
+        self._memory = None
 
 
 def open_machine_pressure(proc_folder: str = "/proc") -> int | None:
@@ -127,15 +144,15 @@ def _growth_ns(before_ns: int | None, now_ns: int | None) -> int | None:
     return max(now_ns - before_ns, 0)
 
 
-def parse_pressure_ns(text: bytes) -> int | None:
-    """The total of ``some`` in a file ``cpu`` or ``cpu.pressure``: when at least one thread waited
-    for a CPU.
+def parse_pressure_ns(text: bytes, name: bytes = b"some ") -> int | None:
+    """The total of ``some`` in a file such as ``cpu.pressure``: when at least one thread waited; of
+    ``full``: when all waited that were not idle.
     """
-    line, _, _ = text.partition(b"\n")
-    _, separator, total_us = line.rpartition(b" total=")
-    if not separator or not line.startswith(b"some "):
-        return None
-    return int(total_us) * NS_PER_US if total_us.isdigit() else None
+    for line in text.splitlines():
+        _, separator, total_us = line.rpartition(b" total=")
+        if separator and line.startswith(name):
+            return int(total_us) * NS_PER_US if total_us.isdigit() else None
+    return None
 
 
 def parse_throttled_ns(text: bytes) -> int | None:

@@ -217,6 +217,13 @@ def read_swap_counters() -> SwapCounters | None:
     return SwapCounters(out_bytes=out_pages * page_bytes, in_bytes=in_pages * page_bytes)
 
 
+def lazily_freed_pages() -> int | None:
+    """How many pages all programs have freed lazily (MADV_FREE) since the machine booted; None if
+    the kernel does not count them.
+    """
+    return proc.number_after(proc.read("/proc/vmstat") or b"", b"pglazyfree ")
+
+
 def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
     """The 16 shortest mount points that are folders of disks.
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from profiler.core.clock import CpuBudget
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading, inherited_bytes
+from profiler.readers.memory_usage import is_notable
 
 # The shares are read again when they may lack this share of the sum.
 MAX_UNSURE_SHARE = 0.05
@@ -31,7 +32,8 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
     ``open_shmem_bytes``: what it may have of shared memory in addition. Others also hold the
     ``shared_bytes`` of both parts. Of ``inherited_bytes`` it has copied nothing since its fork.
     ``own_file_bytes`` of ``file_bytes``: its pages of files, once read, without those that it has
-    certainly locked (``own_locked_bytes``, of ``locked_bytes``).
+    certainly locked (``own_locked_bytes``, of ``locked_bytes``). ``lazily_freed_bytes``, of
+    ``own_bytes``, may be dropped by the kernel until the process writes to them.
     """
 
     own_bytes: int
@@ -44,6 +46,7 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
     own_locked_bytes: int = 0
     file_bytes: int = 0
     locked_bytes: int = 0
+    lazily_freed_bytes: int = 0
     inherited_bytes: int = 0
     faults: int
     is_forked: bool
@@ -51,7 +54,9 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
 
 class MemoryShares:
     """The shares of the processes of one tree: anonymous and shared memory, of which no page counts
-    twice. Pages of files do not count, unless they are locked: the kernel can drop them.
+    twice. Pages of files do not count, unless they are locked: the kernel can drop them. So it can
+    drop what was freed lazily (MADV_FREE), which is looked for after ``lazily_freed_pages`` has
+    risen, the number of such pages of all programs so far.
 
     Their sum is a lower bound, which ``unsure_bytes`` may complete, ``open_shmem_bytes`` of them
     shared memory and tmpfs; it contains ``shmem_bytes`` of these. ``file_bytes`` is what the
@@ -75,7 +80,10 @@ class MemoryShares:
         page_bytes: int,
         monotonic_ns: Callable[[], int],
         cpu_ns: Callable[[], int],
+        lazily_freed_pages: Callable[[], int | None] = lambda: None,
     ) -> None:
+        self._lazily_freed_pages = lazily_freed_pages
+        self._freed_pages = lazily_freed_pages()
         self._budget = budget
         self._monotonic_ns = monotonic_ns
         self._cpu_ns = cpu_ns
@@ -115,6 +123,7 @@ class MemoryShares:
         is_unsure = self.unsure_bytes > max_unsure_bytes
         mapping_files = self._mapping_files(living)
         unread = self._sharing(living) if is_unsure or lacks_at_rest else mapping_files
+        unread = unread or self._freeing(living)
         now_ns = self._monotonic_ns()
         if unread and self._budget.allows(now_ns, is_urgent=is_unsure and has_settled):
             began_ns = self._cpu_ns()
@@ -124,6 +133,7 @@ class MemoryShares:
             self.used_cpu_ns += cost_ns
             shares = self._shares(living, read)
             self._is_read_at_rest = are_at_rest
+            self._freed_pages = self._lazily_freed_pages()
         elif mapping_files:
             self.file_bytes = None
         self.is_exact = self.unsure_bytes <= MAX_UNSURE_SHARE * sum(shares.values())
@@ -132,7 +142,11 @@ class MemoryShares:
             known = before.get(process.pid)
             share_bytes = shares.get(process.identity)
             if known is None or known[0] is not process or known[1].share_bytes != share_bytes:
-                known = process, replace(process, share_bytes=share_bytes)
+                freed_bytes = self._freed_bytes(process)
+                known = (
+                    process,
+                    replace(process, share_bytes=share_bytes, lazily_freed_bytes=freed_bytes),
+                )
             self._divided[process.pid] = known
         return tuple([divided for _, divided in self._divided.values()])
 
@@ -150,7 +164,7 @@ class MemoryShares:
         """
         self._follow(living)
         shares = dict[_Identity, int]()
-        unsure_bytes = self._ended_bytes
+        unsure_bytes = self._ended_bytes + sum(map(self._freed_bytes, living.values()))
         own_sum_bytes = 0
         shmem_sum_bytes = 0
         open_shmem_bytes = 0
@@ -161,15 +175,15 @@ class MemoryShares:
         unread_file_bytes = 0
         for identity, process in living.items():
             base = self._bases[identity]
-            rss_bytes = process.rss_bytes or 0
-            anonymous_bytes = min(process.anonymous_bytes or 0, rss_bytes)
+            anonymous_bytes = _anonymous(process)
             growth_bytes = anonymous_bytes - base.anonymous_bytes
             if growth_bytes > 0 and identity in read:
                 growth_bytes = 0
             own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
             file_bytes = _files(process)
             locked_bytes = min(base.own_locked_bytes, process.locked_bytes or 0, file_bytes)
-            shares[identity] = own_bytes + base.own_shmem_bytes + locked_bytes
+            shares[identity] = base.own_shmem_bytes + locked_bytes
+            shares[identity] += max(own_bytes - self._freed_bytes(process), 0)
             from_parent_bytes = max(base.inherited_bytes, self._inheritance.get(process.pid, 0))
             if from_parent_bytes and process.faults:
                 new_bytes = (process.faults - base.faults) * self._page_bytes
@@ -270,6 +284,22 @@ class MemoryShares:
             faults=process.faults,
         )
 
+    def _freed_bytes(self, process: ProcessReading) -> int:
+        base = self._bases.get(process.identity)
+        return 0 if base is None else min(base.lazily_freed_bytes, process.anonymous_bytes or 0)
+
+    def _freeing(self, living: Mapping[_Identity, ProcessReading]) -> Sequence[ProcessReading]:
+        """The processes that may have freed memory lazily since the last reading."""
+        pages = None
+        if self._freed_pages is not None and len(living) <= _MAX_FILE_READERS:
+            pages = self._lazily_freed_pages()
+        if pages is None or self._freed_pages is None:
+            return ()
+        freed_bytes = (pages - self._freed_pages) * self._page_bytes
+        return [
+            process for process in living.values() if is_notable(freed_bytes, _anonymous(process))
+        ]
+
     def _sharing(self, living: Mapping[_Identity, ProcessReading]) -> Sequence[ProcessReading]:
         """The processes of which others may hold pages, or that may map one several times."""
         sharing: list[ProcessReading] = []
@@ -277,7 +307,8 @@ class MemoryShares:
             base = self._bases[identity]
             may_share_anonymous = process.is_forked or process.pid in self._inheritance
             was_shared = base.shared_bytes > 0 or base.own_bytes < base.anonymous_bytes
-            if may_share_anonymous or was_shared or _shmem(process) > 0:
+            has_freed = base.lazily_freed_bytes > 0
+            if may_share_anonymous or was_shared or has_freed or _shmem(process) > 0:
                 sharing.append(process)
         return sharing
 
@@ -352,6 +383,7 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
         own_locked_bytes=own_locked_bytes,
         file_bytes=_files(process),
         locked_bytes=min(process.locked_bytes or 0, _files(process)),
+        lazily_freed_bytes=min(proc.bytes_after(rollup, b"LazyFree:") or 0, own_bytes),
         inherited_bytes=max(anonymous_bytes - private_bytes, 0),
         faults=process.faults,
         is_forked=process.is_forked,

@@ -38,11 +38,11 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     its parent's (:mod:`vforked`), and so are the ``blocks`` of another user.
 
     ``rss_bytes`` counts each mapping of a page, ``share_bytes`` each page once, for one of the
-    processes that share it, and none of files (:class:`MemoryShares`). ``anonymous_bytes`` is the
-    part of the RSS that is neither file nor shared memory, ``shmem_bytes`` that in shared memory
-    and tmpfs; ``swap_bytes``, ``page_table_bytes`` and ``huge_page_bytes`` are in addition to it.
-    ``locked_bytes``: what the process has locked, present or not. ``open_files_bound``: the most
-    files that it may have open.
+    processes that share it, and none of files or freed lazily (:class:`MemoryShares`), which are
+    ``lazily_freed_bytes``. ``anonymous_bytes`` is the part of the RSS that is neither file nor
+    shared memory, ``shmem_bytes`` that in shared memory and tmpfs; ``swap_bytes``,
+    ``page_table_bytes`` and ``huge_page_bytes`` are in addition to it. ``locked_bytes``: what the
+    process has locked, present or not. ``open_files_bound``: the most files that it may have open.
     ``name`` has the script of an interpreter, unless the ``arguments`` are read. ``state`` and
     ``blocks_signals`` are the main thread's.
     ``is_forked``: the process has not executed a program. ``children_faults`` counts the children
@@ -62,6 +62,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     anonymous_bytes: int | None = None
     shmem_bytes: int | None = None
     share_bytes: int | None = None
+    lazily_freed_bytes: int = 0
     peak_bytes: int | None = None
     swap_bytes: int | None = None
     page_table_bytes: int | None = None

@@ -187,6 +187,8 @@ class ThreadReader:
         self._unread_run_ns = 0
         self._misses_child = False
         self._is_group_frozen = False
+        self._is_short_of_memory: bool | None = None
+        self._at_ns = 0
         self._read_ended_ns = 0
         self._is_counting = False
         self.sees_calls = False
@@ -256,7 +258,7 @@ class ThreadReader:
         if due is None:
             due = self._due(now, is_required=is_required)
         reads = _Budget(spent_ns, math.inf if is_required else budget_ns / 2)
-        self._begin()
+        self._begin(now_ns)
         self._read_due(due, reads, now, is_required=is_required)
         busy = _busiest(self._growth, _MOSTLY * length_ns) if self._last is not None else None
         if busy is not None:
@@ -275,7 +277,9 @@ class ThreadReader:
         growth = () if self._is_counting else None
         return Look(growth=growth, is_behind=True, cpus=self._cpus or 1)
 
-    def _begin(self) -> None:
+    def _begin(self, now_ns: int) -> None:
+        self._at_ns = now_ns
+        self._is_short_of_memory = None
         self._growth = []
         self._seen = []
         self._ended = self._ended_between
@@ -323,7 +327,7 @@ class ThreadReader:
         counters are readable.
         """
         last = self._last or ReadingTime(0, now_ns)
-        self._begin()
+        self._begin(now_ns)
         for pid, process in self._processes.items():
             if pid not in self._changed:
                 process.still_at = last
@@ -338,6 +342,18 @@ class ThreadReader:
         if self._pressure_files is not None:
             self._pressure_files.close()
             self._pressure_files = None
+
+    def _is_for_memory(self, thread: Thread) -> bool:
+        """Whether a thread that seems to wait for a disk waits for memory under its group's limit:
+        by the function of the kernel in which it is, if readable, else by the group's pressure.
+        """
+        place = proc.read_beginning(f"{thread.path}/wchan", _MAX_FILE_BYTES)
+        if any(name in place for name in _FOR_MEMORY):
+            return True
+        if self._is_short_of_memory is None:
+            files = self._pressure_files
+            self._is_short_of_memory = files is not None and files.waits_for_memory(self._at_ns)
+        return self._is_short_of_memory
 
     def _present_look(self) -> Look:
         """What this look has found."""
@@ -710,8 +726,8 @@ class ThreadReader:
             blocked = self._resolver.asleep(pid, call, blocked)
         if blocked.wait.kind == "other" and blocked.helpers == "nobody":
             blocked = self._wait_in_state(pid, thread, thread.read_state(), is_hidden=False)
-        if blocked is not None and blocked.wait.kind == "disk" and _waits_for_memory(thread):
-            return MEMORY
+        if blocked is not None and blocked.wait.kind == "disk":
+            return MEMORY if self._is_for_memory(thread) else blocked
         return blocked
 
     def _wait_in_state(
@@ -733,14 +749,10 @@ class ThreadReader:
             thread.sleeps_unsignalled = state.blocks_signals
         is_in_vfork = state.blocks_signals and not thread.sleeps_unsignalled
         if is_at_disk and not is_in_vfork:
+            if is_hidden and self._is_for_memory(thread):
+                return MEMORY
             return _HIDDEN_DISK if is_hidden else _DISK
         return _HIDDEN if is_hidden else _OTHER
-
-
-def _waits_for_memory(thread: Thread) -> bool:
-    """Whether a thread waits for memory under its group's limit."""
-    place = proc.read_beginning(f"{thread.path}/wchan", _MAX_FILE_BYTES)
-    return any(name in place for name in _FOR_MEMORY)
 
 
 def _busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | None:

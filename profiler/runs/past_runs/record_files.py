@@ -89,6 +89,7 @@ class FileRuns(RunSource):
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
         ended: Counter[RunsOf] = Counter()
+        last_ns: dict[RunsOf, int] = {}
         complete: set[RunsOf] = set()
         for run in self._matching(selection, complete):
             yield run
@@ -96,7 +97,10 @@ class FileRuns(RunSource):
                 continue
             kind = self._indexed().counts_with(run.report.record)
             ended[kind] += 1
-            if ended[kind] >= last:
+            if ended[kind] == last:
+                last_ns[kind] = run.started_ns
+            # Of several runs of one start, the order of the lines does not choose the last ones.
+            if ended[kind] > last and run.started_ns < last_ns[kind]:
                 complete.add(kind)
 
     def _matching(self, selection: RunFilter, left_out: Container[RunsOf]) -> Iterator[PastRun]:

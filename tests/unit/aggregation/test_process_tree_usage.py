@@ -224,6 +224,14 @@ def test_a_mark_that_counts_pages_of_files_and_repeated_mappings_is_used_without
     assert memory.marks.seen_bytes == 1540 * MIB
 
 
+def test_a_mark_counts_what_was_freed_lazily_which_was_used_before() -> None:
+    memory = TreeMemory()
+    memory.add((process(held=10 * MIB, mark=10 * MIB),))
+    freed = process(held=300 * MIB, mark=300 * MIB, lazily_freed_bytes=250 * MIB)
+    assert memory.add((replace(freed, share_bytes=50 * MIB),)) == 50 * MIB
+    assert memory.peak_bytes == 300 * MIB
+
+
 def test_a_mark_of_pages_of_files_that_came_and_went_between_two_readings_is_no_memory() -> None:
     """A program of 7 MiB that maps a file of 600 MiB, in a group of 256 MiB."""
     memory = TreeMemory()

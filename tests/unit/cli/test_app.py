@@ -108,7 +108,9 @@ def test_every_command_that_prints_data_as_text_has_json() -> None:
         for words, command in leaves(group, ())
         if not any("--json" in parameter.opts for parameter in command.params)
     }
-    assert without == {"monitor", "completion", "schema", "taskdef container"}  # which has --format
+    # They print a document of another form; ``taskdef container`` has --format.
+    documents = {"completion", "schema", "setup batch-instances", "taskdef container"}
+    assert without == {"monitor", *documents}
 
 
 @pytest.fixture
@@ -243,7 +245,10 @@ def test_the_help_lists_a_commands_own_options_before_the_sources(name: str) -> 
     assert "--json" not in shared
 
 
-def test_all_commands_together_have_at_most_266_option_slots() -> None:
+def test_all_commands_together_have_at_most_275_option_slots() -> None:
+    """266 before jobs of AWS Batch: setup batch-instances has six, and add-monitor (--wrap), resize
+    (--job-definition, --queue) and setup proof (--queue) name what a job has and a task has not.
+    """
     commands = [group, *dict(leaves(group, ())).values()]
     assert (
         sum(
@@ -251,7 +256,7 @@ def test_all_commands_together_have_at_most_266_option_slots() -> None:
             for command in commands
             for parameter in command.params
         )
-        <= 266
+        <= 275
     )
 
 

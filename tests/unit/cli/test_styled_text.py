@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from profiler.cli.styled_text import Column, table, wrapped
+from profiler.cli.styled_text import Column, shorten_name, table, wrapped
 from profiler.core.text import columns_of
 from tests.terminals import shown_on_terminal, texts
 
@@ -97,3 +97,21 @@ def test_the_progress_is_in_the_bottom_row_until_the_end(
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
     assert done.stdout == b"registered\n"
     assert done.stderr == b""
+
+
+def test_a_long_name_loses_its_middle() -> None:
+    name = "SEQ.ALIGN.SORT.SAMTOOLS_INDEX"
+    assert shorten_name(name, 29) == name
+    assert shorten_name(name, 15) == "SEQ.…OOLS_INDEX"
+    columns = [Column("Family", is_cut=True, is_name=True), Column("Runs", is_right=True)]
+    rows = [(name, "1"), (name.replace("INDEX", "STATS"), "2")]
+    assert texts(table(columns, rows, width=24)) == [
+        "Family              Runs",
+        "SEQ.A…MTOOLS_INDEX     1",
+        "SEQ.A…MTOOLS_STATS     2",
+    ]
+
+
+@given(st.text(), st.integers(0, 40))
+def test_a_cut_name_has_no_more_columns_than_there_are(name: str, width: int) -> None:
+    assert columns_of(shorten_name(name, width)) <= max(width, columns_of("…"))

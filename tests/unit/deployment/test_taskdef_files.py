@@ -3,6 +3,7 @@ documentation explains them.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,17 @@ WITHOUT_RESOURCE = {
         "events:ListRules",
         "scheduler:ListSchedules",
         "tag:GetResources",
+        "ec2:DescribeInstanceTypes",
+    ),
+    *(
+        f"batch:{name}"
+        for name in (
+            "DescribeComputeEnvironments",
+            "DescribeJobDefinitions",
+            "DescribeJobQueues",
+            "DescribeJobs",
+            "ListJobs",
+        )
     ),
     *(
         f"ecs:{name}"
@@ -68,7 +80,8 @@ def parts(definition: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def test_every_file_is_looked_at_here() -> None:
     assert {path.name for path in FOLDER.glob("*.json")} == {*DEFINITIONS, ALONE, JOB}
     assert read(ALONE) == parts(read("fargate-scheduled.json"))[1]
-    assert POLICIES == ["execution-role.json", "operator.json", "resize.json", "task-role.json"]
+    task_policies = {"execution-role.json", "task-role.json"}
+    assert {*POLICIES} == task_policies | {"batch-jobs.json", "operator.json", "resize.json"}
 
 
 def test_aws_knows_every_field_and_the_wrapper_runs_the_batch() -> None:
@@ -129,6 +142,17 @@ def test_a_policy_names_its_actions_and_resources(name: str) -> None:
         assert not [action for action in actions if "*" in action]
         if "*" in listed(statement["Resource"]):
             assert set(actions) <= WITHOUT_RESOURCE
+
+
+def test_the_policy_for_jobs_has_what_the_commands_name() -> None:
+    """Every reading right that a command can miss, beside those of the sources of runs."""
+    named: set[str] = set()
+    for path in (ROOT / "profiler").rglob("*.py"):
+        named |= set(re.findall(r"batch:(?:Describe|List|Get)[A-Za-z]+[a-z]", path.read_text()))
+    policy = read("iam/batch-jobs.json")
+    allowed = {action for one in policy["Statement"] for action in one["Action"]}
+    assert named <= allowed
+    assert not [action for action in allowed if re.search(":(?!Describe|List|Get|Filter)", action)]
 
 
 @pytest.mark.parametrize("name", [*DEFINITIONS, ALONE, JOB, *(f"iam/{name}" for name in POLICIES)])

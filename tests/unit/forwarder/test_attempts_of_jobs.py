@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from profiler.core.ecs_terms import RETRY_OF
 from profiler.forwarder.document_fields import drop_empty
 from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.job_changed import attempt_documents
@@ -17,7 +19,7 @@ from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.batch_detail import parse_job, parse_job_event
 from profiler.record.event_end import end_of_event, written_event_end
 from profiler.record.stopped_task import parse_stopped_task
-from tests.batch_jobs import task_event
+from tests.batch_jobs import job_id, task_event
 from tests.ended_runs import run_of
 from tests.fake_batch import NOW_MS, FakeBatch
 from tests.fake_search import FakeSearchCluster
@@ -124,6 +126,24 @@ def test_without_a_report_too(batch: FakeBatch, reason: str) -> None:
     assert expected["task"]["outcome"] == expected["task"].get("job_end", "failure")
     assert written(of_job(job), of_task(job)) == expected
     assert written(of_job(job), of_task(job), of_job(job), of_task(job)) == expected
+
+
+@pytest.mark.parametrize("is_retry", [False, True])
+def test_a_retry_and_the_job_before_it_name_each_other_in_any_order(
+    batch: FakeBatch, *, is_retry: bool
+) -> None:
+    """A single success of a retry, too, of which Batch has nothing else to add."""
+    other = job_id(7)
+    more: Job = {"tags": {RETRY_OF: other}, "status": "SUCCEEDED"} if is_retry else {}
+    job = ended(batch, "Essential container in task exited", code=0 if is_retry else 137, **more)
+    retry = None if is_retry else MemoryRetry(sentence="Started again.", retried_as=other)
+    by_batch = [*attempt_documents(present(parse_job(job)), SETTINGS, retry)]
+    code: Job = {"containers": [{"name": "default", "exitCode": job["container"]["exitCode"]}]}
+    parts = [of_report(text_of(job)), of_task(job, **code), by_batch]
+    for order in permutations([*parts, by_batch]):
+        task = written(*order)["task"]
+        named = (task.get("retry_of"), task.get("retried_as"))
+        assert named == ((other, None) if is_retry else (None, other))
 
 
 def test_a_users_text_is_no_timeout(batch: FakeBatch) -> None:

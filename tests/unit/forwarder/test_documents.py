@@ -372,6 +372,19 @@ def test_the_document_of_a_stuck_run() -> None:
     assert shown == {"logs": logs, "task": ecs_task("us-west-2", "jobs", record.task_id)}
 
 
+def test_the_document_of_a_late_job() -> None:
+    late = replace(MISSED.notice, kind="late", task_id="4109")
+    line = replace(MISSED, cluster=None, queue="nights", family="etl", notice=late)
+    made = made_of(line, kibana_url=KIBANA)
+    assert made.fields["task"] == {"family": "etl"}
+    assert made.fields["batch"] == {
+        "job_id": "4109",
+        "queue": "nights",
+        "job_definition": "etl",
+    }
+    assert "links" not in made.fields
+
+
 def test_the_document_of_a_missed_run() -> None:
     made, notice = made_of(MISSED, index_period="day"), MISSED.notice
     assert made.index == "task-notices-2026.11.20"
@@ -407,6 +420,7 @@ def test_the_index_has_all_fields() -> None:
             ).fields
         ),
         *leaves(made_of(slow).fields),
+        *leaves(made_of(replace(slow, queue="nights")).fields),
     }
 
 

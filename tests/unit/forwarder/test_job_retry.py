@@ -4,90 +4,32 @@ never twice, and what is said.
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from botocore.exceptions import ReadTimeoutError
 from botocore.session import get_session
-from msgspec.structs import replace
 
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
-from profiler.forwarder.job_retry import JobClients, JobRetries, should_retry
-from profiler.record.batch_detail import JobDetail, parse_job
-from tests.batch_jobs import ACCOUNT, REGION, SECRETS, job_id
+from profiler.forwarder.job_retry import JobClients, should_retry
+from tests.batch_jobs import ACCOUNT, SECRETS, job_id
 from tests.fake_batch import FakeBatch
-from tests.notices import KeyTable
+from tests.retried_jobs import (
+    INSTANCE,
+    KILLED,
+    RETRY_OF,
+    Job,
+    Json,
+    RetriedJobs,
+    detail,
+    fail,
+    killed,
+)
 from tests.values import present
 
-KILLED = "OutOfMemoryError: Container killed due to memory usage"
-RETRY_OF = "task-profiler:retry-of"
-INSTANCE = f"arn:aws:ecs:{REGION}:{ACCOUNT}:container-instance/AWSBatch-spot/0a1b"
 OTHER_ACCOUNT = "999999999999"
-Json = dict[str, Any]
-Job = Json
-
-
-class Instances:
-    """The ECS client: one instance, which registers so much memory; None: it is gone."""
-
-    def __init__(self) -> None:
-        self.registered_mb: int | None = 7_985
-
-    def describe_container_instances(self, *, cluster: str, containerInstances: list[str]) -> Any:
-        assert (cluster, containerInstances) == ("AWSBatch-spot", [INSTANCE])
-        if self.registered_mb is None:
-            return {"containerInstances": [], "failures": [{"reason": "MISSING"}]}
-        memory = {"name": "MEMORY", "integerValue": self.registered_mb}
-        return {"containerInstances": [{"registeredResources": [{"name": "CPU"}, memory]}]}
-
-
-class Account:
-    """Everything that a retry of a job uses. ``table`` is that of keys, ``begun`` of calls."""
-
-    def __init__(self, batch: FakeBatch) -> None:
-        self.batch = batch
-        self.instances = Instances()
-        self.table: KeyTable = KeyTable()
-        self.begun: KeyTable | None = KeyTable()
-        self.warnings: list[str] = []
-        client = batch.client()
-        clients = JobClients(client, client, self.instances)
-        self.clients = clients
-
-    @property
-    def retries(self) -> JobRetries:
-        return JobRetries(
-            ("etl*", "nf-*"),
-            61_440,
-            aws=lambda: self.clients,
-            remember=self.table.once,
-            begin=None if self.begun is None else self.begun.once,
-            now=lambda: datetime.fromtimestamp(self.batch.now_ms / 1000, UTC),
-            warn=self.warnings.append,
-        )
-
-    def handle(self, job: Job, **told: Any) -> MemoryRetry | None:
-        return self.retries.handle(replace(detail(job), **told))
-
-    def refusal(self, job: Job, **told: Any) -> str:
-        """Why a job is not started again; the log has it with the job's id, and a repeat says it,
-        too.
-        """
-        retry = present(self.handle(job, **told))
-        assert retry.retried_as is None
-        assert self.warnings == [f"Job {job['jobId']}: {retry.sentence}"]
-        assert self.handle(job, **told) == retry
-        assert self.batch.requests("SubmitJob") == []
-        return retry.sentence.removeprefix("Not started again: ")
-
-    def request(self, job: Job) -> Json:
-        """What was submitted for the job."""
-        retry = present(self.handle(job))
-        assert retry.sentence.startswith("Started again with "), retry.sentence
-        (request,) = self.batch.requests("SubmitJob")
-        return request
 
 
 @pytest.fixture
@@ -99,32 +41,14 @@ def batch() -> Iterator[FakeBatch]:
 
 
 @pytest.fixture
-def account(batch: FakeBatch) -> Account:
-    return Account(batch)
-
-
-def detail(job: Job) -> JobDetail:
-    return present(parse_job(job))
-
-
-def killed(batch: FakeBatch, definition: str = "etl", **asked: Any) -> Job:
-    """A job whose only attempt was killed for memory."""
-    asked = {"retryStrategy": {"attempts": 1}} | asked
-    job = batch.submit("orders", "nightly", definition, **asked)
-    fail(batch, job)
-    return job
-
-
-def fail(batch: FakeBatch, job: Job, code: int = 137, reason: str | None = KILLED) -> None:
-    batch.begin(job)
-    batch.now_ms += 60_000
-    batch.end(job, code, reason)
+def account(batch: FakeBatch) -> RetriedJobs:
+    return RetriedJobs(batch)
 
 
 # When
 
 
-def test_a_job_is_retried_after_its_last_attempt_was_killed(account: Account) -> None:
+def test_a_job_is_retried_after_its_last_attempt_was_killed(account: RetriedJobs) -> None:
     batch = account.batch
     job = batch.submit("orders", "nightly", "etl")
     fail(batch, job)
@@ -158,7 +82,7 @@ def test_a_job_is_retried_after_its_last_attempt_was_killed(account: Account) ->
         {"jobId": f"{job_id(0)}#1"},
     ],
 )
-def test_nothing_is_asked_or_said_of_other_ends(account: Account, change: Json) -> None:
+def test_nothing_is_asked_or_said_of_other_ends(account: RetriedJobs, change: Json) -> None:
     job = killed(account.batch) | change
     assert not should_retry(detail(job), ("etl*",))
     calls = len(account.batch.calls)
@@ -176,7 +100,7 @@ def test_nothing_is_asked_or_said_of_other_ends(account: Account, change: Json) 
     ],
 )
 def test_an_exit_code_alone_is_no_proof(
-    account: Account, code: int, reason: str | None, status: str
+    account: RetriedJobs, code: int, reason: str | None, status: str
 ) -> None:
     job = account.batch.submit("orders", "nightly", "etl", retryStrategy={"attempts": 1})
     account.batch.begin(job)
@@ -184,7 +108,7 @@ def test_an_exit_code_alone_is_no_proof(
     assert account.handle(job) is None
 
 
-def test_only_the_last_attempt_counts(account: Account) -> None:
+def test_only_the_last_attempt_counts(account: RetriedJobs) -> None:
     job = account.batch.submit("orders", "nightly", "etl")
     fail(account.batch, job)
     fail(account.batch, job, 3, None)
@@ -192,7 +116,7 @@ def test_only_the_last_attempt_counts(account: Account) -> None:
 
 
 @pytest.mark.parametrize("code", [1, 2, 137])
-def test_aws_s_reason_is_the_proof_whatever_the_exit_code(account: Account, code: int) -> None:
+def test_aws_s_reason_is_the_proof_whatever_the_exit_code(account: RetriedJobs, code: int) -> None:
     job = account.batch.submit("orders", "nightly", "etl", retryStrategy={"attempts": 1})
     fail(account.batch, job, code, KILLED.replace("Container killed", "container killed"))
     assert present(account.handle(job)).retried_as
@@ -201,7 +125,7 @@ def test_aws_s_reason_is_the_proof_whatever_the_exit_code(account: Account, code
 # What is not retried, and why
 
 
-def test_jobs_of_other_kinds_are_refused(account: Account) -> None:
+def test_jobs_of_other_kinds_are_refused(account: RetriedJobs) -> None:
     batch = account.batch
     first = batch.submit("first", "nightly", "etl")
     assert account.refusal(killed(batch, dependsOn=[{"jobId": first["jobId"]}])) == (
@@ -220,7 +144,7 @@ def test_jobs_of_other_kinds_are_refused(account: Account) -> None:
         ({"container": {}}, "which of its containers was killed is not known."),
     ],
 )
-def test_what_batch_says_of_the_job_counts(account: Account, change: Json, reason: str) -> None:
+def test_what_batch_says_of_the_job_counts(account: RetriedJobs, change: Json, reason: str) -> None:
     """The event does not have it."""
     told = killed(account.batch)
     account.batch.jobs[told["jobId"]] |= change
@@ -229,7 +153,7 @@ def test_what_batch_says_of_the_job_counts(account: Account, change: Json, reaso
     assert account.refusal(told).startswith(reason)
 
 
-def test_a_forged_event_starts_nothing(account: Account) -> None:
+def test_a_forged_event_starts_nothing(account: RetriedJobs) -> None:
     """Of the event, the id alone is believed."""
     batch = account.batch
     succeeded = batch.submit("orders", "nightly", "etl", retryStrategy={"attempts": 1})
@@ -240,7 +164,7 @@ def test_a_forged_event_starts_nothing(account: Account) -> None:
 
 
 @pytest.mark.parametrize("part", ["jobId", "jobArn"])
-def test_a_job_of_another_account_or_region_starts_nothing(account: Account, part: str) -> None:
+def test_a_job_of_another_account_or_region_starts_nothing(account: RetriedJobs, part: str) -> None:
     job = killed(account.batch)
     told = {**job, "jobArn": job["jobArn"].replace(ACCOUNT, OTHER_ACCOUNT)}
     if part == "jobId":
@@ -249,25 +173,25 @@ def test_a_job_of_another_account_or_region_starts_nothing(account: Account, par
     assert said == "AWS Batch knows no such job in this account and Region."
 
 
-def test_a_job_that_batch_has_forgotten_starts_nothing(account: Account) -> None:
+def test_a_job_that_batch_has_forgotten_starts_nothing(account: RetriedJobs) -> None:
     job = killed(account.batch)
     account.batch.now_ms += 8 * 86_400_000
     assert account.refusal(job) == "AWS Batch knows no such job in this account and Region."
 
 
-def test_an_old_event_starts_nothing(account: Account) -> None:
+def test_an_old_event_starts_nothing(account: RetriedJobs) -> None:
     job = killed(account.batch)
     account.batch.now_ms += round(timedelta(hours=12, minutes=1).total_seconds() * 1000)
     assert account.refusal(job) == "it ended more than 12 hours ago."
 
 
-def test_a_deregistered_definition_starts_nothing(account: Account) -> None:
+def test_a_deregistered_definition_starts_nothing(account: RetriedJobs) -> None:
     job = killed(account.batch)
     account.batch.definitions[0]["status"] = "INACTIVE"
     assert account.refusal(job) == "its job definition etl:1 is deregistered."
 
 
-def test_a_deleted_definition_starts_nothing(account: Account) -> None:
+def test_a_deleted_definition_starts_nothing(account: RetriedJobs) -> None:
     job = killed(account.batch)
     account.batch.definitions.clear()
     assert account.refusal(job) == "its job definition etl:1 is deregistered."
@@ -281,21 +205,21 @@ def test_a_deleted_definition_starts_nothing(account: Account) -> None:
     ],
 )
 def test_who_repeats_jobs_itself_is_left_alone(
-    account: Account, definition: str, variables: list[Json], name: str
+    account: RetriedJobs, definition: str, variables: list[Json], name: str
 ) -> None:
     account.batch.define("nf-quay-io-star", 1, 4096)
     job = killed(account.batch, definition, containerOverrides={"environment": variables})
     assert account.refusal(job).startswith(name)
 
 
-def test_the_largest_memory_is_the_setting_s(account: Account) -> None:
+def test_the_largest_memory_is_the_setting_s(account: RetriedJobs) -> None:
     account.batch.define("etl-large", 16, 49_152)
     job = killed(account.batch, "etl-large")
     said = account.refusal(job)
     assert said == "it needs 72 GB, and RETRY_MAX_MEMORY_MB allows 60 GB."
 
 
-def test_without_a_table_of_keys_nothing_is_started(account: Account) -> None:
+def test_without_a_table_of_keys_nothing_is_started(account: RetriedJobs) -> None:
     job = killed(account.batch)
     account.begun = None
     assert account.refusal(job).startswith("without IDEMPOTENCY_TABLE")
@@ -320,7 +244,7 @@ def test_everything_of_a_submission_is_known() -> None:
     assert set(model.shape_for("TaskContainerOverrides").members) == of_task
 
 
-def test_the_whole_submission_is_passed_on_and_only_what_it_changed(account: Account) -> None:
+def test_the_whole_submission_is_passed_on_and_only_what_it_changed(account: RetriedJobs) -> None:
     batch = account.batch
     consumed = {"consumableResourceList": [{"consumableResource": "license", "quantity": 1}]}
     own = [{"name": "TOKEN", "value": SECRETS[0]}, {"name": "DB_PASSWORD", "value": "another"}]
@@ -353,7 +277,7 @@ def test_the_whole_submission_is_passed_on_and_only_what_it_changed(account: Acc
     }
 
 
-def test_a_definitions_own_command_and_variables_are_not_sent(account: Account) -> None:
+def test_a_definitions_own_command_and_variables_are_not_sent(account: RetriedJobs) -> None:
     batch = account.batch
     container = {
         "image": "etl:26",
@@ -372,7 +296,7 @@ def test_a_definitions_own_command_and_variables_are_not_sent(account: Account) 
     assert [*account.request(job)["containerOverrides"]] == ["resourceRequirements"]
 
 
-def test_a_command_that_parameters_would_change_again_is_refused(account: Account) -> None:
+def test_a_command_that_parameters_would_change_again_is_refused(account: RetriedJobs) -> None:
     asked: Json = {
         "parameters": {"a": "Ref::b", "b": "2"},
         "containerOverrides": {"command": ["x"]},
@@ -390,7 +314,7 @@ def test_a_command_that_parameters_would_change_again_is_refused(account: Accoun
     ],
 )
 def test_the_pair_on_fargate_is_legal(
-    account: Account, size: tuple[float, int], asked: dict[str, str], larger: tuple[str, str]
+    account: RetriedJobs, size: tuple[float, int], asked: dict[str, str], larger: tuple[str, str]
 ) -> None:
     account.batch.define("etl-sized", *size)
     requirements = [{"type": kind, "value": value} for kind, value in asked.items()]
@@ -401,7 +325,7 @@ def test_the_pair_on_fargate_is_legal(
     assert tuple(one["value"] for one in sent) == larger
 
 
-def test_more_vcpus_than_the_queue_allows_would_wait_for_ever(account: Account) -> None:
+def test_more_vcpus_than_the_queue_allows_would_wait_for_ever(account: RetriedJobs) -> None:
     account.batch.environments["spot"]["computeResources"]["maxvCpus"] = 1
     account.batch.define("etl-large", 1, 8192)
     said = account.refusal(killed(account.batch, "etl-large"))
@@ -424,7 +348,7 @@ def several(batch: FakeBatch, *names: str | None) -> None:
     )
 
 
-def test_of_several_containers_the_killed_one_grows_to_a_legal_sum(account: Account) -> None:
+def test_of_several_containers_the_killed_one_grows_to_a_legal_sum(account: RetriedJobs) -> None:
     several(account.batch, "batch", "helper")
     override = {
         "taskProperties": [
@@ -443,7 +367,7 @@ def test_of_several_containers_the_killed_one_grows_to_a_legal_sum(account: Acco
     assert detail(new).memory_mb == 3072
 
 
-def test_of_nameless_containers_nobody_knows_which_one_was_killed(account: Account) -> None:
+def test_of_nameless_containers_nobody_knows_which_one_was_killed(account: RetriedJobs) -> None:
     several(account.batch, "batch", None)
     account.batch.jobs.clear()
     job = account.batch.submit("orders", "nightly", "etl-two", retryStrategy={"attempts": 1})
@@ -458,7 +382,7 @@ def test_of_nameless_containers_nobody_knows_which_one_was_killed(account: Accou
 # On EC2
 
 
-def on_ec2(account: Account, memory_mb: int, *, deprecated: bool = False) -> Job:
+def on_ec2(account: RetriedJobs, memory_mb: int, *, deprecated: bool = False) -> Job:
     asked = [{"type": "VCPU", "value": "2"}, {"type": "MEMORY", "value": str(memory_mb)}]
     container: Json = {"image": "x", "resourceRequirements": asked}
     if deprecated:
@@ -471,7 +395,7 @@ def on_ec2(account: Account, memory_mb: int, *, deprecated: bool = False) -> Job
     return job
 
 
-def test_on_ec2_the_memory_grows_by_half(account: Account) -> None:
+def test_on_ec2_the_memory_grows_by_half(account: RetriedJobs) -> None:
     sent = account.request(on_ec2(account, 1_000))["containerOverrides"]
     assert sent == {
         "resourceRequirements": [
@@ -481,7 +405,7 @@ def test_on_ec2_the_memory_grows_by_half(account: Account) -> None:
     }
 
 
-def test_a_deprecated_member_is_overridden_by_itself(account: Account) -> None:
+def test_a_deprecated_member_is_overridden_by_itself(account: RetriedJobs) -> None:
     """A requirement does not replace it, says the API's reference."""
     sent = account.request(on_ec2(account, 1_000, deprecated=True))["containerOverrides"]
     assert sent == {"vcpus": 2, "memory": 1536}
@@ -495,13 +419,13 @@ def test_a_deprecated_member_is_overridden_by_itself(account: Account) -> None:
     ],
 )
 def test_a_job_that_no_instance_may_hold_would_block_its_queue(
-    account: Account, registered_mb: int | None, reason: str
+    account: RetriedJobs, registered_mb: int | None, reason: str
 ) -> None:
     account.instances.registered_mb = registered_mb
     assert account.refusal(on_ec2(account, 1_000)) == reason
 
 
-def test_without_an_instance_no_room_is_known(account: Account) -> None:
+def test_without_an_instance_no_room_is_known(account: RetriedJobs) -> None:
     account.batch.define("etl-ec2", containerProperties={"image": "x", "vcpus": 1, "memory": 512})
     said = account.refusal(killed(account.batch, "etl-ec2"))
     assert said == "the instance on which it ran is not known."
@@ -510,7 +434,7 @@ def test_without_an_instance_no_room_is_known(account: Account) -> None:
 # Once
 
 
-def test_a_lost_answer_is_not_repeated(account: Account) -> None:
+def test_a_lost_answer_is_not_repeated(account: RetriedJobs) -> None:
     """SubmitJob has no token: it may have been done."""
     job = killed(account.batch)
     account.batch.lost.add("SubmitJob")
@@ -525,7 +449,7 @@ def test_a_lost_answer_is_not_repeated(account: Account) -> None:
     assert sum(RETRY_OF in one["tags"] for one in account.batch.jobs.values()) == 1
 
 
-def test_a_timeout_is_not_repeated(account: Account) -> None:
+def test_a_timeout_is_not_repeated(account: RetriedJobs) -> None:
     job = killed(account.batch)
 
     class Silent:
@@ -543,7 +467,7 @@ def test_a_timeout_is_not_repeated(account: Account) -> None:
     assert silent.calls == 1
 
 
-def test_a_submission_that_was_throttled_alone_is_tried_again(account: Account) -> None:
+def test_a_submission_that_was_throttled_alone_is_tried_again(account: RetriedJobs) -> None:
     job = killed(account.batch)
     client = account.clients.batch
     busy = FakeBatch()
@@ -558,7 +482,7 @@ def test_a_submission_that_was_throttled_alone_is_tried_again(account: Account) 
     assert present(account.handle(job)).retried_as
 
 
-def test_two_deliveries_at_once_are_one_job(account: Account) -> None:
+def test_two_deliveries_at_once_are_one_job(account: RetriedJobs) -> None:
     job = killed(account.batch)
     second: list[BaseException] = []
     submit: Callable[[Json], Json] = account.batch._SubmitJob
@@ -575,7 +499,7 @@ def test_two_deliveries_at_once_are_one_job(account: Account) -> None:
     assert len(account.batch.requests("SubmitJob")) == 1
 
 
-def test_an_invocation_that_died_in_the_call_is_not_repeated(account: Account) -> None:
+def test_an_invocation_that_died_in_the_call_is_not_repeated(account: RetriedJobs) -> None:
     job = killed(account.batch)
     present(account.begun).busy.add(f"job/{job['jobId']}#submit")
     retry = present(account.handle(job))
@@ -583,7 +507,7 @@ def test_an_invocation_that_died_in_the_call_is_not_repeated(account: Account) -
     assert account.batch.requests("SubmitJob") == []
 
 
-def test_an_answer_that_is_older_than_the_event_is_asked_for_again(account: Account) -> None:
+def test_an_answer_that_is_older_than_the_event_is_asked_for_again(account: RetriedJobs) -> None:
     job = dict(killed(account.batch))
     account.batch.jobs[job["jobId"]]["status"] = "RUNNING"
     with pytest.raises(DeliveryError, match="not started again yet"):
@@ -596,7 +520,7 @@ def test_an_answer_that_is_older_than_the_event_is_asked_for_again(account: Acco
 
 
 @pytest.mark.parametrize("operation", ["DescribeJobs", "DescribeJobDefinitions", "SubmitJob"])
-def test_a_missing_right_is_named(account: Account, operation: str) -> None:
+def test_a_missing_right_is_named(account: RetriedJobs, operation: str) -> None:
     job = killed(account.batch)
     account.batch.refused.add(operation)
     retry = present(account.handle(job))
@@ -605,7 +529,7 @@ def test_a_missing_right_is_named(account: Account, operation: str) -> None:
 
 
 @pytest.mark.parametrize("operation", ["DescribeJobs", "DescribeJobDefinitions"])
-def test_a_busy_batch_is_asked_again(account: Account, operation: str) -> None:
+def test_a_busy_batch_is_asked_again(account: RetriedJobs, operation: str) -> None:
     job = killed(account.batch)
     account.batch.failing.add(operation)
     with pytest.raises(DeliveryError):
@@ -629,7 +553,7 @@ class Newer:
 
 @pytest.mark.parametrize("fault", ["message", "validation", "lost", None])
 def test_no_secret_of_the_submission_is_said_or_kept(
-    account: Account, fault: str | None, caplog: pytest.LogCaptureFixture
+    account: RetriedJobs, fault: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     batch = account.batch
     variables = [{"name": "KEY", "value": SECRETS[1]}]
@@ -662,7 +586,9 @@ def test_no_secret_of_the_submission_is_said_or_kept(
         (1, "This was the retry of {}: it is not started again."),
     ],
 )
-def test_the_end_of_a_retry_says_what_to_set(account: Account, code: int, sentence: str) -> None:
+def test_the_end_of_a_retry_says_what_to_set(
+    account: RetriedJobs, code: int, sentence: str
+) -> None:
     batch = account.batch
     job = killed(batch)
     new = batch.jobs[present(present(account.handle(job)).retried_as)]
@@ -673,7 +599,7 @@ def test_the_end_of_a_retry_says_what_to_set(account: Account, code: int, senten
     assert len(batch.requests("SubmitJob")) == 1
 
 
-def test_the_end_of_a_retry_is_said_without_the_first_job_too(account: Account) -> None:
+def test_the_end_of_a_retry_is_said_without_the_first_job_too(account: RetriedJobs) -> None:
     batch = account.batch
     job = killed(batch)
     new = batch.jobs[present(present(account.handle(job)).retried_as)]
@@ -683,6 +609,6 @@ def test_the_end_of_a_retry_is_said_without_the_first_job_too(account: Account) 
     assert retry.sentence == f"This was the retry of {job['jobId'][:8]}: it succeeded with 6 GB."
 
 
-def test_a_tag_that_is_no_job_is_no_retry(account: Account) -> None:
+def test_a_tag_that_is_no_job_is_no_retry(account: RetriedJobs) -> None:
     job = killed(account.batch, tags={RETRY_OF: "<!channel> " + SECRETS[0]})
     assert detail(job).retry_of is None

@@ -142,6 +142,23 @@ def test_memory_that_grows_to_its_limit_is_said_with_the_nights_left() -> None:
     ]
 
 
+def test_memory_that_grows_within_each_night_is_not_said_to_grow() -> None:
+    """A workflow has its large inputs last."""
+    runs = [
+        earlier(day - part / 50, peak_mb=2048 * (0.3 + part / 30))
+        for day in (3, 2, 1, 0)
+        for part in range(12)
+    ]
+    assert texts(summary_of(QUIET, history_of(*runs))) == []
+
+
+def test_nothing_is_a_multiple_of_nothing() -> None:
+    """Runs of less than half a millisecond have a duration of 0."""
+    runs = [earlier(day, duration_ms=0.0, peak_mb=0.0) for day in range(20, 0, -1)]
+    newest = earlier(0, duration_ms=60_000.0, peak_mb=500.0)
+    assert texts(summary_of(QUIET, history_of(*runs, newest))) == []
+
+
 @pytest.mark.parametrize("per_night", [0.0, -0.01, 0.001])
 def test_memory_that_does_not_grow_to_its_limit_soon_is_not_said(per_night: float) -> None:
     runs = [earlier(day, peak_mb=2048 * (0.7 - per_night * day)) for day in range(20, -1, -1)]

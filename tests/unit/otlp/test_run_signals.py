@@ -19,6 +19,7 @@ from profiler.otlp.run_signals import (
     span_id,
     trace_id,
 )
+from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
@@ -227,6 +228,22 @@ def test_the_resource_has_the_names_of_the_semantic_conventions() -> None:
         "container.image.tags": ["7"],
         "container.image.repo_digests": ["localhost:5000/team/etl@sha256:cd"],
     }
+
+
+def test_a_job_of_aws_batch_is_named_in_span_and_log_record() -> None:
+    job = BatchJob(job_id="4109", queue="nightly", attempt=2, array_index=0)
+    signals = signals_of(exported(replace(ETL, batch=job)))
+    (span, *_) = signals["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    (line,) = signals["logs"]["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+    for holder in (span, line):
+        values = named(holder["attributes"])
+        of_job = {name: value for name, value in values.items() if ".batch." in name}
+        assert of_job == {
+            "task_profiler.batch.job_id": "4109",
+            "task_profiler.batch.queue": "nightly",
+            "task_profiler.batch.attempt": 2,
+            "task_profiler.batch.array_index": 0,
+        }
 
 
 def test_ids_are_those_of_all_releases() -> None:

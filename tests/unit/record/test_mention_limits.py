@@ -79,12 +79,11 @@ def test_a_wait_for_a_cpu_not_read_to_its_end_is_a_lower_bound() -> None:
     """A wait for a CPU that was not read to the end is a lower bound in all outputs."""
     metrics = Metrics(duration_ms=10_000, cpu_wait_percent=40, cpu_wait_seconds=2.4)
     partial: dict[str, Any]
-    for covered, mark, words in ((94.9, "≥", "at least "), (95, "", ""), (None, "", "")):
+    for covered, mark in ((94.9, "≥"), (95, ""), (None, "")):
         partial = {"metrics": metrics, "sampling": Sampling(cpu_wait_covered_percent=covered)}
         record = Record(task_id="a", container=Container(name="b"), status="success", **partial)
-        assert f"waited {words}2.4 s" in str(next_step(record, ""))
-        (shown,) = time_lines(record, 80)
-        assert f"{mark}40 %" in shown[-1].text
+        assert f"waited {mark}2.4 s" in str(next_step(record, ""))
+        (shown,) = time_lines(record, 120)
         assert f"{mark}2.4 s in total" in shown[-1].text
         assert activity_of(record).cpu_wait_partial == (bool(mark) or None)
         times = TimeBreakdown(on_cpu_percent=60, waiting_for_cpu_percent=40)

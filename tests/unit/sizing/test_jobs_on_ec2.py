@@ -226,7 +226,9 @@ def test_a_report_of_the_wrapper_has_the_size_that_the_job_asked_for() -> None:
     assert task_needs.size_of(elsewhere).vcpu is None
 
 
-PRICES = PriceOverrides(instances_usd=(("m5.4xlarge", 0.768), ("c5.large", 0.085)))
+PRICES = PriceOverrides(
+    instances_usd=(("m5.4xlarge", 0.768), ("c5.large", 0.085), ("g5.48xlarge", 16.0), ("x9.a", 1.0))
+)
 
 
 def on_instance(**own: Any) -> Record:
@@ -249,7 +251,6 @@ def on_instance(**own: Any) -> Record:
 
 def test_a_job_costs_its_share_of_an_instance_with_a_known_price() -> None:
     cost = cost_of(on_instance(), PRICES)
-    assert cost is not None
     assert cost.usd == 0.384
     assert cost.price_basis == "EC2 m5.4xlarge with TASK_PROFILER_PRICE_INSTANCES, 50 % of it"
     whole = cost_of(on_instance(), PriceOverrides(hour_usd=0.1, instances_usd=PRICES.instances_usd))
@@ -267,8 +268,39 @@ def test_a_job_has_no_price_where_its_share_or_the_instances_price_is_not_known(
         replace(record, visible=unknown),
         replace(record, visible=NOTHING_VISIBLE),
         replace(record, metrics=replace(record.metrics, vcpu_share=None)),
-        # How many GPUs the instance has is not known.
+        # The type has no GPU in the table.
         replace(record, gpus=(Gpu(index=0, uuid="GPU-0"),)),
     ):
         assert cost_of(without, PRICES) == UNKNOWN_COST
     assert cost_of(record, PriceOverrides()) == UNKNOWN_COST
+
+
+def with_gpus(*uuids: str, instance_type: str = "g5.48xlarge", **own: Any) -> Record:
+    """The job with these GPUs: its larger share of vCPUs and memory is a half."""
+    visible = Visible(memory_mb=64_000, cpus=16, instance_type=instance_type)
+    gpus = tuple(Gpu(index=number, uuid=uuid) for number, uuid in enumerate(uuids))
+    return msgspec.structs.replace(on_instance(), visible=visible, gpus=gpus, **own)
+
+
+@pytest.mark.parametrize(("number", "usd"), [(1, 8.0), (4, 8.0), (6, 12.0), (8, 16.0)])
+def test_the_gpus_of_a_job_are_its_share_where_they_are_the_largest(
+    number: int, usd: float
+) -> None:
+    cost = cost_of(with_gpus(*(f"GPU-{index}" for index in range(number))), PRICES)
+    assert cost.usd == usd
+
+
+def test_gpus_of_which_the_share_is_not_known_have_no_price() -> None:
+    shared = (Gpu(index=0, uuid="GPU-0", shared=True),)
+    for record in (
+        with_gpus("GPU-0", instance_type="x9.a"),
+        with_gpus("MIG-0"),
+        with_gpus("GPU-0", gpu_scope="instance"),
+        msgspec.structs.replace(with_gpus(), gpus=shared),
+    ):
+        assert cost_of(record, PRICES) == UNKNOWN_COST
+
+
+def test_a_job_on_a_gpu_instance_that_has_none_of_its_gpus_pays_for_cpu_and_memory() -> None:
+    cost = cost_of(with_gpus(), PRICES)
+    assert cost.usd == 8.0

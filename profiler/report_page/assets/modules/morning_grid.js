@@ -132,11 +132,14 @@ function cellOf(runs, statistic) {
   };
 }
 
+// A cell has no room for the digits of less than 1 %, which its name has.
+const inCell = (percent) => (percent > 0 && percent < 1 ? "<1" : asPercent(percent).replace(" %", ""));
+
 /** Returns the lines of a cell: the percentage, and below it marks of kills and failures; without both a sign. */
 export function cellLines({ killed, failed, percent, outcome }) {
   const mark = (sign, count) => (count ? `${sign}${count > 1 ? count : ""}` : "");
   const marks = mark("✕", killed) + mark("!", failed);
-  const value = isKnown(percent) ? asPercent(percent).replace(" %", "") : marks ? "" : OTHER_SIGNS[outcome];
+  const value = isKnown(percent) ? inCell(percent) : marks ? "" : OTHER_SIGNS[outcome];
   return [value, marks].filter(Boolean);
 }
 

@@ -27,10 +27,11 @@ export function drawMorning(runs) {
   if (!grid)
     return place.replaceChildren(emptyNote(runs.length ? "No run in this selection has a start time." : NO_MATCH));
   drawChoice();
+  const hasChange = grid.rows.some(({ duration }) => isKnown(duration.change));
   byId("morning-note").textContent =
     `${statistic.note}. A cell opens its killed run, else its failed run, else the highest one. Duration: the median` +
-    " of the successful runs, else of all (band: up to the 95th percentile), and the change from the older to the newer" +
-    " half of the last 50 nights, where it is more than chance." +
+    " of the successful runs, else of all (band: up to the 95th percentile)" +
+    (hasChange ? ", and its change from the older to the newer half of the last 50 nights, if it is no chance." : ".") +
     (grid.isPriced ? " Cost: the sum." : "");
   const columnsKey = `${grid.columns[0].text} ${grid.columns.length}`;
   const scrolled = place.dataset.columns === columnsKey ? place.querySelector(".nights")?.scrollLeft : undefined;

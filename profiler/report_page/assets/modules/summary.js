@@ -62,7 +62,7 @@ export function drawTiles(runs) {
   ];
   if (costText(runs)) tiles.push(["Cost of these runs", costText(runs)]);
   // Both are of a month, and of the families' last runs, as in `recommend`.
-  if (saved > 0) tiles.push([`Possible saving a month, of ${asText(cost)}`, asText(saved)]);
+  if (saved > 0) tiles.push([`Possible saving a month, of ${asText(cost).replace(" ", "\u00a0")}`, asText(saved)]);
   byId("tiles").replaceChildren(
     ...tiles.map(([name, value, outcome]) =>
       element(

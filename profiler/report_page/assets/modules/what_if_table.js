@@ -85,7 +85,8 @@ export function runAdviceText(run, advice) {
     return `${asTaskSize(advice.current)} ${hasFitted(run, advice) ? "fits." : "is right for the family."}`;
   if (!isKnown(recommended.vcpu) && !isKnown(recommended.memoryMB) && advice.risk) return "No size has enough memory.";
   const change = adviceText(advice, []);
-  return `${asTaskSize(recommended)} recommended${beside}${change === UNKNOWN ? "" : `: ${change}`}.`;
+  const why = advice.changes && advice.risk ? `, because ${advice.risk}` : "";
+  return `${asTaskSize(recommended)} recommended${beside}${why}${change === UNKNOWN ? "" : `: ${change}`}.`;
 }
 
 /** Returns why a size is not recommended, "" if it could be. */

@@ -323,6 +323,16 @@ def test_a_notice_has_the_commands_that_look_and_stop() -> None:
     assert "To look: task-profiler doctor nightly-etl" in missed["nextSteps"]
 
 
+def test_a_notice_of_a_job_names_its_queue_and_no_task() -> None:
+    line = missed_notice()
+    late = replace(line.notice, kind="late", task_id="4109")
+    _, detail = event(replace(line, cluster=None, queue="nights", family="etl", notice=late))
+    assert (detail["queue"], detail["family"], "cluster" in detail) == ("nights", "etl", False)
+    assert detail["nextSteps"].startswith("Job definition etl in queue nights.")
+    assert "To look: task-profiler watch --queue nights" in detail["nextSteps"]
+    assert "links" not in detail, "a job is not in the consoles of tasks"
+
+
 def embedded(value: Any, path: str = "") -> dict[str, str]:
     """The texts of a detail by their paths."""
     if isinstance(value, dict | list):

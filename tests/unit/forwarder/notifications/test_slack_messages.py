@@ -287,6 +287,18 @@ def test_a_notice_has_the_commands_that_help() -> None:
     assert "```task-profiler schedules --cluster " in text_of(missed)
 
 
+def test_a_missed_job_is_looked_at_in_its_queue() -> None:
+    line = replace(missed_notice(), cluster=None, queue="nights", family="etl")
+    message = text_of(line)
+    commands = "task-profiler schedules etl --region us-west-2"
+    assert f"```{commands}\ntask-profiler doctor --queue nights --region us-west-2```" in message
+    assert "queue nights" in message
+    assert "definition etl" in message
+    late = replace(line, notice=replace(line.notice, kind="late", task_id="4109"))
+    assert "task-profiler watch --queue nights" in text_of(late)
+    assert "job 4109" in text_of(late)
+
+
 HOSTILE_NAME = "```; $(reboot) <!channel> `id`\n--apply"
 
 

@@ -24,6 +24,7 @@ from profiler.monitor.prometheus.snapshot import ContainerSnapshot, Snapshot
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Disk, InstanceReading, OwnUsage, SwapCounters
+from profiler.record.batch_job import BatchJob
 from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from profiler.record.units import MIB
 
@@ -39,6 +40,9 @@ FULL = Snapshot(
         availability_zone="eu-west-1a",
     ),
     own_usage=OwnUsage(cpu_seconds=0.25, max_rss_mb=30_000_000 / MIB),
+    batch_job=BatchJob(
+        job_id="4109c2d6-7c5e-4b0e-9f5a-1d2e3f4a5b6c:3", queue="nightly", attempt=2, array_index=3
+    ),
     read_failures=2,
     missed_ticks=3,
     sources={"task-metadata-v4": True, "nvml": False},
@@ -261,3 +265,11 @@ def test_any_text_is_a_label_that_can_be_read_back(text: str) -> None:
     assert containers_of(replace(named("batch"), task=TaskMetadata(family=text, arn=text))) == [
         "batch"
     ]
+
+
+def test_a_job_of_aws_batch_is_one_series_of_the_task() -> None:
+    found = metrics_text(FULL).decode()
+    (line,) = re.findall(r"^task_profiler_batch_job_info{(.*)} 1.0$", found, re.MULTILINE)
+    assert 'job_id="4109c2d6-7c5e-4b0e-9f5a-1d2e3f4a5b6c:3"' in line
+    assert 'array_index="3",attempt="2",compute_environment=""' in line
+    assert b"batch_job_info{" not in metrics_text(EMPTY)

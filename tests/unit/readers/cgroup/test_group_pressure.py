@@ -53,6 +53,19 @@ def test_a_container_of_version_2_has_its_own_pressure(version_2: Groups) -> Non
     assert pressure.throttled_ns == 3_000_000
 
 
+def test_a_container_of_version_2_shows_whether_it_waits_for_memory(version_2: Groups) -> None:
+    version_2.write("sys/fs/cgroup/cgroup.events", "populated 1\n")
+    version_2.write("sys/fs/cgroup/memory.pressure", PRESSURE)
+    files = open_group_pressure(7, str(version_2.proc))
+    answers = []
+    for at_us, full_us in ((0, 5), (2000, 905), (3000, 1405), (3000, 9999)):
+        version_2.write("sys/fs/cgroup/memory.pressure", f"full avg10=0.00 total={full_us}\n")
+        answers.append(files.waits_for_memory(at_us * 1000))
+    assert answers == [False, False, True, False]
+    files.close()
+    assert not files.waits_for_memory(5_000_000)
+
+
 @pytest.mark.parametrize("is_frozen", [False, True])
 def test_a_paused_container_of_version_2_is_frozen(version_2: Groups, *, is_frozen: bool) -> None:
     version_2.write("sys/fs/cgroup/cgroup.events", f"populated 1\nfrozen {is_frozen:d}\n")

@@ -56,6 +56,12 @@ def test_the_first_counters_limit_nothing() -> None:
     assert counters(waited_us=5, throttled_us=9).limits_since(None) == CpuWaitLimits()
 
 
+def test_the_time_in_which_all_waited_is_another_line() -> None:
+    text = b"some avg10=0.00 total=7\nfull avg10=0.00 total=5\n"
+    assert parse_pressure_ns(text) == 7 * NS_PER_US
+    assert parse_pressure_ns(text, b"full ") == 5 * NS_PER_US
+
+
 @pytest.mark.parametrize("text", [b"", b"some total=x\n", b"full total=9\n"])
 def test_an_unknown_format_has_no_pressure(text: bytes) -> None:
     assert parse_pressure_ns(text) is None

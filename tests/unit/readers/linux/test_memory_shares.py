@@ -27,10 +27,16 @@ class _Tree:
         self.shmem: Mapping[int, tuple[int, int]] = {}
         self.is_pss_divided = True
         self.locked = 0
+        self.lazily_freed = 0
+        self.freed_pages: int | None = 0
         self.pids_read: list[int] = []
         monkeypatch.setattr(proc, "read", self._read)
         self.shares = MemoryShares(
-            CpuBudget(0.01, 30), _PAGE_BYTES, lambda: self.now_ns, lambda: self.cpu_ns
+            CpuBudget(0.01, 30),
+            _PAGE_BYTES,
+            lambda: self.now_ns,
+            lambda: self.cpu_ns,
+            lambda: self.freed_pages,
         )
 
     def _read(self, path: str) -> bytes | None:
@@ -48,6 +54,7 @@ class _Tree:
             "Private_Clean": 0,
             "Anonymous": anonymous,
             "Locked": self.locked,
+            "LazyFree": self.lazily_freed,
         }
         if self.is_pss_divided:
             rollup |= {"Pss_Anon": own, "Pss_File": _FILES_MIB, "Pss_Shmem": shmem}
@@ -299,3 +306,28 @@ def test_what_shares_nothing_makes_nothing_unsure(tree: _Tree) -> None:
             tree.shares.divide(processes),
         )
     )
+
+
+def test_what_was_freed_lazily_is_not_held_and_may_be_used_again(tree: _Tree) -> None:
+    tree.pss = {1: (300, 300, 300)}
+    assert tree.divide([_process(1, 300)]) == [300]
+    tree.freed_pages = 250 * _MIB // _PAGE_BYTES
+    tree.lazily_freed = 250
+    (process,) = tree.shares.divide((_process(1, 300, copied=1),))
+    assert process.share_bytes == 50 * _MIB
+    assert process.lazily_freed_bytes == 250 * _MIB
+    assert tree.shares.unsure_bytes == 250 * _MIB
+    tree.now_ns += 10_000
+    tree.lazily_freed = 100  # it has written to the others
+    assert tree.divide([_process(1, 300, copied=2)]) == [200]
+
+
+@pytest.mark.parametrize("pages", [None, 4 * _MIB // _PAGE_BYTES])
+def test_nothing_is_read_where_no_program_has_freed_much_lazily(
+    tree: _Tree, pages: int | None
+) -> None:
+    tree.pss = {1: (300, 300, 300)}
+    tree.divide([_process(1, 300)])
+    tree.freed_pages = pages
+    tree.divide([_process(1, 300, copied=1)])
+    assert not tree.pids_read

@@ -362,6 +362,26 @@ def test_a_wait_for_memory_under_the_groups_limit_is_no_disk(machine: FakeMachin
     assert machine.read(process(state="D")).blocked == [MEMORY]
 
 
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_group_that_waits_for_memory_most_of_the_time_reads_no_disk(
+    tmp_path: Path, level: int
+) -> None:
+    kind = "x86_64" if level == 2 else "riscv64"
+    machine, pressure = FakeMachine(tmp_path), tmp_path / "memory.pressure"
+    machine.reader = ThreadReader(
+        lambda: 0,
+        str(tmp_path),
+        kind,
+        open_pressure=lambda _: PressureFiles(None, memory=os.open(pressure, os.O_RDONLY)),
+    )
+    waited = ((0, Wait("disk")), (0, Wait("disk")), (600_000, MEMORY.wait), (900_000, Wait("disk")))
+    for at, (total_us, wait) in enumerate(waited, start=1):
+        write_in_place(pressure, f"some total=9000000\nfull avg10=1.00 total={total_us}\n")
+        machine.thread(7, run=0.1 * at, state="D", call=IN_A_PAGE_FAULT)
+        assert machine.read(process(state="D", cpu=0.1 * at), at=at).waits == {wait: 1}
+    machine.reader.close()
+
+
 @pytest.mark.parametrize(("state", "kind"), [("S", "pipe"), ("D", "disk")])
 def test_an_interruptible_read_of_a_named_pipe_is_for_a_pipe(
     machine: FakeMachine, state: str, kind: str

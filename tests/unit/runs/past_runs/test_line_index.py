@@ -18,11 +18,13 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import parse_ns
 from profiler.record.record_model import Report, encode
 from profiler.runs.past_runs import line_index
+from profiler.runs.past_runs.family_evidence import read_families
 from profiler.runs.past_runs.line_index import KeptLines, LineIndex
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.record_lines import group_lines, matching_runs, run_line
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.runs import checkpoint, report
+from tests.values import present
 
 MINUTE_NS = 60_000_000_000
 
@@ -136,8 +138,21 @@ def test_only_the_runs_that_count_are_decoded(
         return read(lines, number)
 
     monkeypatch.setattr(KeptLines, "read", counted)
-    assert len(list(source.last_runs(RunFilter(), 3))) == 6
-    assert len(reads) == 6
+    # Three of each family, and one of an earlier start, which ends them.
+    assert len(list(source.last_runs(RunFilter(), 3))) == 8
+    assert len(reads) == 8
+
+
+def test_the_order_of_the_lines_chooses_none_of_several_runs_of_one_start(tmp_path: Path) -> None:
+    started_at = report(0).record.started_at
+    reports = [report(number, started_at=started_at) for number in range(6)]
+    found = []
+    for name, lines in (("a", reports), ("b", reports[::-1])):
+        file = tmp_path / name
+        file.write_bytes(text_of(lines))
+        families = read_families(FileRuns(str(file), 0), RunFilter(), 3).families
+        found += [evidence.latest.task_id for evidence in map(present, families.values())]
+    assert found[0] == found[1]
 
 
 def test_a_file_that_was_cut_since_is_counted(tmp_path: Path) -> None:

@@ -1,0 +1,166 @@
+"""A dozen and more runs, most of them awkward, that each screen has to show alike: lower bounds,
+mapped files, a shared CPU, GPUs, a job of AWS Batch, kills, short ones.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.batch_job import BatchJob
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Cost,
+    Process,
+    Processor,
+    Report,
+    Sampling,
+)
+from profiler.sizing.advice import with_recommendation
+from profiler.sizing.prices import PriceOverrides
+from tests import shown_runs
+from tests.gpu_runs import gpu_run
+
+
+def changed(report: Report, *, metrics: Mapping[str, Any] | None = None, **fields: Any) -> Report:
+    """The report of the run with other fields."""
+    record = report.record
+    known = replace(record.metrics, **(metrics or {}))
+    return replace(report, record=replace(record, **{"metrics": known, **fields}))
+
+
+def shared_cpu() -> Report:
+    """A local run of one thread, whose CPU other programs used, and whose threads ended unread."""
+    made = shown_runs.local()
+    times = TimeBreakdown(on_cpu_percent=20, waiting_for_cpu_percent=79, covered_percent=99)
+    return changed(
+        made,
+        metrics={
+            "cpu_wait_seconds": 980.0,
+            "cpu_wait_percent": 82.0,
+            "max_pids": 1,
+            "vcpu_saturated_percent": 0.0,
+            "memory_peak_source": "sampled",
+        },
+        processor=Processor(model="EPYC", count=2, others_vcpu_used=1.44),
+        sampling=Sampling(samples=1182, cpu_wait_covered_percent=80, cpu_covered_percent=90),
+        time_breakdown=times,
+        memory_kills=None,
+        likely_out_of_memory=False,
+        stacks=None,
+    )
+
+
+def missed_peak() -> Report:
+    """The mark of a process shows a peak that no sample saw."""
+    return changed(
+        shown_runs.local(),
+        metrics={
+            "max_memory_used_mb": 3400,
+            "max_memory_used_at": None,
+            "memory_peak_source": "sampled",
+        },
+        processes=(Process(name="load.py", count=1, cpu_seconds=900.0, max_memory_used_mb=1210),),
+        memory_kills=None,
+        likely_out_of_memory=False,
+    )
+
+
+def mapped_files() -> Report:
+    return changed(
+        shown_runs.etl(),
+        metrics={
+            "memory_mapped_file_mb": AverageAndMaximum(avg=400.0, max=731.0),
+            "memory_huge_pages_mb": AverageAndMaximum(avg=512.0, max=512.0),
+        },
+    )
+
+
+def short() -> Report:
+    """Less than a second, with one sample."""
+    return changed(
+        shown_runs.etl(),
+        metrics={
+            "duration_ms": 640,
+            "cpu_seconds": 0.41,
+            "max_memory_used_at": None,
+            "vcpu_saturated_percent": None,
+        },
+        series=None,
+        sampling=Sampling(samples=1, stats_period_ms=1000),
+    )
+
+
+def batch_job() -> Report:
+    job = BatchJob(
+        job_id="0f8fad5b-d9cb-469f-a165-70867728950e",
+        job_name="load-7",
+        queue="spot",
+        job_definition="load",
+        attempt=2,
+    )
+    return changed(shown_runs.etl(), batch=job, launch_type="EC2", family="load", revision="3")
+
+
+def on_spot() -> Report:
+    cost = Cost(
+        usd=0.0101, price_basis="2026-10 us-west-2 on-demand, capacity provider FARGATE_SPOT"
+    )
+    return changed(shown_runs.etl(), cost=cost)
+
+
+def partial() -> Report:
+    """The end of the run was measured by nobody, and processes ended unread."""
+    made = shown_runs.waiting()
+    return changed(
+        made,
+        sampling=Sampling(
+            samples=90, sources=("task-metadata",), cpu_covered_percent=70, stats_period_ms=10_000
+        ),
+        processes=(
+            Process(name="python", count=2, cpu_seconds=700.0, max_memory_used_mb=2980),
+            Process(name="other", cpu_seconds=311.3),
+        ),
+    )
+
+
+def lonely_wait() -> Report:
+    """One address, for which the run waited twice, with the stack of the first time alone."""
+    made = shown_runs.waiting()
+    times = TimeBreakdown(
+        on_cpu_percent=70,
+        network_percent=30,
+        waiting_for=(WaitTarget(kind="network", target="10.0.3.9:5432", percent=30),),
+        covered_percent=99,
+    )
+    return changed(made, time_breakdown=times)
+
+
+RUNS: Mapping[str, Callable[[], Report]] = {
+    "success": shown_runs.etl,
+    "killed": shown_runs.out_of_memory,
+    "failure": shown_runs.failure,
+    "stopped": shown_runs.stopped,
+    "local, child killed": shown_runs.local,
+    "waiting": shown_runs.waiting,
+    "waiting for one address": lonely_wait,
+    "unmeasured": shown_runs.unmeasured,
+    "neuron": shown_runs.neuron,
+    "four GPUs": shown_runs.gpu,
+    "GPU of a tape": lambda: gpu_run("two"),
+    "shared CPU": shared_cpu,
+    "missed peak": missed_peak,
+    "mapped files": mapped_files,
+    "short": short,
+    "job of Batch": batch_job,
+    "Spot": on_spot,
+    "partial": partial,
+}
+
+
+def recommended(make: Callable[[], Report]) -> Report:
+    """The report with the cost and the advice that its monitor writes."""
+    report = make()
+    record = with_recommendation(report.record, PriceOverrides(), time=report.time)
+    return replace(report, record=replace(record, cost=report.record.cost))

@@ -1,0 +1,57 @@
+"""The drawn page of a run has the numbers, the marks and the sentences of ``show``."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.core.text import as_sentence
+from profiler.record.cpu_wait import cpu_wait_fact
+from profiler.record.fact_list import NUMBERS, number_fact
+from profiler.record.measured import UNKNOWN
+from profiler.record.mention_limits import is_long_cpu_wait
+from profiler.record.process_rows import measured_rows
+from profiler.record.record_model import Report
+from profiler.record.units import format_memory
+from profiler.runs.past_runs.moments import find_moments
+from profiler.runs.step_series import steps_of_record
+from tests import screens
+from tests.awkward_runs import RUNS, recommended
+from tests.browser.conftest import Opener
+from tests.report_page import run_of, write_page
+
+pytestmark = pytest.mark.browser
+
+
+def numbered(number: int, report: Report) -> Report:
+    """The run with an id and a family of its own."""
+    record = replace(report.record, task_id=f"run-{number}", family=f"family-{number}")
+    return replace(report, record=record)
+
+
+REPORTS = [numbered(number, recommended(make)) for number, make in enumerate(RUNS.values())]
+
+
+def test_the_page_of_a_run_has_the_numbers_and_sentences_of_show(
+    opened: Opener, tmp_path: Path
+) -> None:
+    runs = [run_of(report, steps_of_record(report.record)) for report in REPORTS]
+    page = write_page(tmp_path / "page.html", runs, ())
+    tab = opened(page)
+    for name, report in zip(RUNS, REPORTS, strict=True):
+        tab.goto(f"{page.as_uri()}#run={report.record.task_id}")
+        tab.wait_for_selector(f"#detail-body >> text={report.record.task_id}")
+        text = tab.inner_text("#detail-body").replace("\u00a0", " ")
+        for number in NUMBERS:
+            fact = number_fact(number, report.record)
+            if number.page_field and fact.number is not UNKNOWN:
+                assert fact.text.removesuffix(" vCPU") in text, (name, number.name)
+        for moment in find_moments(report.record):
+            assert moment.text.casefold() in text.casefold(), name
+        if is_long_cpu_wait(report.record) and report.record.time_breakdown is not None:
+            assert as_sentence(cpu_wait_fact(report.record).sentence) in text, name
+        shown = screens.show(report)
+        for row in measured_rows(report.record.processes, report.record.metrics):
+            memory = row.peak_mb.text(format_memory)
+            assert memory in text, (name, memory)
+            assert memory in shown, (name, memory)

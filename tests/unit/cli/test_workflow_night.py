@@ -1,0 +1,108 @@
+"""A night of workflows on the screens that list families: one sum, one order, names to tell apart."""
+
+from collections.abc import Sequence
+from datetime import UTC
+
+import pytest
+
+from profiler.cli.history_command import table_lines
+from profiler.cli.recommend_command import _changed, _table
+from profiler.core.optional_math import sum_known
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, parse_ns
+from profiler.forwarder.morning_digest import DigestPlace, summarize
+from profiler.forwarder.night_period import NightPeriod, Remembered
+from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes, NightRuns
+from profiler.record.family import Month
+from profiler.record.family_identity import family_labels
+from profiler.record.record_model import Report
+from profiler.report_page.page_data import size_rows
+from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
+from profiler.runs.past_runs.run_source import PastRun
+from profiler.sizing.advice import Advice, advise
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.evidence import Evidence
+from profiler.sizing.prices import PriceOverrides
+from tests.terminals import texts
+from tests.values import present
+from tests.workflow_night import ORDERED, PROCESSES, workflow_night
+
+TERMINAL = 80
+NAMES = [process.name for process in PROCESSES]
+MONTH = Month(runs=1217.0, basis="window")
+PRICES = PriceOverrides()
+
+
+@pytest.fixture(scope="module")
+def reports() -> Sequence[Report]:
+    return [*workflow_night()]
+
+
+@pytest.fixture(scope="module")
+def evidences(reports: Sequence[Report]) -> Sequence[Evidence]:
+    return [*map(present, evidence_of_past_runs(PastRun(report=report) for report in reports))]
+
+
+@pytest.fixture(scope="module")
+def advices(evidences: Sequence[Evidence]) -> Sequence[Advice]:
+    return [advise(evidence, Policy(), PRICES, month=MONTH) for evidence in evidences]
+
+
+def test_the_pages_possible_saving_is_the_sum_of_recommend(
+    evidences: Sequence[Evidence], advices: Sequence[Advice]
+) -> None:
+    labels = family_labels([evidence.family for evidence in evidences])
+    months = {evidence.family: MONTH for evidence in evidences}
+    rows = [*size_rows(evidences, labels, PRICES, months)]
+    changed = [row for row in rows if row["changes"] and row["verdict"] in ("saves", "too small")]
+    saved = sum_known(*(row["savingUsdPerMonth"] for row in changed))
+    assert saved == pytest.approx(sum_known(*(a.saving_usd_per_month for a in _changed(advices))))
+    cost = sum_known(*(row["usdPerMonth"] for row in rows))
+    assert cost == pytest.approx(sum_known(*(advice.usd_per_month for advice in advices)))
+    assert {row["mark"] for row in rows} == {"≈ "}
+
+
+def test_what_is_too_small_comes_first(advices: Sequence[Advice]) -> None:
+    rows = texts(_table(advices, (), None, with_sizes=False))
+    titles = [row for row in rows if row in ("Too small", "Saves", "Fits")]
+    assert titles[:2] == ["Too small", "Saves"]
+    assert rows[rows.index("Too small") + 1].startswith("  SEQ.MARKDUPLICATES")
+
+
+def test_names_that_begin_alike_stay_apart_on_a_narrow_terminal(
+    reports: Sequence[Report], advices: Sequence[Advice]
+) -> None:
+    rows = texts(_table(advices, (), TERMINAL, with_sizes=False))
+    shown = {row.split()[0] for row in rows if row.startswith("  SEQ.")}
+    assert len(shown) == len(NAMES)
+    first = {report.record.family: PastRun(report=report) for report in reports}
+    listed = texts(table_lines([*first.values()], TERMINAL))
+    assert len({row.split()[3] for row in listed if "SEQ." in row}) == len(NAMES)
+
+
+def test_the_morning_message_takes_no_order_of_inputs_for_growth() -> None:
+    history: dict[str, list[EarlierRun]] = {}
+    last_ns = 0
+    for report in workflow_night(ORDERED):
+        record = report.record
+        ended_ns = present(parse_ns(record.finished_at))
+        last_ns = max(last_ns, ended_ns)
+        of_family = history.setdefault(present(record.family), [])
+        run = EarlierRun(
+            ended_ns=ended_ns,
+            status="success",
+            duration_ms=record.metrics.duration_ms,
+            peak_mb=present(record.metrics.max_memory_used_mb) * (1 + len(of_family) / 50),
+            size_mb=record.metrics.memory_size_mb,
+            saving_usd_per_month=None,
+        )
+        of_family.append(run)
+    end_ns = last_ns + NS_PER_SECOND
+    last = Remembered(end_ns=end_ns - NS_PER_DAY, whole_ns=end_ns - NS_PER_DAY)
+    summary = summarize(
+        NightPeriod(last=last, end_ns=end_ns, zone=UTC),
+        NightRuns(counts={"success": dict.fromkeys(history, 1)}, reports=len(history)),
+        MissedTimes(times=()),
+        FamilyHistory(runs=history),
+        DigestPlace(),
+    )
+    assert summary.lines == ()
