@@ -27,8 +27,8 @@ from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.record.batch_job import job_of_variables
 from profiler.record.bounded_json_line import encode_line, without_lists
 from profiler.record.record_model import (
-    UNKNOWN_COST,
     SCHEMA_VERSION,
+    UNKNOWN_COST,
     Monitor,
     OtherContainer,
     Record,
