@@ -173,10 +173,12 @@ def test_lines_that_are_no_json_of_the_aws_cli_stay_as_they_are(lines: list[byte
 
 @given(st.lists(st.binary(max_size=60)))
 @example([b'{"type":"task.stacks"', b'{"type" :"task.stacks"', b'{"kind":"task.stacks"'])
+@example([b"\xef\xbb\xbf", b"\xef\xbb\xbf\n", b"\xef\xbb\xbfx"])
 def test_any_bytes_are_lines_or_counted(lines: list[bytes]) -> None:
     source = FileRuns("lines", 0)
     assert [*source.run_lines(lines)] == []
-    invalid = [line for line in lines if line.strip() and not is_stacks_line(line.strip())]
+    texts = [line.strip().removeprefix(b"\xef\xbb\xbf") for line in lines]
+    invalid = [text for text in texts if text and not is_stacks_line(text)]
     assert len(source._unreadable_numbers) == len(invalid)
 
 
