@@ -30,16 +30,18 @@ def process_figures(
     command: Sequence[str],
     *,
     expected: str | None = None,
+    environment: Mapping[str, str] | None = None,
     max_seconds: float | None = None,
     max_cpu_seconds: float | None = None,
     max_memory_mib: float | None = None,
 ) -> list[Figure]:
     """The time, the CPU time and the peak memory of a process that succeeds.
 
-    ``expected`` is what it prints. The peak is at least that of this process. Raises RuntimeError.
+    ``expected`` is what it prints, and ``environment`` has further variables. The peak is at least that of this process. Raises RuntimeError.
     """
     begin_s = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    whole = {**os.environ, **(environment or {})}
+    process = subprocess.Popen(command, env=whole, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     printed = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)

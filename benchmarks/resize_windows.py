@@ -124,7 +124,7 @@ def measure(families: int, runs: int, file_runs: int) -> BenchmarkResult:
     now_ns = time.time_ns()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "runs.jsonl"
-        _write(file, families, runs, now_ns)
+        write_runs(file, families, runs, now_ns)
         definitions = []
         for family in range(families):
             definition = Path(folder) / f"family-{family}.json"
@@ -138,10 +138,10 @@ def measure(families: int, runs: int, file_runs: int) -> BenchmarkResult:
         figures.append(Figure(name, resized, "", digits=0, at_least=families))
         recommend = [*_PROFILER, "recommend", "--from", str(file)]
         figures += process_figures(f"recommend of {runs:,} runs of tasks", recommend)
-        _write(file, families, runs, now_ns, of_jobs=True)
+        write_runs(file, families, runs, now_ns, of_jobs=True)
         figures += process_figures(f"recommend of {runs:,} runs of jobs", recommend)
         if file_runs:
-            _write(file, families, file_runs, now_ns)
+            write_runs(file, families, file_runs, now_ns)
             for command in ("history", "recommend", "show"):
                 figures += process_figures(
                     f"{command} of {file_runs:,} runs",
@@ -153,7 +153,7 @@ def measure(families: int, runs: int, file_runs: int) -> BenchmarkResult:
     return BenchmarkResult(title, figures=tuple(figures))
 
 
-def _write(file: Path, families: int, runs: int, now_ns: int, *, of_jobs: bool = False) -> None:
+def write_runs(file: Path, families: int, runs: int, now_ns: int, *, of_jobs: bool = False) -> None:
     """A file with lines of 2.3 KB."""
     with file.open("wb") as stream:
         for line in lines(families, runs, random.Random(7), now_ns, of_jobs=of_jobs):

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from profiler.record.batch_job import BatchJob
-from profiler.record.record_model import Report, Visible
+from profiler.record.record_model import UNKNOWN_SIZE, Report, Visible
 from tests import batch_jobs
 from tests.batch_jobs import arn, job_id
 from tests.command_line import run_here
@@ -130,7 +130,7 @@ class JobAccount:
         for number in range(before, len(self.reports)):
             one = self.reports[number]
             visible = Visible(memory_mb=seen_mb, cpus=8)
-            record = replace(one.record, task_size=None, visible=visible)
+            record = replace(one.record, task_size=UNKNOWN_SIZE, visible=visible)
             self.reports[number] = replace(one, record=record)
         self._write()
 

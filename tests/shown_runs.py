@@ -10,6 +10,7 @@ from profiler.record import activity_model as activity
 from profiler.record import notice_model as notices
 from profiler.record import record_model as model
 from profiler.record import stacks_line
+from profiler.record.record_model import NO_RECOMMENDATION, UNKNOWN_COST
 
 STARTED = "2026-11-20T03:12:45.000Z"
 STARTED_NS = parse_ns(STARTED) or 0
@@ -333,7 +334,7 @@ def gpu() -> model.Report:
         gpu_idle=idle,
         launch_type="EC2",
         family="train",
-        cost=None,
+        cost=UNKNOWN_COST,
         series=with_gpu,
     )
 
@@ -353,7 +354,12 @@ def neuron() -> model.Report:
     )
     with_neuron = series(119, 3310, neuron=[40 + step % 9 for step in range(119)])
     return etl(
-        "7c2211aa", launch_type="EC2", family="infer", cost=None, neuron=devices, series=with_neuron
+        "7c2211aa",
+        launch_type="EC2",
+        family="infer",
+        cost=UNKNOWN_COST,
+        neuron=devices,
+        series=with_neuron,
     )
 
 
@@ -383,15 +389,17 @@ def local() -> model.Report:
             count=2, processes=(model.Process(name="worker", max_memory_used_mb=2100),)
         ),
     }
-    absent: dict[str, Any] = dict.fromkeys((*place, "cost", "recommendation"))
+    absent: dict[str, Any] = dict.fromkeys(place)
     absent["task_size"] = model.UNKNOWN_SIZE
+    absent["cost"] = model.UNKNOWN_COST
+    absent["recommendation"] = model.NO_RECOMMENDATION
     return etl("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", **record | absent)
 
 
 def unmeasured() -> model.Report:
     """A run that ended before its first sample."""
-    return etl("00000001", metrics=model.Metrics(duration_ms=400), series=None, processes=(), recommendation=None,
-               cost=None, sampling=model.Sampling(samples=0), finished_at=None)  # fmt: skip
+    return etl("00000001", metrics=model.Metrics(duration_ms=400), series=None, processes=(),
+               recommendation=NO_RECOMMENDATION, cost=UNKNOWN_COST, sampling=model.Sampling(samples=0), finished_at=None)  # fmt: skip
 
 
 def night() -> tuple[model.Report, ...]:

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
 from profiler.record.record_model import (
+    NO_RECOMMENDATION,
+    UNKNOWN_COST,
     AverageAndMaximum,
     Container,
     Cost,
@@ -153,8 +155,8 @@ def checkpoints(final_report: Report) -> Iterator[Report]:
             finished_at=None,
             metrics=so_far,
             interval=interval,
-            cost=None,
-            recommendation=None,
+            cost=UNKNOWN_COST,
+            recommendation=NO_RECOMMENDATION,
         )
         yield Report(time=now, type="task.checkpoint", record=running)
 
@@ -257,23 +259,23 @@ def _gpu(utilization: float, rng: random.Random) -> Gpu:
     )
 
 
-def _cost(batch: Batch, metrics: Metrics) -> Cost | None:
+def _cost(batch: Batch, metrics: Metrics) -> Cost:
     """The cost of a run on Fargate. A run on EC2 has no cost."""
     if batch.gpu is not None:
-        return None
+        return UNKNOWN_COST
     hours = (metrics.billed_duration_ms or 0) / _MS_PER_HOUR
     usd = round(hours * _usd_per_hour(batch.vcpu, batch.memory_mb), 6)
     return Cost(usd=usd, price_basis=f"{REGION} FARGATE X86_64 2026-03")
 
 
-def _recommendation(batch: Batch, metrics: Metrics) -> Recommendation | None:
+def _recommendation(batch: Batch, metrics: Metrics) -> Recommendation:
     """Recommend half the memory if Fargate offers it for this vCPU size and the peak fits with a
     margin.
     """
     smaller_mb = max(batch.memory_mb // 2, int(1024 * 2 * batch.vcpu))
     needed_mb = _MEMORY_MARGIN * (metrics.max_memory_used_mb or 0)
     if batch.gpu is not None or smaller_mb >= batch.memory_mb or needed_mb > smaller_mb:
-        return None
+        return NO_RECOMMENDATION
     saving = 1 - _usd_per_hour(batch.vcpu, smaller_mb) / _usd_per_hour(batch.vcpu, batch.memory_mb)
     return Recommendation(
         vcpu=batch.vcpu,

@@ -204,11 +204,13 @@ class Division:
 
     def _woken_for(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> Wait | None:
         """What the thread of a pool waited for, if another one that waited for somebody to come
-        woke it: both waits ended before the same look. None if nothing shows that.
+        woke it: both waits ended before the same look, or its own one look later, as it waited for
+        a CPU. None if nothing shows that.
         """
-        if self._handing[wait].helpers != "threads" or wait.over is None:
+        over = wait.over
+        if self._handing[wait].helpers != "threads" or over is None:
             return None
-        together = [end for end in ends if end.over == wait.over and end in self._idle]
+        together = [end for end in ends if end.over in (over, over - 1) and end in self._idle]
         for end in together:
             if end.blocked is not None and end.blocked.has_timeout:
                 return _SLEEP  # that of a loop, whose pool does the work

@@ -52,7 +52,7 @@ from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import known
 from profiler.record.model_base import JsonLine
-from profiler.record.record_model import Record
+from profiler.record.record_model import UNKNOWN_COST, Record
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange
 from profiler.runs.comparison.compared_metrics import (
     COMPARED_METRICS,
@@ -138,7 +138,9 @@ def compare(
         warn(remark)
     a_records = _priced(sets[0], on_fargate, overrides)
     b_records = _priced(sets[1], on_fargate, overrides)
-    if on_fargate is not None and not any(record.cost for record in (*a_records, *b_records)):
+    if on_fargate is not None and not any(
+        record.cost != UNKNOWN_COST for record in (*a_records, *b_records)
+    ):
         warn(
             f"No run has a price on Fargate in {on_fargate}: its machine has a size that Fargate "
             "does not have, or the price is unknown. task-profiler recommend --on-fargate prices "

@@ -60,7 +60,7 @@ def total_saving(
     """
     from profiler.record.units import format_count, format_usd  # not for `run`
 
-    money = ""
+    money = " would change"
     usd = sum_known(*families)
     if usd is not None:
         saved = mark + format_usd(sum_known(*changes) or 0)

@@ -12,6 +12,7 @@ from profiler.cli.resize_runs import FoundRuns, NewestDefinitions, RunsOfDays
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
+from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.units import format_count
 from profiler.runs.past_runs.defined_jobs import DefinedJobs
 from profiler.task_definitions.job_forms import platform_of
@@ -43,7 +44,7 @@ def with_job_names(
             if cluster_name(target.cluster_arn) == cluster_name(queue)
         ]
         names |= {target.family for target in of_queue}
-    selected = sorted(names & jobs.families("*"))
+    selected = sorted((names - {PROOF_FAMILY}) & jobs.families("*"))
     if not (selected or request.job_definitions):
         raise TaskProfilerError(
             f"Of the last seven days' jobs in {first_names(request.queues)}, no job definition is "

@@ -86,7 +86,7 @@ def print_plan(
         say(hint)
 
 
-class EvidenceDocument(JsonLine, frozen=True, kw_only=True):
+class ShownEvidenceDocument(JsonLine, frozen=True, kw_only=True):
     """What speaks for a size: the largest need of a run and its start, the runs and the days on
     which they began, and the bounds of the duration.
 
@@ -118,7 +118,7 @@ class FamilyDocument(JsonLine, frozen=True, kw_only=True):
     runs: int
     saving_usd_per_month: float | None
     verdict: ResizeVerdict | None
-    evidence: EvidenceDocument | None
+    evidence: ShownEvidenceDocument | None
     notes: tuple[str, ...]
 
 
@@ -228,8 +228,8 @@ def _row(planned: PlannedFamily) -> FamilyDocument:
     )
 
 
-def _evidence_document(seen: ShownEvidence) -> EvidenceDocument:
-    return EvidenceDocument(
+def _evidence_document(seen: ShownEvidence) -> ShownEvidenceDocument:
+    return ShownEvidenceDocument(
         peak_mb=known(round, seen.peak_mb),
         peak_started_at=seen.peak_at,
         runs=seen.runs,

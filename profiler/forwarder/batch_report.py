@@ -31,7 +31,7 @@ from profiler.record.line_trust import (
     is_container_id,
     task_of_stream,
 )
-from profiler.record.record_model import CHECKPOINT, Cost, Report
+from profiler.record.record_model import CHECKPOINT, UNKNOWN_COST, Cost, Report
 from profiler.record.stopped_task import StoppedTask
 
 # Reserved at the end of an invocation for the document and the notice; at most half of the time
@@ -330,7 +330,7 @@ class ReportFinder(Struct):
         report = line.report
         record = report.record
         others = [name for name in containers.reported if name != record.container.name]
-        if record.cost is not None or not line.is_final or not others:
+        if record.cost != UNKNOWN_COST or not line.is_final or not others:
             return report
         logs = (*map(containers.logs.get, others), containers.monitor_log)
         try:
@@ -339,17 +339,17 @@ class ReportFinder(Struct):
             return report
         return replace(report, record=replace(record, cost=cost))
 
-    def _cost(self, streams: Sequence[LogTarget]) -> Cost | None:
-        """The cost of the task from the report of any of its containers; None if no stream has
-        one.
+    def _cost(self, streams: Sequence[LogTarget]) -> Cost:
+        """The cost of the task from the report of any of its containers; UNKNOWN_COST if no stream
+        has one.
         """
         for stream in streams:
             for page in self._pages(stream, _NEWEST_LINES):
                 for line in self._reports(stream, page):
                     cost = line.report.record.cost
-                    if cost is not None and line.is_final and not _is_unproven(line):
+                    if cost != UNKNOWN_COST and line.is_final and not _is_unproven(line):
                         return cost
-        return None
+        return UNKNOWN_COST
 
     def exists(self, stream: LogTarget | None) -> bool:
         """Whether there may be such a log stream: it was not looked for in vain."""

@@ -334,7 +334,7 @@ def _of_night(repeated: Sequence[Json]) -> Mapping[str, Json]:
             },
         },
     }
-    measured: Json = {
+    with_usage: Json = {
         "filter": _CONFIRMED,
         "aggs": {
             "usd": {"sum": {"field": "cost.usd"}},
@@ -343,7 +343,7 @@ def _of_night(repeated: Sequence[Json]) -> Mapping[str, Json]:
         },
     }
     is_last: Json = {"bool": {"must_not": list(repeated)}} if repeated else {"match_all": {}}
-    return {"measured": measured, "last": {"filter": is_last, "aggs": counts}}
+    return {"measured": with_usage, "last": {"filter": is_last, "aggs": counts}}
 
 
 def _in_group(group: str) -> Json:

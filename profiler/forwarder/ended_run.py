@@ -137,7 +137,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return self.run.metrics
 
     @property
-    def cost(self) -> Cost | None:
+    def cost(self) -> Cost:
         """Only a report has a cost."""
         return self.run.cost
 

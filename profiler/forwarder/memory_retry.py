@@ -313,11 +313,7 @@ def _price(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
     cost = ended.cost
     on_spot = task.capacity_provider == FARGATE_SPOT
     listed = prices(task.region, task.cpu_architecture, PriceOverrides(), on_spot=on_spot)
-    if (
-        billed_ms is None
-        or listed is None
-        or "TASK_PROFILER_PRICE" in ((cost and cost.price_basis) or "")
-    ):
+    if billed_ms is None or listed is None or "TASK_PROFILER_PRICE" in (cost.price_basis or ""):
         return ""
     if old.vcpu is None or old.memory_mb is None or new.vcpu is None or new.memory_mb is None:
         return ""

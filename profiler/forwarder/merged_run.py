@@ -19,6 +19,7 @@ from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.record_model import (
     ABSENT_PARTS,
     CHECKPOINT,
+    UNKNOWN_COST,
     UNKNOWN_SIZE,
     Cost,
     Metrics,
@@ -83,7 +84,7 @@ class MergedRun(Struct, frozen=True, kw_only=True):
         return replace(self.record.metrics, duration_ms=self.duration_ms)
 
     @property
-    def cost(self) -> Cost | None:
+    def cost(self) -> Cost:
         return self.record.cost
 
     @property
@@ -217,7 +218,7 @@ def _run(
     )
 
 
-def _cost_of(record: Record, event: RunEvent) -> Cost | None:
+def _cost_of(record: Record, event: RunEvent) -> Cost:
     """The cost, if a task of this launch type and time can have cost as much."""
     longest_ms = None
     if event.created_at is not None and event.stopped_at is not None:
@@ -232,7 +233,7 @@ def _seen_by_monitor(report: Report) -> _Seen:
     is_checkpoint = report.type == CHECKPOINT
     if is_checkpoint:
         metrics = replace(record.metrics, billed_duration_ms=None)
-        record = replace(record, cost=None, interval=None, exit_code=None, metrics=metrics)
+        record = replace(record, cost=UNKNOWN_COST, interval=None, exit_code=None, metrics=metrics)
     return _Seen(
         record=record,
         started_at=parse_datetime(record.started_at),

@@ -28,6 +28,7 @@ from profiler.record.batch_job import job_of_variables
 from profiler.record.bounded_json_line import encode_line, without_lists
 from profiler.record.record_model import (
     SCHEMA_VERSION,
+    UNKNOWN_COST,
     Monitor,
     OtherContainer,
     Record,
@@ -75,7 +76,7 @@ class LineBuilder(Struct, eq=False):
         record = with_recommendation(
             record, self.settings.prices, time=format_ms(self.shared.clock.wall_ns())
         )
-        line = self._line("task.report", record if has_cost else replace(record, cost=None))
+        line = self._line("task.report", record if has_cost else replace(record, cost=UNKNOWN_COST))
         return line, collectors.stacks_line(record, batch_id)
 
     def bare_report(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> bytes:

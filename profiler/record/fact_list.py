@@ -265,7 +265,7 @@ def cpu_text(record: Record) -> str:
     return format_part(format_vcpu(used), format_vcpu(asked))
 
 
-def cost_text(cost: Cost | None) -> str:
+def cost_text(cost: Cost) -> str:
     """The cost, ``≥ $0.12 (Spot)`` where only the least is known; "" if it is unknown."""
     number = measured_cost(cost)
     text = number.text(format_usd)

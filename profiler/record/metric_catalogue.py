@@ -21,7 +21,14 @@ from profiler.record.hardware import (
 )
 from profiler.record.mapped_files import memory_with_files_mb
 from profiler.record.model_base import json_name
-from profiler.record.record_model import Interval, Metrics, Number, Record, known_status
+from profiler.record.record_model import (
+    NO_RECOMMENDATION,
+    Interval,
+    Metrics,
+    Number,
+    Record,
+    known_status,
+)
 from profiler.record.task_needs import (
     bound_memory_mb,
     needed_memory_mb,
@@ -218,8 +225,8 @@ def _latest_mean(name: str) -> Callable[[RunView], float | None]:
 def _waste_usd(run: RunView) -> float | None:
     """What the recommended size would have saved of this run."""
     record = run.record
-    usd = None if record.cost is None else record.cost.usd
-    if record.recommendation is None:
+    usd = record.cost.usd
+    if record.recommendation == NO_RECOMMENDATION:
         saving_percent = None
     else:
         saving_percent = record.recommendation.saving_percent

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record.fact_list import memory_peak
 from profiler.record.measured import Exactly, Measured, measured
 from profiler.record.record_model import Metrics, Process
 from profiler.record.units import CPU_SECONDS_DIGITS
@@ -58,6 +57,8 @@ def measured_rows(rows: Sequence[Process], metrics: Metrics) -> list[MeasuredPro
     that the number of the others is unknown. The memory peak of a name is sampled, unless it is the
     run's own peak, and that is the kernel's.
     """
+    from profiler.record.fact_list import memory_peak  # a short run does without it
+
     is_partial = bool(rows) and is_other_processes(rows[-1]) and rows[-1].count is None
     of_run = memory_peak(metrics)
     measured_processes = []

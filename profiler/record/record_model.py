@@ -400,6 +400,9 @@ class Cost(Model, frozen=True, kw_only=True):
     price_basis: str | None = None
 
 
+UNKNOWN_COST: Final = Cost()
+
+
 class Recommendation(Model, frozen=True, kw_only=True):
     """The recommended task size, and the reasons."""
 
@@ -407,6 +410,9 @@ class Recommendation(Model, frozen=True, kw_only=True):
     memory_mb: Number | None = None
     saving_percent: float | None = None
     reasons: tuple[str, ...] = field(default_factory=lambda: ())
+
+
+NO_RECOMMENDATION: Final = Recommendation()
 
 
 class Monitor(Model, frozen=True, kw_only=True):
@@ -473,8 +479,8 @@ class Record(Model, frozen=True, kw_only=True):
     interval: Interval | None = None
     task_size: TaskSize = UNKNOWN_SIZE
     visible: Visible = NOTHING_VISIBLE
-    cost: Cost | None = None
-    recommendation: Recommendation | None = None
+    cost: Cost = UNKNOWN_COST
+    recommendation: Recommendation = NO_RECOMMENDATION
     monitor: Monitor | None = None
     processes: tuple[Process, ...] = ()
     containers: tuple[OtherContainer, ...] = ()
@@ -506,6 +512,8 @@ ABSENT_PARTS: Final = (
     UNKNOWN_PROCESSOR,
     NOTHING_VISIBLE,
     UNKNOWN_SIZE,
+    UNKNOWN_COST,
+    NO_RECOMMENDATION,
 )
 
 
@@ -573,13 +581,13 @@ def decode(line: bytes | str) -> Report:
     return _with_possible_cost(without_impossible(report) or report)
 
 
-def possible_cost(record: Record, longest_ms: float | None = None) -> Cost | None:
+def possible_cost(record: Record, longest_ms: float | None = None) -> Cost:
     """The cost of a record, without the amount if its task cannot have cost so much.
 
     ``longest_ms``: the time from the task's creation to its end, if ECS says it.
     """
     cost = record.cost
-    if cost is None or cost.usd is None or cost.usd <= _SMALL_COST_USD:
+    if cost.usd is None or cost.usd <= _SMALL_COST_USD:
         return cost
     # As above.
     from profiler.record import possible_cost as bounds
@@ -599,7 +607,7 @@ def possible_cost(record: Record, longest_ms: float | None = None) -> Cost | Non
         most_usd = bounds.most_on_fargate_usd(size.vcpu, size.memory_mb, billed_ms)
     else:
         most_usd = bounds.most_on_a_machine_usd(billed_ms)
-    return cost if cost.usd <= most_usd else None
+    return cost if cost.usd <= most_usd else UNKNOWN_COST
 
 
 def _with_possible_cost(report: Report) -> Report:
@@ -608,7 +616,7 @@ def _with_possible_cost(report: Report) -> Report:
     cost = possible_cost(record)
     advised = record.recommendation
     # A size can save all that a run costs, and no more.
-    if advised is not None and (advised.saving_percent or 0) > 100:  # noqa: PLR2004
+    if (advised.saving_percent or 0) > 100:  # noqa: PLR2004
         advised = replace(advised, saving_percent=None)
     if cost is record.cost and advised is record.recommendation:
         return report

@@ -52,9 +52,7 @@ def report_text(report: Report) -> str:
     """The REPORT line without its newline; values that are not known are left out."""
     record = report.record
     run = view_of(record)
-    advice = None
-    if record.recommendation is not None:
-        advice = _one_line(" ".join(record.recommendation.reasons)) or None
+    advice = _one_line(" ".join(record.recommendation.reasons)) or None
     texts = {label: _format(metric, metric.get(run)) for label, metric in _LABELLED.items()}
     for label, row in _BOUNDED.items():
         as_text = partial(_format_value, _LABELLED[label])

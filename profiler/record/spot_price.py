@@ -18,18 +18,18 @@ ON_DEMAND_PRICE: Final = "on-demand price"
 SPOT_FRACTION: Final = 0.3
 
 
-def spot_fraction(cost: Cost | None) -> float:
+def spot_fraction(cost: Cost) -> float:
     """The price on Spot as a fraction of the cost; 1 if it was calculated with the user's own
     prices.
     """
-    is_own = cost is not None and "TASK_PROFILER_PRICE" in (cost.price_basis or "")
+    is_own = "TASK_PROFILER_PRICE" in (cost.price_basis or "")
     return 1.0 if is_own else SPOT_FRACTION
 
 
-def cost_on(capacity_provider: str | None, cost: Cost | None) -> Cost | None:
+def cost_on(capacity_provider: str | None, cost: Cost) -> Cost:
     """The cost of a run on this capacity provider, from the cost that the monitor calculated."""
     fraction = spot_fraction(cost)
-    if cost is None or cost.usd is None or capacity_provider != FARGATE_SPOT or fraction == 1:
+    if cost.usd is None or capacity_provider != FARGATE_SPOT or fraction == 1:
         return cost
     basis = (
         f"at least, on {FARGATE_SPOT}: {fraction:.0%} of "
@@ -38,15 +38,14 @@ def cost_on(capacity_provider: str | None, cost: Cost | None) -> Cost | None:
     return Cost(usd=on_spot(cost.usd, fraction), price_basis=basis)
 
 
-def is_on_spot(cost: Cost | None) -> bool:
+def is_on_spot(cost: Cost) -> bool:
     """Whether it is a cost on Spot: the least that the run can have cost."""
-    return cost is not None and FARGATE_SPOT in (cost.price_basis or "")
+    return FARGATE_SPOT in (cost.price_basis or "")
 
 
-def measured_cost(cost: Cost | None) -> Measured:
+def measured_cost(cost: Cost) -> Measured:
     """The cost: at least that on Spot."""
-    usd = None if cost is None else cost.usd
-    return measured(usd, is_least=is_on_spot(cost))
+    return measured(cost.usd, is_least=is_on_spot(cost))
 
 
 def on_spot(usd: float, fraction: float) -> float:

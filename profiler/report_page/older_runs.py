@@ -41,7 +41,7 @@ class OlderRuns(Struct):
         default_factory=lambda: zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, GZIP_BITS)
     )
 
-    def add(self, run: Run, cost: Cost | None, newest_ms: int) -> None:
+    def add(self, run: Run, cost: Cost, newest_ms: int) -> None:
         """Add the next run. ``newest_ms`` is the start of the newest one."""
         self.count += 1
         self.are_local &= run.record.launch_type == "LOCAL"

@@ -18,7 +18,7 @@ from profiler.record.family import Month
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.mention_limits import NEAR_LIMIT_SHARE
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import Record, Report
+from profiler.record.record_model import UNKNOWN_COST, Record, Report
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.record.task_needs import is_job
 from profiler.report_page.older_runs import OlderRuns
@@ -198,7 +198,7 @@ def _run_rows(
             cost = cost_on_fargate(run.record, request.on_fargate, request.price_overrides)
             yield page_run(run, label, cost)
         else:
-            yield page_run(run, f"{label} (unconfirmed)", None)
+            yield page_run(run, f"{label} (unconfirmed)", UNKNOWN_COST)
 
 
 def _priced(run: Run, request: PageRequest) -> Run:

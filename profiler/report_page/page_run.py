@@ -19,8 +19,7 @@ from profiler.record.gpu_facts import (
 )
 from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import gpu_totals
-from profiler.record.held_huge_pages import huge_pages_text
-from profiler.record.mapped_files import counts_files, files_text
+from profiler.record.mapped_files import counts_files
 from profiler.record.measured import AtLeast
 from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial
 from profiler.record.process_rows import MeasuredProcess, last_seen, measured_rows, shown_name
@@ -38,6 +37,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.spot_price import is_on_spot
+from profiler.record.story_rows import memory_rows
 from profiler.record.task_needs import cpu_share, is_cpu_limited, vcpu_limit
 from profiler.record.units import span_ms
 from profiler.report_page.page_activity import activity_of
@@ -48,7 +48,7 @@ from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from profiler.runs.step_series import with_equal_steps
 
 
-def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
+def page_run(run: Run, family: str, cost: Cost) -> PageRun:
     """What tables and overview charts show; ``family`` is a label that only this family has."""
     record = run.record
     outcome = run.past.outcome
@@ -87,7 +87,7 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         peak=finite_number(metrics.max_memory_used_mb),
         peak_by=metrics.memory_peak_source,
         counts_files=counts_files(metrics) or None,
-        usd=known(_usd, cost),
+        usd=finite_number(cost.usd),
         spot=is_on_spot(cost) or None,
         account=record.account_id,
         cluster=record.cluster,
@@ -143,14 +143,15 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
     judged = judged_numbers(record, earlier)
     series = record.series or with_equal_steps(run.steps, run.past.started_at)
     moments = find_moments(record, series)
+    of_memory = {row.name: row.sentence for row in memory_rows(record.metrics)}
     warnings: Sequence[str] = ()
     if record.monitor is not None:
         warnings = record.monitor.warnings
     return RunDetails(
         verdict=_verdict_texts(verdict_of(run.past, now_ns)),
         moments=[*map(_moment_row, moments)] or None,
-        files=known(as_sentence, files_text(record.metrics) or None),
-        huge_pages=known(as_sentence, huge_pages_text(record.metrics) or None),
+        files=of_memory.get("files"),
+        huge_pages=of_memory.get("huge"),
         peak_at=span_ms(parse_ns(record.started_at), parse_ns(record.metrics.max_memory_used_at)),
         command=run.past.command,
         image=record.container.image,
@@ -177,10 +178,6 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
 def whole_ms(time_ns: int) -> int:
     """Milliseconds, as the page has times."""
     return time_ns // NS_PER_MS
-
-
-def _usd(cost: Cost) -> Number | None:
-    return finite_number(cost.usd)
 
 
 def _size_pair(size: TaskSize) -> tuple[Number | None, Number | None] | None:

@@ -11,6 +11,7 @@ from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.impossible_values import without_impossible
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
+    NO_RECOMMENDATION,
     Recommendation,
     Record,
     Report,
@@ -152,7 +153,7 @@ def with_recommendation(
     # As in a record that was read: the task metadata endpoint may have delivered anything.
     possible = without_impossible(record) or record
     prices = price_overrides or PriceOverrides()
-    advice = None
+    advice = NO_RECOMMENDATION
     run = facts_of(Report(time=time, type="task.report", record=possible))
     evidence = evidence_of_runs(run.family, [run])
     if evidence is not None:
@@ -167,6 +168,5 @@ def with_recommendation(
         )
     if record.gpu_scope != WHOLE_INSTANCE:
         for sentence in all_gpu_advice(record):
-            advice = advice or Recommendation()
             advice = replace(advice, reasons=(*advice.reasons, sentence))
     return replace(record, cost=cost_of(possible, prices), recommendation=advice)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.hardware import WHOLE_INSTANCE
-from profiler.record.record_model import LOCAL, Cost, Record
+from profiler.record.record_model import LOCAL, UNKNOWN_COST, Cost, Record
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
 from profiler.record.task_needs import size_of
 from profiler.record.units import format_percent
@@ -180,9 +180,9 @@ def charged_storage_gb(storage_mb: float | None) -> int:
     return max(round(storage_mb / _MB_PER_GB) - 20, 0)
 
 
-def cost_of(record: Record, overrides: PriceOverrides) -> Cost | None:
-    """Calculate the cost of the run: billed duration × price per hour; None if one of them is
-    unknown.
+def cost_of(record: Record, overrides: PriceOverrides) -> Cost:
+    """Calculate the cost of the run: billed duration × price per hour; UNKNOWN_COST if one of
+    them is unknown.
     """
     metrics = record.metrics
     size = record.task_size
@@ -201,7 +201,7 @@ def cost_of(record: Record, overrides: PriceOverrides) -> Cost | None:
             )
             basis = region_prices.basis
     if duration_ms is None or hour_usd is None:
-        return None
+        return UNKNOWN_COST
     return Cost(usd=round(duration_ms / _MS_PER_HOUR * hour_usd, 8), price_basis=basis)
 
 
@@ -277,6 +277,6 @@ def with_machine_price(record: Record, overrides: PriceOverrides) -> Record:
     if idle is not None and idle.usd is None and duration_ms is not None:
         usd = idle.percent / _PERCENT * duration_ms / _MS_PER_HOUR * hour_usd
         record = replace(record, gpu_idle=replace(idle, usd=round(usd, 8)))
-    if record.cost is None:
+    if record.cost == UNKNOWN_COST:
         record = replace(record, cost=cost_of(record, overrides))
     return record

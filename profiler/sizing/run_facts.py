@@ -13,6 +13,7 @@ from profiler.record.mapped_files import counts_files, memory_with_files_mb
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
     NOT_MEASURED,
+    UNKNOWN_COST,
     UNKNOWN_SIZE,
     Cost,
     Metrics,
@@ -210,9 +211,7 @@ def record_on_fargate(record: Record, region: str) -> Record:
     )
 
 
-def cost_on_fargate(
-    record: Record, region: str | None, price_overrides: PriceOverrides
-) -> Cost | None:
+def cost_on_fargate(record: Record, region: str | None, price_overrides: PriceOverrides) -> Cost:
     """The run's own cost; with a Region, what a run elsewhere would cost there, if Fargate has
     its size.
     """
@@ -227,4 +226,4 @@ def cost_on_fargate(
     )
     if moved.launch_type == FARGATE and is_legal:
         return cost_of(moved, price_overrides)
-    return None
+    return UNKNOWN_COST

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler.record.record_model import Record, decode
+from profiler.record.record_model import NO_RECOMMENDATION, Record, decode
 from tests.cgroup2.conftest import Results, max_used_mb, of, record_of
 from tests.cgroup2.scenarios import SPIKE_MIB
 from tests.values import present
@@ -142,7 +142,7 @@ def test_memory_in_swap_is_a_warning_and_gives_no_advice(results: Results, place
     record = record_of(results[place], exit_code=0)
     (warning,) = (one for one in present(record.monitor).warnings if "was in swap" in one)
     assert 130 < float(warning.split()[2]) < 180
-    assert record.recommendation is None
+    assert record.recommendation == NO_RECOMMENDATION
 
 
 @pytest.mark.scenario("many_files")
@@ -162,7 +162,7 @@ def test_what_open_files_may_keep_is_a_warning_and_no_value(results: Results) ->
     record = record_of(results, exit_code=0)
     assert max_used_mb(record) < 30
     assert any("open files may have kept" in text for text in present(record.monitor).warnings)
-    assert record.recommendation is None
+    assert record.recommendation == NO_RECOMMENDATION
 
 
 @pytest.mark.scenario("huge_pages")

@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
+import profiler
 from profiler.record.record_model import Container
 from tests import batch_jobs
+from tests.aws_proxy import AwsProxy
 from tests.fake_batch import FakeBatch
 from tests.job_account import KILLED, NEW, OLD, JobAccount, ec2, two_containers
 from tools.moto_server import fake_aws
 
 EXIT = {"onReason": "OutOfMemoryError*", "action": "EXIT"}
 TAG = "task-profiler:resized-from"
+ROOT = Path(profiler.__file__).parent.parent
 
 
 @pytest.fixture
@@ -175,7 +178,8 @@ def test_a_kill_at_the_containers_own_limit_enlarges_it(account: JobAccount) -> 
 
 
 def test_a_definition_by_a_queue_is_of_its_jobs_and_of_its_schedules(account: JobAccount) -> None:
-    account.oversized("nightly", "elsewhere", "planned", "gone")
+    account.oversized("nightly", "elsewhere", "planned", "gone", "task-profiler-proof")
+    account.batch.submit("proof", "nightly", "task-profiler-proof")
     account.batch.add_queue("other", "spot")
     account.batch.submit("nightly-1", "nightly", "nightly")
     account.batch.submit("elsewhere-1", "other", "elsewhere")
@@ -522,3 +526,36 @@ def test_the_file_of_sizes_has_job_definitions_and_nothing_is_registered(
     again = account.resize("--write-sizes", str(file))
     assert "has this size, which is not deployed yet" in again.stderr
     assert file.read_text() == before
+
+
+# The rights.
+
+
+def test_the_policy_has_exactly_the_actions_that_sizing_jobs_needs(account: JobAccount) -> None:
+    """PassRole and the tags of a registration are no calls."""
+    statements = json.loads((ROOT / "taskdef" / "iam" / "resize-jobs.json").read_text())
+    allowed: set[str] = set()
+    for one in statements["Statement"]:
+        allowed |= {one["Action"]} if isinstance(one["Action"], str) else {*one["Action"]}
+    account.oversized("nightly", "weekly")
+    account.schedule("night", "nightly:1")
+    account.rule("day", "nightly:1")
+    account.batch.submit("weekly", "nightly", "weekly")
+    with AwsProxy(account.aws.url) as proxy:
+        account.url = proxy.url
+        words = ("--queue", "nightly", "--register", "--update-schedules")
+        assert account.resize(*words).returncode == 0
+        account.runs("weekly", 1, revision=2, size=NEW, **KILLED)
+        assert account.resize(*words).returncode == 0
+        made = set(map(action_of, proxy.operations))
+    made |= {f"batch:{operation}" for operation, _ in account.batch.calls}
+    assert made == allowed - {"iam:PassRole"}
+
+
+def action_of(operation: str) -> str:
+    """The action of an operation; those of EventBridge Scheduler are requests."""
+    if "/schedules" in operation:
+        kinds = {"GET /schedules": "ListSchedules", "GET /schedules/night": "GetSchedule"}
+        return f"scheduler:{kinds.get(operation, 'UpdateSchedule')}"
+    service = "cloudformation" if operation.startswith("DescribeStack") else "events"
+    return f"{service}:{operation}"

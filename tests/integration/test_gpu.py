@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.record.record_model import NOT_MEASURED, Recommendation
+from profiler.record.record_model import NOT_MEASURED
 from profiler.runs.step_series import decode_steps
 from tests.fake_nvml import compile_driver
 from tests.integration.profiled import is_memory_unsure, profiled
@@ -88,7 +88,7 @@ def test_the_setting_selects_the_gpus_and_idle_ones_are_reported(driver: Mapping
     assert [gpu.uuid for gpu in record.gpus] == [IDLE]
     assert record.gpu_scope is None
     assert present(record.gpu_idle).percent == pytest.approx(95, abs=20)
-    advice = record.recommendation or Recommendation()
+    advice = record.recommendation
     assert any("ever used" in text for text in advice.reasons) or is_memory_unsure(record)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.record.record_model import AverageAndMaximum, Metrics, Recommendation, Record
+from profiler.record.record_model import AverageAndMaximum, Metrics, Record
 from tests.integration.profiled import (
     LIMIT_SECONDS,
     RUN,
@@ -187,7 +187,7 @@ def test_a_program_needs_no_more_in_a_small_group(limit_mib: int, end: str, file
     assert metrics.memory_size_mb == limit_mib
     assert present(metrics.max_memory_used_mb) < _OWN_MIB
     assert _mapped_mb(metrics) > 0.3 * limit_mib
-    advised = record.recommendation or Recommendation()
+    advised = record.recommendation
     assert (advised.memory_mb or 0) <= limit_mib
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.record.record_model import Record
+from profiler.record.record_model import NO_RECOMMENDATION, Record
 from tests.integration.profiled import counts_memory, python, report_of, run
 from tests.values import present
 from tools.waiting import READINGS
@@ -220,7 +220,7 @@ def test_queues_of_tcp_which_version_1_does_not_count_are_a_warning_and_no_value
     assert present(record.metrics.max_memory_used_mb) < 60
     assert record.metrics.memory_peak_source == "sampled"
     assert any("kernel memory grew" in text for text in present(record.monitor).warnings)
-    assert record.recommendation is None
+    assert record.recommendation == NO_RECOMMENDATION
 
 
 @pytest.mark.usefixtures("disk_folder")

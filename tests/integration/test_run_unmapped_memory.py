@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 
 from profiler.readers.linux.memory_files import memory_mounts
-from profiler.record.record_model import Recommendation, Record, decode
+from profiler.record.record_model import NO_RECOMMENDATION, Record, decode
 from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, system_python
 from tests.values import present
 from tools.waiting import READINGS
@@ -169,7 +169,7 @@ def test_what_another_program_made_is_a_warning_and_no_value(
             path.with_name(f"{path.name}.go").unlink(missing_ok=True)
     assert _peak_mib(record) < _SLACK_MIB
     assert "it is unknown which program made them" in _warnings(record)
-    assert record.recommendation is None
+    assert record.recommendation == NO_RECOMMENDATION
 
 
 _SEGMENT = """
@@ -200,7 +200,7 @@ def test_a_segment_counts_once_while_it_exists(
     median_mib = present(present(record.metrics.memory_used_mb).p50)
     assert 0.9 * _SIZE_MIB <= median_mib < _SIZE_MIB + _SLACK_MIB
     # None if another program's kernel memory grows meanwhile.
-    advice = record.recommendation or Recommendation()
+    advice = record.recommendation
     assert not any("short spike" in reason for reason in advice.reasons)
 
 
@@ -223,7 +223,7 @@ def test_a_segment_of_another_program_is_a_warning_and_no_value(
             go.unlink()
     assert _peak_mib(record) < _SLACK_MIB
     assert "it is unknown which program made them" in _warnings(record)
-    assert record.recommendation is None
+    assert record.recommendation == NO_RECOMMENDATION
     assert _peak_mib(before) < _SLACK_MIB
     assert "unknown which program" not in _warnings(before)
 
@@ -272,7 +272,7 @@ def test_memory_of_the_kernel_that_nobody_accounts_for_is_a_warning_and_no_value
     record = run_as_nobody(program, "-c", _SOCKETS)
     assert _peak_mib(record) < _SLACK_MIB
     assert "the machine's kernel memory grew during the run" in _warnings(record)
-    assert record.recommendation is None
+    assert record.recommendation == NO_RECOMMENDATION
 
 
 _HOLDS = f"import time\nheld = b'x' * ({_SIZE_MIB} << 20)\ntime.sleep(1)\n"
@@ -296,7 +296,7 @@ def test_processes_that_proc_hides_make_the_memory_a_lower_bound(
     record = run_as_nobody(*words, before=_HIDING)
     assert record.metrics.memory_peak_source == "sampled"
     assert "hidepid" in _warnings(record)
-    assert record.recommendation is None
+    assert record.recommendation == NO_RECOMMENDATION
     seen = run_as_nobody(*words)
     assert "hidepid" not in _warnings(seen)
     assert present(present(seen.metrics.memory_used_mb).avg) > _SIZE_MIB / 2

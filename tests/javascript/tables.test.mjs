@@ -196,6 +196,8 @@ test("a reservation that is larger than needed has the word of the other outputs
     fits: false,
   };
   assert.equal(adviceText(advice, []), "less is enough");
+  const half = { ...advice, current: { memoryMB: 73_728 }, recommended: { vcpu: 1, memoryMB: 4915 } };
+  assert.equal(adviceText({ ...half, verdict: "less is enough" }, []), "less is enough");
   const run = runAt(0, { outcome: "success", taskSize: [4, 16384] });
   assert.equal(runAdviceText(run, advice), "0.5 vCPU, 896 MB recommended: less is enough.");
 });

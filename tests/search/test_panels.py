@@ -24,7 +24,7 @@ from kibana.dashboard_model import Json, Panel, cases_id, numbered_metrics, term
 from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.notice_model import encode_notice
-from profiler.record.record_model import Recommendation, decode, encode
+from profiler.record.record_model import UNKNOWN_COST, Recommendation, decode, encode
 from tests.documentation import ROOT
 from tests.fake_slack import FakeSlack
 from tests.search.forwarding import (
@@ -214,7 +214,7 @@ def too_small(server: SearchServer) -> AbstractContextManager[None]:
 
 def on_instances(server: SearchServer) -> AbstractContextManager[None]:
     """A run on an EC2 instance."""
-    return one_more(server, "fleet", launch_type="EC2", cost=None)
+    return one_more(server, "fleet", launch_type="EC2", cost=UNKNOWN_COST)
 
 
 def table(answer: dict[str, Any], panel: Panel) -> Rows:

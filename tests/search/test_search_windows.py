@@ -15,6 +15,7 @@ from profiler.core.completeness import Completeness
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_ms
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.record.batch_job import BatchJob
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import (
     AverageAndMaximum,
@@ -25,6 +26,7 @@ from profiler.record.record_model import (
     TaskSize,
     encode,
 )
+from profiler.runs.past_runs.defined_jobs import DefinedJobs
 from profiler.runs.past_runs.family_evidence import read_windows
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.past_runs.search_runs import IndexedRuns
@@ -32,6 +34,7 @@ from profiler.search_setup.search_servers import ClusterServer
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.sized_revision import SizedRevision
 from profiler.sizing.window_evidence import evidence_at, with_all_needs
+from tests.batch_jobs import CLUSTER, job_id
 from tests.family_windows import decision_on
 from tests.runs import report
 from tests.search.conftest import TWO_SERVERS
@@ -211,6 +214,53 @@ def test_documents_without_the_newer_fields_and_unconfirmed_ones_change_nothing_
     put(search_server, documents)
     there, here = both(search_server)
     assert all(window.unconfirmed for window in here.values())
+    assert_alike(there, here)
+
+
+class DocumentsOfJobs(DefinedJobs):
+    """Takes runs that another source gives one by one for documents."""
+
+    def run_of(self, run: PastRun) -> PastRun | None:
+        named = super().run_of(run)
+        return None if named is None else self._as_indexed(run, named)
+
+    def indexed_run_of(self, run: PastRun) -> PastRun | None:
+        return self.run_of(run)
+
+    @staticmethod
+    def _as_indexed(run: PastRun, named: PastRun) -> PastRun | None:
+        task = run.report.record
+        job = named.report.record
+        return named if (task.family, task.revision) == (job.family, job.revision) else None
+
+
+def job_document(number: int, rng: random.Random, definition: str, family: str) -> Any:
+    """The document of a job, or of a task of another family that says it is one."""
+    run = made(family, number, rng, SIZES[:2])
+    revision = run.record.revision or "1"
+    job = BatchJob(
+        job_id=job_id(number),
+        job_definition=definition,
+        job_definition_revision=int(revision),
+        queue="nightly",
+    )
+    return fields_of(replace(run, record=replace(run.record, batch=job, cluster=CLUSTER)))
+
+
+def test_jobs_count_under_the_definition_that_batch_has_named(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    rng = random.Random(5)
+    documents = [job_document(number, rng, "nightly", "nightly") for number in range(300)]
+    documents += [job_document(300 + number, rng, "nightly", "thumbs") for number in range(40)]
+    documents += [job_document(400 + number, rng, "other", "other") for number in range(40)]
+    documents += [fields_of(made("nightly", 500 + number, rng, SIZES)) for number in range(40)]
+    put(search_server, documents)
+    source = IndexedRuns(ClusterServer(search_server.url, requests.Session()), "task")
+    known = {"nightly": "FARGATE"}
+    there = read_windows(source, RunFilter(), SPAN, jobs=DefinedJobs(known))
+    here = read_windows(EachRun(source), RunFilter(), SPAN, jobs=DocumentsOfJobs(known))
+    assert [family.name for family in there] == ["nightly"]
     assert_alike(there, here)
 
 

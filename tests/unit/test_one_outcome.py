@@ -31,6 +31,7 @@ from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.otlp.run_signals import signals_of
+from profiler.record.record_model import UNKNOWN_COST
 from profiler.record.run_outcome import Cause, Outcome
 from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 from profiler.record.stop_causes import TABLE, EventEnd, outcome_of
@@ -306,7 +307,7 @@ def test_show_and_the_page_say_it(end: RunEnd) -> None:
         assert tells(text, outcome) or (
             outcome.cause == "failure" and f"exit code {outcome.exit_code}" in text
         )
-    row = page_run(Run(past=run), "nightly", None)
+    row = page_run(Run(past=run), "nightly", UNKNOWN_COST)
     assert row.outcome == outcome.group
     assert row.why == outcome.title
     assert row.exit == outcome.exit_code

@@ -21,7 +21,7 @@ from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.measured import UNKNOWN
 from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT
-from profiler.record.record_model import Metrics, Report
+from profiler.record.record_model import NO_RECOMMENDATION, Metrics, Report
 from profiler.record.units import format_memory, format_percent, format_vcpu
 from profiler.runs.past_runs.moments import find_moments
 from profiler.runs.past_runs.run_source import PastRun
@@ -150,7 +150,7 @@ def test_show_and_page_have_the_same_moments_and_sentences(report: Report) -> No
 @every_run
 def test_slack_page_and_show_give_the_reasons_of_recommend(report: Report) -> None:
     advice = report.record.recommendation
-    if advice is None or report.record.metrics.max_memory_used_mb is None:
+    if advice == NO_RECOMMENDATION or report.record.metrics.max_memory_used_mb is None:
         return
     shown_texts = shown(report)
     for sentence in advise(evidence_of([report]), Policy(), PriceOverrides()).reasons:

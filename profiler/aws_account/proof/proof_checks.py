@@ -348,9 +348,9 @@ def _cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
         )
         for ms in (billed, 2000)
     )
-    if known is None or slack is None or known.usd is None or slack.usd is None:
+    if known.usd is None or slack.usd is None:
         return unknown("the Region's prices are unknown")
-    seen = None if record.cost is None or record.cost.usd is None else record.cost.usd * 1000
+    seen = None if record.cost.usd is None else record.cost.usd * 1000
     return close(seen, known.usd * 1000, slack.usd * 1000, "USD per 1,000 runs")
 
 

@@ -57,12 +57,11 @@ from profiler.record.fact_list import (
 )
 from profiler.record.gpu_facts import gpu_use_parts, gpus_memory_text
 from profiler.record.hardware import gpu_totals
-from profiler.record.held_huge_pages import huge_pages_text
-from profiler.record.mapped_files import files_text
 from profiler.record.measured import UNKNOWN
 from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.stop_causes import outcome_of
+from profiler.record.story_rows import memory_rows
 from profiler.record.units import MIB, format_memory, format_percent, format_value
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
@@ -118,8 +117,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         (1, _evidence(verdict, record, view)),
         (4, _warning(record, view)),
         *_usage(record, view),
-        (6, _wrapped("files", files_text(record.metrics), view)),
-        (6, _wrapped("huge", huge_pages_text(record.metrics), view)),
+        *((6, _wrapped(row.name, row.text, view)) for row in memory_rows(record.metrics)),
         (6, _labelled("waits", joined(waited_for), view)),
         (7, _io(record, view)),
         (5, _change(record, earlier, view)),

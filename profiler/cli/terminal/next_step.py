@@ -10,7 +10,13 @@ from profiler.record.mention_limits import (
     is_near_limit,
     wait_in_words,
 )
-from profiler.record.record_model import UNKNOWN_SIZE, Metrics, Record, known_status
+from profiler.record.record_model import (
+    NO_RECOMMENDATION,
+    UNKNOWN_SIZE,
+    Metrics,
+    Record,
+    known_status,
+)
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
     format_count,
@@ -79,9 +85,7 @@ def _waited(wait: LargestWait) -> str | None:
 def _more_memory(record: Record, recommend: str) -> str:
     """The size that ``recommend`` gives, if it is larger than the size that was too small."""
     size_mb = record.metrics.memory_size_mb
-    recommended_mb = None
-    if record.recommendation is not None:
-        recommended_mb = record.recommendation.memory_mb
+    recommended_mb = record.recommendation.memory_mb
     if recommended_mb is not None and recommended_mb > (size_mb or 0):
         memory = f"{format_memory(recommended_mb)} of memory{recommend and f' ({recommend})'}"
     elif size_mb:
@@ -144,7 +148,7 @@ def may_name_size(record: Record) -> bool:
     is_compared = outcome_of(record, None).ran_out_of_memory or (
         is_long and record.task_size == UNKNOWN_SIZE
     )
-    return is_compared and record.recommendation is not None
+    return is_compared and record.recommendation != NO_RECOMMENDATION
 
 
 def _enough(record: Record, recommend: str) -> str | None:
@@ -152,7 +156,7 @@ def _enough(record: Record, recommend: str) -> str | None:
     with.
     """
     recommended = record.recommendation
-    if recommended is None or not may_name_size(record):
+    if not may_name_size(record):
         return None
     size = format_task_size(recommended.vcpu, recommended.memory_mb)
     if size is None:

@@ -47,8 +47,6 @@ from profiler.record.gpu_facts import (
 )
 from profiler.record.gpu_sentences import gpu_idle_texts
 from profiler.record.hardware import gpu_totals, neuron_totals, short_processor_name
-from profiler.record.held_huge_pages import huge_pages_text
-from profiler.record.mapped_files import files_text
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.process_rows import (
     MeasuredProcess,
@@ -69,6 +67,7 @@ from profiler.record.record_model import (
     known_status,
 )
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
+from profiler.record.story_rows import memory_rows
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -220,7 +219,7 @@ def _when(record: Record) -> str:
 
 def _cost(record: Record) -> str:
     """The cost. Only the task's event shows Spot: without it, the text contains the price."""
-    if record.cost is None or record.cost.usd is None:
+    if record.cost.usd is None:
         return ""
     billed_ms = record.metrics.billed_duration_ms
     text = cost_text(record.cost)
@@ -244,8 +243,8 @@ class _Bar(Struct, frozen=True):
 
 def _apart(record: Record, view: View) -> Iterator[Line]:
     """What the memory used lacks."""
-    yield from labelled("files", files_text(record.metrics), view)
-    yield from labelled("huge", huge_pages_text(record.metrics), view)
+    for row in memory_rows(record.metrics):
+        yield from labelled(row.name, row.text, view)
 
 
 def _usage(record: Record, view: View) -> Iterator[Line]:

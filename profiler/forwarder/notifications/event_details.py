@@ -40,7 +40,13 @@ from profiler.record.notice_model import (
     ScheduleNotice,
     ScheduleNoticeLine,
 )
-from profiler.record.record_model import Cost, Metrics, Recommendation
+from profiler.record.record_model import (
+    NO_RECOMMENDATION,
+    UNKNOWN_COST,
+    Cost,
+    Metrics,
+    Recommendation,
+)
 from profiler.record.run_outcome import PREDICATES, Status, StopCategory, describe_exit_code
 from profiler.record.units import format_duration
 
@@ -121,8 +127,8 @@ class EndedRunDetail(_RunDetail, frozen=True, kw_only=True):
     finished_at: str | None = None
     metrics: Metrics | None = None
     time_breakdown: TimeBreakdown | None = None
-    cost: Cost | None = None
-    recommendation: Recommendation | None = None
+    cost: Cost = UNKNOWN_COST
+    recommendation: Recommendation = NO_RECOMMENDATION
     unusual: tuple[UnusualMeasure, ...] = ()
     links: RunLinks | None = None
 
@@ -266,9 +272,8 @@ def _summary(notice: EndedRun) -> str:
         value_formats.source_of_numbers(notice),
     ]
     record = notice.record
-    if record.recommendation is not None:
-        sentences.append(value_formats.recommended_size(record.recommendation))
-        sentences += map(as_sentence, record.recommendation.reasons[:1])
+    sentences.append(value_formats.recommended_size(record.recommendation))
+    sentences += map(as_sentence, record.recommendation.reasons[:1])
     return " ".join(filter(None, sentences))
 
 

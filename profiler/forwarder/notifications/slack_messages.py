@@ -37,6 +37,7 @@ from profiler.record.gpu_facts import gpu_notes
 from profiler.record.hardware import neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
+    NO_RECOMMENDATION,
     UNKNOWN_SIZE,
     Metrics,
     Recommendation,
@@ -364,7 +365,7 @@ def _memory_line(metrics: Metrics) -> str | None:
 
 def _advice(notice: EndedRun) -> list[str]:
     record = notice.record
-    if record.recommendation is None:
+    if record.recommendation == NO_RECOMMENDATION:
         return []
     advice = record.recommendation
     size = ""
@@ -438,14 +439,14 @@ def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None
         name = schedule.name
     else:
         name = f"{schedule.group}/{schedule.name}"
-    is_job = line.queue is not None
+    is_of_queue = line.queue is not None
     location = (
         ("cluster", cluster_name(line.cluster)),
         ("queue", line.queue),
         ("", line.region),
-        ("definition" if is_job else "family", line.family),
+        ("definition" if is_of_queue else "family", line.family),
         ("rule" if schedule.kind == "rule" else "schedule", name),
-        ("job" if is_job else "task", notice.task_id),
+        ("job" if is_of_queue else "task", notice.task_id),
     )
     expression = f"{schedule.expression or ''} {schedule.time_zone or ''}".strip()
     return _notice_message(

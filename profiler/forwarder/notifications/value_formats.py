@@ -14,12 +14,11 @@ from profiler.record.gpu_facts import (
     gpus_memory_text,
 )
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_error, gpu_totals
-from profiler.record.held_huge_pages import huge_pages_text
-from profiler.record.mapped_files import files_text
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Distribution, Metrics, Recommendation, Record
 from profiler.record.run_outcome import Outcome, Status
 from profiler.record.sparkline import GAP, curve_top, sparkline
+from profiler.record.story_rows import memory_rows
 from profiler.record.task_needs import size_of
 from profiler.record.units import (
     format_duration,
@@ -56,7 +55,7 @@ def cpu_and_memory(metrics: Metrics, record: Record) -> tuple[str, str]:
     memory_used = usage_words(memory.avg, memory.max, peak=peak_text(metrics), size=size)
     return (
         _cpu_words(metrics, record),
-        "; ".join(filter(None, (memory_used, files_text(metrics), huge_pages_text(metrics)))),
+        "; ".join(filter(None, (memory_used, *(row.text for row in memory_rows(metrics))))),
     )
 
 

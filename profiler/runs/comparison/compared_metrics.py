@@ -27,10 +27,10 @@ from profiler.record.fact_list import (
     number_value,
 )
 from profiler.record.mapped_files import counts_files
-from profiler.record.measured import Measured, measured
+from profiler.record.measured import AtLeast, Measured, known_numbers, measured
 from profiler.record.mention_limits import whole_cpu_seconds
-from profiler.record.record_model import Cost, Record
-from profiler.record.spot_price import is_on_spot
+from profiler.record.record_model import Record
+from profiler.record.spot_price import measured_cost
 from profiler.record.unusual import MIN_RUNS
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange, median_change
 
@@ -63,7 +63,7 @@ COMPARED_METRICS = (
     ),
     ComparedMetric("blockReadBytes", READ, lambda record: record.metrics.block_read_bytes),
     ComparedMetric("blockWriteBytes", WRITTEN, lambda record: record.metrics.block_write_bytes),
-    ComparedMetric("costUsd", COST, lambda record: (record.cost or Cost()).usd),
+    ComparedMetric("costUsd", COST, lambda record: record.cost.usd),
     ComparedMetric("gpuUtilizationPercent", GPU_AVERAGE, partial(number_value, GPU_AVERAGE)),
     ComparedMetric("maxGpuMemoryUsedMB", GPU_MEMORY_PEAK, partial(number_value, GPU_MEMORY_PEAK)),
     ComparedMetric("gpuIdlePercent", GPU_IDLE, partial(number_value, GPU_IDLE)),
@@ -158,8 +158,8 @@ def _values(
 
 def are_costs_apart(records: Sequence[Record]) -> bool:
     """Whether the costs of some of the runs are the least on Spot, and those of others are not."""
-    costs = known_values(record.cost for record in records)
-    return len({is_on_spot(cost) for cost in costs if cost.usd is not None}) > 1
+    numbers = known_numbers(measured_cost(record.cost) for record in records)
+    return len({isinstance(number, AtLeast) for number in numbers}) > 1
 
 
 def _is_proven(

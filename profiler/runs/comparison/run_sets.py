@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey, family_key
-from profiler.record.record_model import Cost, Record, Report, without_course
+from profiler.record.record_model import UNKNOWN_COST, Cost, Record, Report, without_course
 from profiler.record.run_labels import label_values
 from profiler.record.units import format_count
 from profiler.runs.comparison.compared_metrics import is_measured
@@ -125,7 +125,7 @@ class _FamilyRuns:
         family = family_key(record)
         if self.is_full or family.name != self.name or key in self.families:
             return
-        if record.cost is not None:
+        if record.cost != UNKNOWN_COST:
             self._costs[record.task_id] = record.cost
         if self._container not in (None, record.container.name):
             self.others[f"container {record.container.name}"] = None

@@ -26,6 +26,7 @@ from profiler.record.event_end import judge_candidates
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
     CONTAINER_INSIGHTS,
+    UNKNOWN_COST,
     UNKNOWN_SIZE,
     Container,
     Metrics,
@@ -296,7 +297,7 @@ def _priced(record: Record, end: StoppedTask, prices: PriceOverrides, time: str)
     """
     record = with_recommendation(record, prices, time=time)
     cost = record.cost
-    if cost is not None and end.cpu_architecture is None:
+    if cost != UNKNOWN_COST and end.cpu_architecture is None:
         cost = replace(cost, price_basis=(cost.price_basis or "").replace(X86, f"{X86} (assumed)"))
     return replace(record, cost=cost_on(end.capacity_provider, cost))
 

@@ -14,6 +14,7 @@ from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.batch_job import is_job_id, is_part_of_job, parent_id
 from profiler.record.family_identity import family_key
 from profiler.record.record_model import (
+    UNKNOWN_COST,
     Cost,
     Record,
     Report,
@@ -57,7 +58,7 @@ def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
     costs: dict[str, Cost] = {}
     for of_task in by_container.values():
         cost = of_task.report.record.cost
-        if cost is not None:
+        if cost != UNKNOWN_COST:
             costs[record.task_id] = cost
     is_named = (selection.run or "").startswith(f"{record.task_id}/")
     chosen = [run] if is_named else list(by_container.values())
@@ -70,10 +71,9 @@ def with_task_cost(report: Report, costs: Mapping[str, Cost]) -> Report:
     Of several containers of a task, only the last report contains the cost.
     """
     record = report.record
-    cost = costs.get(record.task_id)
-    if record.cost is not None or cost is None:
+    if record.cost != UNKNOWN_COST or record.task_id not in costs:
         return report
-    return replace(report, record=replace(record, cost=cost))
+    return replace(report, record=replace(record, cost=costs[record.task_id]))
 
 
 def find_run(source: RunSource, selection: RunFilter, container: str | None = None) -> PastRun:

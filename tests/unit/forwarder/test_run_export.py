@@ -16,7 +16,7 @@ from profiler.forwarder.search_cluster.document_delivery import FailedItem
 from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter
 from profiler.otlp.otlp_settings import Targets, read_targets
 from profiler.otlp.run_signals import signals_of
-from profiler.record.record_model import decode
+from profiler.record.record_model import UNKNOWN_COST, decode
 from profiler.record.stop_causes import EventEnd
 from profiler.sinks import LogTarget
 from tests.ended_runs import run_of
@@ -201,7 +201,7 @@ def test_a_checkpoint_has_neither_cost_nor_billed_duration() -> None:
         metrics={"billedDurationMs": 60000, "maxMemoryUsedMB": 7},
     )
     record = exported_run(ended(line), NOW_NS).record
-    assert record.cost is None
+    assert record.cost == UNKNOWN_COST
     assert record.metrics.billed_duration_ms is None
     assert record.metrics.max_memory_used_mb == 7
     assert record.metrics.duration_ms == 63216

@@ -271,7 +271,10 @@ CHECKPOINT_LINE = report("task.checkpoint")
     ("lines", "detail"),
     [
         ({BATCH_STREAM: [report()]}, {}),
-        ({BATCH_STREAM: [report(cost=None)]}, {"containers": [{"name": "batch", "exitCode": 0}]}),
+        (
+            {BATCH_STREAM: [report(cost=None)]},
+            {"containers": [{"name": "batch", "exitCode": 0}]},
+        ),
         ({MONITOR_STREAM: [CHECKPOINT_LINE]}, {}),
         ({}, {}),
         ({}, {"stopCode": "TaskFailedToStart", "startedAt": None}),

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, format_ms, parse_ns
+from profiler.record.record_model import UNKNOWN_COST
 from profiler.report_page.older_runs import OlderRuns
 from profiler.report_page.page_data import PageRequest, build_page_data
 from profiler.report_page.page_series import Run
@@ -35,7 +36,7 @@ def runs_of(count: int, **fields: Any) -> list[Run]:
 def older_of(runs: Sequence[Run], whole: int, max_bytes: int = 1_000_000) -> OlderRuns:
     older = OlderRuns(max_bytes)
     for run in runs[whole:]:
-        older.add(run, None, runs[0].past.started_ns // NS_PER_MS)
+        older.add(run, UNKNOWN_COST, runs[0].past.started_ns // NS_PER_MS)
     return older
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.record_model import (
     NOT_MEASURED,
+    UNKNOWN_COST,
     UNKNOWN_SIZE,
     Container,
     Cost,
@@ -187,7 +188,7 @@ def test_storage_above_20_gib_is_charged_and_20496_mib_are_20_gib() -> None:
 
 def cost(own: PriceOverrides = NONE, **record: Any) -> tuple[float | None, str | None] | None:
     found = cost_of(replace(report().record, **record), own)
-    return None if found is None else (found.usd, found.price_basis)
+    return None if found == UNKNOWN_COST else (found.usd, found.price_basis)
 
 
 def test_a_gpu_machine_has_the_price_of_its_owner() -> None:
@@ -223,7 +224,7 @@ def test_the_cost_is_billed_duration_times_size() -> None:
     ):
         assert cost(**unknown) is None, unknown
     record = report(metrics={"ephemeral_storage_size_mb": 30 * GB}, region="eu-central-1").record
-    assert cost_of(record, NONE) is None, "the price of its storage is not known"
+    assert cost_of(record, NONE) == UNKNOWN_COST, "the price of its storage is not known"
     found = present(cost_of(record, PriceOverrides(storage_gb_hour_usd=0.0006)))
     assert found.usd == pytest.approx((0.04656 + 2 * 0.00511 + 10 * 0.0006) / 6, abs=1e-8)
 
@@ -496,23 +497,23 @@ def test_runs_that_used_gpus_or_neuron_devices_are_not_moved(devices: dict[str, 
     assert found.reasons[-1].endswith(
         "a size has no price, and Fargate has neither GPUs nor Neuron devices."
     )
-    assert cost_on_fargate(used.record, "us-east-1", NONE) is None
+    assert cost_on_fargate(used.record, "us-east-1", NONE) == UNKNOWN_COST
 
 
 def test_a_run_costs_what_a_size_costs_that_fargate_has() -> None:
-    def cost(machine: tuple[float, float]) -> Cost | None:
+    def cost(machine: tuple[float, float]) -> Cost:
         return cost_on_fargate(local(machine=machine).record, "us-east-1", NONE)
 
     legal = present(cost((8, 16_384)))
     assert legal.usd == pytest.approx(hour_usd(8, 16_384) * 91 / 3600, abs=1e-8)
-    assert cost((8, 16_000)) is None
+    assert cost((8, 16_000)) == UNKNOWN_COST
     brief = report(launch_type="EC2", metrics={"duration_ms": 300}).record  # a minute is billed
     assert present(cost_on_fargate(brief, "us-east-1", NONE)).usd == pytest.approx(
         hour_usd(1, 2048) / 60, abs=1e-8
     )
     own = report(cost=Cost(usd=1.5)).record
     assert cost_on_fargate(own, "us-east-1", NONE) == Cost(usd=1.5)
-    assert cost_on_fargate(local().record, None, NONE) is None
+    assert cost_on_fargate(local().record, None, NONE) == UNKNOWN_COST
 
 
 def short(number: int = 0, seconds: float = 20, pull_seconds: float = 15, **more: Any) -> Report:

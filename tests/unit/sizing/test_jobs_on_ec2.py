@@ -9,7 +9,7 @@ import pytest
 
 from profiler.record import task_needs
 from profiler.record.event_end import judge_candidates
-from profiler.record.record_model import NOTHING_VISIBLE, Gpu, Record, Report, Visible
+from profiler.record.record_model import NOTHING_VISIBLE, UNKNOWN_COST, Gpu, Record, Report, Visible
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.sizing.advice import Advice
@@ -251,7 +251,6 @@ def on_instance(**own: Any) -> Record:
 
 def test_a_job_costs_its_share_of_an_instance_with_a_known_price() -> None:
     cost = cost_of(on_instance(), PRICES)
-    assert cost is not None
     assert cost.usd == 0.384
     assert cost.price_basis == "EC2 m5.4xlarge with TASK_PROFILER_PRICE_INSTANCES, 50 % of it"
     whole = cost_of(on_instance(), PriceOverrides(hour_usd=0.1, instances_usd=PRICES.instances_usd))
@@ -272,8 +271,8 @@ def test_a_job_has_no_price_where_its_share_or_the_instances_price_is_not_known(
         # The type has no GPU in the table.
         replace(record, gpus=(Gpu(index=0, uuid="GPU-0"),)),
     ):
-        assert cost_of(without, PRICES) is None
-    assert cost_of(record, PriceOverrides()) is None
+        assert cost_of(without, PRICES) == UNKNOWN_COST
+    assert cost_of(record, PriceOverrides()) == UNKNOWN_COST
 
 
 def with_gpus(*uuids: str, instance_type: str = "g5.48xlarge", **own: Any) -> Record:
@@ -288,7 +287,6 @@ def test_the_gpus_of_a_job_are_its_share_where_they_are_the_largest(
     number: int, usd: float
 ) -> None:
     cost = cost_of(with_gpus(*(f"GPU-{index}" for index in range(number))), PRICES)
-    assert cost is not None
     assert cost.usd == usd
 
 
@@ -300,10 +298,9 @@ def test_gpus_of_which_the_share_is_not_known_have_no_price() -> None:
         with_gpus("GPU-0", gpu_scope="instance"),
         msgspec.structs.replace(with_gpus(), gpus=shared),
     ):
-        assert cost_of(record, PRICES) is None
+        assert cost_of(record, PRICES) == UNKNOWN_COST
 
 
 def test_a_job_on_a_gpu_instance_that_has_none_of_its_gpus_pays_for_cpu_and_memory() -> None:
     cost = cost_of(with_gpus(), PRICES)
-    assert cost is not None
     assert cost.usd == 8.0

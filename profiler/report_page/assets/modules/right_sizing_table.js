@@ -18,7 +18,7 @@ import { isKilled } from "#page/outcomes.js";
 import { familyOf, ofOneMeaning, shareOf } from "#page/run_values.js";
 import { grouped, known, max } from "#page/statistics.js";
 import { isOnPaper } from "#page/theme.js";
-import { adviceDetails, adviceOf, adviceText, isAtMost, monthlySaving } from "#page/what_if_table.js";
+import { adviceDetails, adviceOf, adviceText, isEnoughWithLess, monthlySaving } from "#page/what_if_table.js";
 
 // A recommendation is based on the family's last runs, independent of the filters.
 // Its button opens a row below, which has room for the table of sizes.
@@ -70,8 +70,8 @@ export function sizingRow([family, runs], everyRun) {
 }
 
 // Without a price, the saving is not known.
-const isUnpricedSaving = ({ current, recommended, changes, savingPercent } = {}) =>
-  Boolean(changes && current && !isKnown(savingPercent)) && isAtMost(recommended, current);
+const isUnpricedSaving = (advice) =>
+  Boolean(advice?.changes && advice.current && !isKnown(advice.savingPercent)) && isEnoughWithLess(advice);
 
 const savingPercent = ({ advice }) => (advice?.changes && advice.savingPercent > 0 ? advice.savingPercent : 0);
 

@@ -22,6 +22,9 @@ export const adviceOf = (family) => content.sizing.find((advice) => advice.famil
 export const isSize = (size, option) => size?.vcpu === option.vcpu && size?.memoryMB === option.memoryMB;
 export const isAtMost = (size, other) =>
   (size.vcpu ?? 0) <= (other.vcpu ?? 0) && (size.memoryMB ?? 0) <= (other.memoryMB ?? 0);
+// A size of which a part is not known is no larger than another one by the word of `recommend` alone.
+export const isEnoughWithLess = ({ verdict, recommended, current }) =>
+  verdict === "less is enough" || isAtMost(recommended, current);
 export const monthlySaving = (advice) => (advice.changes ? advice.savingUsdPerMonth : undefined);
 
 const wasKilled = (run) => isKilled(run) || Boolean(run.kills);
@@ -61,7 +64,7 @@ export function adviceText(advice, runs) {
   }
   if (!advice.current) return advice.risk ?? UNKNOWN;
   if (advice.risk || !advice.changes) return "more is needed";
-  if (isAtMost(advice.recommended, advice.current)) return "less is enough";
+  if (isEnoughWithLess(advice)) return "less is enough";
   return isAtMost(advice.current, advice.recommended) ? "more is safer" : "cost not known";
 }
 

@@ -20,6 +20,7 @@ from profiler.cli.terminal.show_comparison import change_spans
 from profiler.core.text import columns_of
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import (
+    NO_RECOMMENDATION,
     AverageAndMaximum,
     Container,
     Distribution,
@@ -179,7 +180,7 @@ def test_a_run_without_a_sample_has_no_empty_rows() -> None:
         "max_memory_used_mb": 1.24,
         "block_read_bytes": 0,
     }
-    true = etl(metrics, series=None, time_breakdown=None, recommendation=None)
+    true = etl(metrics, series=None, time_breakdown=None, recommendation=NO_RECOMMENDATION)
     assert shown(true) == [
         "● etl succeeded in 3 ms · memory peak 1.2 MB of 4 GB · 1 ms of CPU time"
     ]
@@ -458,7 +459,10 @@ def test_out_of_memory_comes_first_whatever_the_end() -> None:
     text = "give it more memory than 4 GB or process less data at a time."
     assert advice({"vcpu_saturated_percent": 90.0}, likely_out_of_memory=True) == text
     unsized = advice(
-        {"memory_size_mb": None}, likely_out_of_memory=True, status="failure", recommendation=None
+        {"memory_size_mb": None},
+        likely_out_of_memory=True,
+        status="failure",
+        recommendation=NO_RECOMMENDATION,
     )
     assert unsized == text.replace(" than 4 GB", "")
     sized = advice(
@@ -535,4 +539,4 @@ def test_a_target_is_not_named_beside_a_longer_wait_without_one(lock: float, nam
 def test_a_failed_run_and_a_task_with_a_size_get_no_size() -> None:
     assert advice(status="failure", exit_code=1) is None
     assert advice(task_size=TaskSize(vcpu=2, memory_mb=4096)) is None
-    assert advice(recommendation=None) is None
+    assert advice(recommendation=NO_RECOMMENDATION) is None

@@ -13,6 +13,7 @@ from profiler.core.timestamps import format_ms
 from profiler.readers import Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import (
+    NO_RECOMMENDATION,
     NOT_MEASURED,
     Container,
     Gpu,
@@ -115,14 +116,16 @@ def test_known_gpus_of_the_batch_have_no_scope() -> None:
     record = fakes.record()
     assert [gpu.uuid for gpu in record.gpus] == ["GPU-a", "GPU-b"]
     assert record.gpu_scope == "instance"
-    assert record.recommendation is None
+    assert record.recommendation == NO_RECOMMENDATION
     assert present(record.sampling).sources == ("nvml",)
     fakes = CollectedGpus(ScriptedSource(reading("GPU-a", "GPU-b")), scope=GpuScope(("GPU-b",)))
     fakes.collector.tick()
     record = fakes.record(replace(RECORD, status="success", metrics=Metrics(duration_ms=10_000)))
     assert [gpu.uuid for gpu in record.gpus] == ["GPU-b"]
     assert record.gpu_scope is None
-    assert record.recommendation is None, "one moment of a second does not show that it was unused"
+    assert record.recommendation == NO_RECOMMENDATION, (
+        "one moment of a second does not show that it was unused"
+    )
     fakes = CollectedGpus(ScriptedSource(reading("GPU-a")), scope=GpuScope(("GPU-zz",)))
     fakes.collector.tick()
     assert fakes.record().gpus == ()

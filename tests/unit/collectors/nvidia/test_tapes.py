@@ -8,7 +8,7 @@ import pytest
 
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope, parse_limits
 from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, never_used_advice
-from profiler.record.record_model import NOT_MEASURED, Record, Report
+from profiler.record.record_model import NO_RECOMMENDATION, NOT_MEASURED, Record, Report
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from tests.played_tapes import PlayedTape, gpu_of
@@ -112,7 +112,7 @@ def test_a_gpu_that_only_others_use_is_not_the_runs() -> None:
     record = PlayedTape("neighbour").play()
     assert record.gpus == ()
     assert record.gpu_idle is None
-    assert record.recommendation is None or not any(
+    assert record.recommendation == NO_RECOMMENDATION or not any(
         "GPU" in reason for reason in record.recommendation.reasons
     )
 

@@ -25,7 +25,7 @@ from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.batch_detail import parse_job
 from profiler.record.model_base import describe_type
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import Recommendation, SlowdownBounds
+from profiler.record.record_model import SlowdownBounds
 from tests.batch_jobs import end_without_attempt
 from tests.bus_events import RECORD, RUN
 from tests.documentation import ROOT
@@ -351,9 +351,7 @@ HOSTILE = replace(
     RECORD,
     metrics=replace(RECORD.metrics, slowdown_at_vcpu=SLOWDOWNS),
     finished_at='"\\',
-    recommendation=replace(
-        RECORD.recommendation or Recommendation(), reasons=('say "more"\\\x07',)
-    ),
+    recommendation=replace(RECORD.recommendation, reasons=('say "more"\\\x07',)),
     time_breakdown=TimeBreakdown(network_percent=90.0, waiting_for=(HOSTILE_TARGET,)),
 )
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import fields
 
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.record.record_model import Container, Cost, Metrics, Report
+from profiler.record.record_model import UNKNOWN_COST, Container, Cost, Metrics, Report
 from profiler.runs.comparison.change_interval import (
     MedianChange,
     Verdict,
@@ -304,7 +304,7 @@ def test_tasks_with_reports_of_several_containers_need_a_choice() -> None:
 
     runs = [
         *(container("load", number) for number in (0, 1, 9)),
-        *(container("export", n, cost=Cost()) for n in (0, 1)),
+        *(container("export", n, cost=Cost(usd=0.1)) for n in (0, 1)),
     ]
     with pytest.raises(
         UsageError, match=r"2 containers \(export, load\): choose one with --container"
@@ -319,7 +319,7 @@ def test_tasks_with_reports_of_several_containers_need_a_choice() -> None:
     (a, b), _ = read("nightly", "t9", *runs, container="load")
     assert [record.container.name for record in a.records] == ["load"] * 3
     assert ids(b) == ["t9"]
-    assert [record.cost is not None for record in a.records] == [
+    assert [record.cost != UNKNOWN_COST for record in a.records] == [
         False,
         True,
         True,

@@ -15,7 +15,15 @@ from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
-from profiler.record.record_model import Container, Cost, Metrics, Report, decode, encode
+from profiler.record.record_model import (
+    UNKNOWN_COST,
+    Container,
+    Cost,
+    Metrics,
+    Report,
+    decode,
+    encode,
+)
 from profiler.record.stacks_line import is_stacks_line
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
@@ -107,14 +115,14 @@ def test_every_container_of_a_task_with_a_report_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", ["abc", "abc/batch"])
-@pytest.mark.parametrize("cost", [Cost(usd=0.0123), None])
+@pytest.mark.parametrize("cost", [Cost(usd=0.0123), UNKNOWN_COST])
 def test_a_batch_that_ended_before_a_sidecar_has_the_cost_of_the_task(
     name: str, cost: Cost | None
 ) -> None:
     batch, side = containers("batch", "side", task_id="abc")
     last = replace(side, report=replace(side.report, record=replace(side.report.record, cost=cost)))
     (found, *_) = find_runs(ListedRuns([batch, last]), RunFilter(run=name))
-    assert batch.report.record.cost is None
+    assert batch.report.record.cost == UNKNOWN_COST
     assert found.report.record.container.name == "batch"
     assert found.report.record.cost == cost
 

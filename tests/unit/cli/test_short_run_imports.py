@@ -1,0 +1,38 @@
+"""What a short run does without: each import delays every command that ``run`` profiles."""
+
+import subprocess
+import sys
+
+_IMPORTED_BEFORE_THE_START = "profiler.cli.wiring.build_run, profiler.cli.wiring.build_session"
+_NOT_FOR_A_RECORD = {
+    "click",
+    "dataclasses",
+    "hashlib",
+    "json",
+    "pathlib",
+    "sqlite3",
+    "subprocess",
+    "profiler.core.json_fields",
+    "profiler.core.redaction",
+    "profiler.record.fact_list",
+    "profiler.record.metric_catalogue",
+    "profiler.runs",
+}
+
+
+def _loaded(modules: str) -> set[str]:
+    code = f"import sys; sys.path[:] = {sys.path!r}; import {modules}; print(*sys.modules)"
+    words = (sys.executable, "-I", "-S", "-c", code)
+    return set(subprocess.run(words, check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_the_start_of_a_run_imports_nothing_that_only_readers_of_records_need() -> None:
+    loaded = _loaded(_IMPORTED_BEFORE_THE_START)
+    assert "profiler.record.record_model" in loaded
+    assert not loaded & _NOT_FOR_A_RECORD
+
+
+def test_the_end_for_a_person_imports_no_log_streams_and_no_digests() -> None:
+    loaded = _loaded("profiler.cli.terminal.end_page")
+    assert "profiler.runs.past_runs.run_source" in loaded
+    assert not loaded & {"hashlib", "profiler.record.line_trust", "profiler.record.family"}
