@@ -36,6 +36,7 @@ from profiler.sizing.sized_revision import (
 from profiler.sizing.window_evidence import evidence_at
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.job_forms import (
+    check_propagated_tags,
     is_job_definition,
     job_task_mb,
     job_with_size,
@@ -93,6 +94,8 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         changed = ChangedDefinition(definition=document.definition)
         if decision.action in ("resize", "revert"):
             try:
+                if not self.are_for_source:
+                    check_propagated_tags(document.definition)
                 changed = _changed(case, decision, is_tagged=not self.are_for_source)
                 self._check_overrides(case, changed)
             except TaskProfilerError as error:

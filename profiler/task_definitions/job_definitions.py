@@ -104,7 +104,12 @@ def task_properties(definition: Mapping[str, object]) -> Mapping[str, object]:
     Raises TaskProfilerError.
     """
     listed = list(mappings(mapping(definition.get(ECS)).get("taskProperties")))
-    if len(listed) != 1 or not list(mappings(listed[0].get("containers"))):
+    containers = listed[0].get("containers") if len(listed) == 1 else None
+    if (
+        not isinstance(containers, list)
+        or not containers
+        or not all(isinstance(container, dict) for container in containers)
+    ):
         raise TaskProfilerError(
             f"The {ECS} of the job definition have no list taskProperties with one element that "
             "has containers, which AWS Batch requires: correct them."

@@ -37,6 +37,8 @@ _CPU_UNITS: Final = 1024
 LEAST_VCPU: Final = 0.25
 LEAST_MB: Final = 4
 _STREAM_PREFIX_CHARS: Final = 200
+# The rest of 50 is for the tags that jobs are submitted with.
+_MAX_PROPAGATED_TAGS: Final = 40
 # What DescribeJobDefinitions returns and RegisterJobDefinition does not accept, or has elsewhere.
 _ANSWERED: Final = frozenset(
     {"jobDefinitionArn", "revision", "status", "containerOrchestrationType", "tags"}
@@ -160,6 +162,19 @@ def repeated_kill(definition: Mapping[str, object]) -> str | None:
         '{"onReason": "OutOfMemoryError*", "action": "EXIT"} first into evaluateOnExit of its '
         "retryStrategy."
     )
+
+
+def check_propagated_tags(definition: Mapping[str, object]) -> None:
+    """Raise TaskProfilerError if one more tag could let jobs fail: with ``propagateTags``, Batch
+    adds the definition's tags to a job's own, and ends a job that has more than 50.
+    """
+    tags = list(mappings(definition.get("tags")))
+    is_propagated = mapping(definition.get(JOB)).get("propagateTags") is True
+    if is_propagated and len(tags) >= _MAX_PROPAGATED_TAGS:
+        raise TaskProfilerError(
+            f"its {len(tags)} tags go to its jobs (propagateTags), and Batch ends a job with more "
+            "than 50, so no tag is added: remove tags"
+        )
 
 
 def job_with_size(

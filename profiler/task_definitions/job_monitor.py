@@ -336,17 +336,14 @@ def _wrapped(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefinitio
     batch = find_batch(containers, options.container)
     if batch.wraps_batch:
         return ChangedDefinition(definition=definition, batch=batch.name)
-    if not batch.command:
-        raise TaskProfilerError(
-            f"The container {batch.name!r} has no command, and only its image knows what it "
-            "starts: write the command into the job definition (docker image inspect "
-            f"{batch.image})."
-        )
     name = () if job.name is None else ("--name", job.name)
-    words = [*_WRAPPER, *name, "--no-history", _END_OF_OPTIONS, *batch.command]
-    changed = []
+    changed: list[Mapping[str, object]] = []
     for raw in raw_containers(definition):
-        changed.append({**raw, "command": words} if raw.get("name") == batch.name else raw)
+        if raw.get("name") == batch.name:
+            words = [*_WRAPPER, *name, "--no-history", _END_OF_OPTIONS, *_command_of(raw, batch)]
+            changed.append({**raw, "command": words})
+        else:
+            changed.append(raw)
     return ChangedDefinition(
         definition=_with_containers(definition, changed),
         notes=(
@@ -355,6 +352,19 @@ def _wrapped(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefinitio
         ),
         batch=batch.name,
     )
+
+
+def _command_of(raw: Mapping[str, object], batch: DefinedContainer) -> Sequence[str]:
+    """The words of the container's command. Raises TaskProfilerError without any."""
+    command = raw.get("command")
+    words = command if isinstance(command, list) else []
+    if not words or not all(isinstance(word, str) for word in words):
+        raise TaskProfilerError(
+            f"The container {batch.name!r} has no command, and only its image knows what it "
+            "starts: write the command into the job definition (docker image inspect "
+            f"{batch.image})."
+        )
+    return words
 
 
 def _unwrapped(raw: Mapping[str, object]) -> Mapping[str, object]:

@@ -354,6 +354,45 @@ def test_a_revision_that_a_person_deregisters_is_not_registered_again(account: J
     assert account.newest("nightly")["revision"] == 1
 
 
+def test_a_size_on_instances_is_judged_and_taken_back(account: JobAccount) -> None:
+    old = (4, 8192)
+    account.batch.define("old", **ec2(*old))
+    account.runs_on_instances("old", 25, old, peak_mb=3000, p95=1.2)
+    account.rows("--register")
+    assert account.newest("old")["tags"] == {TAG: "1/4096/8192"}
+    new = (2, account.sizes("old")[0][1])
+    account.runs_on_instances("old", 10, new, peak_mb=3000, p95=1.2, revision=2)
+    rows, _ = account.rows()
+    assert rows["old"]["action"] == "keep"
+    assert rows["old"]["verdict"]["savedUsdPerMonth"] is None, "instances are paid for"
+    account.runs_on_instances("old", 1, new, peak_mb=new[1], revision=2, **KILLED)
+    rows, _ = account.rows("--register")
+    assert rows["old"]["action"] == "revert"
+    assert account.newest("old")["revision"] == 1
+
+
+def test_the_old_sizes_of_several_containers_come_back_in_a_new_revision(
+    account: JobAccount,
+) -> None:
+    account.batch.define("both", **two_containers((1.75, 3968), (0.25, 128)))
+    account.runs("both", 25, size=(2, 4096), metrics={"memory_size_mb": 3968}, **of_etl())
+    account.rows("--register")
+    assert account.sizes("both") == [(0.25, 896), (0.25, 128)]
+    account.batch.client().deregister_job_definition(jobDefinition="both:1")
+    account.runs(
+        "both",
+        1,
+        revision=2,
+        size=(0.5, 1024),
+        metrics={"memory_size_mb": 896},
+        **of_etl(),
+        **KILLED,
+    )
+    account.rows("--register")
+    assert account.newest("both")["revision"] == 3
+    assert account.sizes("both") == [(1.75, 3968), (0.25, 128)]
+
+
 # Schedules and rules.
 
 
@@ -472,6 +511,18 @@ def test_fifty_tags_are_too_many(account: JobAccount) -> None:
     rows, _ = account.rows("--register")
     assert "50 tags" in rows["nightly"]["reason"]
     assert account.newest("nightly")["revision"] == 1
+
+
+def test_tags_that_go_to_jobs_leave_room_for_the_jobs_own(account: JobAccount) -> None:
+    """Batch ends a job that has more than 50 tags, of its own and of its definition."""
+    tags = {f"t{number}": "1" for number in range(45)}
+    for name, is_propagated in (("goes", True), ("stays", False)):
+        account.batch.define(name, tags=tags, propagateTags=is_propagated)
+        account.runs(name, 25)
+    rows, _ = account.rows("--register")
+    assert "its 45 tags go to its jobs (propagateTags)" in rows["goes"]["reason"]
+    assert account.newest("goes")["revision"] == 1
+    assert account.sizes("stays") == [NEW]
 
 
 @pytest.mark.parametrize(

@@ -315,3 +315,19 @@ def test_functions_can_be_seen_whole_and_constructors_take_few_parameters() -> N
             if function.name == "__init__":
                 count = len(function.args.args) + len(function.args.kwonlyargs) - 1
                 assert count <= MAX_CONSTRUCTOR_PARAMETERS, (path, count)
+
+
+# Parts of a record that are never None: a constant says that nothing is known of them.
+NEVER_NONE = {"sampling", "task_size", "processor", "visible", "cost", "recommendation"}
+
+
+def test_no_part_of_a_record_is_set_to_none() -> None:
+    """JSON would have null there. The types do not say it: ``replace`` takes any value."""
+    found: list[str] = []
+    for path in code_files():
+        for node in ast.walk(parsed(path)):
+            if not (isinstance(node, ast.keyword) and node.arg in NEVER_NONE):
+                continue
+            if isinstance(node.value, ast.Constant) and node.value.value is None:
+                found.append(f"{path.name}:{node.value.lineno} {node.arg}")
+    assert found == []

@@ -72,7 +72,6 @@ _SHARED_MODULES = (
     "task_definitions/definition_difference",
     "task_definitions/definition_json",
     "task_definitions/job_forms",
-    "task_definitions/job_forms",
     "task_definitions/monitor_changes",
     "task_definitions/monitor_container",
     "task_definitions/permissions",

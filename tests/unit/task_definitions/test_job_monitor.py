@@ -4,6 +4,7 @@ removing it gives back what was there.
 
 import copy
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from profiler.task_definitions.job_definitions import (
 )
 from profiler.task_definitions.job_monitor import add_to_job, remove_from_job
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
+from tests.values import mutated
 
 IMAGE = "registry.example.com/task-profiler:1"
 ROLE = "arn:aws:iam::111122223333:role/nightly"
@@ -243,6 +245,8 @@ WINDOWS = {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}
         (ecs_job(batch_container()), {"stacks": "on"}, "SYS_PTRACE"),
         (plain_job(command=[]), {"wraps": True}, "has no command"),
         (ecs_job(batch_container(command=None)), {"wraps": True}, "has no command"),
+        (ecs_job(batch_container(command=["x", 5])), {"wraps": True}, "has no command"),
+        (ecs_job(batch_container(), None), {"wraps": True}, "one element that has containers"),  # type: ignore[arg-type]
         (plain_job() | {"jobDefinitionName": "nf-ubuntu"}, {"wraps": True}, "Nextflow registers"),
         (
             ecs_job(batch_container(command=["task-profiler", "run", "--", "x"])),
@@ -343,6 +347,28 @@ def test_a_command_for_task_definitions_says_what_it_is() -> None:
     template = b"Resources:\n  Job:\n    Type: AWS::Batch::JobDefinition\n"
     with pytest.raises(TaskProfilerError, match="a JSON or YAML of their own"):
         change_text(template, "t.yaml", lambda *_: ChangedDefinition(definition={}))
+
+
+@given(
+    document=mutated(ecs_job(batch_container()), plain_job(), json.loads(OWN_FILE.read_text())),
+    wraps=st.booleans(),
+)
+def test_a_document_of_any_form_is_changed_or_refused_in_words(document: Any, wraps: bool) -> None:  # noqa: FBT001
+    data = json.dumps(document).encode()
+    options = AddMonitorOptions(image=IMAGE)
+    with suppress(TaskProfilerError):
+        changed = change_job_text(
+            data, "job.json", lambda job: add_to_job(job, options, wraps=wraps)
+        )
+        job = read_job(data, "job.json")
+        if job is None or changed is None:
+            assert job is None
+            assert changed is None
+            return
+        list(job_definition_findings(job, "x"))
+        after = read_job(changed.after, "job.json")
+        assert after is not None
+        remove_from_job(after, IMAGE)
 
 
 # doctor FILE
