@@ -286,11 +286,14 @@ def running() -> model.Report:
         "exit_code",
         "likely_out_of_memory",
         "finished_at",
-        "cost",
-        "recommendation",
         "series",
     )
-    known: dict[str, Any] = {"status": "running", "metrics": metrics}
+    known: dict[str, Any] = {
+        "status": "running",
+        "metrics": metrics,
+        "cost": model.UNKNOWN_COST,
+        "recommendation": model.NO_RECOMMENDATION,
+    }
     report = etl("c0ffee00", **known | dict.fromkeys(unknown))
     return replace(report, time=at(720), type="task.checkpoint")
 
