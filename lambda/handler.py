@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from profiler.core.aws_clients import bounded_client, open_session
 from profiler.core.ecs_terms import arn_account
 from profiler.core.json_fields import mapping
-from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_datetime
 from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import (
     CloudWatchTail,
@@ -526,7 +526,8 @@ def _written(
     cluster: SearchCluster, budget: InvocationTime, documents: Sequence[Document]
 ) -> delivery.DeliveryResult:
     """Write the documents, and say if the indices of their runs were not searched as a whole."""
-    delivered = delivery.deliver(cluster, budget, documents)
+    now = format_datetime(datetime.now(UTC))
+    delivered = delivery.deliver(cluster, budget, documents, now)
     for gap in delivered.completeness.gaps:
         _warn_once(
             f"Where {gap.place} has runs already is only known in part, so a run may have two "

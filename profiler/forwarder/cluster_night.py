@@ -97,13 +97,14 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
     with_services: bool = False
 
     def runs(self, period: NightPeriod) -> NightRuns:
+        known_since = _became_known(period, period.late_ns, with_arrival=period.is_late_known)
         is_new: Json = {
             "bool": {
-                "filter": [_ended_within(period.late_ns, period.end_ns)],
+                "filter": [known_since],
                 "must_not": [{"terms": {"task.id": list(period.last.tasks)}}],
             }
         }
-        late = _ended_within(period.remembered_from_ns, period.end_ns)
+        late = _became_known(period, period.remembered_from_ns)
         ends: Json = {
             "terms": {
                 "field": "task.id",
@@ -120,10 +121,11 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             },
         }
         conditions = (
-            _ended_within(period.late_ns, period.end_ns),
+            _any_of([known_since, late]),
             _any_of([_CONFIRMED, _CONFIRMED_BUT_FOR_ITS_NUMBERS]),
         )
-        response, completeness = self._search("reports", body, *conditions, since_ns=period.late_ns)
+        since_ns = min(period.late_ns, period.oldest_ns)
+        response, completeness = self._search("reports", body, *conditions, since_ns=since_ns)
         return _night_runs(mapping(response.get("aggregations")), period, completeness)
 
     def _repeated(self, period: NightPeriod) -> Sequence[Json]:
@@ -135,9 +137,9 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         response, _ = self._search(
             "reports",
             {"size": 0, "aggs": {"jobs": jobs}},
-            _ended_within(period.late_ns, period.end_ns),
+            _became_known(period, period.late_ns),
             {"range": {"batch.attempt": {"gte": 2}}},
-            since_ns=period.late_ns,
+            since_ns=min(period.late_ns, period.oldest_ns),
         )
         by_last: dict[int, list[str]] = {}
         for bucket in mappings(field_at(response, "aggregations.jobs.buckets")):
@@ -286,6 +288,22 @@ def _ended_within(start_ns: int, end_ns: int) -> Json:
         }
     }
     return _any_of([_within("event.end", start_ns, end_ns), without_end])
+
+
+def _became_known(period: NightPeriod, from_ns: int, *, with_arrival: bool = True) -> Json:
+    """What ended from then on, or ended before and arrived from then on."""
+    ended = _ended_within(from_ns, period.end_ns)
+    if not with_arrival or from_ns <= period.oldest_ns:
+        return ended
+    arrived: Json = {
+        "bool": {
+            "filter": [
+                _within("event.ingested", from_ns, period.end_ns),
+                _ended_within(period.oldest_ns, from_ns),
+            ]
+        }
+    }
+    return _any_of([ended, arrived])
 
 
 def _of_night(repeated: Sequence[Json]) -> Mapping[str, Json]:

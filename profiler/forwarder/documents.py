@@ -67,7 +67,7 @@ STORED_FIELDS = (
     *("task.outcome", "task.status", "task.stop_category", "event.outcome"),
     *("task.complete", "task.confirmed", "task.voucher", "task.voucher_stream"),
     "task.report_account",
-    *("@timestamp", "event.start", "event.end", "event.dataset", "batch"),
+    *("@timestamp", "event.start", "event.end", "event.dataset", "event.ingested", "batch"),
 )
 
 
@@ -169,10 +169,20 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     near_full: Report | None = None
     # Of its family, if the search cluster knows enough runs.
     runs_per_month: float | None = None
+    # When a run's document is written: a new one keeps it as ``event.ingested``.
+    arrived_at: str | None = None
 
     @property
     def initial_fields(self) -> Mapping[str, Any]:
-        return self.fields if self.upsert is None else self.upsert
+        fields = self.fields if self.upsert is None else self.upsert
+        return fields if self.arrived_at is None else _with_arrival(fields, self.arrived_at)
+
+    def arriving(self, moment: str) -> "Document":
+        """The document with its arrival, if it is a run's, or a job's that had none."""
+        dataset = mapping(self.fields.get("event")).get("dataset")
+        if self.report is None and self.event is None and dataset != JOB_DATASET:
+            return self
+        return replace(self, arrived_at=moment)
 
     @property
     def claim(self) -> StreamClaim | None:
@@ -230,10 +240,10 @@ def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, o
     if document.report is not None:
         return action, {"doc": {}, "upsert": document.initial_fields, "_source": STORED_FIELDS}
     body: dict[str, object] = {"doc": document.fields}
-    if document.upsert is None:
+    if document.upsert is None and document.arrived_at is None:
         body["doc_as_upsert"] = True
     else:
-        body["upsert"] = document.upsert
+        body["upsert"] = document.initial_fields
     if document.event is not None:
         body["_source"] = (*STORED_FIELDS, "record")
     return action, body
@@ -246,13 +256,23 @@ def _second_item(
     if document.event is not None:
         is_first = stored.is_of_job_alone and not document.event.is_of_job
         if is_first or document.event.refutes(stored):
-            return {"index": versioned}, _with_job(document, stored)
+            return {"index": versioned}, _arrived_before(stored, _with_job(document, stored))
         return {"update": versioned}, {"doc": _corrections(document, stored)}
     fields = completed_fields(document, stored)
     is_same_source = document.claim == stored.claim and not _differ_in_account(document, stored)
     if stored.has_report and is_same_source:
         return {"update": versioned}, {"doc": fields}
-    return {"index": versioned}, fields
+    return {"index": versioned}, _arrived_before(stored, fields)
+
+
+def _with_arrival(fields: Mapping[str, Any], moment: str) -> Fields:
+    return {**fields, "event": {**mapping(fields.get("event")), "ingested": moment}}
+
+
+def _arrived_before(stored: Stored, fields: Fields) -> Fields:
+    """The fields with the arrival of the document that they replace."""
+    moment = text(mapping(stored.fields.get("event")).get("ingested"))
+    return fields if moment is None else _with_arrival(fields, moment)
 
 
 def _is_accepted(document: Document, stored: Stored) -> bool:

@@ -2,7 +2,9 @@
 
 What ended shortly before the last message can have become known after it: a report or an event
 comes up to six hours late, because Lambda repeats it for so long. So each message remembers the
-tasks of the hours before it that it counted, and the next one looks at these hours again.
+tasks of the hours before it that it counted, and the next one looks at these hours again. A search
+cluster also says when a document arrived first (``event.ingested``): a run whose document comes
+later than that, such as after a redrive, is in the next message for a week.
 """
 
 from collections.abc import Sequence
@@ -54,6 +56,16 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
     def late_ns(self) -> int:
         """From here on, what the last message did not count is looked for."""
         return max(self.last.whole_ns, self.start_ns - LATE_NS)
+
+    @property
+    def oldest_ns(self) -> int:
+        """What ended before is in no message, however late its document arrives."""
+        return self.end_ns - MAX_PERIOD_NS
+
+    @property
+    def is_late_known(self) -> bool:
+        """Whether the last message remembers all that arrived since ``late_ns``."""
+        return self.last.whole_ns <= self.start_ns - LATE_NS
 
     @property
     def remembered_from_ns(self) -> int:

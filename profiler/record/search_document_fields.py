@@ -113,6 +113,7 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(name="event.duration", index_type="long"),
     _copied("event.start", "started_at", "date"),
     _copied("event.end", "finished_at", "date"),
+    DocumentField(name="event.ingested", index_type="date"),
     DocumentField(name="cloud.provider", get=_on_ecs("aws")),
     _copied("cloud.region", "region"),
     _copied("cloud.availability_zone", "availability_zone"),

@@ -166,7 +166,8 @@ def test_the_runs_of_the_night_are_counted_by_outcome_and_family(
     assert found.reports == 4
     assert found.others == {}
     assert found.other_families == 0
-    assert {task for task, _ in found.remembered} == {"a1", "a2", "a3", "a7"}
+    # What arrived in the last hours is remembered, too, whenever it ended.
+    assert {task for task, _ in found.remembered} == {"a1", "a2", "a3", "a5", "a7"}
 
 
 def test_a_task_of_several_containers_is_one_run_with_the_end_of_its_batch(
@@ -188,6 +189,32 @@ def test_a_task_of_several_containers_is_one_run_with_the_end_of_its_batch(
     assert by_outcome(found) == {"failure": {"nightly-etl": 2}, "success": {"nightly-etl": 2}}
     assert found.reports == 4
     assert present(found.cost.value) == pytest.approx(1.0)
+
+
+def test_a_run_whose_document_arrives_later_than_six_hours_is_in_one_message(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    """Such as after a redrive of a day's events."""
+    now_ns = time.time_ns()
+    runs = {"late": 30 * NS_PER_HOUR, "counted": 30 * NS_PER_HOUR, "old": 9 * 24 * NS_PER_HOUR}
+    for task, ago_ns in runs.items():
+        forward(event(run_at(task, now_ns - ago_ns)), Context())
+    confirm(search_server, *runs)
+    search(search_server)
+    last = Remembered(
+        end_ns=now_ns - 12 * NS_PER_HOUR, whole_ns=now_ns - 18 * NS_PER_HOUR, tasks=("counted",)
+    )
+    period = NightPeriod(last=last, end_ns=time.time_ns() + NS_PER_SECOND, zone=UTC)
+    found = cluster_night().runs(period)
+    assert by_outcome(found) == {"success": {"nightly-etl": 1}}
+    assert {task for task, _ in found.remembered} == {"late", "counted"}
+    again = NightPeriod(
+        last=period.remember(found.remembered), end_ns=period.end_ns + NS_PER_HOUR, zone=UTC
+    )
+    assert by_outcome(cluster_night().runs(again)) == {}
+    # Without a memory of what arrived, a run is rather in no message than in two.
+    first = NightPeriod(last=whole(last.end_ns), end_ns=period.end_ns, zone=UTC)
+    assert by_outcome(cluster_night().runs(first)) == {}
 
 
 def many(count: int, at: int, **record: Any) -> list[str]:
@@ -215,7 +242,7 @@ def test_no_family_is_dropped_and_globs_select_before_any_cut(
         "63 more families are counted above, and not compared with earlier runs"
     )
     assert len(found.families) == 200
-    assert len(found.remembered) == 260  # of the last six hours
+    assert len(found.remembered) == 263  # all arrived in the last six hours
     for globs in (("billing-*",), ("billing-?",), ("billing-[!x]", "none"), ("bill[h-j]ng-*",)):
         selected = cluster_night(*globs).runs(period)
         assert by_outcome(selected) == {

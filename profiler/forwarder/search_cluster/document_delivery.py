@@ -128,9 +128,12 @@ DeliverDocuments = Callable[[Sequence[Document]], DeliveryResult]
 
 
 def deliver(
-    cluster: SearchCluster, budget: InvocationTime, documents: Sequence[Document]
+    cluster: SearchCluster,
+    budget: InvocationTime,
+    documents: Sequence[Document],
+    arrived_at: str | None = None,
 ) -> DeliveryResult:
-    """Write all documents.
+    """Write all documents. ``arrived_at`` is the time, which new documents of runs keep.
 
     Raises DeliveryError if some were not written, and a later attempt can succeed.
     """
@@ -141,6 +144,8 @@ def deliver(
     rejected: list[FailedItem] = []
     fault: str | None = None
     placed, completeness = _in_one_place(cluster, backoff, documents)
+    if arrived_at is not None:
+        placed = [document.arriving(arrived_at) for document in placed]
     sized = ((document, sum(map(len, document.lines))) for document in placed)
     pending = list(divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES))
     while pending:

@@ -113,6 +113,18 @@ def in_both_orders(text: str, stopped: StoppedTask) -> dict[str, Any]:
     return first
 
 
+def test_a_document_keeps_the_time_of_its_first_arrival_in_each_order() -> None:
+    for text in (report(), FORGED):
+        for order in permutations([of_report(text), of_event(task()), of_event(task())]):
+            cluster = FakeSearchCluster()
+            for hour, documents in enumerate(order):
+                moment = f"2026-03-02T1{hour}:00:00.000Z"
+                assert deliver(cluster, FakeInvocationTime(), documents, moment).rejected == ()
+            (document,) = cluster.documents.values()
+            assert document["event"]["ingested"] == "2026-03-02T10:00:00.000Z"
+            assert document["task"]["confirmed"] is True
+
+
 # Identity
 
 
