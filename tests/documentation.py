@@ -21,7 +21,7 @@ _BLOCK = re.compile(
 )
 _PROMPT = re.compile(r"^\$ (.*(?:(?<=\\)\n.*)*)", re.MULTILINE)
 _SYNOPSIS = re.compile(r"\[-|\]…")  # brackets around an option: for readers, not for a shell
-_TEXT_PROGRAMS = ("cat", "cut", "date", "grep", "head", "mkdir", "sed", "sort", "tr")
+_TEXT_PROGRAMS = ("cat", "cp", "cut", "date", "grep", "head", "mkdir", "sed", "sort", "tr")
 _READERS_VARIABLES = {  # pages whose commands use variables that readers set
     "docs/forwarder.md",
     "docs/gpu.md",

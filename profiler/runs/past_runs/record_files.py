@@ -92,16 +92,15 @@ class FileRuns(RunSource):
         last_ns: dict[RunsOf, int] = {}
         complete: set[RunsOf] = set()
         for run in self._matching(selection, complete):
-            yield run
-            if run.report.type == CHECKPOINT:
-                continue
-            kind = self._indexed().counts_with(run.report.record)
-            ended[kind] += 1
-            if ended[kind] == last:
+            if run.report.type != CHECKPOINT:
+                kind = self._indexed().counts_with(run.report.record)
+                # Of several runs of one start, the order of the lines does not choose the last.
+                if ended[kind] >= last and run.started_ns < last_ns[kind]:
+                    complete.add(kind)
+                    continue
+                ended[kind] += 1
                 last_ns[kind] = run.started_ns
-            # Of several runs of one start, the order of the lines does not choose the last ones.
-            if ended[kind] > last and run.started_ns < last_ns[kind]:
-                complete.add(kind)
+            yield run
 
     def _matching(self, selection: RunFilter, left_out: Container[RunsOf]) -> Iterator[PastRun]:
         with _named_errors(self._source):
