@@ -81,7 +81,8 @@ def test_every_file_is_looked_at_here() -> None:
     assert {path.name for path in FOLDER.glob("*.json")} == {*DEFINITIONS, ALONE, JOB}
     assert read(ALONE) == parts(read("fargate-scheduled.json"))[1]
     task_policies = {"execution-role.json", "task-role.json"}
-    assert {*POLICIES} == task_policies | {"batch-jobs.json", "operator.json", "resize.json"}
+    operators = {"batch-jobs.json", "operator.json", "resize-jobs.json", "resize.json"}
+    assert {*POLICIES} == task_policies | operators
 
 
 def test_aws_knows_every_field_and_the_wrapper_runs_the_batch() -> None:

@@ -101,7 +101,7 @@ def test_a_job_has_its_attempts_and_what_it_asks_for(batch: FakeBatch) -> None:
 
 def test_several_containers_are_read_of_the_task(batch: FakeBatch) -> None:
     """Of a job with ``ecsProperties``, ``container`` is empty."""
-    batch.define("etl", ecsProperties=TWO_CONTAINERS)
+    batch.define("etl", ecsProperties=TWO_CONTAINERS, platformCapabilities=["FARGATE"])
     job = batch.submit("orders", "nightly", "etl")
     batch.begin(job, instance_arn="arn:aws:ecs:us-west-2:111122223333:container-instance/a/b")
     batch.end(job, 0, others={"task-monitor": 1})
@@ -183,7 +183,7 @@ def test_a_name_and_a_reason_are_anybodys_words(batch: FakeBatch) -> None:
 @pytest.mark.parametrize("wrong", [None, 5, "x", [], {}, [5], {"a": 5}, [{"a": {}}], True, -1, 1e9])
 def test_a_value_of_another_type_counts_as_absent(batch: FakeBatch, wrong: Any) -> None:
     """Each member of a job, and each of its parts, in turn."""
-    batch.define("etl", ecsProperties=TWO_CONTAINERS)
+    batch.define("etl", ecsProperties=TWO_CONTAINERS, platformCapabilities=["FARGATE"])
     job = batch.submit("orders", "nightly", "etl", arrayProperties={"size": 2})
     batch.begin(job)
     batch.end(job, 1, others={"task-monitor": 0})
