@@ -39,7 +39,8 @@ _ENDS_TWICE = "test -e /again && exit 0; touch /again; sleep 1.5; exit 3"
 # It ignores the stop signal, so ECS kills it after the stop timeout.
 _IGNORES_TERM = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
 # It outlives the signal: once the batch has ended, the agent wants its task STOPPED in any case.
-_ENDS_SLOWLY = "trap 'sleep 2; exit 143' TERM; echo ready; while :; do sleep 0.1; done"
+# The agent of 70 tasks, asked after the signal, answers before the end.
+_ENDS_SLOWLY = "trap 'sleep 10; exit 143' TERM; echo ready; while :; do sleep 0.1; done"
 _SPIKE = ("--wait-seconds", "1.3", "--spike-mib", str(SPIKE_MIB), "--cpu-seconds", "0.5")
 _STEPS = ("--memory-mib", "40", "--cpu-seconds", "0.3", UNTIL)
 TWELVE = tuple(
