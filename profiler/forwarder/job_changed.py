@@ -149,10 +149,11 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
 
         Returns whether that succeeded.
         """
-        document = job_document(job, index.settings)
-        documents = [document] if document is not None else []
-        if document is None:
-            documents += attempt_documents(job, index.settings, retry)
+        alone = job_document(job, index.settings)
+        if alone is None:
+            documents = list(attempt_documents(job, index.settings, retry))
+        else:
+            documents = [alone]
         if not documents:
             return False
         delivered = attempt(lambda: index.deliver(documents), errors)
@@ -254,7 +255,9 @@ def _ran_out_of_memory(job: JobDetail) -> bool:
 
 
 def attempt_costs(answer: Mapping[str, object]) -> AttemptCosts:
-    """The costs in the documents of a job's attempts; of one with several, which one has."""
+    """The costs in the documents of a job's attempts; of one with several, the highest, and the
+    least of what it has cost if any of them says Spot.
+    """
     costs: dict[int, Known] = {}
     for hit in mappings(mapping(answer.get("hits")).get("hits")):
         source = mapping(hit.get("_source"))
@@ -263,10 +266,9 @@ def attempt_costs(answer: Mapping[str, object]) -> AttemptCosts:
         if attempt_number is None or cost_usd is None:
             continue
         before = costs.get(attempt_number, Exactly(0))
-        if text(field_at(source, "task.capacity_provider")) == FARGATE_SPOT:
-            costs[attempt_number] = AtLeast(max(cost_usd, before.value))
-        else:
-            costs[attempt_number] = Exactly(max(cost_usd, before.value))
+        is_on_spot = text(field_at(source, "task.capacity_provider")) == FARGATE_SPOT
+        as_known = AtLeast if is_on_spot or isinstance(before, AtLeast) else Exactly
+        costs[attempt_number] = as_known(max(cost_usd, before.value))
     return costs
 
 

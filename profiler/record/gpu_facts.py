@@ -251,8 +251,9 @@ def _held_gpu_memory(seen: GpuMemoryEvidence) -> str | None:
     if seen.used_mb - seen.own_mb > _MIN_OTHERS_MB:
         others = f", other programs {format_memory(seen.used_mb - seen.own_mb)}"
     share = format_percent(_PERCENT * seen.used_mb / seen.limit_mb)
+    held = measured(seen.own_mb, is_least=True).text(format_memory)
     return (
-        f"Its processes held ≥ {format_memory(seen.own_mb)} of the GPU's "
+        f"Its processes held {held} of the GPU's "
         f"{format_memory(seen.limit_mb)}{others} ({share} in use), and had taken more and more "
         "just before the end."
     )
