@@ -25,6 +25,7 @@ from profiler.record.hardware import WHOLE_INSTANCE, GpuTotals, gpu_totals, is_i
 from profiler.record.measured import measured
 from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
 from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record, known_status
+from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
     format_count,
@@ -218,6 +219,16 @@ def _throttling_texts(record: Record) -> Iterator[str]:
         percent = percents.get(reason, 0.0)
         if percent >= _MIN_THROTTLED_PERCENT:
             yield f"{name} {format_percent(percent)} of the time"
+
+
+def cause_sentence(outcome: Outcome, record: Record) -> str | None:
+    """Why the run ended, as a sentence; an error of the GPU's driver with its number."""
+    error = None
+    if outcome.cause == "gpu-error":
+        error = gpu_error_text(record)
+    if error is not None or outcome.sentence is None:
+        return error
+    return f"{outcome.sentence}."
 
 
 def gpu_error_text(record: Record) -> str | None:
