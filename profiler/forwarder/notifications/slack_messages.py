@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from profiler.core.ecs_terms import FARGATE, cluster_name
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_values
 from profiler.core.redaction import redact, redact_line
 from profiler.core.text import as_sentence, on_one_line
 from profiler.core.timestamps import parse_datetime
@@ -534,7 +534,7 @@ def _notice_message(
 
 def _message(header: str, text: str, *blocks: JsonObject | None) -> SlackMessage:
     """A message without the blocks that would be empty."""
-    shown = (block for block in blocks if block is not None)
+    shown = known_values(blocks)
     return SlackMessage(text=text, blocks=[{"type": "header", "text": plain_text(header)}, *shown])
 
 

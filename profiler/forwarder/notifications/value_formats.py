@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_values
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
 from profiler.record.fact_list import largest_wait, peak_text, uses_more_cpu_than_asked
@@ -110,7 +110,7 @@ def series(values: Sequence[float | None] | None, size: float | None, least: flo
 
     Slack would cut spaces at the ends.
     """
-    measured = [value for value in values or () if value is not None]
+    measured = known_values(values or ())
     if len(measured) < _MIN_SPARKLINE_VALUES:
         return ""
     top, _ = curve_top(max(measured), size, least)
