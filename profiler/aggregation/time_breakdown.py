@@ -348,16 +348,19 @@ class TimeAccount:
         if duration_ms is not None:
             duration_ns = round(duration_ms * NS_PER_MS)
         sums = self._so_far()
-        span = None if self._gpus is None else self._gpus.work_span()
-        before, between = sums.idle.divisions(span)
         return Activity(
             breakdown=self._breakdown(sums.parts, duration_ns),
-            idle_before=self._breakdown(before),
-            idle_between=self._breakdown(between),
+            idle_parts=partial(self._idle_parts, sums.idle),
             cpu_wait_ns=self._wait_ns if self._has_waits else None,
             read_cpu_ns=self._run_ns,
             cpu_ns=cpu_ns,
         )
+
+    def _idle_parts(
+        self, places: IdlePlaces, first_ns: int, last_ns: int
+    ) -> tuple[TimeBreakdown | None, TimeBreakdown | None]:
+        before, between = places.divisions(first_ns, last_ns)
+        return self._breakdown(before), self._breakdown(between)
 
     def breakdown(self, duration_ns: int | None = None) -> TimeBreakdown | None:
         """The division of the whole time so far."""

@@ -255,16 +255,6 @@ class GpuCollector:
         with self._lock:
             return self._usage.known_until_ns() if self._usage.readings else None
 
-    def work_span(self, batch: str) -> tuple[int, int] | None:
-        """From when to when the batch's GPUs worked for it (monotonic); None if they did not."""
-        with self._lock:
-            selection = self._scope.selection_for(batch, self._usage.facts())
-            found = self._usage.gpus(selection.selectors, batch)
-        limits = [run_gpu.limits for run_gpu in found if run_gpu.limits is not None]
-        if not limits:
-            return None
-        return min(each.first_ns for each in limits), max(each.last_ns for each in limits)
-
     def forget(self, batch: str) -> None:
         with self._lock:
             self._scope.forget(batch)
