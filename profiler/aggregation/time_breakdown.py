@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from profiler.aggregation.busy_time import BlockedTime, Stretch, spread_unread
 from profiler.aggregation.critical_thread import Division, ThreadWait
 from profiler.aggregation.idle_gpus import IdleGpus, IdlePlaces
-from profiler.aggregation.plausible_waits import plausible_waits
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.run_evidence import Activity
 from profiler.aggregation.thread_waits import ChangedWaits, ThreadWaits
@@ -27,7 +26,7 @@ from profiler.aggregation.time_series import RunSeries
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.look import Look
-from profiler.readers.linux.thread_counters import ThreadGrowth
+from profiler.readers.linux.thread_counters import ThreadGrowth, plausible_waits
 from profiler.readers.linux.waits import STOPPED, Wait
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.mention_limits import is_cpu_wait_partial

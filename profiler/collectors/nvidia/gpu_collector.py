@@ -16,7 +16,7 @@ from profiler.collectors.nvidia.gpu_owners import GpuOwners
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_calls import NOT_INSTALLED
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.quick_readings import QuickReadings
+from profiler.collectors.nvidia.reading_pace import QuickReadings
 from profiler.collectors.nvidia.run_gpu import RunGpu
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.core.clock import Clock

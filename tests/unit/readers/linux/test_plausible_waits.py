@@ -1,8 +1,6 @@
 """Which waits for a CPU count, of many threads."""
 
-from profiler.aggregation.plausible_waits import plausible_waits
-from profiler.readers.linux.thread_counters import ThreadGrowth
-from tests.fakes import seconds
+from profiler.readers.linux.thread_counters import ThreadGrowth, plausible_waits
 
 STEP_NS = seconds(1)
 
