@@ -1,6 +1,7 @@
 """Which waits for a CPU count, of many threads."""
 
 from profiler.readers.linux.thread_counters import ThreadGrowth, plausible_waits
+from tests.fakes import seconds
 
 STEP_NS = seconds(1)
 
