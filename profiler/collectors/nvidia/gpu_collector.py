@@ -21,7 +21,6 @@ from profiler.collectors.nvidia.run_gpu import RunGpu
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.core.clock import Clock
 from profiler.core.log import Log
-from profiler.core.optional_math import known_values
 from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers import SourceHealth, Unavailable
