@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from profiler.core.completeness import Completeness
+from profiler.core.completeness import Completeness, joined
 from profiler.core.json_fields import Json, field_at, mapping, mappings, number, text
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.forwarder.night_period import MAX_REMEMBERED, NightPeriod
@@ -105,6 +105,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             }
         }
         late = _became_known(period, period.remembered_from_ns)
+        repeated, of_attempts = self._repeated(period)
         ends: Json = {
             "terms": {
                 "field": "task.id",
@@ -116,7 +117,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         body = {
             "size": 0,
             "aggs": {
-                "night": {"filter": is_new, "aggs": _of_night(self._repeated(period))},
+                "night": {"filter": is_new, "aggs": _of_night(repeated)},
                 "remembered": {"filter": late, "aggs": {"tasks": ends}},
             },
         }
@@ -126,15 +127,16 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         )
         since_ns = min(period.late_ns, period.oldest_ns)
         response, completeness = self._search("reports", body, *conditions, since_ns=since_ns)
-        return _night_runs(mapping(response.get("aggregations")), period, completeness)
+        whole = joined((completeness, of_attempts))
+        return _night_runs(mapping(response.get("aggregations")), period, whole)
 
-    def _repeated(self, period: NightPeriod) -> Sequence[Json]:
+    def _repeated(self, period: NightPeriod) -> tuple[Sequence[Json], Completeness]:
         """The conditions that each match attempts of jobs after which Batch made another one."""
         jobs: Json = {
             "terms": {"field": "batch.job_id", "size": _MAX_REPEATED_JOBS},
             "aggs": {"last": {"max": {"field": "batch.attempt"}}},
         }
-        response, _ = self._search(
+        response, completeness = self._search(
             "reports",
             {"size": 0, "aggs": {"jobs": jobs}},
             _became_known(period, period.late_ns),
@@ -145,7 +147,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         for bucket in mappings(field_at(response, "aggregations.jobs.buckets")):
             last = round(number(field_at(bucket, "last.value")) or 0)
             by_last.setdefault(last, []).append(str(bucket.get("key")))
-        return [
+        conditions: list[Json] = [
             {
                 "bool": {
                     "filter": [
@@ -156,6 +158,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             }
             for last, names in sorted(by_last.items())
         ]
+        return conditions, completeness
 
     def missed(self, period: NightPeriod) -> MissedTimes:
         """The due times of which it became known that they were missed, and whose task did not

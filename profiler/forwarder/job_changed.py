@@ -79,7 +79,7 @@ class JobIndex(Protocol):
         """Write the documents. Raises ForwarderError."""
 
     def attempts(self, query: Mapping[str, object]) -> Mapping[str, object]:
-        """The answer to a search in the reports. Raises SearchClusterError."""
+        """The whole answer to a search in the reports. Raises SearchClusterError."""
 
 
 class JobOutputs(Protocol):

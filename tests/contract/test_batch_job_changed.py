@@ -149,6 +149,26 @@ def test_the_costs_are_those_of_the_attempts(
     assert "$0.75 ($0.25 of it for failed attempts)" in slack.messages[0]["text"]
 
 
+@pytest.mark.parametrize(
+    "part", [{"timed_out": True}, {"_shards": {"total": 2, "successful": 1, "failed": 1}}]
+)
+def test_a_partial_answer_is_no_cost(
+    batch: FakeBatch,
+    slack: FakeSlack,
+    cluster: FakeElasticsearch,
+    capsys: pytest.CaptureFixture[str],
+    part: dict[str, Any],
+) -> None:
+    """Of an attempt's containers, the one that has cost most may be missing."""
+    job = batch.submit("orders", "nightly", "orders")
+    ran(batch, job, 0)
+    hits = [{"_source": {"batch": {"attempt": 1}, "cost": {"usd": 0.25}}}]
+    cluster.found = {"hits": {"hits": hits}, **part}
+    send(batch.event(job))
+    assert "$" not in slack.messages[0]["text"]
+    assert f"The message of the job {job['jobId']} has no cost." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_an_attempt_on_spot_has_cost_at_least_what_its_documents_say_in_any_order(
     batch: FakeBatch, slack: FakeSlack, cluster: FakeElasticsearch, order: int
