@@ -62,6 +62,8 @@ _UNKNOWN = "unknown"
 # ECS's name for the tasks of a service begins with it.
 _OF_SERVICE: Json = {"prefix": {"task.started_by": "ecs-svc/"}}
 _RUNNING: Json = {"term": {"task.status": "running"}}
+# By Batch's event: it made another attempt.
+_REPEATED: Json = {"term": {"task.repeated": True}}
 _DECIDES: Json = {
     "bool": {
         "filter": [{"exists": {"field": "task.event_outcome"}}],
@@ -134,18 +136,26 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         """The conditions that each match attempts of jobs after which Batch made another one."""
         jobs: Json = {
             "terms": {"field": "batch.job_id", "size": _MAX_REPEATED_JOBS},
-            "aggs": {"last": {"max": {"field": "batch.attempt"}}},
+            "aggs": {
+                "last": {"max": {"field": "batch.attempt"}},
+                "repeated": {
+                    "filter": _REPEATED,
+                    "aggs": {"last": {"max": {"field": "batch.attempt"}}},
+                },
+            },
         }
         response, completeness = self._search(
             "reports",
             {"size": 0, "aggs": {"jobs": jobs}},
             _became_known(period, period.late_ns),
-            {"range": {"batch.attempt": {"gte": 2}}},
+            _any_of([{"range": {"batch.attempt": {"gte": 2}}}, _REPEATED]),
             since_ns=min(period.late_ns, period.oldest_ns),
         )
         by_last: dict[int, list[str]] = {}
         for bucket in mappings(field_at(response, "aggregations.jobs.buckets")):
-            last = round(number(field_at(bucket, "last.value")) or 0)
+            # The next one of a repeated attempt may still run.
+            next_one = round(number(field_at(bucket, "repeated.last.value")) or 0) + 1
+            last = max(round(number(field_at(bucket, "last.value")) or 0), next_one)
             by_last.setdefault(last, []).append(str(bucket.get("key")))
         conditions: list[Json] = [
             {

@@ -338,6 +338,7 @@ def attempt_documents(
             continue
         task = {
             "job_end": outcome.cause if outcome.cause in JOB_ENDS else None,
+            "repeated": True if each is not last or not job.has_ended else None,
             "retry_of": job.retry_of,
             "retried_as": None if retry is None or each is not last else retry.retried_as,
         }

@@ -115,7 +115,7 @@ def test_a_job_that_is_repeated_completes_its_attempts_document_alone(
     ((action, body),) = cluster.bulks
     task = batch_jobs.task_arn(job["jobId"], 1).rpartition("/")[2]
     assert action["update"]["_id"] == f"{task}/default"
-    assert body["doc"]["task"] == {"job_end": "infrastructure"}
+    assert body["doc"]["task"] == {"job_end": "infrastructure", "repeated": True}
     assert (body["doc"]["batch"]["attempt"], body["doc"]["batch"]["allowed_attempts"]) == (1, 3)
     assert slack.messages == []
 
