@@ -546,7 +546,7 @@ def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
         wanted = completed(wanted, BatchJob(**of_events))
     if wanted == present:
         return {}
-    return {"batch": None if wanted is None else asdict(wanted)}
+    return {"batch": known(asdict, wanted)}
 
 
 def notice_document(

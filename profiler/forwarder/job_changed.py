@@ -14,7 +14,7 @@ from profiler.core.ecs_terms import arn_account, arn_region, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import Json, count, field_at, mapping, mappings, number, text
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import datetime_of_ms, format_datetime
 from profiler.forwarder.document_fields import Fields, fields_of_outcome, merge_fields
 from profiler.forwarder.documents import (
@@ -287,9 +287,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
         "id": job.id,
         "arn": job.arn,
         "family": identity.job_definition,
-        "revision": None
-        if identity.job_definition_revision is None
-        else str(identity.job_definition_revision),
+        "revision": known(str, identity.job_definition_revision),
         "status": "stopped" if stopped else "failure",
         "outcome": "user" if stopped else "not-started",
         "event_outcome": "user" if stopped else "not-started",
@@ -308,7 +306,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
             "account": {"id": job.account_id},
         },
         "service": {"name": identity.job_definition},
-        "task": {name: value for name, value in task.items() if value is not None},
+        "task": known_members(task),
         "batch": dict(batch_values(identity)),
     }
     return Document(index=settings.index("reports", created), id=job.id, fields=fields)
@@ -344,7 +342,7 @@ def attempt_documents(
         }
         told: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
         if any(task.values()):
-            told["task"] = {name: value for name, value in task.items() if value is not None}
+            told["task"] = known_members(task)
         began = datetime_of_ms(each.started_ms) or ended
         yield Document(
             index=settings.index("reports", began),
@@ -367,7 +365,7 @@ def _fields_alone(job: JobDetail, each: JobAttempt, outcome: Outcome, container:
         "complete": False,
     }
     fields: Fields = {
-        "@timestamp": None if moment is None else format_datetime(moment),
+        "@timestamp": known(format_datetime, moment),
         "event": {"kind": "event", "dataset": JOB_DATASET},
         "cloud": {
             "provider": "aws",
@@ -376,6 +374,6 @@ def _fields_alone(job: JobDetail, each: JobAttempt, outcome: Outcome, container:
         },
         "service": {"name": identity.job_definition},
         "container": {"name": container},
-        "task": {name: value for name, value in task.items() if value is not None},
+        "task": known_members(task),
     }
     return merge_fields(fields, fields_of_outcome(outcome, is_of_event=False))
