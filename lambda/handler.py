@@ -362,6 +362,7 @@ def _started_by_schedules(
         _client,
         schedules,
         now_ns,
+        pause=budget.sleep,
         since_ns=now_ns - _JOBS_LISTED_NS,
         may_continue=lambda: budget.remaining_seconds() > 0,
     )

@@ -256,6 +256,9 @@ class FakeBatch(FakeHttpServer):
             name, values = filters[0]["name"], filters[0]["values"]
             listed = [job for job in listed if _passes(job, name, values)]
             listed.sort(key=lambda job: job["createdAt"], reverse=True)
+            if name == "JOB_NAME":
+                groups = list(dict.fromkeys(map(_name_and_version, listed)))
+                listed.sort(key=lambda job: groups.index(_name_and_version(job)))
         else:
             status = asked.get("jobStatus", "RUNNING")
             listed = [job for job in listed if job["status"] == status]
@@ -433,6 +436,11 @@ def _page(field: str, items: Sequence[Json], asked: Json, most: int = _PAGE) -> 
     end = start + min(asked.get("maxResults", most), most)
     answered: Json = {field: list(items[start:end])}
     return answered | ({"nextToken": str(end)} if end < len(items) else {})
+
+
+def _name_and_version(job: Json) -> tuple[str, str]:
+    """By which the results of the filter JOB_NAME are grouped."""
+    return job["jobName"], job["jobDefinition"]
 
 
 def _passes(job: Json, name: str, values: Sequence[str]) -> bool:

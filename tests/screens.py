@@ -112,25 +112,10 @@ def page(report: Report) -> str:
     return "\n".join((row.get("gpuUse", ""), *row["verdict"], *row.get("gpuNotes", ()), *gpus))
 
 
-def _is_least(row: Mapping[str, Any], page_field: str) -> bool:
-    """Whether a number is a lower bound by the fields of its row, as run_values.js reads them."""
-    if page_field == "peak":
-        return row.get("peakBy") != "kernel"
-    mark = _PAGE_MARKS.get(page_field)
-    return page_field == "gpuPeak" or (mark is not None and bool(row.get(mark)))
-
-
-_PAGE_MARKS = {
-    "cpuSeconds": "cpuPartial",
-    "usd": "spot",
-    **dict.fromkeys(("read", "written", "received", "sent"), "bytesPartial"),
-}
-
-
 def page_number(row: Mapping[str, Any], number: NumberRow) -> str:
     """A number of the page's row as its script formats it."""
     value = row.get(number.page_field)
-    shown = measured(value, is_least=_is_least(row, number.page_field))
+    shown = measured(value, is_least=number.page_field in row.get("atLeast", ()))
     return shown.text(partial(format_value, unit=number.unit))
 
 

@@ -31,7 +31,7 @@ from profiler.aggregation.task_record import (
     with_peak,
     within_total,
 )
-from profiler.core.optional_math import max_known
+from profiler.core.optional_math import known_values, max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.process_rows import with_unread
 from profiler.record.record_model import (
@@ -153,7 +153,7 @@ class RecordDraft:
             return with_warnings(self._assembled(others), (left_out(error, "RecordDraft"),))
 
     def _assembled(self, parts: Sequence[RecordPart]) -> Record:
-        collected = [part.evidence for part in parts if part.evidence is not None]
+        collected = known_values(part.evidence for part in parts)
         seen = [*self._own, *collected]
         record = _with_usage(self.run, seen)
         for evidence in seen:
@@ -184,7 +184,7 @@ class RecordDraft:
         self, record: Record, seen: Sequence[RunEvidence], peak: MemoryPeak
     ) -> OutOfMemory:
         """Whether the kernel killed one of the run's processes, by the kills and the memory."""
-        kills = [evidence.kills for evidence in seen if evidence.kills is not None]
+        kills = known_values(evidence.kills for evidence in seen)
         counted = _counted_kills(kills)
         # A kill in a shared group explains a failure; after a success, the victim is unknown.
         if not counted and any(item.shared_count for item in kills):
@@ -286,7 +286,7 @@ def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
             memory_huge_pages_mb=_larger(metrics.memory_huge_pages_mb, evidence.huge_pages),
         )
     record = replace(run, metrics=metrics, series=series)
-    cpu = choose_cpu([evidence.cpu for evidence in seen if evidence.cpu is not None])
+    cpu = choose_cpu(known_values(evidence.cpu for evidence in seen))
     if cpu is None:
         return record
     record = replace(record, metrics=replace(metrics, cpu_seconds=cpu.cpu_seconds))

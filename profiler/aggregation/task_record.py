@@ -142,7 +142,7 @@ def kernel_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
 
 def pinned_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
     """A warning if open files may have kept a notable part of what counts as reclaimable."""
-    bound_bytes = None if usage is None else _bound_bytes(usage)
+    bound_bytes = known(_bound_bytes, usage)
     if bound_bytes is None:
         return ()
     warning = (

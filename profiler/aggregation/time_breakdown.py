@@ -273,8 +273,8 @@ class TimeAccount:
             self._append(Stretch(self._until_ns, self._until_ns), change)
 
     def _note(self, change: ChangedWaits) -> None:
-        self._able.difference_update(change.over)
         self._able.update([wait for wait in change.begun if wait.blocked is None])
+        self._able.difference_update(change.over)
         self._unknown.difference_update(change.known)
         since = change.since
         if since is None:
@@ -558,8 +558,8 @@ class TimeAccount:
             look = self._open[0]
             if not self._has_begun_head:
                 _apply(look.change, self._head)
-                self._unknown.difference_update(look.change.over)
                 self._unknown.update([wait for wait in look.change.begun if not wait.is_known])
+                self._unknown.difference_update(look.change.over)
                 self._has_begun_head = True
             end_ns = look.stretch.end_ns
             is_known = not self._unknown and end_ns <= self._total_ns
@@ -613,10 +613,12 @@ def _is_unsure(look: Look) -> bool:
 
 
 def _apply(change: ChangedWaits, waits: dict[ThreadWait, None]) -> None:
-    """Let the waits be those at the look."""
+    """Let the waits be those at the look. One that began with it may be over: its thread was asked,
+    and could run when its state was read at the end of the look.
+    """
+    waits.update(dict.fromkeys(change.begun))
     for wait in change.over:
         waits.pop(wait, None)
-    waits.update(dict.fromkeys(change.begun))
 
 
 def _shares(look: _OpenLook, waits: Collection[ThreadWait]) -> Mapping[Wait, float]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from profiler.aws_account.registered_definitions import may_exist
 from profiler.core.ecs_terms import MONITOR_NAME, revision_number
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -119,7 +120,7 @@ class EarlierRevisions(Struct, frozen=True):
         for _ in range(_OWN_REVISIONS):
             tag = _own_tag(document)
             before = _before(number) if tag is None else tag.revision
-            earlier = None if before is None else self.read(before)
+            earlier = known(self.read, before)
             is_other = earlier is not None and not _is_monitored(document, earlier)
             if before is None or (tag is None and is_other):
                 return

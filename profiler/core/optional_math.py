@@ -2,11 +2,12 @@
 None.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 _Number = TypeVar("_Number", int, float)
 _Value = TypeVar("_Value")
+_Key = TypeVar("_Key")
 _Result = TypeVar("_Result")
 
 
@@ -18,6 +19,11 @@ def known(convert: Callable[[_Value], _Result], value: _Value | None) -> _Result
 def known_values(values: Iterable[_Value | None]) -> tuple[_Value, ...]:
     """The values that are known."""
     return tuple(value for value in values if value is not None)
+
+
+def known_members(members: Mapping[_Key, _Value | None]) -> dict[_Key, _Value]:
+    """The members whose values are known."""
+    return {key: value for key, value in members.items() if value is not None}
 
 
 def max_known(*values: _Number | None) -> _Number | None:

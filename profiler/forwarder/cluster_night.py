@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from profiler.core.completeness import Completeness
 from profiler.core.json_fields import Json, field_at, mapping, mappings, number, text
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.forwarder.night_period import MAX_REMEMBERED, NightPeriod
 from profiler.forwarder.night_runs import (
@@ -212,7 +213,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         for family in mappings(field_at(response, "aggregations.families.buckets")):
             oldest_first = reversed(list(hit_sources(family.get("newest"))))
             earlier = [_earlier_run(source) for source in oldest_first]
-            runs[str(family.get("key"))] = [run for run in earlier if run is not None]
+            runs[str(family.get("key"))] = known_values(earlier)
             costs.extend(_resized_costs(field_at(family, "resized.tags.buckets")))
         return FamilyHistory(runs=runs, resized=tuple(costs))
 

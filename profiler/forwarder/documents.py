@@ -55,6 +55,9 @@ MAX_ID_BYTES = 512
 JOB_DATASET = "batch.job"
 # What Batch's event says in the ``task`` of a document.
 _WORDS_OF_JOB = ("job_end", "retry_of", "retried_as")
+# The morning message after an event that comes later than this may not look for the task's end any
+# more: it looks back six hours.
+_LATE = timedelta(hours=5)
 _STREAM_DIGITS = 16
 _MAX_SHOWN_LENGTH = 40
 _TOO_LONG = InvalidReport(
@@ -169,7 +172,8 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     near_full: Report | None = None
     # Of its family, if the search cluster knows enough runs.
     runs_per_month: float | None = None
-    # When a run's document is written: a new one keeps it as ``event.ingested``.
+    # When a run's document is written: a new one keeps it as ``event.ingested``, and one that only
+    # a late event makes a run of ECS's has the event's.
     arrived_at: str | None = None
 
     @property
@@ -183,6 +187,13 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         if self.report is None and self.event is None and dataset != JOB_DATASET:
             return self
         return replace(self, arrived_at=moment)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether ECS's event tells of the run long after its end."""
+        arrived = parse_datetime(self.arrived_at)
+        stopped = None if self.event is None else self.event.event.stopped_at
+        return arrived is not None and stopped is not None and arrived - stopped > _LATE
 
     @property
     def claim(self) -> StreamClaim | None:
@@ -203,8 +214,9 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         An update sets its fields and keeps all others. A report is written if the document does
         not exist yet, else the request only returns the stored document. Then the report completes
         it, or replaces what came from the event alone. An event sets its fields, and the request
-        returns the result, which it corrects if that is necessary. The version makes the second
-        request fail if another writer came first.
+        returns the result, which it corrects if that is necessary; a late one first sees, as a
+        report does, whether an event was there. The version makes the second request fail if
+        another writer came first.
         """
         action, body = _bulk_item(self)
         return msgspec.json.encode(action), msgspec.json.encode(body)
@@ -217,7 +229,7 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
             return _is_accepted(self, stored)
         if self.event is None:
             return False
-        if stored.is_of_job_alone and not self.event.is_of_job:
+        if self.is_late or (stored.is_of_job_alone and not self.event.is_of_job):
             return True
         has_line = stored.has_report or stored.claim is not None
         if has_line or stored.job_end is not None:
@@ -239,7 +251,7 @@ def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, o
     action = {"update": {**place, "retry_on_conflict": 5}}
     if document.report is not None:
         return action, {"doc": {}, "upsert": document.initial_fields, "_source": STORED_FIELDS}
-    body: dict[str, object] = {"doc": document.fields}
+    body: dict[str, object] = {"doc": {} if document.is_late else document.fields}
     if document.upsert is None and document.arrived_at is None:
         body["doc_as_upsert"] = True
     else:
@@ -256,22 +268,30 @@ def _second_item(
     if document.event is not None:
         is_first = stored.is_of_job_alone and not document.event.is_of_job
         if is_first or document.event.refutes(stored):
-            return {"index": versioned}, _arrived_before(stored, _with_job(document, stored))
-        return {"update": versioned}, {"doc": _corrections(document, stored)}
+            return {"index": versioned}, _arrived(document, stored, _with_job(document, stored))
+        if not document.is_late:
+            return {"update": versioned}, {"doc": _corrections(document, stored)}
+        present = replace(stored, fields=merge_fields(stored.fields, document.fields))
+        fields = merge_fields(document.fields, _corrections(document, present))
+        return {"update": versioned}, {"doc": _arrived(document, stored, fields)}
     fields = completed_fields(document, stored)
     is_same_source = document.claim == stored.claim and not _differ_in_account(document, stored)
     if stored.has_report and is_same_source:
         return {"update": versioned}, {"doc": fields}
-    return {"index": versioned}, _arrived_before(stored, fields)
+    return {"index": versioned}, _arrived(document, stored, fields)
 
 
 def _with_arrival(fields: Mapping[str, Any], moment: str) -> Fields:
     return {**fields, "event": {**mapping(fields.get("event")), "ingested": moment}}
 
 
-def _arrived_before(stored: Stored, fields: Fields) -> Fields:
-    """The fields with the arrival of the document that they replace."""
+def _arrived(document: Document, stored: Stored, fields: Fields) -> Fields:
+    """The fields with the arrival of the document that they replace; with the own one of a late
+    event before which ECS had said nothing of the run.
+    """
     moment = text(mapping(stored.fields.get("event")).get("ingested"))
+    if document.is_late and read_run_event(stored.fields) is None:
+        moment = document.arrived_at
     return fields if moment is None else _with_arrival(fields, moment)
 
 
@@ -524,7 +544,7 @@ def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
         wanted = completed(wanted, BatchJob(**of_events))
     if wanted == present:
         return {}
-    return {"batch": None if wanted is None else asdict(wanted)}
+    return {"batch": known(asdict, wanted)}
 
 
 def notice_document(

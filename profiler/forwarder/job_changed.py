@@ -14,7 +14,7 @@ from profiler.core.ecs_terms import arn_account, arn_region, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import Json, count, field_at, mapping, mappings, number, text
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import datetime_of_ms, format_datetime
 from profiler.forwarder.document_fields import Fields, fields_of_outcome, merge_fields
 from profiler.forwarder.documents import (
@@ -149,10 +149,11 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
 
         Returns whether that succeeded.
         """
-        document = job_document(job, index.settings)
-        documents = [document] if document is not None else []
-        if document is None:
-            documents += attempt_documents(job, index.settings, retry)
+        alone = job_document(job, index.settings)
+        if alone is None:
+            documents = list(attempt_documents(job, index.settings, retry))
+        else:
+            documents = [alone]
         if not documents:
             return False
         delivered = attempt(lambda: index.deliver(documents), errors)
@@ -254,7 +255,9 @@ def _ran_out_of_memory(job: JobDetail) -> bool:
 
 
 def attempt_costs(answer: Mapping[str, object]) -> AttemptCosts:
-    """The costs in the documents of a job's attempts; of one with several, which one has."""
+    """The costs in the documents of a job's attempts; of one with several, the highest, and the
+    least of what it has cost if any of them says Spot.
+    """
     costs: dict[int, Known] = {}
     for hit in mappings(mapping(answer.get("hits")).get("hits")):
         source = mapping(hit.get("_source"))
@@ -263,10 +266,9 @@ def attempt_costs(answer: Mapping[str, object]) -> AttemptCosts:
         if attempt_number is None or cost_usd is None:
             continue
         before = costs.get(attempt_number, Exactly(0))
-        if text(field_at(source, "task.capacity_provider")) == FARGATE_SPOT:
-            costs[attempt_number] = AtLeast(max(cost_usd, before.value))
-        else:
-            costs[attempt_number] = Exactly(max(cost_usd, before.value))
+        is_on_spot = text(field_at(source, "task.capacity_provider")) == FARGATE_SPOT
+        as_known = AtLeast if is_on_spot or isinstance(before, AtLeast) else Exactly
+        costs[attempt_number] = as_known(max(cost_usd, before.value))
     return costs
 
 
@@ -285,9 +287,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
         "id": job.id,
         "arn": job.arn,
         "family": identity.job_definition,
-        "revision": None
-        if identity.job_definition_revision is None
-        else str(identity.job_definition_revision),
+        "revision": known(str, identity.job_definition_revision),
         "status": "stopped" if stopped else "failure",
         "outcome": "user" if stopped else "not-started",
         "event_outcome": "user" if stopped else "not-started",
@@ -306,7 +306,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
             "account": {"id": job.account_id},
         },
         "service": {"name": identity.job_definition},
-        "task": {name: value for name, value in task.items() if value is not None},
+        "task": known_members(task),
         "batch": dict(batch_values(identity)),
     }
     return Document(index=settings.index("reports", created), id=job.id, fields=fields)
@@ -341,7 +341,7 @@ def attempt_documents(
         }
         told: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
         if any(task.values()):
-            told["task"] = {name: value for name, value in task.items() if value is not None}
+            told["task"] = known_members(task)
         began = datetime_of_ms(each.started_ms) or ended
         yield Document(
             index=settings.index("reports", began),
@@ -364,7 +364,7 @@ def _fields_alone(job: JobDetail, each: JobAttempt, outcome: Outcome, container:
         "complete": False,
     }
     fields: Fields = {
-        "@timestamp": None if moment is None else format_datetime(moment),
+        "@timestamp": known(format_datetime, moment),
         "event": {"kind": "event", "dataset": JOB_DATASET},
         "cloud": {
             "provider": "aws",
@@ -373,6 +373,6 @@ def _fields_alone(job: JobDetail, each: JobAttempt, outcome: Outcome, container:
         },
         "service": {"name": identity.job_definition},
         "container": {"name": container},
-        "task": {name: value for name, value in task.items() if value is not None},
+        "task": known_members(task),
     }
     return merge_fields(fields, fields_of_outcome(outcome, is_of_event=False))

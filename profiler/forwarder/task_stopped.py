@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_values
 from profiler.forwarder.batch_report import (
     ReportFinder,
     ReportLine,
@@ -267,7 +267,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             or selects(settings, known_task.task, is_success=known_task.end.cause == "success")
         )
         logs = (containers.batch_log, containers.monitor_log) if is_read else ()
-        return [log for log in logs if log is not None]
+        return known_values(logs)
 
     def _has_monitor(self, known_task: _Known) -> bool:
         """Whether the run was monitored.

@@ -35,6 +35,7 @@ from profiler.aggregation.task_record import (
     visible_of,
 )
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
+from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.memory_doubts import MemoryDoubts
@@ -229,8 +230,8 @@ def _is_within_limits(low_bytes: int, high_bytes: int) -> bool:
 
 def effective_sizes(limits: ResourceLimits, host: Host, usable_cpus: int) -> ResourceLimits:
     """The limits of the command: the smaller ones of the control group and the machine."""
-    vcpus = [vcpu for vcpu in (limits.vcpu, float(usable_cpus), host.vcpu) if vcpu is not None]
-    sizes = [size for size in (limits.memory_bytes, host.memory_bytes) if size is not None]
+    vcpus = known_values((limits.vcpu, float(usable_cpus), host.vcpu))
+    sizes = known_values((limits.memory_bytes, host.memory_bytes))
     return ResourceLimits(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
 
 
@@ -252,8 +253,8 @@ def draft_run_record(
     task_vcpu = None
     if placement is not None:
         task_vcpu = placement.task.vcpu_limit
-        known = container_limits(placement.container, placement.task, None, Host(vcpu=sizes.vcpu))
-        sizes = replace(known, memory_bytes=known.memory_bytes or sizes.memory_bytes)
+        limits = container_limits(placement.container, placement.task, None, Host(vcpu=sizes.vcpu))
+        sizes = replace(limits, memory_bytes=limits.memory_bytes or sizes.memory_bytes)
     end = observed.end
     run = _base_record(identity, end, observed.started_ns, observed.finished_ns)
     if run.processor != UNKNOWN_PROCESSOR:
@@ -370,7 +371,7 @@ def _base_record(
         status=end.status,
         exit_code=end.exit_code,
         started_at=format_ms(started_ns),
-        finished_at=None if finished_ns is None else format_ms(finished_ns),
+        finished_at=known(format_ms, finished_ns),
     )
 
 

@@ -351,12 +351,12 @@ class LargestWait(Struct, frozen=True, kw_only=True):
     target_percent: float = 0
 
     @property
-    def sentence(self) -> str:
+    def text(self) -> str:
         """In words: ``63 % of the time it waited for the network, 25 % for 10.0.3.9:5432``."""
-        text = f"{format_percent(self.percent)} of the time it {PAST_WAITS[self.kind]}"
-        if self.target_percent:
-            text += f", {format_percent(self.target_percent)} for {self.target}"
-        return f"{text}."
+        text = f"{format_percent(min(self.percent, 100))} of the time it {PAST_WAITS[self.kind]}"
+        if self.target_percent and self.target != self.kind:
+            text += f", {format_percent(min(self.target_percent, 100))} for {self.target}"
+        return text
 
 
 def largest_wait(times: TimeBreakdown | None, *, with_cpu: bool = True) -> LargestWait | None:

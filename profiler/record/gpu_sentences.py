@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator
 
+from profiler.core.optional_math import known_values
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
@@ -133,7 +134,7 @@ def gpu_idle_texts(record: Record) -> Iterator[str]:
     if the GPUs were not idle, or if that is unknown. Of a run that failed, only the first.
     """
     sharing = (sharing_sentence(gpu) for gpu in record.gpus)
-    yield from [sentence for sentence in sharing if sentence is not None][:1]
+    yield from known_values(sharing)[:1]
     sentence = gpu_idle_sentence(record)
     idle = record.gpu_idle
     has_failed = known_status(record) == "failure"
@@ -309,14 +310,14 @@ def _memory_percent(gpu: Gpu) -> float | None:
 
 def _first_seconds(record: Record) -> float | None:
     """When the work on the first GPU began."""
-    first = [gpu.first_used_seconds for gpu in record.gpus if gpu.first_used_seconds is not None]
+    first = known_values(gpu.first_used_seconds for gpu in record.gpus)
     return min(first, default=None)
 
 
 def _work_seconds(record: Record) -> float:
     """From the first to the last work on the GPUs; 0 if it is unknown."""
     first_seconds = _first_seconds(record)
-    last = [gpu.last_used_seconds for gpu in record.gpus if gpu.last_used_seconds is not None]
+    last = known_values(gpu.last_used_seconds for gpu in record.gpus)
     return max(last) - first_seconds if last and first_seconds is not None else 0.0
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from profiler.core.optional_math import known
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 from profiler.record.record_model import Number
 
@@ -142,8 +143,8 @@ def format_range(least: float, most: float, digits: int = 2) -> str:
 def format_task_size(vcpu: float | None, memory_mb: float | None) -> str | None:
     """Format as ``1 vCPU, 2 GB``; a part that is None is left out. None if both are."""
     parts = (
-        None if vcpu is None else format_vcpu(vcpu),
-        None if memory_mb is None else format_memory(memory_mb),
+        known(format_vcpu, vcpu),
+        known(format_memory, memory_mb),
     )
     return ", ".join(part for part in parts if part) or None
 

@@ -21,7 +21,6 @@ from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import gpu_totals
 from profiler.record.mapped_files import counts_files
 from profiler.record.measured import AtLeast
-from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial
 from profiler.record.process_rows import MeasuredProcess, last_seen, measured_rows, shown_name
 from profiler.record.record_model import (
     NOT_MEASURED,
@@ -36,7 +35,6 @@ from profiler.record.record_model import (
     Record,
     TaskSize,
 )
-from profiler.record.spot_price import is_on_spot
 from profiler.record.story_rows import memory_rows
 from profiler.record.task_needs import cpu_share, is_cpu_limited, vcpu_limit
 from profiler.record.units import span_ms
@@ -81,14 +79,12 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         vcpu_max=finite_number(vcpu.max),
         saturated=finite_number(metrics.vcpu_saturated_percent),
         cpu_seconds=finite_number(metrics.cpu_seconds),
-        cpu_partial=is_cpu_partial(record) or None,
         size=finite_number(metrics.memory_size_mb),
         memory_avg=finite_number(metrics.memory_used_mb.avg),
         peak=finite_number(metrics.max_memory_used_mb),
         peak_by=metrics.memory_peak_source,
         counts_files=counts_files(metrics) or None,
         usd=finite_number(cost.usd),
-        spot=is_on_spot(cost) or None,
         account=record.account_id,
         cluster=record.cluster,
         launch=record.launch_type,
@@ -98,9 +94,9 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         written=metrics.block_write_bytes,
         received=metrics.network_rx_bytes,
         sent=metrics.network_tx_bytes,
-        bytes_partial=are_bytes_partial(record) or None,
         pids=metrics.max_pids,
         **_gpu_values(record),
+        at_least=_at_least(replace(record, cost=cost)) or None,
         course=memory_course(run.steps),
     )
 
@@ -120,6 +116,12 @@ def _gpu_values(record: Record) -> dict[str, Any]:
         "gpu_peak": finite_number(totals.memory_used_mb.max),
         "gpu_size": finite_number(totals.memory_size_mb),
     }
+
+
+def _at_least(record: Record) -> list[str]:
+    """The fields of the numbers that may have been larger."""
+    bounded = [row for row in NUMBERS if row.page_field and row.is_least(record)]
+    return [row.page_field for row in bounded if number_value(row, record) is not None]
 
 
 def judged_numbers(record: Record, earlier: Sequence[Record]) -> dict[str, bool]:

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from profiler.core.ecs_terms import EC2, FARGATE
+from profiler.core.optional_math import known_values
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent, format_task_size
 from profiler.sizing.advice import Advice
@@ -637,4 +638,4 @@ def verdict_of(advice: Advice) -> AdviceVerdict:
 
 def left_alone() -> tuple[str, ...]:
     """The families that are left alone, in the order of the rules, for the documentation."""
-    return tuple(rule.docs for rule in RULES if rule.docs is not None)
+    return known_values(rule.docs for rule in RULES)

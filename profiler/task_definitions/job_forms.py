@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from profiler.core.ecs_terms import AWSLOGS, BATCH_LOG_GROUP, EC2, FARGATE
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import known_members, known_values
 from profiler.core.text import on_one_line
 from profiler.record.record_model import TaskSize
 from profiler.record.units import as_number, format_task_size
@@ -339,7 +339,7 @@ def _without_answers(job: Mapping[str, object]) -> dict[str, object]:
 
 def _without_sizes(container: Mapping[str, object]) -> dict[str, object]:
     """The container with the form of its sizes, and nothing in it. What cannot be read stays."""
-    emptied = {name: value for name, value in container.items() if value is not None}
+    emptied = known_members(container)
     known = [kind for kind in _OLD_MEMBERS if asked_amount(container, kind) is not None]
     for kind in _OLD_MEMBERS:
         if emptied.get(_OLD_MEMBERS[kind]) == 0:  # a member that is not set

@@ -149,6 +149,21 @@ def test_the_costs_are_those_of_the_attempts(
     assert "$0.75 ($0.25 of it for failed attempts)" in slack.messages[0]["text"]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_attempt_on_spot_has_cost_at_least_what_its_documents_say_in_any_order(
+    batch: FakeBatch, slack: FakeSlack, cluster: FakeElasticsearch, order: int
+) -> None:
+    """A document for each container: only the monitor's report knows the capacity provider."""
+    job = batch.submit("orders", "nightly", "orders")
+    ran(batch, job, 0)
+    of_attempt = {"batch": {"attempt": 1}, "cost": {"usd": 0.5}}
+    on_spot = {**of_attempt, "task": {"capacity_provider": "FARGATE_SPOT"}}
+    hits = [{"_source": source} for source in (on_spot, of_attempt)][::order]
+    cluster.found = {"hits": {"hits": hits}}
+    send(batch.event(job))
+    assert "≥ $0.50" in slack.messages[0]["text"]
+
+
 def test_an_array_of_10_000_is_one_message_and_few_calls(
     batch: FakeBatch, slack: FakeSlack
 ) -> None:

@@ -33,6 +33,7 @@ from profiler.aws_account.proof.verdicts import (
 from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
 from profiler.aws_account.report_paths import LogGroupState
 from profiler.core.ecs_terms import MONITOR_NAME
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.event_end import end_of_event
 from profiler.record.fact_list import memory_peak
@@ -208,7 +209,7 @@ def _cpu_until(lines: Sequence[WitnessLine], moment: float) -> float:
 
 def _memory_peak(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """A sampled peak is a lower bound."""
-    needed = [line.needed_bytes for line in task.witness if line.needed_bytes is not None]
+    needed = known_values(line.needed_bytes for line in task.witness)
     if not needed:
         return unknown("the batch cannot read its control group")
     metrics = record_of(task).metrics

@@ -6,6 +6,7 @@ from statistics import median
 
 from profiler.cli.printing import UNKNOWN
 from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, wrapped
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.fact_list import memory_peak
 from profiler.record.mapped_files import counts_files
@@ -112,7 +113,7 @@ def _memory_conditions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str
 
 
 def _median_of(values: Iterable[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
+    numbers = known_values(values)
     return median(numbers) if numbers else None
 
 

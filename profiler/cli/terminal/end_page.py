@@ -38,7 +38,7 @@ from profiler.cli.terminal.page_parts import (
     use_style,
 )
 from profiler.cli.terminal.show_comparison import change_spans
-from profiler.core.optional_math import median
+from profiler.core.optional_math import known_values, median
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import with_local_times
 from profiler.record.fact_list import (
@@ -412,7 +412,7 @@ def _stderr_width() -> int:
 
 def _median_and_range(row: NumberRow, runs: Sequence[Metrics]) -> str:
     read = attrgetter(row.path.removeprefix("metrics."))
-    numbers = sorted(value for value in map(read, runs) if value is not None)
+    numbers = sorted(known_values(map(read, runs)))
     if not numbers:
         return ""
     least = format_value(numbers[0], row.unit)

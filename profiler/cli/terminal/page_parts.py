@@ -8,6 +8,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from profiler.cli.styled_text import INDENT, Line, Span, length, line, separated, shorten, wrapped
+from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import local_time, parse_ns
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.cpu_wait import cpu_wait_fact
@@ -77,7 +78,7 @@ def bare_vcpu(value: float) -> str:
 def local(text: str | None) -> datetime | None:
     """A moment of a record in the time zone of this machine."""
     moment_ns = parse_ns(text)
-    return None if moment_ns is None else local_time(moment_ns)
+    return known(local_time, moment_ns)
 
 
 Section = tuple[int, Iterable[Line]]
@@ -130,7 +131,7 @@ class Curve:
     ) -> None:
         self.label = name
         self._values = values or ()
-        self.known = tuple(value for value in self._values if value is not None)
+        self.known = known_values(self._values)
         highest = max((*self.known, 0.0))
         if peak is not None and highest <= peak * _ROUNDING:
             highest = float(peak)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from profiler.core.optional_math import known
 from profiler.record.gpu_facts import beside_gpus, gpu_remedy
 from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
@@ -93,7 +94,7 @@ def trend_text(advice: Advice | None) -> str:
     if memory is not None and memory.is_notable:
         text = f"memory peak +{format_memory(memory.per_run)} a run over {memory.runs} runs"
         limit_mb = advice.choice.current.memory_mb
-        runs = None if limit_mb is None else memory.runs_until_near(limit_mb)
+        runs = known(memory.runs_until_near, limit_mb)
         if limit_mb is not None and runs is not None:
             text += f", passes {format_memory(limit_mb)} in about {format_count(runs, 'run')}"
         texts.append(text)

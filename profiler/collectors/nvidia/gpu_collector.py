@@ -21,6 +21,7 @@ from profiler.collectors.nvidia.run_gpu import RunGpu
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.core.clock import Clock
 from profiler.core.log import Log
+from profiler.core.optional_math import known_values
 from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers import SourceHealth, Unavailable
@@ -260,7 +261,7 @@ class GpuCollector:
         with self._lock:
             selection = self._scope.selection_for(batch, self._usage.facts())
             found = self._usage.gpus(selection.selectors, batch)
-        limits = [run_gpu.limits for run_gpu in found if run_gpu.limits is not None]
+        limits = known_values(run_gpu.limits for run_gpu in found)
         if not limits:
             return None
         return min(each.first_ns for each in limits), max(each.last_ns for each in limits)

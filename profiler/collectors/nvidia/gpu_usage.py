@@ -24,7 +24,7 @@ from profiler.collectors.nvidia.visible_gpus import (
     GpuSample,
     match_uuids,
 )
-from profiler.core.optional_math import known, sum_known
+from profiler.core.optional_math import known, known_values, sum_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
 
@@ -417,7 +417,7 @@ def gpu_idle(
 
     ``hour_usd`` is the price of the task in USD per hour.
     """
-    percents = [gpu.idle_percent for gpu in gpus if gpu.idle_percent is not None]
+    percents = known_values(gpu.idle_percent for gpu in gpus)
     if not percents or duration_ms is None:
         return None
     percent = sum(percents) / len(percents)

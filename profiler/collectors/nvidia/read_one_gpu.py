@@ -273,7 +273,6 @@ class XidEvents:
             self._parts[part.gpu_uuid, part.instance] = device.facts.uuid
             if part.gpu_uuid in self._divided:
                 return
-            self._divided.add(part.gpu_uuid)
             handle = call_nvml(self._nvml, "nvmlDeviceGetHandleByUUID", part.gpu_uuid)
         kind = self._nvml.nvmlEventTypeXidCriticalError
         if (
@@ -285,6 +284,8 @@ class XidEvents:
             )
         ):
             self._unregistered[device.facts.uuid] = None
+        elif part is not None:
+            self._divided.add(part.gpu_uuid)
 
     def drain(self) -> tuple[Xid, ...]:
         xids: list[Xid] = []

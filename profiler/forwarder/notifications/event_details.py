@@ -31,7 +31,7 @@ from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_sched
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.batch_job import BatchJob, job_text
 from profiler.record.fact_list import cost_text
-from profiler.record.gpu_facts import gpu_use_text
+from profiler.record.gpu_facts import cause_sentence, gpu_use_text
 from profiler.record.gpu_sentences import gpu_idle_texts
 from profiler.record.notice_model import (
     Notice,
@@ -219,7 +219,8 @@ def _sentence(notice: EndedRun) -> str:
     outcome = notice.outcome
     code = known(describe_exit_code, outcome.exit_code or None)
     exit_code = "" if code is None else f" with exit code {code}"
-    causes = (None if outcome.cause == "failure" else outcome.sentence, notice.reason)
+    said = None if outcome.cause == "failure" else cause_sentence(outcome, notice.record)
+    causes = (said, notice.reason)
     why = ". ".join(cause.strip().rstrip(".") for cause in causes if cause)
     reason = f": {why}" if why else ""
     unusual = value_formats.unusual(notice)

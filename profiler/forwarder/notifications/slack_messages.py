@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from profiler.core.ecs_terms import FARGATE, cluster_name
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_values
 from profiler.core.redaction import redact, redact_line
 from profiler.core.text import as_sentence, on_one_line
 from profiler.core.timestamps import parse_datetime
@@ -33,7 +33,7 @@ from profiler.forwarder.notifications.notification import NightSummary, Notifica
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.batch_job import BatchJob
 from profiler.record.fact_list import cost_text, device_facts, kills_fact, peak_text
-from profiler.record.gpu_facts import gpu_notes
+from profiler.record.gpu_facts import cause_sentence, gpu_notes
 from profiler.record.hardware import neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
@@ -330,7 +330,8 @@ def _cause_lines(notice: EndedRun) -> list[str]:
     unusual = value_formats.unusual(notice)
     if unusual is not None:
         lines.append(f"Success, but {unusual}.")
-    lines.append(escape_text(value_formats.cause(outcome) or "", MAX_SENTENCE_LENGTH))
+    cause = cause_sentence(outcome, notice.record)
+    lines.append(escape_text(cause or "", MAX_SENTENCE_LENGTH))
     if outcome.ran_out_of_memory:
         lines.append(_memory_line(notice.metrics))
     if outcome.status == "failure":
@@ -402,7 +403,7 @@ def _why(notice: EndedRun) -> list[str]:
     if notice.comparison is not None:
         sentences.append(notice.comparison.text)
     sentences.append(value_formats.longest_wait(notice) or "")
-    said = value_formats.gpu_sentences(notice)
+    said = (*value_formats.gpu_sentences(notice), cause_sentence(notice.outcome, notice.record))
     sentences += [note for note in gpu_notes(notice.record) if note not in said]
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences]
 
@@ -531,7 +532,7 @@ def _notice_message(
 
 def _message(header: str, text: str, *blocks: JsonObject | None) -> SlackMessage:
     """A message without the blocks that would be empty."""
-    shown = (block for block in blocks if block is not None)
+    shown = known_values(blocks)
     return SlackMessage(text=text, blocks=[{"type": "header", "text": plain_text(header)}, *shown])
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_values
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
 from profiler.record.fact_list import largest_wait, peak_text, uses_more_cpu_than_asked
@@ -16,7 +16,7 @@ from profiler.record.gpu_facts import (
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_error, gpu_totals
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Distribution, Metrics, Recommendation, Record
-from profiler.record.run_outcome import Outcome, Status
+from profiler.record.run_outcome import Status
 from profiler.record.sparkline import GAP, curve_top, sparkline
 from profiler.record.story_rows import memory_rows
 from profiler.record.task_needs import size_of
@@ -107,7 +107,7 @@ def series(values: Sequence[float | None] | None, size: float | None, least: flo
 
     Slack would cut spaces at the ends.
     """
-    measured = [value for value in values or () if value is not None]
+    measured = known_values(values or ())
     if len(measured) < _MIN_SPARKLINE_VALUES:
         return ""
     top, _ = curve_top(max(measured), size, least)
@@ -130,11 +130,13 @@ def gpus(record: Record) -> str:
 
 
 def gpu_sentences(notice: EndedRun) -> list[str]:
-    """What shows that the GPU was the cause of a failure; of a success, the error of its driver."""
+    """What shows that the GPU's memory was the cause of a failure; of a success, the error of its
+    driver. The error that caused a failure is in the sentence on the cause.
+    """
     record = notice.record
     word = notice.outcome.cause
     is_noted = word == "success" and gpu_error(record) is not None
-    if is_noted or word in ("gpu-oom", "gpu-error"):
+    if is_noted or word == "gpu-oom":
         return [*gpu_cause_sentences(record)]
     return []
 
@@ -168,11 +170,6 @@ def headline(notice: EndedRun) -> str:
     return text
 
 
-def cause(outcome: Outcome) -> str | None:
-    """Return a sentence on why the task stopped."""
-    return None if outcome.sentence is None else f"{outcome.sentence}."
-
-
 def unusual(notice: EndedRun) -> str | None:
     """Return how a success differs from its family: "unlike its family: read 0 MB (usually 2.1
     GB)"; None if not.
@@ -192,7 +189,7 @@ def longest_wait(notice: EndedRun) -> str | None:
     wait = largest_wait(record.time_breakdown)
     if wait is None or not _HALF_PERCENT < wait.percent <= _WHOLE_PERCENT:
         return None
-    return wait.sentence if _is_well_sampled(record, wait.percent) else None
+    return f"{wait.text}." if _is_well_sampled(record, wait.percent) else None
 
 
 def _is_well_sampled(record: Record, percent: float) -> bool:

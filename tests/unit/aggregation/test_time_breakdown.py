@@ -262,6 +262,15 @@ class TestWhoseWaitHeldTheRunBack:
             run.look(Did(1, None, 0.2)).look(Did(1, SLEEP, 0.2), Did(2, SLEEP, 0.2))
         assert run.parts.get("network", 0) <= 6
 
+    def test_a_wait_that_is_over_at_the_end_of_its_first_look_counts_nowhere(self) -> None:
+        """A thread is asked, and can run when its state is read at the end of the look."""
+        run = LookedRun()
+        for _ in range(20):
+            run.look(Did(1, DISK, 0.01), Did(1, None), length=0.01)
+            run.look(Did(1, NETWORK, 0.01))
+        assert run.parts.get("disk", 0) == 0
+        assert run.parts["network"] > 95
+
     def test_a_run_without_any_other_look_takes_any(self) -> None:
         run = LookedRun()
         for _ in range(5):

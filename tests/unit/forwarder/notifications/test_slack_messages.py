@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from profiler.forwarder.ended_run import Comparison, EndedRun, UnusualMeasure
 from profiler.forwarder.notifications import value_formats
+from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
 from profiler.record import record_model as model
@@ -357,6 +358,20 @@ SERIES = model.Series(
 )
 TAR = WaitTarget(kind="disk", target="/data/<train>.tar", percent=48.0)
 MEANWHILE = TimeBreakdown(disk_percent=48.0, on_cpu_percent=31.0, waiting_for=(TAR,))
+
+
+@pytest.mark.parametrize("status", ["failure", "success", "stopped", "unknown"])
+@pytest.mark.parametrize("exit_code", [0, 1, 139])
+def test_the_error_of_a_gpu_is_said_once_with_its_number(status: str, exit_code: int) -> None:
+    gpus = (model.Gpu(uuid="GPU-a", xids=(31,)),)
+    cause = "success" if exit_code == 0 else "gpu-error"
+    reported = recorded(NOTICE, gpus=gpus, status=status, exit_code=exit_code)
+    notice = ended(reported, cause=cause, exit_code=exit_code)
+    detail = ended_run(notice, kibana_url=KIBANA)
+    for said in (text_of(notice), f"{detail.text} {detail.summary}"):
+        assert said.count("Xid 31") == said.count("The GPU's driver reported") == 1
+
+
 GPU_IDLE = model.GpuIdle(percent=63.0, gpu_hours=0.5, usd=1.26, waiting_for=MEANWHILE)
 ONE_GPU = recorded(NOTICE, gpus=(model.Gpu(uuid="a"),), gpu_idle=GPU_IDLE)
 CHEAPER = model.Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7)
@@ -489,7 +504,7 @@ SMALLER = [
         ),
         (
             stuck_notice(),
-            "it has waited mostly for network 10.0.3.9:5432.",
+            "it has waited mostly for the network (10.0.3.9:5432).",
             "*Running for*",
             "*CPU*",
             "*Memory*",
