@@ -7,6 +7,7 @@ from pathlib import Path
 
 import profiler
 from profiler.record.batch_job import BatchJob
+from profiler.record.record_model import Report
 from tests.runs import lines, report
 
 ROOT = Path(profiler.__file__).parent.parent
@@ -17,7 +18,7 @@ def write_jobs(
     file: Path, size: tuple[float, float], p95: float, peaks_mb: Mapping[str, float]
 ) -> None:
     """Write runs of each process or rule on EC2, of one size and one definition."""
-    reports = []
+    reports: list[Report] = []
     for name, peak_mb in peaks_mb.items():
         for _ in range(_RUNS):
             number = len(reports)
