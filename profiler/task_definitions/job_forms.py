@@ -367,7 +367,7 @@ def _with_values(container: Mapping[str, object], values: Mapping[str, str]) -> 
             changed[member] = as_number(float(values[kind] or 0))
     if "resourceRequirements" in changed:
         changed["resourceRequirements"] = [
-            {**one, "value": values[str(one["type"])]} if one.get("type") in values else one
+            {**one, "value": values[str(one["type"])]} if str(one.get("type")) in values else one
             for one in mappings(changed["resourceRequirements"])
         ]
     return changed
