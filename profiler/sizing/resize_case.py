@@ -20,12 +20,10 @@ from profiler.record.units import (
     format_task_size,
     format_vcpu,
 )
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
-from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.instance_memory import room_for_jobs_mb
-from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_effect import (
     MIN_FAILURES,
     Judged,
@@ -33,14 +31,13 @@ from profiler.sizing.resize_effect import (
     runs_since,
     runs_until,
 )
-from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.run_counts import RevisionRuns
 from profiler.sizing.run_facts import RunFacts, in_order
 from profiler.sizing.runs_at_size import RunsAtSize
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision
 from profiler.sizing.slowdown_factors import SAME_DURATION
 from profiler.sizing.what_if import SizeOption, reserved_size
-from profiler.sizing.window_evidence import evidence_at, with_all_needs
+from profiler.sizing.window_advice import SizeAdvice, WindowAdvice
 
 # Without one of them, no size goes down: a week's and a month's largest runs come again.
 MIN_DAYS = 14
@@ -71,21 +68,16 @@ class ChosenSize(Struct, frozen=True, kw_only=True):
 
 
 class ResizeCase:
-    """A family whose size is decided on. The window is closed."""
+    """A family whose size is decided on."""
 
     def __init__(
-        self,
-        window: FamilyWindow,
-        revision: SizedRevision,
-        circumstances: Circumstances,
-        policy: ResizePolicy,
-        price_overrides: PriceOverrides,
+        self, advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances
     ) -> None:
-        self.window = window
+        self.window = advised.window
         self.revision = revision
         self.circumstances = circumstances
-        self.policy = policy
-        self._price_overrides = price_overrides
+        self.policy = advised.policy
+        self._advised = advised
 
     # What the runs are.
 
@@ -179,24 +171,23 @@ class ResizeCase:
     # What they show.
 
     @cached_property
+    def _at_size(self) -> SizeAdvice:
+        return self._advised.at(self.size)
+
+    @property
     def evidence(self) -> Evidence | None:
         """Of the runs at the definition's size."""
-        return evidence_at(self.window, self.size)
+        return self._at_size.evidence
 
-    @cached_property
+    @property
     def advice(self) -> Advice | None:
         """By the runs at the definition's size."""
-        if self.evidence is None:
-            return None
-        return advise(self.evidence, self.policy.size, self._price_overrides, brief=True)
+        return self._at_size.advice
 
-    @cached_property
+    @property
     def advice_of_all(self) -> Advice | None:
         """With what runs at any size needed."""
-        if self.evidence is None:
-            return None
-        evidence = with_all_needs(self.evidence, self.window)
-        return advise(evidence, self.policy.size, self._price_overrides, brief=True)
+        return self._at_size.advice_of_all
 
     @cached_property
     def advice_on_reservation(self) -> Advice | None:
@@ -208,7 +199,7 @@ class ResizeCase:
         evidence = evidence_of_runs(newest[-1].family, newest) if newest else None
         if evidence is None:
             return None
-        return advise(evidence, self.policy.size, self._price_overrides, brief=True)
+        return self._at_size.on(evidence)
 
     @property
     def is_fargate(self) -> bool:
@@ -218,13 +209,10 @@ class ResizeCase:
     def usd_per_run_before(self) -> float | None:
         """What a run cost at the size before the last change."""
         before = self.revision.resized_from
-        evidence = None
-        if before is not None:
-            evidence = evidence_at(self.window, before.size)
-        if evidence is None:
+        if before is None:
             return None
-        advice = advise(evidence, self.policy.size, self._price_overrides, brief=True)
-        return advice.usd_per_run
+        advice = self._advised.at(before.size).advice
+        return None if advice is None else advice.usd_per_run
 
     @cached_property
     def was_killed(self) -> bool:

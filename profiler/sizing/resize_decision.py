@@ -11,26 +11,19 @@ from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.advice_document import rounded_usd
 from profiler.sizing.evidence import Evidence
-from profiler.sizing.family_window import FamilyWindow
-from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_case import ResizeCase
 from profiler.sizing.resize_effect import Judged
-from profiler.sizing.resize_policy import Resize, ResizePolicy, ResizeVerdict, ShownEvidence
+from profiler.sizing.resize_policy import Resize, ResizeVerdict, ShownEvidence
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
 from profiler.sizing.sizing_rules import RULES, Rule
 from profiler.sizing.what_if import usd_per_month
+from profiler.sizing.window_advice import WindowAdvice
 from profiler.sizing.window_evidence import largest_need
 
 
-def decide(
-    window: FamilyWindow,
-    revision: SizedRevision,
-    circumstances: Circumstances,
-    policy: ResizePolicy,
-    price_overrides: PriceOverrides,
-) -> Resize:
+def decide(advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances) -> Resize:
     """Decide on the size of a family by a closed window of its runs."""
-    case = ResizeCase(window, revision, circumstances, policy, price_overrides)
+    case = ResizeCase(advised, revision, circumstances)
     decision = _first(case, RULES)
     advice = case.advice
     return replace(
