@@ -19,7 +19,6 @@ from profiler.record.fact_list import (
 )
 from profiler.record.gpu_sentences import (
     copy_rate,
-    gpu_idle_texts,
 )
 from profiler.record.hardware import WHOLE_INSTANCE, GpuTotals, gpu_totals, is_idle
 from profiler.record.measured import measured
@@ -143,17 +142,6 @@ def gpu_cells(record: Record) -> list[str]:
     """The cells of a run below ``GPU_COLUMNS``."""
     use, *others = (number_fact(row, record).text for _, row in GPU_COLUMNS)
     return [gpu_word(record) or use, *others]
-
-
-def gpu_notes(record: Record) -> Iterator[str]:
-    """Sentences: whose the numbers are, when the GPUs were idle and what that costs, how they
-    worked, an error that the verdict does not say, and what to do if their memory was too small.
-    """
-    yield from map(as_sentence, gpu_idle_texts(record))
-    work = " · ".join(gpu_work_texts(record))
-    if work:
-        yield as_sentence(work)
-    yield from filter(None, (gpu_error_note(record), gpu_remedy(record)))
 
 
 def gpu_remedy(record: Record) -> str | None:

@@ -20,12 +20,10 @@ from profiler.record.units import (
     format_task_size,
     format_vcpu,
 )
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
-from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.instance_memory import room_for_jobs_mb
-from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_effect import (
     MIN_FAILURES,
     Judged,
@@ -33,13 +31,12 @@ from profiler.sizing.resize_effect import (
     runs_since,
     runs_until,
 )
-from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.run_counts import RevisionRuns
 from profiler.sizing.run_facts import RunFacts, in_order
 from profiler.sizing.runs_at_size import RunsAtSize
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision
 from profiler.sizing.what_if import SizeOption, reserved_size
-from profiler.sizing.window_evidence import evidence_at, with_all_needs
+from profiler.sizing.window_advice import SizeAdvice, WindowAdvice
 
 # Without one of them, no size goes down: a week's and a month's largest runs come again.
 MIN_DAYS = 14
@@ -71,22 +68,17 @@ class ChosenSize(Struct, frozen=True, kw_only=True):
 
 class ResizeCase:
     """A family whose size is decided on: what is known of it whether or not a run at the
-    definition's size was measured. The window is closed.
+    definition's size was measured.
     """
 
     def __init__(
-        self,
-        window: FamilyWindow,
-        revision: SizedRevision,
-        circumstances: Circumstances,
-        policy: ResizePolicy,
-        price_overrides: PriceOverrides,
+        self, advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances
     ) -> None:
-        self.window = window
+        self.window = advised.window
         self.revision = revision
         self.circumstances = circumstances
-        self.policy = policy
-        self.price_overrides = price_overrides
+        self.policy = advised.policy
+        self.advised = advised
 
     # What the runs are.
 
@@ -185,10 +177,7 @@ class ResizeCase:
         """
         newest = self.newest[-LAST_RUNS:]
         evidence = evidence_of_runs(newest[-1].family, newest) if newest else None
-        return known(self.advice_by, evidence)
-
-    def advice_by(self, evidence: Evidence) -> Advice:
-        return advise(evidence, self.policy.size, self.price_overrides, brief=True)
+        return known(self.advised.on, evidence)
 
     @property
     def has_few_runs(self) -> bool:
@@ -301,21 +290,23 @@ class ResizeCase:
 class MeasuredCase(ResizeCase):
     """A family with ``evidence``: what the measured runs at the definition's size show."""
 
-    def __init__(self, case: ResizeCase, evidence: Evidence) -> None:
-        super().__init__(
-            case.window, case.revision, case.circumstances, case.policy, case.price_overrides
-        )
-        self.evidence = evidence
+    def __init__(self, case: ResizeCase, at_size: SizeAdvice) -> None:
+        super().__init__(case.advised, case.revision, case.circumstances)
+        self._at_size = at_size
 
-    @cached_property
+    @property
+    def evidence(self) -> Evidence:
+        return self._at_size.evidence
+
+    @property
     def advice(self) -> Advice:
         """By the runs at the definition's size."""
-        return self.advice_by(self.evidence)
+        return self._at_size.advice
 
-    @cached_property
+    @property
     def advice_of_all(self) -> Advice:
         """With what runs at any size needed."""
-        return self.advice_by(with_all_needs(self.evidence, self.window))
+        return self._at_size.advice_of_all
 
     @property
     def is_fargate(self) -> bool:
@@ -323,8 +314,8 @@ class MeasuredCase(ResizeCase):
 
     def usd_per_run_at(self, size: TaskSize) -> float | None:
         """What a run cost at a size."""
-        advice = known(self.advice_by, evidence_at(self.window, size))
-        return None if advice is None else advice.usd_per_run
+        at_size = self.advised.at(size)
+        return None if at_size is None else at_size.advice.usd_per_run
 
     @cached_property
     def was_killed(self) -> bool:
@@ -478,13 +469,9 @@ class MeasuredCase(ResizeCase):
 
 
 def resize_case(
-    window: FamilyWindow,
-    revision: SizedRevision,
-    circumstances: Circumstances,
-    policy: ResizePolicy,
-    price_overrides: PriceOverrides,
+    advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances
 ) -> ResizeCase:
     """The case of a family; a :class:`MeasuredCase` if a run at its size was measured."""
-    case = ResizeCase(window, revision, circumstances, policy, price_overrides)
-    evidence = evidence_at(window, case.size)
-    return case if evidence is None else MeasuredCase(case, evidence)
+    case = ResizeCase(advised, revision, circumstances)
+    at_size = advised.at(case.size)
+    return case if at_size is None else MeasuredCase(case, at_size)

@@ -12,26 +12,19 @@ from profiler.record.record_model import UNKNOWN_SIZE, TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.advice import Advice
 from profiler.sizing.advice_document import rounded_usd
-from profiler.sizing.family_window import FamilyWindow
-from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_case import ChosenSize, MeasuredCase, ResizeCase, resize_case
 from profiler.sizing.resize_effect import Judged
-from profiler.sizing.resize_policy import Resize, ResizePolicy, ResizeVerdict, ShownEvidence
+from profiler.sizing.resize_policy import Resize, ResizeVerdict, ShownEvidence
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
 from profiler.sizing.sizing_rules import RULES, Precondition, Rule
 from profiler.sizing.what_if import usd_per_month
+from profiler.sizing.window_advice import WindowAdvice
 from profiler.sizing.window_evidence import largest_need
 
 
-def decide(
-    window: FamilyWindow,
-    revision: SizedRevision,
-    circumstances: Circumstances,
-    policy: ResizePolicy,
-    price_overrides: PriceOverrides,
-) -> Resize:
+def decide(advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances) -> Resize:
     """Decide on the size of a family by a closed window of its runs."""
-    case = resize_case(window, revision, circumstances, policy, price_overrides)
+    case = resize_case(advised, revision, circumstances)
     decision = _first(case, RULES)
     shown = _shown(case)
     if not isinstance(case, MeasuredCase):

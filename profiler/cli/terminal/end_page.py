@@ -49,7 +49,6 @@ from profiler.record.fact_list import (
     NEURON_AVERAGE,
     VCPU_AVERAGE,
     NumberRow,
-    bytes_texts,
     longest_waits,
     number_fact,
     peak_text,
@@ -61,7 +60,7 @@ from profiler.record.measured import UNKNOWN
 from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.stop_causes import outcome_of
-from profiler.record.story_rows import memory_rows
+from profiler.record.story_rows import BESIDE_MEMORY, Story, story_of
 from profiler.record.units import MIB, format_memory, format_percent, format_value
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
@@ -97,6 +96,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     ``earlier`` are comparable successes of its family, the newest first.
     """
     record = report.record
+    story = story_of(record)
     verdict = verdict_of(PastRun(report=report), view.now_ns)
     if _has_curves(record.series):
         pointer = _command("show", record.task_id[:_ID_LENGTH], view)
@@ -115,11 +115,11 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     parts = [
         (0, head),
         (1, _evidence(verdict, record, view)),
-        (4, _warning(record, view)),
+        (4, _warning(story, view)),
         *_usage(record, view),
-        *((6, _wrapped(row.name, row.text, view)) for row in memory_rows(record.metrics)),
+        *((6, _wrapped(row.name, row.text, view)) for row in story.named(*BESIDE_MEMORY)),
         (6, _labelled("waits", joined(waited_for), view)),
-        (7, _io(record, view)),
+        (7, _io(record, story, view)),
         (5, _change(record, earlier, view)),
         (3, _wrapped("advice", advice or "", view)),
         (8, () if has_pointer else _labelled("more", pointer, view)),
@@ -133,13 +133,13 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     return list(chain.from_iterable(shown[place] for place in sorted(shown)))
 
 
-def _io(record: Record, view: EndView) -> tuple[Line, ...]:
+def _io(record: Record, story: Story, view: EndView) -> tuple[Line, ...]:
     """The bytes, unless the run read and wrote less than 1 MiB."""
     metrics = record.metrics
     most_bytes = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
     if most_bytes < MIB:
         return ()
-    return _labelled("I/O", joined(bytes_texts(record)), view)
+    return _labelled("I/O", story.text("I/O"), view)
 
 
 def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
@@ -243,10 +243,9 @@ def _has_gpu_curve(series: Series | None) -> bool:
     )
 
 
-def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
-    if record.monitor is None:
-        return ()
-    warnings = [warning for warning in record.monitor.warnings if warning not in view.printed]
+def _warning(story: Story, view: EndView) -> tuple[Line, ...]:
+    rows = story.named("warning")
+    warnings = [row.text for row in rows if row.text not in view.printed]
     if not warnings:
         return ()
     text = with_local_times(warnings[0])

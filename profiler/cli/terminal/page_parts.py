@@ -11,18 +11,17 @@ from profiler.cli.styled_text import INDENT, Line, Span, length, line, separated
 from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import local_time, parse_ns
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.cpu_wait import cpu_wait_fact
 from profiler.record.fact_list import longest_waits, wait_name
 from profiler.record.hardware import own_gpus
 from profiler.record.measured import measured
 from profiler.record.mention_limits import (
     MIN_COVERED_PERCENT,
     is_cpu_wait_partial,
-    is_long_cpu_wait,
     is_near_limit,
 )
 from profiler.record.record_model import Number, Record, Series
 from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, curve_top, sparkline
+from profiler.record.story_rows import DOT, Story
 from profiler.record.units import (
     format_count,
     format_memory,
@@ -67,7 +66,7 @@ def labelled_once(name: str, texts: Iterable[str], view: View) -> Iterator[Line]
 
 def joined(texts: Iterable[str | None]) -> str:
     """The known texts on one line, with a dot between them."""
-    return " · ".join(filter(None, texts))
+    return DOT.join(filter(None, texts))
 
 
 def bare_vcpu(value: float) -> str:
@@ -205,10 +204,10 @@ def time_parts(times: TimeBreakdown) -> tuple[tuple[str, float | None], ...]:
     return tuple((kind.name, getattr(times, kind.field)) for kind in _KINDS)
 
 
-def time_lines(record: Record, width: int) -> Iterator[Line]:
+def time_lines(record: Record, story: Story, view: View) -> Iterator[Line]:
     """The bar, its legend, the largest waits, and the wait for a CPU if it matters."""
     times = record.time_breakdown
-    room = width - len(INDENT) - LABEL_WIDTH
+    room = view.width - len(INDENT) - LABEL_WIDTH
     if times is not None and _parts(times):
         yield line(label("Time", "bold"), *time_bar(times, room))
         rows: list[list[Span]] = [[]]
@@ -218,9 +217,7 @@ def time_lines(record: Record, width: int) -> Iterator[Line]:
             rows[-1] += (_GAP, *entry) if rows[-1] else entry
         yield from (line(label("", ""), *row) for row in rows)
         yield from _waits(times, room)
-    if is_long_cpu_wait(record):
-        wait = cpu_wait_fact(record)
-        yield from wrapped(wait.text, width, label(wait.name))
+    yield from labelled("CPU wait", story.text("CPU wait"), view)
 
 
 def short_legend(record: Record, width: int) -> Line:

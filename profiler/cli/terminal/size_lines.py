@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from profiler.core.optional_math import known
-from profiler.record.gpu_facts import beside_gpus, gpu_remedy
-from profiler.record.gpu_sentences import all_gpu_advice
+from profiler.record.gpu_facts import beside_gpus
 from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.record_model import Record, SlowdownBounds
 from profiler.record.stop_causes import outcome_of
+from profiler.record.story_rows import Story
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -105,7 +105,7 @@ def trend_text(advice: Advice | None) -> str:
     return " · ".join(texts)
 
 
-def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
+def advice_texts(advice: Advice | None, record: Record, story: Story) -> Iterator[str]:
     """The recommended size with the runs that it was calculated from, its reasons, GPUs and
     unseen limits.
     """
@@ -128,5 +128,5 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         yield from advice.reasons[1 : 1 + count]
     is_killed = outcome_of(record, None).ran_out_of_memory
     memory = visible_memory_advice(record, is_out_of_memory=is_killed)
-    texts = (gpu_remedy(record), *all_gpu_advice(record), memory, visible_cpus_advice(record))
-    yield from filter(None, texts)
+    yield from (row.text for row in story.named("GPU remedy", "GPU advice"))
+    yield from filter(None, (memory, visible_cpus_advice(record)))

@@ -32,8 +32,8 @@ from profiler.forwarder.notifications.next_steps import (
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.batch_job import BatchJob
-from profiler.record.fact_list import cost_text, device_facts, kills_fact, peak_text
-from profiler.record.gpu_facts import cause_sentence, gpu_notes
+from profiler.record.fact_list import cost_text, device_facts, peak_text
+from profiler.record.gpu_facts import cause_sentence
 from profiler.record.hardware import neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
@@ -47,6 +47,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import describe_exit_code
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
+from profiler.record.story_rows import GPU_NOTES, Story, story_of
 from profiler.record.task_needs import is_job
 from profiler.record.units import format_duration, format_memory
 
@@ -189,6 +190,7 @@ def message_of(notification: Notification, *, kibana_url: str | None) -> SlackMe
 
 def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMessage:
     """Build the message of one stopped task."""
+    story = story_of(notice.record)
     named = (
         ("cluster", notice.task.cluster),
         ("", notice.task.region),
@@ -201,12 +203,12 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
         _fallback(notice),
         context(names_in_a_row(named)),
         _fields(notice),
-        section(usage_lines(notice.metrics, notice.record), formatted=True),
-        section(_cause_lines(notice)),
+        section(usage_lines(notice.record, story), formatted=True),
+        section(_cause_lines(notice, story)),
         _log(notice.log_lines, notice.failed_container),
         _commands(steps_after_run(notice)),
         section(_advice(notice)),
-        section(_why(notice)),
+        section(_why(notice, story)),
         context(value_formats.source_of_numbers(notice)),
         buttons(notice.links(kibana_url)),
     )
@@ -262,9 +264,10 @@ def _fields(notice: EndedRun) -> JsonObject | None:
     return value_fields(named)
 
 
-def usage_lines(metrics: Metrics, record: Record) -> list[str]:
+def usage_lines(record: Record, story: Story) -> list[str]:
     """Return the run's usage of CPU, memory and accelerators, as far as known."""
-    cpu, memory = value_formats.cpu_and_memory(metrics, record)
+    metrics = record.metrics
+    cpu, memory = value_formats.cpu_and_memory(record, story)
     cpu_used = value_formats.with_bar(cpu, metrics.cpu_utilization_percent)
     memory_used = value_formats.with_bar(memory, metrics.memory_utilization_percent)
     series = record.series or Series(started_at="", step_ms=0)
@@ -324,7 +327,7 @@ def _log(lines: Sequence[str], container: str | None) -> JsonObject | None:
     return section([f"{title}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True)
 
 
-def _cause_lines(notice: EndedRun) -> list[str]:
+def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     outcome = notice.outcome
     lines: list[str | None] = []
     unusual = value_formats.unusual(notice)
@@ -339,10 +342,8 @@ def _cause_lines(notice: EndedRun) -> list[str]:
         lines.append(known(as_sentence, seen))
     for sentence in value_formats.gpu_sentences(notice):
         lines.append(escape_text(sentence, MAX_SENTENCE_LENGTH))
-    kills = kills_fact(notice.record.memory_kills)
-    if kills is not None:
-        # ECS does not report killed child processes, a frequent cause of failures.
-        lines.append(escape_text(kills.sentence, 1000))
+    # ECS does not report killed child processes, a frequent cause of failures.
+    lines.append(escape_text(story.sentence("killed"), 1000))
     if outcome.status != "success" and notice.reason:
         reason = escape_text(notice.reason, 1000)
         lines.append(f"Reason from ECS: {reason}" if reason else None)
@@ -398,13 +399,14 @@ def _is_before_the_end(notice: EndedRun, record: Record, advice: Recommendation)
     return has_no_more or (notice.outcome.status == "failure" and is_smaller)
 
 
-def _why(notice: EndedRun) -> list[str]:
+def _why(notice: EndedRun, story: Story) -> list[str]:
     sentences = []
     if notice.comparison is not None:
         sentences.append(notice.comparison.text)
     sentences.append(value_formats.longest_wait(notice) or "")
     said = (*value_formats.gpu_sentences(notice), cause_sentence(notice.outcome, notice.record))
-    sentences += [note for note in gpu_notes(notice.record) if note not in said]
+    notes = [row.sentence for row in story.named(*GPU_NOTES)]
+    sentences += [note for note in notes if note not in said]
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences]
 
 
@@ -427,7 +429,7 @@ def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMes
         notice.message,
         location,
         value_fields(values),
-        section(usage_lines(record.metrics, record), formatted=True),
+        section(usage_lines(record, story_of(record)), formatted=True),
         _commands(steps_while_running(line)),
         buttons(links_of_line(line, kibana_url)),
     )

@@ -15,10 +15,10 @@ from profiler.record.gpu_facts import (
 )
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_error, gpu_totals
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
-from profiler.record.record_model import Distribution, Metrics, Recommendation, Record
+from profiler.record.record_model import Distribution, Recommendation, Record
 from profiler.record.run_outcome import Status
 from profiler.record.sparkline import GAP, curve_top, sparkline
-from profiler.record.story_rows import memory_rows
+from profiler.record.story_rows import BESIDE_MEMORY, Story
 from profiler.record.task_needs import size_of
 from profiler.record.units import (
     format_duration,
@@ -48,19 +48,22 @@ def with_bar(words: str, percent: Distribution) -> str:
     return f"{bar(shown)}  {words}" if words and shown is not None else words
 
 
-def cpu_and_memory(metrics: Metrics, record: Record) -> tuple[str, str]:
-    """The usage of CPU and memory in words, empty where unknown; ``record`` has these metrics."""
+def cpu_and_memory(record: Record, story: Story) -> tuple[str, str]:
+    """The usage of CPU and memory in words, empty where unknown."""
+    metrics = record.metrics
     memory = metrics.memory_utilization_percent
     size = known(format_memory, metrics.memory_size_mb) or ""
     memory_used = usage_words(memory.avg, memory.max, peak=peak_text(metrics), size=size)
+    beside = [row.text for row in story.named(*BESIDE_MEMORY)]
     return (
-        _cpu_words(metrics, record),
-        "; ".join(filter(None, (memory_used, *(row.text for row in memory_rows(metrics))))),
+        _cpu_words(record),
+        "; ".join(filter(None, (memory_used, *beside))),
     )
 
 
-def _cpu_words(metrics: Metrics, record: Record) -> str:
+def _cpu_words(record: Record) -> str:
     """The use in percent of the size, or in vCPUs where nothing limited it."""
+    metrics = record.metrics
     used = metrics.vcpu_used
     if uses_more_cpu_than_asked(record) and used.avg is not None:
         peak = "" if used.max is None else f", peak {format_vcpu(used.max)}"

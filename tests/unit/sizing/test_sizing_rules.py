@@ -22,6 +22,7 @@ from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
 from profiler.sizing.sizing_rules import RULES, Precondition, Rule, verdict_of
+from profiler.sizing.window_advice import WindowAdvice
 from tests.fakes import START_NS
 from tests.family_windows import NOWHERE, window_of
 from tests.runs import report
@@ -65,9 +66,8 @@ class Example:
         launch_type = EC2 if circumstances.is_job else FARGATE
         window = window_of(self.reports, launch_type=launch_type)
         window.contradicted = contradicted
-        self.case = resize_case(
-            window, revision, circumstances, ResizePolicy(**policy), PriceOverrides()
-        )
+        advised = WindowAdvice(window, ResizePolicy(**policy), PriceOverrides())
+        self.case = resize_case(advised, revision, circumstances)
 
     @property
     def act(self) -> Precondition | Rule:
