@@ -54,7 +54,7 @@ MAX_ID_BYTES = 512
 # Of what Batch's event alone has told: no run.
 JOB_DATASET = "batch.job"
 # What Batch's event says in the ``task`` of a document.
-_WORDS_OF_JOB = ("job_end", "retry_of", "retried_as")
+_WORDS_OF_JOB = ("job_end", "repeated", "retry_of", "retried_as")
 # The morning message after an event that comes later than this may not look for the task's end any
 # more: it looks back six hours.
 _LATE = timedelta(hours=5)
@@ -69,7 +69,7 @@ STORED_FIELDS = (
     *EVENT_FIELDS,
     *("task.outcome", "task.status", "task.stop_category", "event.outcome"),
     *("task.complete", "task.confirmed", "task.voucher", "task.voucher_stream"),
-    "task.report_account",
+    *("task.report_account", "task.repeated"),
     *("@timestamp", "event.start", "event.end", "event.dataset", "event.ingested", "batch"),
 )
 
@@ -435,6 +435,8 @@ def completed_fields(document: Document, stored: Stored) -> Fields:
     fields = run_fields(run, document.report.text, document.kibana_url, claim=document.claim)
     if event is None:
         fields = merge_fields(fields, _fields_of_job(stored))
+    elif mapping(stored.fields.get("task")).get("repeated") is True:
+        fields = merge_fields(fields, {"task": {"repeated": True}})
     set_monthly_saving(fields, document.runs_per_month)
     return fields
 

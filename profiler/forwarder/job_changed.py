@@ -79,7 +79,7 @@ class JobIndex(Protocol):
         """Write the documents. Raises ForwarderError."""
 
     def attempts(self, query: Mapping[str, object]) -> Mapping[str, object]:
-        """The answer to a search in the reports. Raises SearchClusterError."""
+        """The whole answer to a search in the reports. Raises SearchClusterError."""
 
 
 class JobOutputs(Protocol):
@@ -336,6 +336,7 @@ def attempt_documents(
             continue
         task = {
             "job_end": outcome.cause if outcome.cause in JOB_ENDS else None,
+            "repeated": True if each is not last or not job.has_ended else None,
             "retry_of": job.retry_of,
             "retried_as": None if retry is None or each is not last else retry.retried_as,
         }

@@ -115,7 +115,7 @@ def test_a_job_that_is_repeated_completes_its_attempts_document_alone(
     ((action, body),) = cluster.bulks
     task = batch_jobs.task_arn(job["jobId"], 1).rpartition("/")[2]
     assert action["update"]["_id"] == f"{task}/default"
-    assert body["doc"]["task"] == {"job_end": "infrastructure"}
+    assert body["doc"]["task"] == {"job_end": "infrastructure", "repeated": True}
     assert (body["doc"]["batch"]["attempt"], body["doc"]["batch"]["allowed_attempts"]) == (1, 3)
     assert slack.messages == []
 
@@ -147,6 +147,26 @@ def test_the_costs_are_those_of_the_attempts(
     cluster.found = {"hits": {"hits": hits}}
     send(batch.event(job))
     assert "$0.75 ($0.25 of it for failed attempts)" in slack.messages[0]["text"]
+
+
+@pytest.mark.parametrize(
+    "part", [{"timed_out": True}, {"_shards": {"total": 2, "successful": 1, "failed": 1}}]
+)
+def test_a_partial_answer_is_no_cost(
+    batch: FakeBatch,
+    slack: FakeSlack,
+    cluster: FakeElasticsearch,
+    capsys: pytest.CaptureFixture[str],
+    part: dict[str, Any],
+) -> None:
+    """Of an attempt's containers, the one that has cost most may be missing."""
+    job = batch.submit("orders", "nightly", "orders")
+    ran(batch, job, 0)
+    hits = [{"_source": {"batch": {"attempt": 1}, "cost": {"usd": 0.25}}}]
+    cluster.found = {"hits": {"hits": hits}, **part}
+    send(batch.event(job))
+    assert "$" not in slack.messages[0]["text"]
+    assert f"The message of the job {job['jobId']} has no cost." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("order", [1, -1])

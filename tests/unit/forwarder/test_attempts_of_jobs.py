@@ -146,6 +146,17 @@ def test_a_retry_and_the_job_before_it_name_each_other_in_any_order(
         assert named == ((other, None) if is_retry else (None, other))
 
 
+@pytest.mark.parametrize(
+    ("status", "expected"), [("RUNNABLE", True), ("RUNNING", True), ("FAILED", None)]
+)
+def test_an_attempt_after_which_batch_makes_another_one_says_so_in_any_order(
+    batch: FakeBatch, status: str, expected: object
+) -> None:
+    job = ended(batch, "Essential container in task exited", code=1, status=status)
+    for order in permutations([of_report(text_of(job)), of_task(job), of_job(job), of_job(job)]):
+        assert written(*order)["task"].get("repeated") is expected
+
+
 def test_a_users_text_is_no_timeout(batch: FakeBatch) -> None:
     """TerminateJob passes its text on to ECS, where it reads as Batch's own."""
     job = ended(batch, TIMEOUT, isTerminated=True)
