@@ -13,7 +13,7 @@ from profiler.aggregation.statistics import (
     TimeWeightedStatistics,
     UseWindow,
 )
-from profiler.core.optional_math import max_known
+from profiler.core.optional_math import first_known, max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
@@ -157,7 +157,7 @@ class ContainerUsage:
         if is_first and self._series_points:
             from profiler.aggregation.time_series import RunSeries  # the shortest runs have none
 
-            start_ns = sample.read_ns if started_ns is None else started_ns
+            start_ns = first_known(started_ns, sample.read_ns)
             self.series = RunSeries(
                 start_ns, self._nominal_step_ns, self._series_points, self._finest_ns
             )

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.aggregation.time_series import RunSeries, means
-from profiler.core.optional_math import max_known, sum_known
+from profiler.core.optional_math import first_known, max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.equal_steps import length_of, padded
 from profiler.record.record_model import Interval, Metrics, Record, Report, Series
@@ -200,7 +200,7 @@ def _growth(counter: MonotonicCounter, total_bytes: int | None) -> int | None:
     if total_bytes is None:
         return None
     growth_bytes = counter.add(total_bytes)
-    return total_bytes if growth_bytes is None else growth_bytes
+    return first_known(growth_bytes, total_bytes)
 
 
 def with_equal_steps(steps: StepSeries, started_at: str) -> Series | None:
