@@ -22,7 +22,7 @@ from profiler.aggregation.run_evidence import (
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import DeviceReadings, percent_of
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
-from profiler.core.optional_math import first_known, known, min_known
+from profiler.core.optional_math import first_known, known, min_known, rounded
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms, parse_datetime
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
@@ -116,7 +116,7 @@ def _usage_fields(
 ) -> dict[str, Any]:
     """The fields that a whole run and an interval have."""
     return {
-        "cpu_seconds": None if cpu_seconds is None else round(cpu_seconds, CPU_SECONDS_DIGITS),
+        "cpu_seconds": rounded(cpu_seconds, CPU_SECONDS_DIGITS),
         "vcpu_used": totals.vcpu.distribution(digits=VCPU_DIGITS),
         "cpu_utilization_percent": percent_of(totals.vcpu, sizes.vcpu),
         "memory_used_mb": totals.memory_bytes.distribution(per=MIB),
