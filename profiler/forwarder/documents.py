@@ -191,9 +191,11 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def is_late(self) -> bool:
         """Whether ECS's event tells of the run long after its end."""
-        arrived = parse_datetime(self.arrived_at)
         stopped = None if self.event is None else self.event.event.stopped_at
-        return arrived is not None and stopped is not None and arrived - stopped > _LATE
+        if stopped is None:
+            return False
+        arrived = parse_datetime(self.arrived_at)
+        return arrived is not None and arrived - stopped > _LATE
 
     @property
     def claim(self) -> StreamClaim | None:
