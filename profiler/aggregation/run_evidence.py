@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from profiler.aggregation.time_series import RunSeries
     from profiler.record.activity_model import TimeBreakdown
 
+    # From the first to the last work of the GPUs, by the wall clock.
+    IdleParts = Callable[[int, int], tuple[TimeBreakdown | None, TimeBreakdown | None]]
+
 
 class CpuEvidence(Struct, frozen=True, kw_only=True):
     """The CPU time of a run up to a reading at ``until_ns``, by the wall clock of its start.
@@ -67,11 +70,13 @@ class Activity(Struct, frozen=True, kw_only=True):
 
     ``cpu_wait_ns`` is None if waits for a CPU were not read; ``read_cpu_ns`` is the CPU time of the
     threads that were read with their waits, ``cpu_ns`` that of all processes.
+
+    ``idle_parts`` divides the idle time of the GPUs before their work, and between its beginning
+    and its end (wall clock); None where that is unknown.
     """
 
     breakdown: "TimeBreakdown | None" = None
-    idle_before: "TimeBreakdown | None" = None
-    idle_between: "TimeBreakdown | None" = None
+    idle_parts: "IdleParts | None" = None
     cpu_wait_ns: int | None = None
     read_cpu_ns: int = 0
     cpu_ns: int = 0

@@ -21,8 +21,15 @@ from profiler.aggregation.run_evidence import (
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import DeviceReadings, percent_of
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
-from profiler.core.optional_math import known, min_known
-from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms, parse_datetime
+from profiler.core.optional_math import known, known_values, min_known
+from profiler.core.timestamps import (
+    MS_PER_SECOND,
+    NS_PER_MS,
+    NS_PER_SECOND,
+    format_ms,
+    parse_datetime,
+    parse_ns,
+)
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.readers.memory_usage import is_notable
@@ -84,12 +91,20 @@ class RecordPart(Struct, frozen=True, kw_only=True):
 
 def with_idle_parts(record: Record, activity: Activity) -> Record:
     """Add to the idle time of the GPUs what the batch did meanwhile, as far as that is known."""
-    if record.gpu_idle is None:
+    idle = record.gpu_idle
+    started_ns = parse_ns(record.started_at)
+    firsts = known_values(gpu.first_used_seconds for gpu in record.gpus)
+    lasts = known_values(gpu.last_used_seconds for gpu in record.gpus)
+    if idle is None or activity.idle_parts is None or started_ns is None or not (firsts and lasts):
         return record
+    before, between = activity.idle_parts(
+        started_ns + round(min(firsts) * NS_PER_SECOND),
+        started_ns + round(max(lasts) * NS_PER_SECOND),
+    )
     idle = replace(
-        record.gpu_idle,
-        waiting_for=activity.idle_between or record.gpu_idle.waiting_for,
-        waiting_before=activity.idle_before or record.gpu_idle.waiting_before,
+        idle,
+        waiting_for=between or idle.waiting_for,
+        waiting_before=before or idle.waiting_before,
     )
     return replace(record, gpu_idle=idle)
 

@@ -67,6 +67,7 @@ from profiler.record.model_base import JsonLine
 from profiler.record.record_model import Report
 from profiler.record.run_outcome import FIRST_SIGNAL_EXIT_CODE, PREDICATES
 from profiler.record.stop_causes import outcome_of
+from profiler.record.task_needs import vcpu_size
 from profiler.record.units import format_count, format_duration, format_memory
 from profiler.runs.past_runs.family_evidence import KnownFamilies
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
@@ -504,7 +505,7 @@ def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
             _bar(watched, 20 if is_wide else 8),
             median,
             p95,
-            _of_size(vcpu, metrics.vcpu_size, bare_vcpu),
+            _of_size(vcpu, vcpu_size(record), bare_vcpu),
             _of_size(memory_mb, metrics.memory_size_mb, format_memory),
             _state(run),
         )

@@ -57,6 +57,13 @@ def measured_vcpu_limit(record: Record) -> Number | None:
     return record.metrics.vcpu_size
 
 
+def vcpu_size(record: Record) -> Number | None:
+    """The vCPU size of a run: the task's, else the machine's; of a job that nothing limits, what it
+    asked for.
+    """
+    return record.metrics.vcpu_size if is_cpu_limited(record) else vcpu_limit(record)
+
+
 def cpu_share(record: Record) -> Distribution:
     """The use of CPU in percent of the size; where nothing limits it, of what was asked for, which
     can be less than was used.
