@@ -364,10 +364,10 @@ def _with_values(container: Mapping[str, object], values: Mapping[str, str]) -> 
     changed = dict(container)
     for kind, member in _OLD_MEMBERS.items():
         if kind in values and member in changed:
-            changed[member] = int(values[kind] or 0)
+            changed[member] = as_number(float(values[kind] or 0))
     if "resourceRequirements" in changed:
         changed["resourceRequirements"] = [
-            {**one, "value": values[str(one["type"])]} if one.get("type") in values else one
+            {**one, "value": values[str(one["type"])]} if str(one.get("type")) in values else one
             for one in mappings(changed["resourceRequirements"])
         ]
     return changed
