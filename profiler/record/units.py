@@ -16,6 +16,7 @@ from profiler.record.record_model import Number
 MIB = 1024 * 1024
 APPROXIMATELY: Final = "≈ "
 VCPU_DIGITS = 5
+_MIN_SAVING_PERCENT = 0.5
 CPU_SECONDS_DIGITS = 6
 _MIN_BILLED_SECONDS = 60
 _MS_PER_MINUTE = 60_000
@@ -130,6 +131,17 @@ def format_percent(percent: float) -> str:
     size = abs(percent)
     digits = 0 if size >= 1 else _first_digit(size, 1)
     return f"{'-' if percent < 0 else ''}{_format_decimal(size, digits)} %"
+
+
+def saving_words(percent: float | None) -> str:
+    """A saving in percent: ``saves 35 %``, ``costs 4 % more``; "" if it is unknown, or below half a
+    percent.
+    """
+    if percent is None or abs(percent) < _MIN_SAVING_PERCENT:
+        return ""
+    if percent > 0:
+        return f"saves {format_percent(percent)}"
+    return f"costs {format_percent(-percent)} more"
 
 
 def format_range(least: float, most: float, digits: int = 2) -> str:

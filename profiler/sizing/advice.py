@@ -5,6 +5,7 @@ run.
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import product
 from profiler.record.family import Month
 from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import WHOLE_INSTANCE
@@ -85,16 +86,11 @@ class Advice(Struct, frozen=True, kw_only=True):
         """The saving in a month at the upper bound of the duration; negative if the recommended
         size costs more.
         """
-        chosen = self.choice.chosen
-        if chosen is None:
-            return None
-        return self.in_a_month(chosen.usd_saved_at(self.choice.factor.max))
+        return self.in_a_month(self.choice.usd_saved)
 
     def in_a_month(self, usd_per_run: float | None) -> float | None:
         """The price of a run × the runs a month; None if one of them is unknown."""
-        if usd_per_run is None or self.month is None:
-            return None
-        return usd_per_run * self.month.runs
+        return product(usd_per_run, None if self.month is None else self.month.runs)
 
     @property
     def mark(self) -> str:

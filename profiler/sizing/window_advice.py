@@ -2,8 +2,9 @@
 size is decided on.
 """
 
-from functools import cached_property
+from functools import cached_property, partial
 
+from profiler.core.optional_math import known
 from profiler.record.record_model import TaskSize
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.evidence import Evidence
@@ -14,41 +15,21 @@ from profiler.sizing.window_evidence import evidence_at, with_all_needs
 
 
 class SizeAdvice:
-    """What the runs at one size show. The window is closed."""
+    """What the measured runs at one size show. The window is closed."""
 
-    def __init__(
-        self,
-        window: FamilyWindow,
-        size: TaskSize,
-        policy: ResizePolicy,
-        price_overrides: PriceOverrides,
-    ) -> None:
-        self._window = window
-        self._size = size
-        self._policy = policy
-        self._price_overrides = price_overrides
+    def __init__(self, advised: "WindowAdvice", evidence: Evidence) -> None:
+        self._advised = advised
+        self.evidence = evidence
 
     @cached_property
-    def evidence(self) -> Evidence | None:
-        """None if no run at the size was measured."""
-        return evidence_at(self._window, self._size)
-
-    @cached_property
-    def advice(self) -> Advice | None:
+    def advice(self) -> Advice:
         """By the runs at the size."""
-        if self.evidence is None:
-            return None
-        return self.on(self.evidence)
+        return self._advised.on(self.evidence)
 
     @cached_property
-    def advice_of_all(self) -> Advice | None:
+    def advice_of_all(self) -> Advice:
         """With what runs at any size needed."""
-        if self.evidence is None:
-            return None
-        return self.on(with_all_needs(self.evidence, self._window))
-
-    def on(self, evidence: Evidence) -> Advice:
-        return advise(evidence, self._policy.size, self._price_overrides, brief=True)
+        return self._advised.on(with_all_needs(self.evidence, self._advised.window))
 
 
 class WindowAdvice:
@@ -60,9 +41,14 @@ class WindowAdvice:
         self.window = window
         self.policy = policy
         self._price_overrides = price_overrides
-        self._at_sizes: dict[TaskSize, SizeAdvice] = {}
+        self._at_sizes: dict[TaskSize, SizeAdvice | None] = {}
 
-    def at(self, size: TaskSize) -> SizeAdvice:
+    def at(self, size: TaskSize) -> SizeAdvice | None:
+        """None if no run at the size was measured."""
         if size not in self._at_sizes:
-            self._at_sizes[size] = SizeAdvice(self.window, size, self.policy, self._price_overrides)
+            evidence = evidence_at(self.window, size)
+            self._at_sizes[size] = known(partial(SizeAdvice, self), evidence)
         return self._at_sizes[size]
+
+    def on(self, evidence: Evidence) -> Advice:
+        return advise(evidence, self.policy.size, self._price_overrides, brief=True)

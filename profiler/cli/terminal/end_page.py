@@ -61,6 +61,7 @@ from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.stop_causes import outcome_of
 from profiler.record.story_rows import BESIDE_MEMORY, Story, story_of
+from profiler.record.task_needs import is_cpu_limited
 from profiler.record.units import MIB, format_memory, format_percent, format_value
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
@@ -287,7 +288,7 @@ def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:
             yield curve, _memory_texts(curve, record.metrics)
             continue
         top = curve.limit_text
-        if curve.label == CPU and curve.is_to_limit:
+        if curve.label == CPU and curve.is_to_limit and is_cpu_limited(record):
             top = top.replace("▔", "▔ limit")
         average = _average(curve.label, record)
         texts = [f"{top}, average {average}", top] if average else [top]

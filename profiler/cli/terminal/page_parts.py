@@ -11,7 +11,7 @@ from profiler.cli.styled_text import INDENT, Line, Span, length, line, separated
 from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import local_time, parse_ns
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.fact_list import longest_waits, wait_name
+from profiler.record.fact_list import longest_waits, vcpu_curve_limit, wait_name
 from profiler.record.hardware import own_gpus
 from profiler.record.measured import measured
 from profiler.record.mention_limits import (
@@ -161,7 +161,7 @@ def run_curves(record: Record, series: Series) -> tuple[Curve, ...]:
     neuron = series.neuron_utilization_percent
     whose = "" if own_gpus(record.gpus) == list(record.gpus) else ", of all programs"
     curves = (
-        Curve(CPU, series.vcpu_used, metrics.vcpu_size, LEAST_VCPU, format_vcpu),
+        Curve(CPU, series.vcpu_used, vcpu_curve_limit(record), LEAST_VCPU, format_vcpu),
         Curve(MEMORY, memory, size_mb, LEAST_MB, format_memory, peak_mb),
         Curve(GPU, gpu, 100, LEAST_PERCENT, format_percent, whose=whose),
         Curve("Neuron", neuron, 100, LEAST_PERCENT, format_percent),

@@ -33,6 +33,7 @@ from profiler.record.fact_list import (
     cost_text,
     device_facts,
     peak_text,
+    uses_more_cpu_than_asked,
 )
 from profiler.record.gpu_facts import (
     gpu_memory_text,
@@ -54,6 +55,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.story_rows import BESIDE_MEMORY, Story, StoryRow, story_of
+from profiler.record.task_needs import vcpu_size
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -162,7 +164,7 @@ def _size(record: Record) -> str:
     metrics = record.metrics
     limits = record.task_size
     if limits == UNKNOWN_SIZE:
-        limits = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb)
+        limits = TaskSize(vcpu=vcpu_size(record), memory_mb=metrics.memory_size_mb)
     launch_type = _LAUNCH_TYPES.get(record.launch_type or "", record.launch_type)
     if launch_type == _LOCAL and record.task_arn:
         launch_type = "ECS"
@@ -289,8 +291,10 @@ def _cells(share: float) -> int:
 def _bars(record: Record) -> Iterator[_Bar]:
     metrics = record.metrics
     if metrics.vcpu_used != NOT_MEASURED:
-        note = _of_size(metrics.vcpu_size, format_vcpu)
-        yield _Bar(CPU, metrics.vcpu_used, metrics.vcpu_size, bare_vcpu, note)
+        size = vcpu_size(record)
+        word = "asked for" if uses_more_cpu_than_asked(record) else "of"
+        note = _of_size(size, format_vcpu, word)
+        yield _Bar(CPU, metrics.vcpu_used, size, bare_vcpu, note)
     memory = metrics.memory_used_mb
     if metrics.max_memory_used_mb is not None:
         memory = replace(memory, max=metrics.max_memory_used_mb)
@@ -318,8 +322,8 @@ def _gpu_bars(gpus: Sequence[Gpu]) -> Iterator[_Bar]:
         yield _Bar(name, gpu.utilization_percent, 100, format_percent, gpu_memory_text(gpu))
 
 
-def _of_size(size: float | None, format_size: Callable[[float], str]) -> str:
-    return "" if size is None else f"of {format_size(size)}"
+def _of_size(size: float | None, format_size: Callable[[float], str], word: str = "of") -> str:
+    return "" if size is None else f"{word} {format_size(size)}"
 
 
 def _of_memory(used_mb: float | None, size_mb: float | None) -> str:

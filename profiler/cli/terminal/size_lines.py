@@ -12,10 +12,10 @@ from profiler.record.units import (
     format_count,
     format_duration,
     format_memory,
-    format_percent,
     format_range,
     format_task_size,
     format_vcpu,
+    saving_words,
 )
 from profiler.runs.past_runs.family_evidence import family_evidence
 from profiler.runs.past_runs.run_source import PastRun, RunSource
@@ -28,7 +28,6 @@ from profiler.sizing.trend import growth
 
 _MAX_SMALLER_SIZES = 2
 _MAX_REASONS = 2
-_MIN_PERCENT = 0.5
 
 
 def find_advice(
@@ -78,11 +77,8 @@ def _factor_text(factor: SlowdownBounds) -> str:
 
 def _saving_text(percent: float | None) -> str:
     """The saving at the upper bound of the duration."""
-    if percent is None or abs(percent) < _MIN_PERCENT:
-        return ""
-    if percent > 0:
-        return f", saves {format_percent(percent)}"
-    return f", costs {format_percent(-percent)} more"
+    saving = saving_words(percent)
+    return saving and f", {saving}"
 
 
 def trend_text(advice: Advice | None) -> str:

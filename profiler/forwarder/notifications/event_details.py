@@ -270,6 +270,7 @@ def _summary(notice: EndedRun) -> str:
         _stated("Cost: {}.", cost_text(notice.cost)),
         _stated("CPU: {}.", cpu),
         _stated("Memory: {}.", memory),
+        story.sentence("killed"),
         *_gpu_sentences(notice, story),
         value_formats.source_of_numbers(notice),
     ]

@@ -32,7 +32,7 @@ from profiler.forwarder.notifications.next_steps import (
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.batch_job import BatchJob
-from profiler.record.fact_list import cost_text, device_facts, peak_text
+from profiler.record.fact_list import cost_text, device_facts, peak_text, vcpu_curve_limit
 from profiler.record.gpu_facts import cause_sentence
 from profiler.record.hardware import neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -48,7 +48,7 @@ from profiler.record.record_model import (
 from profiler.record.run_outcome import describe_exit_code
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
 from profiler.record.story_rows import GPU_NOTES, Story, story_of
-from profiler.record.task_needs import is_job
+from profiler.record.task_needs import cpu_share, is_job
 from profiler.record.units import format_duration, format_memory
 
 JsonObject = dict[str, Any]
@@ -268,13 +268,13 @@ def usage_lines(record: Record, story: Story) -> list[str]:
     """Return the run's usage of CPU, memory and accelerators, as far as known."""
     metrics = record.metrics
     cpu, memory = value_formats.cpu_and_memory(record, story)
-    cpu_used = value_formats.with_bar(cpu, metrics.cpu_utilization_percent)
+    cpu_used = value_formats.with_bar(cpu, cpu_share(record))
     memory_used = value_formats.with_bar(memory, metrics.memory_utilization_percent)
     series = record.series or Series(started_at="", step_ms=0)
     lines = []
     if cpu_used:
         lines.append(f"*CPU*  {cpu_used}")
-    lines.append(value_formats.series(series.vcpu_used, metrics.vcpu_size, LEAST_VCPU))
+    lines.append(value_formats.series(series.vcpu_used, vcpu_curve_limit(record), LEAST_VCPU))
     if memory_used:
         lines.append(f"*Memory*  {memory_used}")
     lines.append(value_formats.series(series.memory_used_mb, metrics.memory_size_mb, LEAST_MB))
@@ -381,8 +381,8 @@ def _advice(notice: EndedRun) -> list[str]:
             command = escape_text(resize, MAX_SENTENCE_LENGTH)
     lines = [size]
     for reason in advice.reasons[:5]:
-        text = escape_text(reason, MAX_SENTENCE_LENGTH)
-        lines.append(text and f"• {text}")
+        text = escape_text(as_sentence(reason), MAX_SENTENCE_LENGTH)
+        lines.append(f"• {text}")
     return [*lines, command]
 
 

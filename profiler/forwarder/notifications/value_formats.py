@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from profiler.core.optional_math import known, known_values
+from profiler.core.optional_math import first_known, known, known_values
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
 from profiler.record.fact_list import largest_wait, peak_text, uses_more_cpu_than_asked
@@ -19,13 +19,14 @@ from profiler.record.record_model import Distribution, Recommendation, Record
 from profiler.record.run_outcome import Status
 from profiler.record.sparkline import GAP, curve_top, sparkline
 from profiler.record.story_rows import BESIDE_MEMORY, Story
-from profiler.record.task_needs import size_of
+from profiler.record.task_needs import cpu_share, size_of, vcpu_size
 from profiler.record.units import (
     format_duration,
     format_memory,
     format_percent,
     format_task_size,
     format_vcpu,
+    saving_words,
 )
 
 _SIGNS: dict[Status, str] = {"success": "✅", "failure": "❌", "stopped": "⏹️", "unknown": "❔"}
@@ -44,7 +45,7 @@ def bar(percent: float) -> str:
 
 def with_bar(words: str, percent: Distribution) -> str:
     """The words with a bar of the average, else of the maximum, in front of them."""
-    shown = percent.max if percent.avg is None else percent.avg
+    shown = first_known(percent.avg, percent.max)
     return f"{bar(shown)}  {words}" if words and shown is not None else words
 
 
@@ -63,14 +64,14 @@ def cpu_and_memory(record: Record, story: Story) -> tuple[str, str]:
 
 def _cpu_words(record: Record) -> str:
     """The use in percent of the size, or in vCPUs where nothing limited it."""
-    metrics = record.metrics
-    used = metrics.vcpu_used
+    used = record.metrics.vcpu_used
     if uses_more_cpu_than_asked(record) and used.avg is not None:
         peak = "" if used.max is None else f", peak {format_vcpu(used.max)}"
         asked = known(format_vcpu, size_of(record).vcpu) or ""
         return f"{format_vcpu(used.avg)} avg{peak}, asked for {asked}"
-    percent = metrics.cpu_utilization_percent
-    return usage_words(percent.avg, percent.max, size=known(format_vcpu, metrics.vcpu_size) or "")
+    percent = cpu_share(record)
+    size = known(format_vcpu, vcpu_size(record)) or ""
+    return usage_words(percent.avg, percent.max, size=size)
 
 
 def source_of_numbers(notice: EndedRun) -> str:
@@ -210,11 +211,7 @@ def _is_well_sampled(record: Record, percent: float) -> bool:
 def recommended_size(advice: Recommendation) -> str:
     """Return the recommended size, and the saving or what it costs more; empty without a size."""
     text = format_task_size(advice.vcpu, advice.memory_mb)
-    percent = advice.saving_percent or 0
     if not text:
         return ""
-    if percent >= 1:
-        text += f" (saves {format_percent(percent)})"
-    elif percent <= -1:
-        text += f" (costs {format_percent(-percent)} more)"
-    return f"Recommended size: {text}."
+    saving = saving_words(advice.saving_percent)
+    return f"Recommended size: {text}{saving and f' ({saving})'}."
