@@ -236,9 +236,9 @@ def test_the_end_of_a_local_run_says_why_its_result_is_unknown() -> None:
 def test_no_mark_is_lost_on_a_narrow_terminal() -> None:
     report = recommended(shown_runs.etl)
     shown_texts = {}
-    for width in (40, 50, 80):
+    for width in (40, 50, 60):
         view = EndView(width=width, now_ns=screens.now_ns(report))
         shown_texts[width] = "\n".join(texts_of(end_lines(report, (), view)))
     assert "▔ peak ≥81 %" in shown_texts[40]
     assert "▔ 4 GB, peak ≥81 %" in shown_texts[50]
-    assert "▔ 4 GB, peak ≥3.2 GB (81 %)" in shown_texts[80]
+    assert "▔ 4 GB, peak ≥3.2 GB (81 %)" in shown_texts[60]
