@@ -13,7 +13,7 @@ from profiler.aggregation.statistics import (
     TimeWeightedStatistics,
     UseWindow,
 )
-from profiler.core.optional_math import max_known
+from profiler.core.optional_math import first_known, max_known, quotient
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
@@ -157,7 +157,7 @@ class ContainerUsage:
         if is_first and self._series_points:
             from profiler.aggregation.time_series import RunSeries  # the shortest runs have none
 
-            start_ns = sample.read_ns if started_ns is None else started_ns
+            start_ns = first_known(started_ns, sample.read_ns)
             self.series = RunSeries(
                 start_ns, self._nominal_step_ns, self._series_points, self._finest_ns
             )
@@ -362,12 +362,9 @@ class ContainerUsage:
         weight_ns = held_ns or self._nominal_step_ns
         for window in self._windows:
             window.memory_bytes.add(sample.memory_used_bytes, weight_ns)
-        if sample.memory_cache_bytes is not None:
-            self.memory_cache_bytes.add(sample.memory_cache_bytes, weight_ns)
-        if sample.memory_mapped_file_bytes is not None:
-            self.memory_mapped_file_bytes.add(sample.memory_mapped_file_bytes, weight_ns)
-        if sample.memory_huge_page_bytes is not None:
-            self.memory_huge_page_bytes.add(sample.memory_huge_page_bytes, weight_ns)
+        self.memory_cache_bytes.add(sample.memory_cache_bytes, weight_ns)
+        self.memory_mapped_file_bytes.add(sample.memory_mapped_file_bytes, weight_ns)
+        self.memory_huge_page_bytes.add(sample.memory_huge_page_bytes, weight_ns)
         if self.series is not None:
             at_ns = sample.read_ns - self._clock_shift_ns
             self.series.add_memory(at_ns, sample.memory_used_bytes, held_ns=held_ns)
@@ -460,7 +457,7 @@ class ContainerUsage:
     def cpu_seconds(self) -> float | None:
         """The exact cumulative CPU time at the last sample."""
         total_ns = self._cpu_ns.total
-        return None if total_ns is None else total_ns / NS_PER_SECOND
+        return quotient(total_ns, NS_PER_SECOND)
 
     def traffic(self) -> dict[str, int | None]:
         """The counters by their names; None for a total above the integers of readers."""

@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.json_fields import mapping, text
-from profiler.core.optional_math import known
+from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
 from profiler.forwarder.document_fields import (
     Fields,
@@ -179,7 +179,7 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def initial_fields(self) -> Mapping[str, Any]:
-        fields = self.fields if self.upsert is None else self.upsert
+        fields = first_known(self.upsert, self.fields)
         return fields if self.arrived_at is None else _with_arrival(fields, self.arrived_at)
 
     def arriving(self, moment: str) -> "Document":

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
+from profiler.core.optional_math import product
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import LOCAL, UNKNOWN_COST, Cost, Record
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
@@ -220,11 +221,8 @@ def machine_hour_usd(record: Record, overrides: PriceOverrides) -> float | None:
 def _share_usd(record: Record, overrides: PriceOverrides) -> float | None:
     """The price per hour of a task's share of its instance; None if one of them is unknown."""
     instance_type = record.visible.instance_type
-    share = instance_share(record)
     instance_usd = dict(overrides.instances_usd).get(instance_type or "")
-    if share is None or instance_usd is None:
-        return None
-    return share * instance_usd
+    return product(instance_share(record), instance_usd)
 
 
 def instance_share(record: Record) -> float | None:

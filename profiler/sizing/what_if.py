@@ -6,7 +6,7 @@ import math
 
 from msgspec import Struct
 
-from profiler.core.optional_math import difference, first_known, known, product
+from profiler.core.optional_math import difference, first_known, known, product, rounded
 from profiler.record.family import Month
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import vcpu_limit
@@ -250,4 +250,4 @@ def idle_gpu_hours_per_month(evidence: Evidence) -> float | None:
     of the runs.
     """
     hours = product(evidence.usage.idle_gpu_hours, runs_per_month(evidence))
-    return None if hours is None else round(hours, 6)
+    return rounded(hours, 6)

@@ -33,7 +33,7 @@ from profiler.aws_account.proof.verdicts import (
 from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
 from profiler.aws_account.report_paths import LogGroupState
 from profiler.core.ecs_terms import MONITOR_NAME
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import known_values, product, quotient
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.event_end import end_of_event
 from profiler.record.fact_list import memory_peak
@@ -226,7 +226,7 @@ def _written_bytes(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     if not task.witness or not task.witness[-1].written_bytes:
         return NO_WITNESS
     written = record_of(task).metrics.block_write_bytes
-    seen = None if written is None else written / MIB
+    seen = quotient(written, MIB)
     return close(seen, WRITTEN_BYTES / MIB, _TOLERANCE * WRITTEN_BYTES / MIB, "MiB")
 
 
@@ -264,7 +264,7 @@ def _statistics_period(plan: ProofPlan, task: ProofTask) -> CheckResult:
     sampling = record_of(task).sampling
     known = _PERIODS[plan.is_on_fargate]
     period_ms = sampling.stats_period_ms
-    seen = None if period_ms is None else period_ms / 1000
+    seen = quotient(period_ms, 1000)
     return close(seen, known, known * _PERIOD_TOLERANCE, "s")
 
 
@@ -291,7 +291,7 @@ def _init_duration(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     if task.end is None or task.end.pull_started_at is None or batch is None or not has_pull:
         return unknown("ECS shows no start of the pull")
     init_ms = record_of(task).metrics.init_duration_ms
-    seen = None if init_ms is None else init_ms / 1000
+    seen = quotient(init_ms, 1000)
     return close(seen, batch - task.end.pull_started_at.timestamp(), _INIT_SECONDS, "s")
 
 
@@ -351,7 +351,7 @@ def _cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
     )
     if known.usd is None or slack.usd is None:
         return unknown("the Region's prices are unknown")
-    seen = None if record.cost.usd is None else record.cost.usd * 1000
+    seen = product(record.cost.usd, 1000)
     return close(seen, known.usd * 1000, slack.usd * 1000, "USD per 1,000 runs")
 
 
