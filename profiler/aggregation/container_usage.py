@@ -1,5 +1,6 @@
 """The usage of one container: aggregates its samples in constant memory."""
 
+import math
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -83,7 +84,9 @@ class ContainerUsage:
         self._nominal_step_ns = nominal_step_ns
         self._series_points = series_points
         self._finest_ns = finest_ns
+        # Anything is possible on a machine of unknown size.
         self._machine = machine
+        self._machine_vcpu = first_known(machine.vcpu, math.inf)
         self._clock_shift_ns = 0
         # ``read`` in addition to the monotonic clock, since the wall clock was set.
         self._moved_ns = 0
@@ -225,9 +228,9 @@ class ContainerUsage:
         """Whether the CPU time of a new container can have begun at its start: agents may
         continue older counters.
         """
-        if sample.cpu_ns is None or attempt_ns is None or self._machine.vcpu is None:
+        if sample.cpu_ns is None or attempt_ns is None:
             return True
-        return sample.cpu_ns <= self._machine.vcpu * (attempt_ns + _NEW_CONTAINER_SLACK_NS)
+        return sample.cpu_ns <= self._machine_vcpu * (attempt_ns + _NEW_CONTAINER_SLACK_NS)
 
     def _restart_counters(self, *, shares_network: bool) -> None:
         self._cpu_ns.restart()
@@ -329,7 +332,7 @@ class ContainerUsage:
         vcpu = growth_ns / step_ns
         # A rate beyond the machine comes from a clock that was set back within the step, or from
         # late counters.
-        if is_short or (self._machine.vcpu is not None and vcpu > _MARGIN * self._machine.vcpu):
+        if is_short or vcpu > _MARGIN * self._machine_vcpu:
             self._carried_ns = step_ns
             self._carried_cpu_ns = growth_ns
             return

@@ -35,7 +35,7 @@ from profiler.record.task_needs import (
     size_of,
 )
 from profiler.record.units import billed_ms
-from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, whole_size
 from profiler.sizing.prices import PriceOverrides, cost_of, with_machine_price
 
 
@@ -219,12 +219,6 @@ def cost_on_fargate(record: Record, region: str | None, price_overrides: PriceOv
     if region is None or record.launch_type == FARGATE:
         return with_machine_price(record, price_overrides).cost
     moved = record_on_fargate(record, region)
-    size = size_of(moved)
-    is_legal = (
-        size.vcpu is not None
-        and size.memory_mb is not None
-        and Size(size.vcpu, size.memory_mb) in LEGAL_SIZES
-    )
-    if moved.launch_type == FARGATE and is_legal:
+    if moved.launch_type == FARGATE and whole_size(size_of(moved)) in LEGAL_SIZES:
         return cost_of(moved, price_overrides)
     return UNKNOWN_COST

@@ -12,7 +12,7 @@ from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import vcpu_limit
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
-from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size, whole_size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
 from profiler.sizing.runs_a_month import measured_month
 from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION, least_with_more
@@ -176,10 +176,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     @property
     def current(self) -> Size | None:
         """The current size; None if a part of it is unknown."""
-        size = self.evidence.size
-        if size.vcpu is None or size.memory_mb is None:
-            return None
-        return Size(size.vcpu, size.memory_mb)
+        return whole_size(self.evidence.size)
 
     def factor(self, vcpu: float) -> SlowdownBounds | None:
         """The bounds of the duration with this vCPU size; None if nothing is known about it.
