@@ -485,8 +485,8 @@ def _summary(job: Json) -> Json:
     container = job.get("container", {})
     ended = {name: container[name] for name in ("exitCode", "reason") if name in container}
     array = job.get("arrayProperties", {})
-    names = ("size", "index", "statusSummary") if "size" in array else ("index",)
-    placed = {name: array[name] for name in names if name in array}
+    of_array = ("size", "index", "statusSummary") if "size" in array else ("index",)
+    placed = {name: array[name] for name in of_array if name in array}
     return (
         summary
         | ({"container": ended} if ended else {})

@@ -3,7 +3,7 @@
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -65,6 +65,9 @@ class KillEvidence(Struct, frozen=True, kw_only=True):
     may_have_missed: bool = False
 
 
+_NO_KILLS: Final = KillEvidence()
+
+
 class Activity(Struct, frozen=True, kw_only=True):
     """What the processes did over time.
 
@@ -97,6 +100,11 @@ class ProcessReadings(Struct, frozen=True, kw_only=True):
     series: "RunSeries | None" = None
 
 
+def unchanged(series: Series | None) -> Series | None:
+    """The time series of a run without commands."""
+    return series
+
+
 class ProcessRows(Struct, frozen=True, kw_only=True):
     """The processes by name, and how to add them to the time series.
 
@@ -104,7 +112,7 @@ class ProcessRows(Struct, frozen=True, kw_only=True):
     """
 
     rows: tuple[Process, ...]
-    with_commands: Callable[[Series | None], Series | None] | None = None
+    with_commands: Callable[[Series | None], Series | None] = unchanged
     is_one: bool = False
 
 
@@ -125,8 +133,11 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     max_pids: int | None = None
     huge_pages: AverageAndMaximum | None = None
     limit_hits: int | None = None
-    kills: KillEvidence | None = None
+    kills: KillEvidence = _NO_KILLS
     processes: ProcessReadings | None = None
     activity: Activity | None = None
     rows: ProcessRows | None = None
     warnings: tuple[str, ...] = ()
+
+
+NOTHING_SEEN: Final = RunEvidence()

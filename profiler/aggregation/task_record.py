@@ -13,6 +13,7 @@ from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
 from profiler.aggregation.memory_evidence import evidence_from
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import (
+    NOTHING_SEEN,
     Activity,
     CpuEvidence,
     DemandEvidence,
@@ -21,7 +22,7 @@ from profiler.aggregation.run_evidence import (
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import DeviceReadings, percent_of
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
-from profiler.core.optional_math import known, known_values, min_known
+from profiler.core.optional_math import first_known, known, known_values, min_known, rounded
 from profiler.core.timestamps import (
     MS_PER_SECOND,
     NS_PER_MS,
@@ -83,7 +84,7 @@ class RecordPart(Struct, frozen=True, kw_only=True):
     """
 
     values: Mapping[str, object] = {}
-    evidence: RunEvidence | None = None
+    evidence: RunEvidence = NOTHING_SEEN
     source: str | None = None
     warnings: tuple[str, ...] = ()
     reader_cpu_ns: int = 0
@@ -122,10 +123,7 @@ def container_limits(
         # A limit above the machine's memory means that there is none.
         if stats_bytes and stats_bytes <= (host.memory_bytes or 0):
             memory_bytes = stats_bytes
-    vcpu = task.vcpu_limit
-    if vcpu is None:
-        vcpu = host.vcpu
-    return ResourceLimits(vcpu=vcpu, memory_bytes=memory_bytes)
+    return ResourceLimits(vcpu=first_known(task.vcpu_limit, host.vcpu), memory_bytes=memory_bytes)
 
 
 def _usage_fields(
@@ -133,7 +131,7 @@ def _usage_fields(
 ) -> dict[str, Any]:
     """The fields that a whole run and an interval have."""
     return {
-        "cpu_seconds": None if cpu_seconds is None else round(cpu_seconds, CPU_SECONDS_DIGITS),
+        "cpu_seconds": rounded(cpu_seconds, CPU_SECONDS_DIGITS),
         "vcpu_used": totals.vcpu.distribution(digits=VCPU_DIGITS),
         "cpu_utilization_percent": percent_of(totals.vcpu, sizes.vcpu),
         "memory_used_mb": totals.memory_bytes.distribution(per=MIB),

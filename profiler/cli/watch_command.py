@@ -58,7 +58,7 @@ from profiler.cli.wiring.open_log_groups import log_groups, log_trust, open_page
 from profiler.cli.wiring.open_past_runs import names_of, open_source, parse_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.optional_math import known
+from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
 from profiler.record.family import UsualDuration
 from profiler.record.family_identity import family_key, place_columns
@@ -425,7 +425,7 @@ def _used(run: RunningRun) -> tuple[float | None, float | None]:
     """
     vcpu = run.interval.vcpu_used
     memory_mb = run.interval.memory_used_mb
-    return vcpu.avg, memory_mb.avg if memory_mb.max is None else memory_mb.max
+    return vcpu.avg, first_known(memory_mb.max, memory_mb.avg)
 
 
 def watch_lines(

@@ -65,6 +65,16 @@ def product(value: float | None, factor: float | None) -> float | None:
     return None if value is None or factor is None else value * factor
 
 
+def quotient(value: float | None, parts: float) -> float | None:
+    """Return one of so many parts of a value; None if it is unknown."""
+    return None if value is None else value / parts
+
+
+def rounded(value: float | None, digits: int) -> float | None:
+    """Return the value with so many decimals; None if it is unknown."""
+    return None if value is None else round(value, digits)
+
+
 def median(ordered: Sequence[float]) -> float:
     """Return the median of sorted values, at least one.
 

@@ -63,8 +63,13 @@ _UNKNOWN = "unknown"
 # ECS's name for the tasks of a service begins with it.
 _OF_SERVICE: Json = {"prefix": {"task.started_by": "ecs-svc/"}}
 _RUNNING: Json = {"term": {"task.status": "running"}}
-# By Batch's event: it made another attempt.
-_REPEATED: Json = {"term": {"task.repeated": True}}
+# By Batch's events: it makes another attempt.
+_REPEATED: Json = {
+    "bool": {
+        "filter": [{"term": {"task.repeated": True}}],
+        "must_not": [{"term": {"task.last_attempt": True}}],
+    }
+}
 _DECIDES: Json = {
     "bool": {
         "filter": [{"exists": {"field": "task.event_outcome"}}],

@@ -336,7 +336,8 @@ def attempt_documents(
             continue
         task = {
             "job_end": outcome.cause if outcome.cause in JOB_ENDS else None,
-            "repeated": True if each is not last or not job.has_ended else None,
+            "repeated": (each is not last or not job.has_ended) or None,
+            "last_attempt": (each is last and _could_be_repeated(job)) or None,
             "retry_of": job.retry_of,
             "retried_as": None if retry is None or each is not last else retry.retried_as,
         }
@@ -352,6 +353,13 @@ def attempt_documents(
             event=EventPart(event=RunEvent(), task_id=task_id(each.task_arn), is_of_job=True),
             searched=indices_of_runs(settings, ended),
         )
+
+
+def _could_be_repeated(job: JobDetail) -> bool:
+    """Whether the job has ended with fewer attempts than it had: a person may have ended it while
+    it waited for another one.
+    """
+    return job.has_ended and len(job.attempts) < job.allowed_attempts
 
 
 def _fields_alone(job: JobDetail, each: JobAttempt, outcome: Outcome, container: str) -> Fields:

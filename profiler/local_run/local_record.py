@@ -26,6 +26,7 @@ from profiler.aggregation.run_evidence import (
     KillEvidence,
     ProcessRows,
     RunEvidence,
+    unchanged,
 )
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
@@ -35,7 +36,7 @@ from profiler.aggregation.task_record import (
     visible_of,
 )
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
-from profiler.core.optional_math import known, known_values
+from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.memory_doubts import MemoryDoubts
@@ -171,7 +172,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     others_vcpu_used: Number | None = None
     warnings: tuple[str, ...] = ()
     processes: tuple[Process, ...] = ()
-    with_commands: Callable[[Series | None], Series | None] | None = None
+    with_commands: Callable[[Series | None], Series | None] = unchanged
 
     @property
     def peak(self) -> MemoryPeak:
@@ -278,7 +279,7 @@ def draft_run_record(
         metrics=_metrics(observed, sizes),
         series=series,
         cpu=_cpu_evidence(observed),
-        demand=_demand_evidence(observed, sizes.vcpu if task_vcpu is None else task_vcpu),
+        demand=_demand_evidence(observed, first_known(task_vcpu, sizes.vcpu)),
         memory=observed.memory,
         kills=_kill_evidence(observed),
         rows=_rows(observed),
@@ -310,14 +311,14 @@ def _demand_evidence(observed: RunObservation, vcpu_size: float | None) -> Deman
     )
 
 
-def _kill_evidence(observed: RunObservation) -> KillEvidence | None:
+def _kill_evidence(observed: RunObservation) -> KillEvidence:
     """The kernel's kills.
 
     One in the command's own group is decisive for every exit code, also after a stop request:
     systemd stops a unit after a kill.
     """
     if observed.ending is None:
-        return None
+        return KillEvidence()
     own = None
     if observed.memory_kills:
         own = MemoryKills(count=observed.memory_kills)

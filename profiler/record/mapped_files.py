@@ -10,7 +10,7 @@ once enough runs say the files apart.
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import first_known, min_known, sum_known
 from profiler.record.record_model import AverageAndMaximum, Metrics, Record
 from profiler.record.task_needs import memory_of, size_of
 from profiler.record.units import format_count, format_memory
@@ -82,12 +82,10 @@ def memory_with_files_mb(record: Record) -> float | None:
             for other in record.containers
         ),
     )
-    size_mb = size_of(record).memory_mb
-    if size_mb is None:
-        size_mb = record.metrics.memory_size_mb
-    if with_files_mb is None or size_mb is None:
-        return with_files_mb
-    return min(with_files_mb, size_mb)
+    if with_files_mb is None:
+        return None
+    size_mb = first_known(size_of(record).memory_mb, record.metrics.memory_size_mb)
+    return min_known(with_files_mb, size_mb)
 
 
 def used_with_files_mb(metrics: Metrics, used_mb: float | None) -> float | None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from profiler.core.optional_math import first_known
 from profiler.record.hardware import gpu_error
 from profiler.record.record_model import LOCAL, Record, known_status
 from profiler.record.run_outcome import (
@@ -360,7 +361,7 @@ def outcome_of(
     evidence: MemoryEvidence | None = None if event is None or not event.out_of_memory else "ecs"
     status: Status = "unknown"
     if record is not None:
-        exit_code = record.exit_code if exit_code is None else exit_code
+        exit_code = first_known(exit_code, record.exit_code)
         evidence = evidence or _reported_evidence(record, event)
         status = known_status(record)
         if event is not None and status == "running":

@@ -22,7 +22,7 @@ from profiler.core.ecs_terms import (
     task_id,
 )
 from profiler.core.json_fields import integer, mapping, mappings
-from profiler.core.optional_math import known, known_members
+from profiler.core.optional_math import known, known_members, quotient
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import parse_datetime
 from profiler.record.batch_job import BatchJob, job_of_overrides
@@ -189,7 +189,7 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         region=around.get("region") or arn_region(arn),
         account_id=around.get("account") or arn_account(arn),
         cpu_architecture=next(architectures, None),
-        vcpu=None if cpu_units is None else cpu_units / 1024,
+        vcpu=quotient(cpu_units, 1024),
         memory_mb=values.get("memory"),
         capacity_provider=values.get("capacityProviderName"),
         containers=tuple(

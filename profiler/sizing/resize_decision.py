@@ -7,7 +7,7 @@ from operator import neg
 
 from msgspec.structs import replace
 
-from profiler.core.optional_math import difference, known, max_known, min_known
+from profiler.core.optional_math import difference, known, max_known, min_known, rounded
 from profiler.record.record_model import UNKNOWN_SIZE, TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.advice import Advice
@@ -89,7 +89,7 @@ def _verdict(case: ResizeCase, judged: Judged) -> ResizeVerdict:
         runs=judged.own.counts.tasks,
         killed=judged.killed,
         failed=judged.failed,
-        duration_change_percent=None if change_percent is None else round(change_percent, 1),
+        duration_change_percent=rounded(change_percent, 1),
         saved_usd_per_month=rounded_usd(_saved_usd_per_month(case, judged)),
     )
 

@@ -6,13 +6,13 @@ import math
 
 from msgspec import Struct
 
-from profiler.core.optional_math import difference, first_known, known, product
+from profiler.core.optional_math import difference, first_known, known, product, rounded
 from profiler.record.family import Month
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import vcpu_limit
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
-from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size, whole_size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
 from profiler.sizing.runs_a_month import measured_month
 from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION, least_with_more
@@ -176,10 +176,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     @property
     def current(self) -> Size | None:
         """The current size; None if a part of it is unknown."""
-        size = self.evidence.size
-        if size.vcpu is None or size.memory_mb is None:
-            return None
-        return Size(size.vcpu, size.memory_mb)
+        return whole_size(self.evidence.size)
 
     def factor(self, vcpu: float) -> SlowdownBounds | None:
         """The bounds of the duration with this vCPU size; None if nothing is known about it.
@@ -250,4 +247,4 @@ def idle_gpu_hours_per_month(evidence: Evidence) -> float | None:
     of the runs.
     """
     hours = product(evidence.usage.idle_gpu_hours, runs_per_month(evidence))
-    return None if hours is None else round(hours, 6)
+    return rounded(hours, 6)

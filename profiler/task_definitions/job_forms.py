@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from profiler.core.ecs_terms import AWSLOGS, BATCH_LOG_GROUP, EC2, FARGATE
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
-from profiler.core.optional_math import known_members, known_values
+from profiler.core.optional_math import first_known, known_members, known_values
 from profiler.core.text import on_one_line
 from profiler.record.record_model import TaskSize
 from profiler.record.units import as_number, format_task_size
@@ -184,8 +184,8 @@ def job_with_size(
     others have. Raises TaskProfilerError if that is not enough for it.
     """
     present = definition_size(definition)
-    vcpu = present.vcpu if size.vcpu is None else size.vcpu
-    memory_mb = present.memory_mb if size.memory_mb is None else size.memory_mb
+    vcpu = first_known(size.vcpu, present.vcpu)
+    memory_mb = first_known(size.memory_mb, present.memory_mb)
     if vcpu is None or memory_mb is None:
         raise TaskProfilerError("Its size is not known: set it by hand.")
     wanted: dict[str, object] = {

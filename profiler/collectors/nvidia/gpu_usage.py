@@ -286,10 +286,8 @@ class _GpuAggregate:
             self._gpm_read_ns = now_ns
             self._last_gpm = gpm_values(sample)
         self._add_windows(sample, step_ns, now_ns)
-        if sample.utilization_percent is not None:
-            self.recent_percent.add(sample.utilization_percent)
-        if sample.memory_used_bytes is not None:
-            self.recent_memory_bytes.add(sample.memory_used_bytes)
+        self.recent_percent.add(sample.utilization_percent)
+        self.recent_memory_bytes.add(sample.memory_used_bytes)
         self._memory_size_bytes = sample.memory_size_bytes or self._memory_size_bytes
         self.last = sample
         self._read_ns = now_ns

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from profiler.core.optional_math import known, known_values
+from profiler.core.optional_math import first_known, known, known_values
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
 from profiler.record.fact_list import largest_wait, peak_text, uses_more_cpu_than_asked
@@ -45,7 +45,7 @@ def bar(percent: float) -> str:
 
 def with_bar(words: str, percent: Distribution) -> str:
     """The words with a bar of the average, else of the maximum, in front of them."""
-    shown = percent.max if percent.avg is None else percent.avg
+    shown = first_known(percent.avg, percent.max)
     return f"{bar(shown)}  {words}" if words and shown is not None else words
 
 

@@ -20,7 +20,7 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import TimeWeightedStatistics, percent_of
 from profiler.aggregation.task_record import with_cpu_demand
 from profiler.core.container_roles import TaskContainer, container_roles
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, rounded
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.equal_steps import rounded_column
 from profiler.record.event_end import judge_candidates
@@ -338,7 +338,7 @@ def _with_cpu(metrics: Metrics, parts: _Parts, vcpu_size: float | None) -> Metri
     metrics = replace(
         metrics,
         vcpu_size=vcpu_size,
-        cpu_seconds=None if cpu_seconds is None else round(cpu_seconds, CPU_SECONDS_DIGITS),
+        cpu_seconds=rounded(cpu_seconds, CPU_SECONDS_DIGITS),
         vcpu_used=statistics.distribution(digits=VCPU_DIGITS),
         cpu_utilization_percent=percent_of(statistics, vcpu_size),
     )

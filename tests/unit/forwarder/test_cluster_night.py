@@ -144,6 +144,10 @@ def test_a_job_whose_next_attempt_still_runs_is_in_the_message_of_its_end() -> N
     assert counted(runs) == {"failure": {"etl": 1}}
     assert runs.cost.value == 2
     assert counted(found(attempt(1, 1, "oom"))) == {"out of memory": {"etl": 1}}
+    # A person ended the job while it waited for its second attempt.
+    terminated = attempt(1, 1, "oom")
+    terminated["task"] |= {"repeated": True, "last_attempt": True}
+    assert counted(found(terminated)) == {"out of memory": {"etl": 1}}
     runs = found(first, side, attempt(1, 2))
     assert counted(runs) == {"success": {"etl": 1}}
 
