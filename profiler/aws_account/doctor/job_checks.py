@@ -57,9 +57,9 @@ class _Reads(Struct):
 
     open_client: OpenClient
     problems: list[str] = []
-    listed: dict[
-        tuple[str, str], list[Mapping[str, Any]]
-    ] = {}  # by the queue or array, and the status
+    # By the queue or the array, and the status.
+    listed: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    arrays_of: dict[str, list[JobDetail]] = {}  # by the queue
 
     def jobs(self, ids: Sequence[str]) -> list[JobDetail]:
         found: list[JobDetail] = []
