@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
+from profiler.cli.terminal.end_page import EndView, end_lines
 from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.forwarder.notifications.value_formats import recommended_size
 from profiler.record.cpu_wait import cpu_wait_fact, cpu_wait_reason
@@ -35,6 +36,7 @@ from tests import screens, shown_runs
 from tests.awkward_runs import RUNS, child_killed, lonely_wait, missed_peak, recommended, shared_cpu
 from tests.runs import evidence_of
 from tests.shown_runs import waiting_stacks
+from tests.terminals import texts as texts_of
 from tests.values import present
 
 SCREENS: Mapping[str, Callable[[Report], str]] = {
@@ -229,3 +231,14 @@ def test_the_end_of_a_local_run_says_why_its_result_is_unknown() -> None:
     report = replace(shown_runs.local(), record=replace(record, likely_out_of_memory=None))
     for name in ("show", "end", "page"):
         assert "The profiler did not see the end of the command." in shown(report)[name], name
+
+
+def test_no_mark_is_lost_on_a_narrow_terminal() -> None:
+    report = recommended(shown_runs.etl)
+    shown_texts = {}
+    for width in (40, 50, 60):
+        view = EndView(width=width, now_ns=screens.now_ns(report))
+        shown_texts[width] = "\n".join(texts_of(end_lines(report, (), view)))
+    assert "▔ peak ≥81 %" in shown_texts[40]
+    assert "▔ 4 GB, peak ≥81 %" in shown_texts[50]
+    assert "▔ 4 GB, peak ≥3.2 GB (81 %)" in shown_texts[60]

@@ -50,13 +50,14 @@ from profiler.record.fact_list import (
     VCPU_AVERAGE,
     NumberRow,
     longest_waits,
+    memory_peak,
     number_fact,
     peak_text,
     wait_name,
 )
 from profiler.record.gpu_facts import gpu_use_parts, gpus_memory_text
 from profiler.record.hardware import gpu_totals
-from profiler.record.measured import UNKNOWN
+from profiler.record.measured import UNKNOWN, scaled
 from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.stop_causes import outcome_of
@@ -324,8 +325,9 @@ def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
         share = format_percent(100 * peak_mb / size_mb)
     limit = format_memory(size_mb)
     if curve.is_to_limit:
-        text = f"peak {peak} ({share})"
-        return (f"▔ limit {limit}, {text}", f"▔ {limit}, {text}", f"▔ {limit}, peak {share}")
+        long = f"{limit}, peak {peak} ({share})"
+        short = "peak " + scaled(memory_peak(metrics), 100 / size_mb).text(format_percent)
+        return (f"▔ limit {long}", f"▔ {long}", f"▔ {limit}, {short}", f"▔ {short}")
     if share:
         return (f"{top}, {share} of {limit}", top)
     return (f"{top} of {limit}", top)
