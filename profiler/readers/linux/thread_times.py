@@ -604,7 +604,7 @@ class ThreadReader:
             if asked < most and budget.allows():
                 self._ask_thread(process, thread, now.at_ns)
                 asked += not process.is_refused  # reading a state costs little
-                if thread.blocked is not None and thread.blocked.may_wait_for_children:
+                if thread.blocked is not None and _may_have_new_children(process, thread.blocked):
                     parents.append(thread)
             is_open = is_open or thread.is_stale or thread.is_postponed
         process.was_sleeping = False
@@ -770,6 +770,13 @@ class ThreadReader:
                 return MEMORY
             return _HIDDEN_DISK if is_hidden else _DISK
         return _HIDDEN if is_hidden else _OTHER
+
+
+def _may_have_new_children(process: _Process, blocked: Blocked) -> bool:
+    """Whether it matters which children a thread has now: of pools, nobody asks for children."""
+    if blocked.may_wait_for_children:
+        return True
+    return blocked.may_ask_for_children and len(process.threads) <= _MAX_PARENTS
 
 
 def _busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | None:

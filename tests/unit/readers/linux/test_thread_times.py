@@ -484,8 +484,10 @@ class TestLooksBetweenTheReadings:
         running.clocks[7] = 2
         assert running.look(1.2).waits == {Wait("sleep"): 2, Wait("lock"): 1}
 
-    def test_a_child_that_began_since(self, running: FakeMachine) -> None:
-        running.thread(7, run=1.01, call=WAITS_FOR_CHILD)
+    @pytest.mark.parametrize(("call", "kind"), [(WAITS_FOR_CHILD, "child"), (SLEEPING, "sleep")])
+    def test_a_child_that_began_since(self, call: str, kind: str, running: FakeMachine) -> None:
+        """The parent waits for it, or asks again and again whether it has ended."""
+        running.thread(7, run=1.01, call=call)
         (running.folder / "7" / "task" / "7" / "children").write_text("12 ")
         running.thread(12, run=0.01, call=READING)
         stat = f"12 (gzip) S 7 {'1 ' * 15}1 0 5 {'1 ' * 30}"
@@ -493,7 +495,7 @@ class TestLooksBetweenTheReadings:
         running.clocks[7] = 2
         shown = running.look(1.2)
         assert shown.look.processes[12].parent == 7
-        assert shown.waits == {Wait("child"): 1, Wait("lock"): 1, Wait("other"): 1}
+        assert shown.waits == {Wait(kind): 1, Wait("lock"): 1, Wait("other"): 1}
         assert not shown.look.misses_child
 
     def test_a_child_that_ended_meanwhile_is_missed(self, running: FakeMachine) -> None:
