@@ -6,7 +6,7 @@ whatever order report and event arrive (``profiler/forwarder/merged_run.py``).
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import Any
@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.json_fields import mapping, text
-from profiler.core.optional_math import known
+from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
 from profiler.forwarder.document_fields import (
     Fields,
@@ -54,7 +54,8 @@ MAX_ID_BYTES = 512
 # Of what Batch's event alone has told: no run.
 JOB_DATASET = "batch.job"
 # What Batch's event says in the ``task`` of a document.
-_WORDS_OF_JOB = ("job_end", "retry_of", "retried_as")
+_WORDS_OF_ATTEMPT = ("repeated", "last_attempt")
+_WORDS_OF_JOB = ("job_end", *_WORDS_OF_ATTEMPT, "retry_of", "retried_as")
 # The morning message after an event that comes later than this may not look for the task's end any
 # more: it looks back six hours.
 _LATE = timedelta(hours=5)
@@ -69,7 +70,7 @@ STORED_FIELDS = (
     *EVENT_FIELDS,
     *("task.outcome", "task.status", "task.stop_category", "event.outcome"),
     *("task.complete", "task.confirmed", "task.voucher", "task.voucher_stream"),
-    "task.report_account",
+    *("task.report_account", "task.repeated", "task.last_attempt"),
     *("@timestamp", "event.start", "event.end", "event.dataset", "event.ingested", "batch"),
 )
 
@@ -178,7 +179,7 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def initial_fields(self) -> Mapping[str, Any]:
-        fields = self.fields if self.upsert is None else self.upsert
+        fields = first_known(self.upsert, self.fields)
         return fields if self.arrived_at is None else _with_arrival(fields, self.arrived_at)
 
     def arriving(self, moment: str) -> "Document":
@@ -191,9 +192,11 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def is_late(self) -> bool:
         """Whether ECS's event tells of the run long after its end."""
-        arrived = parse_datetime(self.arrived_at)
         stopped = None if self.event is None else self.event.event.stopped_at
-        return arrived is not None and stopped is not None and arrived - stopped > _LATE
+        if stopped is None:
+            return False
+        arrived = parse_datetime(self.arrived_at)
+        return arrived is not None and arrived - stopped > _LATE
 
     @property
     def claim(self) -> StreamClaim | None:
@@ -435,14 +438,15 @@ def completed_fields(document: Document, stored: Stored) -> Fields:
     fields = run_fields(run, document.report.text, document.kibana_url, claim=document.claim)
     if event is None:
         fields = merge_fields(fields, _fields_of_job(stored))
+    else:  # which has the other words
+        fields = merge_fields(fields, {"task": _words_of_job(stored, _WORDS_OF_ATTEMPT)})
     set_monthly_saving(fields, document.runs_per_month)
     return fields
 
 
 def _fields_of_job(stored: Stored) -> Fields:
     """What Batch's event has written."""
-    task = mapping(stored.fields.get("task"))
-    words = {name: task[name] for name in _WORDS_OF_JOB if task.get(name) is not None}
+    words = _words_of_job(stored, _WORDS_OF_JOB)
     if not words and not stored.is_of_job_alone:
         return {}
     fields: Fields = {"task": words} if words else {}
@@ -450,6 +454,11 @@ def _fields_of_job(stored: Stored) -> Fields:
     if job is not None:
         fields["batch"] = dict(batch_values(job))
     return fields
+
+
+def _words_of_job(stored: Stored, names: Iterable[str]) -> Fields:
+    task = mapping(stored.fields.get("task"))
+    return {name: task[name] for name in names if task.get(name) is not None}
 
 
 def _with_job(document: Document, stored: Stored) -> Fields:
@@ -544,7 +553,7 @@ def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
         wanted = completed(wanted, BatchJob(**of_events))
     if wanted == present:
         return {}
-    return {"batch": None if wanted is None else asdict(wanted)}
+    return {"batch": known(asdict, wanted)}
 
 
 def notice_document(

@@ -6,18 +6,13 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from profiler.core.optional_math import known
-from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.batch_job import job_text
-from profiler.record.fact_list import NUMBERS, kills_fact, number_value, usual_number
+from profiler.record.fact_list import NUMBERS, number_value, usual_number
 from profiler.record.gpu_facts import (
     beside_gpus,
     gpu_memory_text,
-    gpu_notes,
-    gpu_use_text,
     gpu_word,
 )
-from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import gpu_totals
 from profiler.record.mapped_files import counts_files
 from profiler.record.measured import AtLeast
@@ -27,7 +22,6 @@ from profiler.record.record_model import (
     UNKNOWN_SIZE,
     Cost,
     Gpu,
-    MemoryKills,
     Neuron,
     NeuronCore,
     Number,
@@ -35,8 +29,8 @@ from profiler.record.record_model import (
     Record,
     TaskSize,
 )
-from profiler.record.story_rows import memory_rows
-from profiler.record.task_needs import cpu_share, is_cpu_limited, vcpu_limit
+from profiler.record.story_rows import GPU_NOTES, Story, story_of
+from profiler.record.task_needs import cpu_share, vcpu_size
 from profiler.record.units import span_ms
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
@@ -71,9 +65,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         billed=finite_number(metrics.billed_duration_ms),
         cpu=finite_number(cpu.avg),
         memory=finite_number(memory.avg),
-        vcpu_size=finite_number(
-            metrics.vcpu_size if is_cpu_limited(record) else vcpu_limit(record)
-        ),
+        vcpu_size=finite_number(vcpu_size(record)),
         vcpu_avg=finite_number(vcpu.avg),
         vcpu_p95=finite_number(vcpu.p95),
         vcpu_max=finite_number(vcpu.max),
@@ -145,35 +137,32 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
     judged = judged_numbers(record, earlier)
     series = record.series or with_equal_steps(run.steps, run.past.started_at)
     moments = find_moments(record, series)
-    of_memory = {row.name: row.sentence for row in memory_rows(record.metrics)}
-    warnings: Sequence[str] = ()
-    if record.monitor is not None:
-        warnings = record.monitor.warnings
+    story = story_of(record)
     return RunDetails(
         verdict=_verdict_texts(verdict_of(run.past, now_ns)),
         moments=[*map(_moment_row, moments)] or None,
-        files=of_memory.get("files"),
-        huge_pages=of_memory.get("huge"),
+        files=story.sentence("files") or None,
+        huge_pages=story.sentence("huge") or None,
         peak_at=span_ms(parse_ns(record.started_at), parse_ns(record.metrics.max_memory_used_at)),
         command=run.past.command,
         image=record.container.image,
         log_group=record.log_group,
         log_stream=record.log_stream,
         processes=_process_rows(measured_rows(record.processes, record.metrics)) or None,
-        kills=known(_kills_row, record.memory_kills),
+        kills=_kills_row(record, story),
         usual=[field for field, is_usual in judged.items() if is_usual] or None,
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
-        gpu_use=gpu_use_text(record) or None,
+        gpu_use=story.text("GPU use") or None,
         beside=beside_gpus(record) or None,
         gpus=[_gpu_row(gpu) for gpu in record.gpus] or None,
-        gpu_notes=[*gpu_notes(record), *map(as_sentence, all_gpu_advice(record))] or None,
+        gpu_notes=[row.sentence for row in story.named(*GPU_NOTES, "GPU advice")] or None,
         neuron=known(_neuron_row, record.neuron),
         labels=_pairs(record.labels),
-        job=known(job_text, record.batch),
+        job=story.text("job") or None,
         tags=_pairs(record.tags),
-        warnings=list(warnings) or None,
+        warnings=[row.text for row in story.named("warning")] or None,
         notices=[_notice_text(record, notice) for notice in record.notices] or None,
-        **asdict(activity_of(record)),
+        **asdict(activity_of(record, story)),
     )
 
 
@@ -223,9 +212,11 @@ def _process_rows(processes: Iterable[MeasuredProcess]) -> list[PageProcess]:
     return rows
 
 
-def _kills_row(kills: MemoryKills) -> tuple[str, list[PageProcess]] | None:
-    fact = kills_fact(kills)
-    return None if fact is None else (fact.sentence, _process_rows(last_seen(kills.processes)))
+def _kills_row(record: Record, story: Story) -> tuple[str, list[PageProcess]] | None:
+    sentence = story.sentence("killed")
+    if not sentence or record.memory_kills is None:
+        return None
+    return sentence, _process_rows(last_seen(record.memory_kills.processes))
 
 
 def _gpu_row(gpu: Gpu) -> PageGpu:

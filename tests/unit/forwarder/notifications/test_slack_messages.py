@@ -24,6 +24,7 @@ from profiler.record.record_model import UNKNOWN_SIZE
 from profiler.record.spot_price import cost_on
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
+from profiler.record.story_rows import story_of
 from profiler.sinks import LogTarget
 from tests.ended_runs import (
     ANY_CHARACTER,
@@ -86,7 +87,8 @@ def test_files_in_memory_are_said_beside_the_memory_used() -> None:
     kept = model.AverageAndMaximum(avg=300, max=600)
     assert NOTICE.record is not None
     metrics = replace(NOTICE.record.metrics, memory_mapped_file_mb=kept)
-    words = value_formats.cpu_and_memory(metrics, NOTICE.record)[1]
+    record = replace(NOTICE.record, metrics=metrics)
+    words = value_formats.cpu_and_memory(record, story_of(record))[1]
     assert words == (
         "61 % avg, peak 97 % (≥993 MB) of 1 GB; it also keeps up to 600 MB of its files in memory "
         "(with less memory it reads them again)"
@@ -109,11 +111,13 @@ def test_more_cpu_than_a_job_asked_for_is_said_in_vcpus() -> None:
         launch_type="EC2",
         cluster="AWSBatch-spot-1",
     )
-    assert value_formats.cpu_and_memory(metrics, job)[0] == (
+    assert value_formats.cpu_and_memory(job, story_of(job))[0] == (
         "14.6 vCPU avg, peak 16 vCPU, asked for 4 vCPU"
     )
     task = replace(job, cluster="jobs")
-    assert value_formats.cpu_and_memory(metrics, task)[0] == "91 % avg, peak 100 % of 16 vCPU"
+    assert (
+        value_formats.cpu_and_memory(task, story_of(task))[0] == "91 % avg, peak 100 % of 16 vCPU"
+    )
 
 
 @pytest.mark.parametrize(
