@@ -392,7 +392,7 @@ def test_the_lock_of_a_file_leads_to_the_processes_that_hold_it(
         )
     )
     blocked = process.blocked(name, 3, command)
-    assert (blocked.wait, blocked.helper_pids) == (Wait("lock"), {12})
+    assert (blocked.wait, blocked.helper_pids) == (Wait("lock"), frozenset((12,)))
     assert blocked.may_wait_for_children
 
 
