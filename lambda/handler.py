@@ -248,8 +248,7 @@ class _Index:
     def attempts(self, query: Mapping[str, object]) -> Mapping[str, object]:
         left_seconds = InvocationTime(self._context).remaining_seconds() / 4
         reports = f"{self.settings.index_prefix}-reports-*"
-        answer, _ = self._cluster.search_part(reports, query, max(1.0, left_seconds))
-        return answer
+        return self._cluster.search(reports, query, max(1.0, left_seconds))
 
     def compare(self, ended: EndedTask) -> Comparison | None:
         left_seconds = InvocationTime(self._context).remaining_seconds() / 2 - RESERVED_SECONDS
@@ -362,6 +361,7 @@ def _started_by_schedules(
         _client,
         schedules,
         now_ns,
+        pause=budget.sleep,
         since_ns=now_ns - _JOBS_LISTED_NS,
         may_continue=lambda: budget.remaining_seconds() > 0,
     )

@@ -10,8 +10,11 @@ from msgspec.structs import replace
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import (
+    UNKNOWN_SIZE,
     AverageAndMaximum,
     Cost,
+    Distribution,
+    MemoryKills,
     Process,
     Processor,
     Report,
@@ -103,6 +106,44 @@ def batch_job() -> Report:
     return changed(shown_runs.etl(), batch=job, launch_type="EC2", family="load", revision="3")
 
 
+def job_on_an_instance(used: float) -> Report:
+    """A job that asked for 2 of the instance's 16 vCPUs, and used so many."""
+    return changed(
+        batch_job(),
+        cluster="AWSBatch-spot-0a1b2c3d-1111-2222-3333-444455556666",
+        task_size=UNKNOWN_SIZE,
+        metrics={
+            "vcpu_used": Distribution(avg=used, p95=1.2 * used, max=1.25 * used),
+            "vcpu_size": 16,
+            "vcpu_share": 2,
+            "cpu_utilization_percent": Distribution(
+                avg=used / 0.16, p95=1.2 * used / 0.16, max=1.25 * used / 0.16
+            ),
+            "vcpu_saturated_percent": 0.0,
+        },
+    )
+
+
+def gpu_failure() -> Report:
+    """The driver reported an error, after which the program failed."""
+    report = gpu_run("two")
+    (gpu, *others) = report.record.gpus
+    failed = (replace(gpu, xids=(79,)), *others)
+    return changed(report, gpus=failed, status="failure", exit_code=1)
+
+
+def shared_gpu() -> Report:
+    report = gpu_run("two")
+    shared = tuple(replace(gpu, shared=True) for gpu in report.record.gpus)
+    return changed(report, gpus=shared)
+
+
+def child_killed() -> Report:
+    rows = (Process(name="w", max_memory_used_mb=900), Process(name="w", max_memory_used_mb=901))
+    kills = MemoryKills(count=3, processes=rows)
+    return changed(shown_runs.etl(), memory_kills=kills, likely_out_of_memory=True)
+
+
 def on_spot() -> Report:
     cost = Cost(
         usd=0.0101, price_basis="2026-10 us-west-2 on-demand, capacity provider FARGATE_SPOT"
@@ -154,6 +195,11 @@ RUNS: Mapping[str, Callable[[], Report]] = {
     "mapped files": mapped_files,
     "short": short,
     "job of Batch": batch_job,
+    "job below its request": lambda: job_on_an_instance(1.1),
+    "job above its request": lambda: job_on_an_instance(3.2),
+    "failure of a GPU": gpu_failure,
+    "shared GPU": shared_gpu,
+    "child killed": child_killed,
     "Spot": on_spot,
     "partial": partial,
 }

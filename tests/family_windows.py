@@ -14,6 +14,7 @@ from profiler.sizing.resize_decision import decide
 from profiler.sizing.resize_policy import Resize, ResizePolicy
 from profiler.sizing.run_facts import RunFacts, facts_of
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
+from profiler.sizing.window_advice import WindowAdvice
 
 NOWHERE = Circumstances()
 
@@ -83,4 +84,5 @@ def decision_on(
     circumstances: Circumstances = NOWHERE,
     **policy: Any,
 ) -> Resize:
-    return decide(window, revision, circumstances, ResizePolicy(**policy), PriceOverrides())
+    advised = WindowAdvice(window, ResizePolicy(**policy), PriceOverrides())
+    return decide(advised, revision, circumstances)

@@ -16,6 +16,7 @@ from profiler.cli.terminal.end_page import EndView, end_lines
 from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
+from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.notifications.event_details import ended_run
@@ -50,7 +51,11 @@ class ShownNumber(Struct, frozen=True):
 def ended(report: Report) -> EndedRun:
     """The run as a task on an instance, by its event and its report."""
     record = report.record
+    of_batch = {}
+    if is_of_aws_batch(record.cluster):
+        of_batch = {"clusterArn": f"arn:aws:ecs:us-west-2:111122223333:cluster/{record.cluster}"}
     stopped = task(
+        **of_batch,
         launchType="EC2",
         containers=[{"name": "batch", "exitCode": record.exit_code}],
         startedAt=record.started_at,
@@ -112,25 +117,10 @@ def page(report: Report) -> str:
     return "\n".join((row.get("gpuUse", ""), *row["verdict"], *row.get("gpuNotes", ()), *gpus))
 
 
-def _is_least(row: Mapping[str, Any], page_field: str) -> bool:
-    """Whether a number is a lower bound by the fields of its row, as run_values.js reads them."""
-    if page_field == "peak":
-        return row.get("peakBy") != "kernel"
-    mark = _PAGE_MARKS.get(page_field)
-    return page_field == "gpuPeak" or (mark is not None and bool(row.get(mark)))
-
-
-_PAGE_MARKS = {
-    "cpuSeconds": "cpuPartial",
-    "usd": "spot",
-    **dict.fromkeys(("read", "written", "received", "sent"), "bytesPartial"),
-}
-
-
 def page_number(row: Mapping[str, Any], number: NumberRow) -> str:
     """A number of the page's row as its script formats it."""
     value = row.get(number.page_field)
-    shown = measured(value, is_least=_is_least(row, number.page_field))
+    shown = measured(value, is_least=number.page_field in row.get("atLeast", ()))
     return shown.text(partial(format_value, unit=number.unit))
 
 

@@ -417,14 +417,14 @@ def stuck_notice() -> notices.NoticeLine:
         notice=notices.Notice(
             kind="stuck",
             message="The run used less than 0.01 vCPU and 1 KB/s of network and disk for 30 minutes; "
-            "it has waited mostly for network 10.0.3.9:5432.",
+            "it has waited mostly for the network (10.0.3.9:5432).",
             since=at(900),
             evidence=notices.NoticeEvidence(
                 minutes=30,
                 vcpu_used=0.004,
                 network_bytes_per_second=212,
                 block_bytes_per_second=0,
-                waiting_for="network 10.0.3.9:5432",
+                waiting_for="the network (10.0.3.9:5432)",
             ),
         ),
         record=replace(

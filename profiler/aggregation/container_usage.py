@@ -1,5 +1,6 @@
 """The usage of one container: aggregates its samples in constant memory."""
 
+import math
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -13,7 +14,7 @@ from profiler.aggregation.statistics import (
     TimeWeightedStatistics,
     UseWindow,
 )
-from profiler.core.optional_math import max_known
+from profiler.core.optional_math import first_known, max_known, quotient
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
@@ -83,7 +84,9 @@ class ContainerUsage:
         self._nominal_step_ns = nominal_step_ns
         self._series_points = series_points
         self._finest_ns = finest_ns
+        # Anything is possible on a machine of unknown size.
         self._machine = machine
+        self._machine_vcpu = first_known(machine.vcpu, math.inf)
         self._clock_shift_ns = 0
         # ``read`` in addition to the monotonic clock, since the wall clock was set.
         self._moved_ns = 0
@@ -157,7 +160,7 @@ class ContainerUsage:
         if is_first and self._series_points:
             from profiler.aggregation.time_series import RunSeries  # the shortest runs have none
 
-            start_ns = sample.read_ns if started_ns is None else started_ns
+            start_ns = first_known(started_ns, sample.read_ns)
             self.series = RunSeries(
                 start_ns, self._nominal_step_ns, self._series_points, self._finest_ns
             )
@@ -225,9 +228,9 @@ class ContainerUsage:
         """Whether the CPU time of a new container can have begun at its start: agents may
         continue older counters.
         """
-        if sample.cpu_ns is None or attempt_ns is None or self._machine.vcpu is None:
+        if sample.cpu_ns is None or attempt_ns is None:
             return True
-        return sample.cpu_ns <= self._machine.vcpu * (attempt_ns + _NEW_CONTAINER_SLACK_NS)
+        return sample.cpu_ns <= self._machine_vcpu * (attempt_ns + _NEW_CONTAINER_SLACK_NS)
 
     def _restart_counters(self, *, shares_network: bool) -> None:
         self._cpu_ns.restart()
@@ -329,7 +332,7 @@ class ContainerUsage:
         vcpu = growth_ns / step_ns
         # A rate beyond the machine comes from a clock that was set back within the step, or from
         # late counters.
-        if is_short or (self._machine.vcpu is not None and vcpu > _MARGIN * self._machine.vcpu):
+        if is_short or vcpu > _MARGIN * self._machine_vcpu:
             self._carried_ns = step_ns
             self._carried_cpu_ns = growth_ns
             return
@@ -362,12 +365,9 @@ class ContainerUsage:
         weight_ns = held_ns or self._nominal_step_ns
         for window in self._windows:
             window.memory_bytes.add(sample.memory_used_bytes, weight_ns)
-        if sample.memory_cache_bytes is not None:
-            self.memory_cache_bytes.add(sample.memory_cache_bytes, weight_ns)
-        if sample.memory_mapped_file_bytes is not None:
-            self.memory_mapped_file_bytes.add(sample.memory_mapped_file_bytes, weight_ns)
-        if sample.memory_huge_page_bytes is not None:
-            self.memory_huge_page_bytes.add(sample.memory_huge_page_bytes, weight_ns)
+        self.memory_cache_bytes.add(sample.memory_cache_bytes, weight_ns)
+        self.memory_mapped_file_bytes.add(sample.memory_mapped_file_bytes, weight_ns)
+        self.memory_huge_page_bytes.add(sample.memory_huge_page_bytes, weight_ns)
         if self.series is not None:
             at_ns = sample.read_ns - self._clock_shift_ns
             self.series.add_memory(at_ns, sample.memory_used_bytes, held_ns=held_ns)
@@ -460,7 +460,7 @@ class ContainerUsage:
     def cpu_seconds(self) -> float | None:
         """The exact cumulative CPU time at the last sample."""
         total_ns = self._cpu_ns.total
-        return None if total_ns is None else total_ns / NS_PER_SECOND
+        return quotient(total_ns, NS_PER_SECOND)
 
     def traffic(self) -> dict[str, int | None]:
         """The counters by their names; None for a total above the integers of readers."""

@@ -23,12 +23,11 @@ class IdleGpus(Protocol):
     """The idle time of all GPUs of a run, on the clock of its start.
 
     ``idle_ns`` is between two moments of the last minute, known until ``known_until_ns``, which is
-    None without a GPU. ``work_span`` is from when to when they worked for the run.
+    None without a GPU.
     """
 
     def idle_ns(self, start_ns: int, end_ns: int) -> int: ...
     def known_until_ns(self) -> int | None: ...
-    def work_span(self) -> tuple[int, int] | None: ...
 
 
 class IdlePlaces(Struct):
@@ -84,15 +83,12 @@ class IdlePlaces(Struct):
     def copy(self) -> "IdlePlaces":
         return replace(self, places=[place.copy() for place in self.places])
 
-    def divisions(
-        self, work_span: tuple[int, int] | None
-    ) -> tuple[TimeParts | None, TimeParts | None]:
+    def divisions(self, first_ns: int, last_ns: int) -> tuple[TimeParts | None, TimeParts | None]:
         """The idle time before the GPUs' work, and between its beginning and its end; None where it
         is unknown.
         """
-        if work_span is None or self.started_ns is None:
+        if self.started_ns is None:
             return None, None
-        first_ns, last_ns = work_span
         return self._within(self.started_ns, first_ns), self._within(first_ns, last_ns)
 
     def _within(self, start_ns: int, end_ns: int) -> TimeParts | None:

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.statistics import MonotonicCounter
+from profiler.core.optional_math import first_known
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import MemoryKills, PeakSource, Process, Record
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, OutOfMemoryEvidence
@@ -135,7 +136,7 @@ class OomKillTracker(Struct):
         self._host_before = on_host
         if in_container is not None:
             growth = self._in_container.add(in_container)
-            new_kills = in_container if growth is None else growth
+            new_kills = first_known(growth, in_container)
         else:  # the container's counter is not readable
             kind = "main process" if has_main_ended else "on host"
             if on_host is None or before is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.process_tree_usage import TreeMemory
+from profiler.aggregation.process_tree_usage import TreeMemory, lacks_memory
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import MAX_TEXT_LENGTH, truncate_text
@@ -27,6 +27,10 @@ _KEPT_PER_RANKING = 100
 _MIN_MISSING_NS = 50 * NS_PER_MS
 _MIN_MISSING_SHARE = 0.05
 _UNREAD = "The CPU time of each process is a lower bound: processes ended before {} of it was read."
+_UNREAD_MEMORY = (
+    "The memory of {} in the list of processes is a lower bound: how much it held of the shared "
+    "memory that it mapped could not be read in time."
+)
 
 # A reading of a process with the name of its entry.
 _Named = tuple["_ProcessName", ProcessReading]
@@ -98,6 +102,8 @@ class ProcessTotals:
         self._ended: dict[_ProcessName, _Total] = {}
         self._dropped = _Total()
         self._memory: dict[_ProcessName, TreeMemory] = {}
+        # What ended processes may have held of shared memory in addition.
+        self._unread_bytes: dict[_ProcessName, int] = {}
         self._read_cpu_ns = 0
         self._unread_cpu_ns = 0
 
@@ -165,6 +171,7 @@ class ProcessTotals:
 
     def _end(self, name: _ProcessName, process: ProcessReading) -> None:
         self._ended[name] = self._ended.get(name, _Total()).plus(self._cpu_ns(process))
+        _raise(self._unread_bytes, name, process.unread_shmem_bytes)
 
     def _cpu_ns(self, process: ProcessReading) -> int:
         return max(process.own_cpu_ns - self._earlier_ns.get(process.identity, 0), 0)
@@ -207,11 +214,24 @@ class ProcessTotals:
         )
 
     def warnings(self, total_ns: int) -> tuple[str, ...]:
-        """A sentence if an important part of ``total_ns`` was never read."""
+        """A sentence if an important part of ``total_ns`` was never read, and one if the same
+        holds for the memory of a listed name.
+        """
+        warnings: list[str] = []
         missing_ns = total_ns - self._read_cpu_ns
-        if missing_ns < max(_MIN_MISSING_NS, _MIN_MISSING_SHARE * total_ns):
-            return ()
-        return (_UNREAD.format(format_percent(100 * missing_ns / total_ns)),)
+        if missing_ns >= max(_MIN_MISSING_NS, _MIN_MISSING_SHARE * total_ns):
+            warnings.append(_UNREAD.format(format_percent(100 * missing_ns / total_ns)))
+        unread = dict(self._unread_bytes)
+        for name, process in self._present.values():
+            _raise(unread, name, process.unread_shmem_bytes)
+        names: dict[str, None] = {}
+        for name in self._top_names(self._totals(), _SHOWN_PER_RANKING) if unread else ():
+            peak_bytes = self._memory[name].peak_bytes or 0
+            if lacks_memory(peak_bytes, peak_bytes + unread.get(name, 0)):
+                names[name.command] = None
+        if names:
+            warnings.append(_UNREAD_MEMORY.format(", ".join(names)))
+        return tuple(warnings)
 
     def with_commands(self, series: Series | None) -> Series | None:
         """Return the run's time series with those of at most eight commands of :meth:`top`, and
@@ -240,6 +260,8 @@ class ProcessTotals:
         self._ended = {name: self._ended[name] for name in kept}
         kept.update(name for name, _ in self._present.values())
         self._memory = {name: memory for name, memory in self._memory.items() if name in kept}
+        unread = self._unread_bytes
+        self._unread_bytes = {name: unread[name] for name in unread if name in kept}
 
     def _top_names(
         self, totals: Mapping[_ProcessName, _Total], count: int
@@ -248,6 +270,11 @@ class ProcessTotals:
         by_cpu = sorted(totals, key=lambda name: -totals[name].cpu_ns)[:count]
         by_peak = sorted(totals, key=lambda name: -(self._memory[name].peak_bytes or 0))[:count]
         return dict.fromkeys(chain.from_iterable(zip(by_cpu, by_peak, strict=True)))
+
+
+def _raise(sizes: dict[_ProcessName, int], name: _ProcessName, size_bytes: int) -> None:
+    if size_bytes > sizes.get(name, 0):
+        sizes[name] = size_bytes
 
 
 def _with_memory_of(process: ProcessReading, last: ProcessReading) -> ProcessReading:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from profiler.core.optional_math import known_values
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.memory_usage import is_negligible, is_notable
@@ -238,9 +239,7 @@ class TreeMemory(Struct):
 
     def _add(self, processes: Iterable[ProcessReading]) -> int | None:
         now = {process.identity: process for process in processes}
-        shares = [
-            process.share_bytes for process in now.values() if process.share_bytes is not None
-        ]
+        shares = known_values(process.share_bytes for process in now.values())
         before = self._previous
         self._previous = now
         if not shares:

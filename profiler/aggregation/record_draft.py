@@ -15,6 +15,7 @@ from profiler.aggregation.out_of_memory import (
 )
 from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.run_evidence import (
+    NOTHING_SEEN,
     Activity,
     CpuEvidence,
     KillEvidence,
@@ -31,7 +32,7 @@ from profiler.aggregation.task_record import (
     with_peak,
     within_total,
 )
-from profiler.core.optional_math import max_known
+from profiler.core.optional_math import known_values, max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.process_rows import with_unread
 from profiler.record.record_model import (
@@ -140,28 +141,24 @@ class RecordDraft:
 
     def record(self) -> Record:
         """The record by all evidence; without that of collectors if there is a defect in it."""
-        if all(part.evidence is None for part in self._parts):
-            return self._assembled(self._parts)
         try:
             return self._assembled(self._parts)
         except Exception as error:  # noqa: BLE001  the rest of the record is worth more
             others = []
             for part in self._parts:
-                if part.evidence is not None:
-                    part = replace(part, evidence=None, source=None)  # noqa: PLW2901
+                if part.evidence is not NOTHING_SEEN:
+                    part = replace(part, evidence=NOTHING_SEEN, source=None)  # noqa: PLW2901
                 others.append(part)
             return with_warnings(self._assembled(others), (left_out(error, "RecordDraft"),))
 
     def _assembled(self, parts: Sequence[RecordPart]) -> Record:
-        collected = [part.evidence for part in parts if part.evidence is not None]
-        seen = [*self._own, *collected]
+        seen = [*self._own, *(part.evidence for part in parts)]
         record = _with_usage(self.run, seen)
-        for evidence in seen:
-            if evidence.processes is not None:
-                record = _with_readings(record, evidence.processes)
-        for evidence in seen:
-            if evidence.activity is not None:
-                record = with_activity(record, evidence.activity)
+        for readings in known_values(evidence.processes for evidence in seen):
+            record = _with_readings(record, readings)
+        activities = known_values(evidence.activity for evidence in seen)
+        for activity in activities:
+            record = with_activity(record, activity)
         peak = choose_peak(_memory(seen))
         metrics = with_peak(record.metrics, peak.size_bytes, peak.source, self.sizes)
         record = _with_rows(replace(record, metrics=metrics), seen)
@@ -175,16 +172,15 @@ class RecordDraft:
         for evidence in self._own:
             record = _with_lower_bounds(record, evidence)
         record = with_parts(record, parts)
-        for evidence in seen:
-            if evidence.activity is not None:
-                record = with_idle_parts(record, evidence.activity)
+        for activity in activities:
+            record = with_idle_parts(record, activity)
         return record
 
     def _verdict(
         self, record: Record, seen: Sequence[RunEvidence], peak: MemoryPeak
     ) -> OutOfMemory:
         """Whether the kernel killed one of the run's processes, by the kills and the memory."""
-        kills = [evidence.kills for evidence in seen if evidence.kills is not None]
+        kills = [evidence.kills for evidence in seen]
         counted = _counted_kills(kills)
         # A kill in a shared group explains a failure; after a success, the victim is unknown.
         if not counted and any(item.shared_count for item in kills):
@@ -236,8 +232,7 @@ def with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
         if monitor is not None and monitor.cpu_seconds is not None and part.reader_cpu_ns:
             cpu_seconds = round(monitor.cpu_seconds + part.reader_cpu_ns / NS_PER_SECOND, 3)
             record = replace(record, monitor=replace(monitor, cpu_seconds=cpu_seconds))
-        if part.evidence is not None:
-            record = _with_lower_bounds(record, part.evidence)
+        record = _with_lower_bounds(record, part.evidence)
         record = with_warnings(record, part.warnings)
     return record
 
@@ -265,20 +260,15 @@ def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
     """The run with the samples of its first source, and the totals of all."""
     metrics = run.metrics
     series = run.series
+    for sampled in known_values(evidence.metrics for evidence in seen):
+        own = {name: getattr(run.metrics, name) for name in _OF_THE_RUN}
+        metrics = replace(sampled, **own)
+    for item in known_values(evidence.demand for evidence in seen):
+        metrics = with_cpu_demand(
+            metrics, item.demand, vcpu_size=item.vcpu_size, max_threads=item.max_threads
+        )
     for evidence in seen:
-        if evidence.metrics is not None:
-            own = {name: getattr(run.metrics, name) for name in _OF_THE_RUN}
-            metrics = replace(evidence.metrics, **own)
-        if evidence.demand is not None:
-            metrics = with_cpu_demand(
-                metrics,
-                evidence.demand.demand,
-                vcpu_size=evidence.demand.vcpu_size,
-                max_threads=evidence.demand.max_threads,
-            )
-        if evidence.series is not None:
-            series = evidence.series
-    for evidence in seen:
+        series = evidence.series or series
         metrics = replace(
             metrics,
             max_pids=max_known(metrics.max_pids, evidence.max_pids),
@@ -286,7 +276,7 @@ def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
             memory_huge_pages_mb=_larger(metrics.memory_huge_pages_mb, evidence.huge_pages),
         )
     record = replace(run, metrics=metrics, series=series)
-    cpu = choose_cpu([evidence.cpu for evidence in seen if evidence.cpu is not None])
+    cpu = choose_cpu(known_values(evidence.cpu for evidence in seen))
     if cpu is None:
         return record
     record = replace(record, metrics=replace(metrics, cpu_seconds=cpu.cpu_seconds))
@@ -376,23 +366,16 @@ def _counted_kills(kills: Iterable[KillEvidence]) -> int | None:
 
 
 def _own_kills(seen: Iterable[RunEvidence]) -> MemoryKills | None:
-    for evidence in seen:
-        if evidence.kills is not None and evidence.kills.own is not None:
-            return evidence.kills.own
-    return None
+    return next((evidence.kills.own for evidence in seen if evidence.kills.own), None)
 
 
 def _with_rows(record: Record, seen: Iterable[RunEvidence]) -> Record:
     """Add the rows of the processes, within the totals, and their part of the series."""
-    for evidence in seen:
-        if evidence.rows is None:
-            continue
-        rows = with_unread(evidence.rows.rows, record.metrics.cpu_seconds)
+    for named in known_values(evidence.rows for evidence in seen):
+        rows = with_unread(named.rows, record.metrics.cpu_seconds)
         total_mb = record.metrics.max_memory_used_mb
-        processes = within_total(rows, total_mb, is_one=evidence.rows.is_one)
-        record = replace(record, processes=processes)
-        if evidence.rows.with_commands is not None:
-            record = replace(record, series=evidence.rows.with_commands(record.series))
+        processes = within_total(rows, total_mb, is_one=named.is_one)
+        record = replace(record, processes=processes, series=named.with_commands(record.series))
     return record
 
 

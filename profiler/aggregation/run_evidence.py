@@ -3,7 +3,7 @@
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from profiler.aggregation.slowdown import CpuDemand
     from profiler.aggregation.time_series import RunSeries
     from profiler.record.activity_model import TimeBreakdown
+
+    # From the first to the last work of the GPUs, by the wall clock.
+    IdleParts = Callable[[int, int], tuple[TimeBreakdown | None, TimeBreakdown | None]]
 
 
 class CpuEvidence(Struct, frozen=True, kw_only=True):
@@ -62,16 +65,21 @@ class KillEvidence(Struct, frozen=True, kw_only=True):
     may_have_missed: bool = False
 
 
+_NO_KILLS: Final = KillEvidence()
+
+
 class Activity(Struct, frozen=True, kw_only=True):
     """What the processes did over time.
 
     ``cpu_wait_ns`` is None if waits for a CPU were not read; ``read_cpu_ns`` is the CPU time of the
     threads that were read with their waits, ``cpu_ns`` that of all processes.
+
+    ``idle_parts`` divides the idle time of the GPUs before their work, and between its beginning
+    and its end (wall clock); None where that is unknown.
     """
 
     breakdown: "TimeBreakdown | None" = None
-    idle_before: "TimeBreakdown | None" = None
-    idle_between: "TimeBreakdown | None" = None
+    idle_parts: "IdleParts | None" = None
     cpu_wait_ns: int | None = None
     read_cpu_ns: int = 0
     cpu_ns: int = 0
@@ -92,6 +100,11 @@ class ProcessReadings(Struct, frozen=True, kw_only=True):
     series: "RunSeries | None" = None
 
 
+def unchanged(series: Series | None) -> Series | None:
+    """The time series of a run without commands."""
+    return series
+
+
 class ProcessRows(Struct, frozen=True, kw_only=True):
     """The processes by name, and how to add them to the time series.
 
@@ -99,7 +112,7 @@ class ProcessRows(Struct, frozen=True, kw_only=True):
     """
 
     rows: tuple[Process, ...]
-    with_commands: Callable[[Series | None], Series | None] | None = None
+    with_commands: Callable[[Series | None], Series | None] = unchanged
     is_one: bool = False
 
 
@@ -120,8 +133,11 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     max_pids: int | None = None
     huge_pages: AverageAndMaximum | None = None
     limit_hits: int | None = None
-    kills: KillEvidence | None = None
+    kills: KillEvidence = _NO_KILLS
     processes: ProcessReadings | None = None
     activity: Activity | None = None
     rows: ProcessRows | None = None
     warnings: tuple[str, ...] = ()
+
+
+NOTHING_SEEN: Final = RunEvidence()

@@ -269,10 +269,7 @@ class RunNotices:
         message = finding.message
         words = None
         if wait is not None:
-            if wait.target:
-                words = f"{wait.kind} {wait.target}"
-            else:
-                words = wait_in_words(wait.kind)
+            words = wait_in_words(wait.kind, wait.target or "")
             message += f"; it has waited mostly for {words}"
         self.raised = (*self.raised, RaisedNotice(kind=finding.kind, at=format_ms(finding.at_ns)))
         return Notice(

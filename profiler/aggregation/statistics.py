@@ -132,13 +132,12 @@ class MeanAndMaximum:
         self.weight = 0
         self.maximum: float | None = None
 
-    def add(self, value: float, weight: int = 1) -> None:
-        """Add a reading; one without weight does not count."""
-        if weight > 0:
+    def add(self, value: float | None, weight: int = 1) -> None:
+        """Add a reading; an unknown one, and one without weight, does not count."""
+        if value is not None and weight > 0:
             self.total += value * weight
             self.weight += weight
-            if self.maximum is None or value > self.maximum:
-                self.maximum = value
+            self.maximum = max_known(self.maximum, value)
 
     def merge(self, other: "MeanAndMaximum") -> None:
         """Count the readings of another one, too."""
@@ -164,7 +163,8 @@ class RecentByBatch:
         self._unclaimed = MeanAndMaximum()
         self._by_batch: dict[str, MeanAndMaximum] = {}
 
-    def add(self, value: float) -> None:
+    def add(self, value: float | None) -> None:
+        """Add a reading; an unknown one does not count."""
         for recent in (self._unclaimed, *self._by_batch.values()):
             recent.add(value)
 
@@ -172,8 +172,7 @@ class RecentByBatch:
         """Only these values, as far as they are known, and later ones are those of a new batch."""
         recent = MeanAndMaximum()
         for value in values:
-            if value is not None:
-                recent.add(value)
+            recent.add(value)
         self._by_batch[batch] = recent
 
     def take(self, batch: str) -> MeanAndMaximum:

@@ -13,6 +13,7 @@ from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
 from profiler.aggregation.memory_evidence import evidence_from
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import (
+    NOTHING_SEEN,
     Activity,
     CpuEvidence,
     DemandEvidence,
@@ -21,8 +22,15 @@ from profiler.aggregation.run_evidence import (
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import DeviceReadings, percent_of
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
-from profiler.core.optional_math import known, min_known
-from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms, parse_datetime
+from profiler.core.optional_math import first_known, known, known_values, min_known, rounded
+from profiler.core.timestamps import (
+    MS_PER_SECOND,
+    NS_PER_MS,
+    NS_PER_SECOND,
+    format_ms,
+    parse_datetime,
+    parse_ns,
+)
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.readers.memory_usage import is_notable
@@ -76,7 +84,7 @@ class RecordPart(Struct, frozen=True, kw_only=True):
     """
 
     values: Mapping[str, object] = {}
-    evidence: RunEvidence | None = None
+    evidence: RunEvidence = NOTHING_SEEN
     source: str | None = None
     warnings: tuple[str, ...] = ()
     reader_cpu_ns: int = 0
@@ -84,12 +92,20 @@ class RecordPart(Struct, frozen=True, kw_only=True):
 
 def with_idle_parts(record: Record, activity: Activity) -> Record:
     """Add to the idle time of the GPUs what the batch did meanwhile, as far as that is known."""
-    if record.gpu_idle is None:
+    idle = record.gpu_idle
+    started_ns = parse_ns(record.started_at)
+    firsts = known_values(gpu.first_used_seconds for gpu in record.gpus)
+    lasts = known_values(gpu.last_used_seconds for gpu in record.gpus)
+    if idle is None or activity.idle_parts is None or started_ns is None or not (firsts and lasts):
         return record
+    before, between = activity.idle_parts(
+        started_ns + round(min(firsts) * NS_PER_SECOND),
+        started_ns + round(max(lasts) * NS_PER_SECOND),
+    )
     idle = replace(
-        record.gpu_idle,
-        waiting_for=activity.idle_between or record.gpu_idle.waiting_for,
-        waiting_before=activity.idle_before or record.gpu_idle.waiting_before,
+        idle,
+        waiting_for=between or idle.waiting_for,
+        waiting_before=before or idle.waiting_before,
     )
     return replace(record, gpu_idle=idle)
 
@@ -107,10 +123,7 @@ def container_limits(
         # A limit above the machine's memory means that there is none.
         if stats_bytes and stats_bytes <= (host.memory_bytes or 0):
             memory_bytes = stats_bytes
-    vcpu = task.vcpu_limit
-    if vcpu is None:
-        vcpu = host.vcpu
-    return ResourceLimits(vcpu=vcpu, memory_bytes=memory_bytes)
+    return ResourceLimits(vcpu=first_known(task.vcpu_limit, host.vcpu), memory_bytes=memory_bytes)
 
 
 def _usage_fields(
@@ -118,7 +131,7 @@ def _usage_fields(
 ) -> dict[str, Any]:
     """The fields that a whole run and an interval have."""
     return {
-        "cpu_seconds": None if cpu_seconds is None else round(cpu_seconds, CPU_SECONDS_DIGITS),
+        "cpu_seconds": rounded(cpu_seconds, CPU_SECONDS_DIGITS),
         "vcpu_used": totals.vcpu.distribution(digits=VCPU_DIGITS),
         "cpu_utilization_percent": percent_of(totals.vcpu, sizes.vcpu),
         "memory_used_mb": totals.memory_bytes.distribution(per=MIB),
@@ -142,7 +155,7 @@ def kernel_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
 
 def pinned_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
     """A warning if open files may have kept a notable part of what counts as reclaimable."""
-    bound_bytes = None if usage is None else _bound_bytes(usage)
+    bound_bytes = known(_bound_bytes, usage)
     if bound_bytes is None:
         return ()
     warning = (

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from profiler.aggregation.busy_time import BlockedTime, Stretch, spread_unread
 from profiler.aggregation.critical_thread import Division, ThreadWait
 from profiler.aggregation.idle_gpus import IdleGpus, IdlePlaces
-from profiler.aggregation.plausible_waits import plausible_waits
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.run_evidence import Activity
 from profiler.aggregation.thread_waits import ChangedWaits, ThreadWaits
@@ -27,7 +26,7 @@ from profiler.aggregation.time_series import RunSeries
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.look import Look
-from profiler.readers.linux.thread_counters import ThreadGrowth
+from profiler.readers.linux.thread_counters import ThreadGrowth, plausible_waits
 from profiler.readers.linux.waits import STOPPED, Wait
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.mention_limits import is_cpu_wait_partial
@@ -273,8 +272,8 @@ class TimeAccount:
             self._append(Stretch(self._until_ns, self._until_ns), change)
 
     def _note(self, change: ChangedWaits) -> None:
-        self._able.difference_update(change.over)
         self._able.update([wait for wait in change.begun if wait.blocked is None])
+        self._able.difference_update(change.over)
         self._unknown.difference_update(change.known)
         since = change.since
         if since is None:
@@ -348,16 +347,19 @@ class TimeAccount:
         if duration_ms is not None:
             duration_ns = round(duration_ms * NS_PER_MS)
         sums = self._so_far()
-        span = None if self._gpus is None else self._gpus.work_span()
-        before, between = sums.idle.divisions(span)
         return Activity(
             breakdown=self._breakdown(sums.parts, duration_ns),
-            idle_before=self._breakdown(before),
-            idle_between=self._breakdown(between),
+            idle_parts=partial(self._idle_parts, sums.idle),
             cpu_wait_ns=self._wait_ns if self._has_waits else None,
             read_cpu_ns=self._run_ns,
             cpu_ns=cpu_ns,
         )
+
+    def _idle_parts(
+        self, places: IdlePlaces, first_ns: int, last_ns: int
+    ) -> tuple[TimeBreakdown | None, TimeBreakdown | None]:
+        before, between = places.divisions(first_ns, last_ns)
+        return self._breakdown(before), self._breakdown(between)
 
     def breakdown(self, duration_ns: int | None = None) -> TimeBreakdown | None:
         """The division of the whole time so far."""
@@ -558,8 +560,8 @@ class TimeAccount:
             look = self._open[0]
             if not self._has_begun_head:
                 _apply(look.change, self._head)
-                self._unknown.difference_update(look.change.over)
                 self._unknown.update([wait for wait in look.change.begun if not wait.is_known])
+                self._unknown.difference_update(look.change.over)
                 self._has_begun_head = True
             end_ns = look.stretch.end_ns
             is_known = not self._unknown and end_ns <= self._total_ns
@@ -613,10 +615,12 @@ def _is_unsure(look: Look) -> bool:
 
 
 def _apply(change: ChangedWaits, waits: dict[ThreadWait, None]) -> None:
-    """Let the waits be those at the look."""
+    """Let the waits be those at the look. One that began with it may be over: its thread was asked,
+    and could run when its state was read at the end of the look.
+    """
+    waits.update(dict.fromkeys(change.begun))
     for wait in change.over:
         waits.pop(wait, None)
-    waits.update(dict.fromkeys(change.begun))
 
 
 def _shares(look: _OpenLook, waits: Collection[ThreadWait]) -> Mapping[Wait, float]:

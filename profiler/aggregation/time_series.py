@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.core.optional_math import max_known, sum_known
+from profiler.core.optional_math import known_values, max_known, quotient, sum_known
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.record.equal_steps import (
     Column,
@@ -176,7 +176,7 @@ class RunSeries:
 
     def memory_mb(self, length: int) -> Column:
         """The memory of each step."""
-        return tuple(None if size is None else size / MIB for size in self.memory.padded(length))
+        return tuple(quotient(size, MIB) for size in self.memory.padded(length))
 
     def values(self) -> Series | None:
         """The series so far; None before the first measurement."""
@@ -213,7 +213,7 @@ class RunSeries:
         The steps have bytes whose files were deleted later, before they reached a disk. No counter
         shows which steps wrote them.
         """
-        counted_bytes = sum(size for size in self.written.cells if size is not None)
+        counted_bytes = sum(known_values(self.written.cells))
         if counted_bytes <= total_bytes:
             return
         for index, size_bytes in enumerate(self.written.cells):

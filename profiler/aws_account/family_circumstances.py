@@ -9,11 +9,14 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
-from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
+from profiler.aws_account.registered_definitions import (
+    TaggedRevisions,
+    TaskDefinitions,
+    revision_of,
+)
 from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed, schedule_of
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.aws_account.started_tasks import SCHEDULE
-from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
 from profiler.core.ecs_terms import revision_number
 from profiler.core.json_fields import mapping, text

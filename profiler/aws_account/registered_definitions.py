@@ -1,16 +1,25 @@
-"""Task definitions in Amazon ECS: finds, reads and registers them."""
+"""Task definitions in Amazon ECS: finds, reads and registers them.
+
+The revisions with our tags are found in a few calls for all families: a pipeline that registers its
+own file again hides a revision of ours behind others without tags.
+https://docs.aws.amazon.com/resourcegroupstagging/latest/APIReference/API_GetResources.html
+"""
 
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, Protocol
 
-from profiler.aws_account.aws_errors import aws_errors
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.bounded_batches import batches
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
+from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
 
+GET_TAGGED_RIGHT = "tag:GetResources"
+_TASK_DEFINITION_TYPE = "ecs:task-definition"
 _SERVICES_PER_CALL = 10
 # ECS's code for a definition that does not exist.
 _NO_SUCH_DEFINITION = "ClientException"
@@ -171,3 +180,34 @@ def revision_of(arn: str) -> str | None:
     """``family:revision`` if the ARN or the name contains a revision, else None."""
     name = arn.rpartition("/")[2]
     return name if ":" in name else None
+
+
+class TaggedRevisions:
+    """Finds revisions of ours. Methods raise TaskProfilerError with AWS's reason."""
+
+    def __init__(self, open_client: OpenClient) -> None:
+        self._open_client = open_client
+
+    def of_family(self, newest_arn: str) -> Mapping[int, Mapping[str, str]]:
+        """The tags of the family's revisions with our tags, by their numbers."""
+        family_arn = newest_arn.rpartition(":")[0]
+        return self._by_family.get(family_arn, {})
+
+    @cached_property
+    def _by_family(self) -> Mapping[str, Mapping[int, Mapping[str, str]]]:
+        families: dict[str, dict[int, Mapping[str, str]]] = {}
+        client = self._open_client("resourcegroupstaggingapi")
+        with aws_errors("The revisions with our tags could not be listed", GET_TAGGED_RIGHT):
+            for key in (RESIZED_FROM, REVERTED_FROM, RESTORED_OVER):
+                resources = read_items(
+                    client,
+                    "get_resources",
+                    "ResourceTagMappingList",
+                    TagFilters=[{"Key": key}],
+                    ResourceTypeFilters=[_TASK_DEFINITION_TYPE],
+                )
+                for resource in resources:
+                    family_arn, _, number = resource["ResourceARN"].rpartition(":")
+                    tags = {tag["Key"]: tag["Value"] for tag in resource["Tags"]}
+                    families.setdefault(family_arn, {})[int(number)] = tags
+        return families

@@ -20,7 +20,6 @@ from profiler.aws_account.clusters_and_log_groups import (
 )
 from profiler.aws_account.ecr_images import EcrImage, ecr_image, is_in_registry, is_pulled_through
 from profiler.aws_account.registered_definitions import read_items
-from profiler.aws_account.setup.repository_policy import may_allow_pull
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part
 from profiler.core.json_fields import mapping, text
@@ -165,7 +164,7 @@ class ReportPaths:
             f"The policy of the repository {image.repository} could not be read",
             "ecr:GetRepositoryPolicy",
         ):
-            return may_allow_pull(self._open, image.account, image.region, image.repository)
+            return _may_allow_pull(self._open, image.account, image.region, image.repository)
         return True
 
     def _read_is_missing(self, image: EcrImage) -> bool:
@@ -292,3 +291,25 @@ def _name(arn: str) -> str:
     """The name of a function, a data stream or a destination."""
     resource = arn_part(arn, 5) or arn
     return resource.replace("/", ":").rpartition(":")[2]
+
+
+def _may_allow_pull(open_client: OpenClient, account: str, region: str, repository: str) -> bool:
+    """Whether the policy of a repository, which may allow a pull that the role's own do not, may
+    allow this one; of another Region, it may.
+
+    Raises boto3's errors.
+    """
+    ecr = open_client("ecr")
+    if ecr.meta.region_name != region:
+        return True
+    try:
+        answer = ecr.get_repository_policy(registryId=account, repositoryName=repository)
+    except (
+        ecr.exceptions.RepositoryPolicyNotFoundException,
+        ecr.exceptions.RepositoryNotFoundException,
+    ):
+        return False
+    return any(
+        statement.get("Effect") == "Allow" and concerns(statement, "ecr:BatchGetImage")
+        for statement in statements_of(mapping(json.loads(answer["policyText"])))
+    )

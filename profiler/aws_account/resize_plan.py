@@ -33,6 +33,7 @@ from profiler.sizing.sized_revision import (
     SizedRevision,
     size_before,
 )
+from profiler.sizing.window_advice import WindowAdvice
 from profiler.sizing.window_evidence import evidence_at
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.job_forms import (
@@ -171,18 +172,16 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             missing_runs=case.missing_runs,
         )
 
-        def decide_on(revision: SizedRevision, circumstances: Circumstances) -> Resize:
-            return decide(case.window, revision, circumstances, policy, self.price_overrides)
-
+        advised = WindowAdvice(case.window, policy, self.price_overrides)
         revision = case.revision
-        decision = decide_on(revision, circumstances)
+        decision = decide(advised, revision, circumstances)
         if document.arn is None or self.account is None or decision.action != "resize":
             return decision, circumstances
         revision = self._with_later_words(case, document.arn, self.account)
-        decision = decide_on(revision, circumstances)
+        decision = decide(advised, revision, circumstances)
         if decision.action == "resize" and not self.are_for_source:
             circumstances = replace(circumstances, stack=self.account.stack_of(case.revisions))
-            decision = decide_on(revision, circumstances)
+            decision = decide(advised, revision, circumstances)
         return decision, circumstances
 
     def _with_later_words(

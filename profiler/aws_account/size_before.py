@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from profiler.aws_account.registered_definitions import may_exist
 from profiler.core.ecs_terms import MONITOR_NAME, revision_number
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -27,7 +28,7 @@ from profiler.sizing.sized_revision import (
 from profiler.task_definitions.containers import read_containers
 from profiler.task_definitions.definition_difference import difference
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
-from profiler.task_definitions.job_forms import is_job_definition, is_on_fargate
+from profiler.task_definitions.job_forms import LEAST_MB, is_job_definition, is_on_fargate
 from profiler.task_definitions.size_changes import definition_size
 
 # The revisions of ours that are followed back to one that is not ours.
@@ -83,10 +84,6 @@ class EarlierRevisions(Struct, frozen=True):
                 "before is known: register the size that it had."
             )
         shown = _shown(before.size)
-        is_legal = Size(before.size.vcpu or 0, before.size.memory_mb or 0) in LEGAL_SIZES
-        definition = self.newest.definition
-        if is_job_definition(definition) and not is_on_fargate(definition):
-            is_legal = (before.size.vcpu or 0) > 0 and (before.size.memory_mb or 0) > 0
         old = self.read(before.revision)
         if old is not None and definition_size(old.definition) != before.size:
             raise TaskProfilerError(
@@ -94,10 +91,10 @@ class EarlierRevisions(Struct, frozen=True):
                 f"{_shown(definition_size(old.definition))}, so somebody changed the tag: set the "
                 "size by hand."
             )
-        if not is_legal:
+        obstacle = self._obstacle(before.size, is_known=old is not None)
+        if obstacle is not None:
             raise TaskProfilerError(
-                f"The tag {RESIZED_FROM} says {shown}, which Fargate does not have: set the size "
-                "by hand."
+                f"The tag {RESIZED_FROM} says {shown}, {obstacle}: set the size by hand."
             )
         number = revision_number(self.number)
         if number is not None and int(before.revision) >= number:
@@ -106,6 +103,19 @@ class EarlierRevisions(Struct, frozen=True):
                 "not an earlier revision, so somebody changed the tag: set the size by hand."
             )
         return OldSize(size=before.size, definition=None if old is None else old.definition)
+
+    def _obstacle(self, size: TaskSize, *, is_known: bool) -> str | None:
+        """Why nothing can have a size, in words; on EC2, ``is_known``: the old revision has it."""
+        vcpu = size.vcpu or 0
+        memory_mb = size.memory_mb or 0
+        definition = self.newest.definition
+        if not is_job_definition(definition) or is_on_fargate(definition):
+            is_legal = Size(vcpu, memory_mb) in LEGAL_SIZES
+            return None if is_legal else "which Fargate does not have"
+        is_whole = vcpu >= 1 and float(vcpu).is_integer()
+        if is_known or (is_whole and memory_mb >= LEAST_MB):
+            return None
+        return f"and a job on EC2 has whole vCPUs and at least {LEAST_MB} MiB"
 
     def owned_arns(self) -> Iterator[str]:
         """The newest revision, and those before it back to one that is not ours.
@@ -119,7 +129,7 @@ class EarlierRevisions(Struct, frozen=True):
         for _ in range(_OWN_REVISIONS):
             tag = _own_tag(document)
             before = _before(number) if tag is None else tag.revision
-            earlier = None if before is None else self.read(before)
+            earlier = known(self.read, before)
             is_other = earlier is not None and not _is_monitored(document, earlier)
             if before is None or (tag is None and is_other):
                 return

@@ -1,14 +1,12 @@
 """The jobs of AWS Batch that schedules submitted: by their queue, name and definition."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice, takewhile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
@@ -24,6 +22,8 @@ from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTas
 # Batch keeps a job at least seven days; the rest is for the time that reading takes.
 _KEPT_NS = 7 * NS_PER_DAY - NS_PER_MINUTE
 _MAX_JOBS = 2_000  # of a name: 20 calls
+# AWS Batch takes 50 calls a second of an account in a Region, those that submit jobs included.
+_SECONDS_BETWEEN_CALLS = 0.1
 _MAX_REASON_CHARS = 200
 _NO_TIME = "The invocation ran out of time before all jobs were listed: increase its timeout."
 
@@ -33,13 +33,14 @@ def read_queues(
     schedules: Iterable[Schedule],
     now_ns: int,
     *,
+    pause: Callable[[float], None],
     since_ns: int = 0,
     may_continue: Callable[[], bool] = lambda: True,
 ) -> dict[str, ClusterTasks]:
     """The jobs with the names of the schedules, by the ARN of their queue.
 
     A queue that cannot be read has a problem instead. Jobs from before ``since_ns`` are not listed.
-    ``may_continue``: whether there is time for another name.
+    ``pause`` takes seconds. ``may_continue``: whether there is time for another name.
     """
     names: defaultdict[str, set[str]] = defaultdict(set)
     for schedule in schedules:
@@ -50,7 +51,8 @@ def read_queues(
         what = f"The jobs of the queue {cluster_name(arn)} could not be listed"
         try:
             with aws_errors(what, "batch:ListJobs"):
-                jobs = _QueueJobs(open_client("batch"), arn, max(since_ns, now_ns - _KEPT_NS))
+                oldest_ns = max(since_ns, now_ns - _KEPT_NS)
+                jobs = _QueueJobs(open_client("batch"), arn, oldest_ns, pause)
                 queues[arn] = jobs.read(names[arn], now_ns, may_continue)
         except TaskProfilerError as error:
             queues[arn] = ClusterTasks(problem=str(error))
@@ -63,13 +65,17 @@ class _QueueJobs(Struct, frozen=True):
     client: AwsClient
     queue: str
     since_ns: int
+    pause: Callable[[float], None]
 
     def read(
-        self, names: Iterable[str], now_ns: int, may_continue: Callable[[], bool]
+        self, names: Collection[str], now_ns: int, may_continue: Callable[[], bool]
     ) -> ClusterTasks:
         """The jobs of these names that Batch still knows, of each the newest."""
-        jobs: list[StartedTask] = []
+        jobs = self._of_all(names) if len(names) > 1 and may_continue() else None
         known_since_ns = self.since_ns
+        if jobs is not None:
+            return ClusterTasks(tasks=tuple(jobs), read_ns=now_ns, known_since_ns=known_since_ns)
+        jobs = []
         for name in sorted(names):
             if not may_continue():
                 return ClusterTasks(problem=_NO_TIME)
@@ -79,18 +85,38 @@ class _QueueJobs(Struct, frozen=True):
             jobs += of_name
         return ClusterTasks(tasks=tuple(jobs), read_ns=now_ns, known_since_ns=known_since_ns)
 
+    def _of_all(self, names: Collection[str]) -> list[StartedTask] | None:
+        """The jobs of these names by a listing of the whole queue; None if that takes more calls
+        than there are names.
+        """
+        jobs: list[StartedTask] = []
+        after_ms = self.since_ns // NS_PER_MS - 1
+        for number, page in enumerate(self._pages("AFTER_CREATED_AT", str(after_ms))):
+            if number == len(names):
+                return None
+            jobs += (job for job in page if job.job_name in names)
+        return [job for job in jobs if job.created_ns >= self.since_ns]
+
     def _of_name(self, name: str) -> list[StartedTask]:
-        # With a filter, Batch lists all statuses, and the newest first.
-        listed = read_items(
-            self.client,
-            "list_jobs",
-            "jobSummaryList",
-            jobQueue=self.queue,
-            filters=[{"name": "JOB_NAME", "values": [name]}],
+        jobs: list[StartedTask] = []
+        for page in self._pages("JOB_NAME", name):
+            newer = [job for job in page if job.created_ns >= self.since_ns]
+            jobs += (job for job in newer if job.job_name == name)
+            # The newest come first, but by the spellings of the name and the definition's versions.
+            if not newer or len(jobs) >= _MAX_JOBS:
+                break
+        return jobs[:_MAX_JOBS]
+
+    def _pages(self, name: str, value: str) -> Iterator[list[StartedTask]]:
+        """The pages of a filter, with which Batch lists all statuses, and the newest first."""
+        pages = self.client.get_paginator("list_jobs").paginate(
+            jobQueue=self.queue, filters=[{"name": name, "values": [value]}]
         )
-        jobs = map(_job, map(mapping, listed))
-        newer = takewhile(lambda job: job.created_ns >= self.since_ns, jobs)
-        return list(islice(newer, _MAX_JOBS))
+        self.pause(_SECONDS_BETWEEN_CALLS)
+        for page in pages:
+            yield [_job(mapping(summary)) for summary in page["jobSummaryList"]]
+            if page.get("nextToken"):
+                self.pause(_SECONDS_BETWEEN_CALLS)
 
 
 def _job(summary: Mapping[str, Any]) -> StartedTask:

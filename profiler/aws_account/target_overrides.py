@@ -32,6 +32,7 @@ from profiler.task_definitions.size_changes import (
 _VARIABLE = re.compile(r"<[\w.-]+>")
 # Stands for the value of a variable. No AWS API accepts this character in a size.
 _UNKNOWN = "\ue000"
+_UNREADABLE = "its input cannot be read, so it can override sizes"
 
 
 class SizeOverrides(Struct, frozen=True, kw_only=True):
@@ -128,16 +129,31 @@ def job_size_overrides(target: ScheduledTarget) -> SizeOverrides:
     try:
         read: Any = json.loads(within_levels(_without_variables(source)))
     except ValueError:
-        return SizeOverrides(unknown="its input cannot be read, so it can override sizes")
-    asked = mapping(uncapitalized(read))
-    if mapping(asked.get("ecsPropertiesOverride")).get("taskProperties"):
+        return SizeOverrides(unknown=_UNREADABLE)
+    return _of_job(uncapitalized(read))
+
+
+def _of_job(asked: object) -> SizeOverrides:
+    """The sizes in the input of a submission."""
+    if not isinstance(asked, dict):  # as in _of_text
+        return SizeOverrides(unknown=_UNREADABLE if _is_unknown(asked) else None)
+    of_tasks = asked.get("ecsPropertiesOverride")
+    if _is_unknown(of_tasks) or mapping(of_tasks).get("taskProperties"):
         return SizeOverrides(unknown="its input overrides what its containers have")
     given = asked.get("containerOverrides")
     if given is None:
         return SizeOverrides()
+    listed = mapping(given).get("resourceRequirements") or []
+    if not (isinstance(listed, list) and all(map(_is_known_requirement, listed))):
+        given = None
     if not isinstance(given, dict):
         return SizeOverrides(unknown="its input overrides what its container has")
     return _checked(SizeOverrides(task=_job_sizes(given)))
+
+
+def _is_known_requirement(requirement: object) -> bool:
+    """Whether an item of a list is known to be a size, or none."""
+    return isinstance(requirement, dict) and not _is_unknown(requirement.get("type"))
 
 
 def _job_sizes(overrides: Mapping[str, object]) -> dict[str, object]:
@@ -169,7 +185,7 @@ def _of_text(source: str) -> SizeOverrides:
     try:
         read: Any = json.loads(within_levels(source))
     except ValueError:
-        return SizeOverrides(unknown="its input cannot be read, so it can override sizes")
+        return SizeOverrides(unknown=_UNREADABLE)
     # A text, such as the template of a mail, has no overrides; a variable can be anything.
     if not isinstance(read, dict):
         return _checked(SizeOverrides(task={"cpu": read} if _is_unknown(read) else {}))

@@ -198,7 +198,7 @@ def resize(
         believes_logs=believe_logs,
     )
     _check_jobs(request, files)
-    output = _Output(format="json" if as_json else output_format)
+    output = _Output(format="json" if as_json else output_format, days=None if revert else days)
     is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
     if is_advice and is_for_act:
         raise UsageError(
@@ -255,9 +255,10 @@ def _sizes_target(request: RolloutRequest, *, revert: bool) -> SizesTarget | Non
 
 
 class _Output(Struct, frozen=True, kw_only=True):
-    """How the plan is printed."""
+    """How the plan is printed. ``days``: whose runs it is from; None: no run was read."""
 
     format: OutputFormat
+    days: int | None
 
     def step(self, sentence: str) -> None:
         """Print what was done: with JSON, on standard error."""
@@ -273,7 +274,7 @@ class _Output(Struct, frozen=True, kw_only=True):
         if self.format == "json":
             print_json_plan(planned)
             return
-        print_plan(planned, counted, hint)
+        print_plan(planned, counted, hint, self.days)
         if self.format == "github":
             print_github_plan(planned, os.environ)
 

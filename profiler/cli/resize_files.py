@@ -17,6 +17,7 @@ from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.resize_plan import SizePlans
 from profiler.cli.resize_runs import RunsOfDays
 from profiler.core.json_fields import text
+from profiler.core.optional_math import known_values
 from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import ResizePolicy
@@ -107,7 +108,7 @@ def plan_files(
         counted=_counted(planned),
         contents=contents,
         only_read=tuple(dict.fromkeys(one.file for one in found)),
-        unnamed=tuple(one.unnamed for one in found if one.unnamed is not None),
+        unnamed=known_values(one.unnamed for one in found),
     )
 
 

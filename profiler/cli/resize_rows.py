@@ -65,10 +65,13 @@ _EVIDENCE_COLUMNS = (
 
 
 def print_plan(
-    planned: Sequence[PlannedFamily], counted: Sequence[PlannedFamily], hint: str
+    planned: Sequence[PlannedFamily],
+    counted: Sequence[PlannedFamily],
+    hint: str,
+    days: int | None = None,
 ) -> None:
     """The table of the plan, the evidence of what would change, notes, and the money of those
-    that are counted.
+    that are counted, by the runs of the last ``days``; None: no run was read.
     """
     notes = []
     for family_plan in planned:
@@ -81,7 +84,13 @@ def print_plan(
         lines += [EMPTY, *table(_EVIDENCE_COLUMNS, evidence, width=width)]
     write_lines([*lines, *sentences_about(notes, width), EMPTY])
     changes = [decision.saving_usd_per_month for decision in size_changes(counted)]
-    say(total_saving(changes, [decision_of(family_plan).usd_per_month for family_plan in counted]))
+    costs = [decision_of(family_plan).usd_per_month for family_plan in counted]
+    say(total_saving(changes, costs))
+    if days is not None and len(counted) > 1 and any(changes):
+        say(
+            f"By the runs of the last {days} days, and only what resize may change: the sum of "
+            "recommend is of its own runs and of every family."
+        )
     if changes and hint:
         say(hint)
 

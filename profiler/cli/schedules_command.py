@@ -254,7 +254,7 @@ def judge_account(
         {schedule.cluster_arn for schedule in asked if schedule.job_name is None},
         now_ns,
     )
-    clusters |= read_queues(open_client, asked, now_ns)
+    clusters |= read_queues(open_client, asked, now_ns, pause=clock.sleep)
     known_ids = set[str]()
     for cluster in clusters.values():
         known_ids.update(task_id(task.arn) for task in cluster.tasks or ())

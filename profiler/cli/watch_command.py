@@ -58,7 +58,7 @@ from profiler.cli.wiring.open_log_groups import log_groups, log_trust, open_page
 from profiler.cli.wiring.open_past_runs import names_of, open_source, parse_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.optional_math import known
+from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
 from profiler.record.family import UsualDuration
 from profiler.record.family_identity import family_key, place_columns
@@ -67,6 +67,7 @@ from profiler.record.model_base import JsonLine
 from profiler.record.record_model import Report
 from profiler.record.run_outcome import FIRST_SIGNAL_EXIT_CODE, PREDICATES
 from profiler.record.stop_causes import outcome_of
+from profiler.record.task_needs import vcpu_size
 from profiler.record.units import format_count, format_duration, format_memory
 from profiler.runs.past_runs.family_evidence import KnownFamilies
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
@@ -424,7 +425,7 @@ def _used(run: RunningRun) -> tuple[float | None, float | None]:
     """
     vcpu = run.interval.vcpu_used
     memory_mb = run.interval.memory_used_mb
-    return vcpu.avg, memory_mb.avg if memory_mb.max is None else memory_mb.max
+    return vcpu.avg, first_known(memory_mb.max, memory_mb.avg)
 
 
 def watch_lines(
@@ -504,7 +505,7 @@ def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
             _bar(watched, 20 if is_wide else 8),
             median,
             p95,
-            _of_size(vcpu, metrics.vcpu_size, bare_vcpu),
+            _of_size(vcpu, vcpu_size(record), bare_vcpu),
             _of_size(memory_mb, metrics.memory_size_mb, format_memory),
             _state(run),
         )

@@ -71,9 +71,8 @@ class DeviceCollector(Protocol):
 
     ``take_readings`` adds the readings of the batch's devices since its last call. ``idle_ns`` is
     for how long all of its GPUs were idle between two moments (monotonic) of the last seconds,
-    which is known until ``known_until_ns``, and None if the devices are no GPUs; ``work_span`` is
-    from when to when they worked for it.
-    ``latest`` is None before the first reading.
+    which is known until ``known_until_ns``, and None if the devices are no GPUs. ``latest`` is None
+    before the first reading.
     """
 
     name: str
@@ -81,7 +80,6 @@ class DeviceCollector(Protocol):
     def take_readings(self, batch: str, into: DeviceReadings) -> None: ...
     def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int: ...
     def known_until_ns(self) -> int | None: ...
-    def work_span(self, batch: str) -> tuple[int, int] | None: ...
     def latest(self) -> "LiveGpus | LiveNeuron | None": ...
 
 
@@ -222,13 +220,6 @@ class _GpusOfBatch:
     def known_until_ns(self) -> int | None:
         known = (collector.known_until_ns() for collector in self._collectors)
         return next((at_ns + self._offset_ns for at_ns in known if at_ns is not None), None)
-
-    def work_span(self) -> tuple[int, int] | None:
-        for collector in self._collectors:
-            span = collector.work_span(self._batch)
-            if span is not None:
-                return span[0] + self._offset_ns, span[1] + self._offset_ns
-        return None
 
 
 def add_collected(

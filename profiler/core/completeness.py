@@ -5,6 +5,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from profiler.core.optional_math import known_values
+
 # The Region of a log group, None if it is unknown, and its name.
 UnreadGroup: TypeAlias = tuple[str | None, str]
 
@@ -33,7 +35,7 @@ class Completeness(Struct, frozen=True):
     @property
     def sentences(self) -> tuple[str, ...]:
         """Why it is a part: each reason once, without those that were said."""
-        return tuple(dict.fromkeys(gap.reason for gap in self.gaps if gap.reason is not None))
+        return tuple(dict.fromkeys(known_values(gap.reason for gap in self.gaps)))
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -43,7 +45,7 @@ class Completeness(Struct, frozen=True):
     @property
     def groups(self) -> frozenset[UnreadGroup]:
         """The log groups whose families alone are concerned."""
-        return frozenset(gap.group for gap in self.gaps if gap.group is not None)
+        return frozenset(known_values(gap.group for gap in self.gaps))
 
 
 WHOLE = Completeness()

@@ -1,12 +1,14 @@
-"""Values that may be unknown (None): functions ignore unknown values; without values they return
-None.
+"""Values that may be unknown (None): a function of any number of values ignores the unknown ones,
+and returns None without any; one of two values needs both.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 _Number = TypeVar("_Number", int, float)
 _Value = TypeVar("_Value")
+_Key = TypeVar("_Key")
+_Other = TypeVar("_Other")
 _Result = TypeVar("_Result")
 
 
@@ -18,6 +20,16 @@ def known(convert: Callable[[_Value], _Result], value: _Value | None) -> _Result
 def known_values(values: Iterable[_Value | None]) -> tuple[_Value, ...]:
     """The values that are known."""
     return tuple(value for value in values if value is not None)
+
+
+def known_members(members: Mapping[_Key, _Value | None]) -> dict[_Key, _Value]:
+    """The members whose values are known."""
+    return {key: value for key, value in members.items() if value is not None}
+
+
+def first_known(value: _Value | None, other: _Other) -> _Value | _Other:
+    """Return the value; the other one if it is unknown."""
+    return other if value is None else value
 
 
 def max_known(*values: _Number | None) -> _Number | None:
@@ -41,6 +53,26 @@ def sum_known(*values: _Number | None) -> _Number | None:
         if value is not None:
             total = value if total is None else total + value
     return total
+
+
+def difference(value: _Number | None, less: _Number | None) -> _Number | None:
+    """Return what is left of a value; None unless both are known."""
+    return None if value is None or less is None else value - less
+
+
+def product(value: float | None, factor: float | None) -> float | None:
+    """Return the value so many times; None unless both are known."""
+    return None if value is None or factor is None else value * factor
+
+
+def quotient(value: float | None, parts: float) -> float | None:
+    """Return one of so many parts of a value; None if it is unknown."""
+    return None if value is None else value / parts
+
+
+def rounded(value: float | None, digits: int) -> float | None:
+    """Return the value with so many decimals; None if it is unknown."""
+    return None if value is None else round(value, digits)
 
 
 def median(ordered: Sequence[float]) -> float:

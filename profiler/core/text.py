@@ -4,6 +4,8 @@ terminal.
 
 from collections.abc import Iterable, Sequence
 
+from profiler.core.optional_math import known_values
+
 _MAX_NAMES = 5
 
 
@@ -79,7 +81,7 @@ def did_you_mean(names: Iterable[str], known: Iterable[str]) -> str:
     """A sentence with the names that may be meant, after a space; "" without a similar one."""
     listed_known = list(known)
     similar = [similar_name(name, listed_known) for name in names]
-    meant = [name for name in dict.fromkeys(similar) if name is not None]
+    meant = known_values(dict.fromkeys(similar))
     return f" Did you mean {listed(meant)}?" if meant else ""
 
 

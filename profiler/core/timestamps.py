@@ -5,6 +5,7 @@
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 NS_PER_US = 1000
 NS_PER_MS = 1_000_000
@@ -28,9 +29,13 @@ def parse_ns(text: object) -> int | None:
     """Parse an RFC 3339 time of 1970 to 2200, with up to 9 fractional digits; else None:
     Docker's "never" is year 1.
     """
-    match = None
-    if isinstance(text, str):
-        match = re.fullmatch(_RFC3339, text, re.ASCII)
+    return _parsed_ns(text) if isinstance(text, str) else None
+
+
+# Readers ask for the times of one run several times in a row.
+@lru_cache(maxsize=64)
+def _parsed_ns(text: str) -> int | None:
+    match = re.fullmatch(_RFC3339, text, re.ASCII)
     if match is None:
         return None
     seconds_text, fraction, offset = match.groups()

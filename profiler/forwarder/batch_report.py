@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled, pages_backwards
 from profiler.core.ecs_terms import MONITOR_NAME, AwslogsTarget, LogTarget
 from profiler.core.json_fields import mapping, mappings
+from profiler.core.optional_math import known_values
 from profiler.forwarder.invocation import (
     DeliveryError,
     ForwarderError,
@@ -334,7 +335,7 @@ class ReportFinder(Struct):
             return report
         logs = (*map(containers.logs.get, others), containers.monitor_log)
         try:
-            cost = self._cost([log for log in logs if log is not None])
+            cost = self._cost(known_values(logs))
         except ForwarderError:
             return report
         return replace(report, record=replace(record, cost=cost))

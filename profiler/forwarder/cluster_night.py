@@ -12,8 +12,9 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from profiler.core.completeness import Completeness
+from profiler.core.completeness import Completeness, joined
 from profiler.core.json_fields import Json, field_at, mapping, mappings, number, text
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.forwarder.night_period import MAX_REMEMBERED, NightPeriod
 from profiler.forwarder.night_runs import (
@@ -62,6 +63,13 @@ _UNKNOWN = "unknown"
 # ECS's name for the tasks of a service begins with it.
 _OF_SERVICE: Json = {"prefix": {"task.started_by": "ecs-svc/"}}
 _RUNNING: Json = {"term": {"task.status": "running"}}
+# By Batch's events: it makes another attempt.
+_REPEATED: Json = {
+    "bool": {
+        "filter": [{"term": {"task.repeated": True}}],
+        "must_not": [{"term": {"task.last_attempt": True}}],
+    }
+}
 _DECIDES: Json = {
     "bool": {
         "filter": [{"exists": {"field": "task.event_outcome"}}],
@@ -105,6 +113,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             }
         }
         late = _became_known(period, period.remembered_from_ns)
+        repeated, of_attempts = self._repeated(period)
         ends: Json = {
             "terms": {
                 "field": "task.id",
@@ -116,7 +125,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         body = {
             "size": 0,
             "aggs": {
-                "night": {"filter": is_new, "aggs": _of_night(self._repeated(period))},
+                "night": {"filter": is_new, "aggs": _of_night(repeated)},
                 "remembered": {"filter": late, "aggs": {"tasks": ends}},
             },
         }
@@ -126,26 +135,35 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         )
         since_ns = min(period.late_ns, period.oldest_ns)
         response, completeness = self._search("reports", body, *conditions, since_ns=since_ns)
-        return _night_runs(mapping(response.get("aggregations")), period, completeness)
+        whole = joined((completeness, of_attempts))
+        return _night_runs(mapping(response.get("aggregations")), period, whole)
 
-    def _repeated(self, period: NightPeriod) -> Sequence[Json]:
+    def _repeated(self, period: NightPeriod) -> tuple[Sequence[Json], Completeness]:
         """The conditions that each match attempts of jobs after which Batch made another one."""
         jobs: Json = {
             "terms": {"field": "batch.job_id", "size": _MAX_REPEATED_JOBS},
-            "aggs": {"last": {"max": {"field": "batch.attempt"}}},
+            "aggs": {
+                "last": {"max": {"field": "batch.attempt"}},
+                "repeated": {
+                    "filter": _REPEATED,
+                    "aggs": {"last": {"max": {"field": "batch.attempt"}}},
+                },
+            },
         }
-        response, _ = self._search(
+        response, completeness = self._search(
             "reports",
             {"size": 0, "aggs": {"jobs": jobs}},
             _became_known(period, period.late_ns),
-            {"range": {"batch.attempt": {"gte": 2}}},
+            _any_of([{"range": {"batch.attempt": {"gte": 2}}}, _REPEATED]),
             since_ns=min(period.late_ns, period.oldest_ns),
         )
         by_last: dict[int, list[str]] = {}
         for bucket in mappings(field_at(response, "aggregations.jobs.buckets")):
-            last = round(number(field_at(bucket, "last.value")) or 0)
+            # The next one of a repeated attempt may still run.
+            next_one = round(number(field_at(bucket, "repeated.last.value")) or 0) + 1
+            last = max(round(number(field_at(bucket, "last.value")) or 0), next_one)
             by_last.setdefault(last, []).append(str(bucket.get("key")))
-        return [
+        conditions: list[Json] = [
             {
                 "bool": {
                     "filter": [
@@ -156,6 +174,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             }
             for last, names in sorted(by_last.items())
         ]
+        return conditions, completeness
 
     def missed(self, period: NightPeriod) -> MissedTimes:
         """The due times of which it became known that they were missed, and whose task did not
@@ -212,7 +231,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         for family in mappings(field_at(response, "aggregations.families.buckets")):
             oldest_first = reversed(list(hit_sources(family.get("newest"))))
             earlier = [_earlier_run(source) for source in oldest_first]
-            runs[str(family.get("key"))] = [run for run in earlier if run is not None]
+            runs[str(family.get("key"))] = known_values(earlier)
             costs.extend(_resized_costs(field_at(family, "resized.tags.buckets")))
         return FamilyHistory(runs=runs, resized=tuple(costs))
 

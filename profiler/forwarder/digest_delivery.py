@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.json_fields import decoded, field_at, text
+from profiler.core.optional_math import first_known
 from profiler.forwarder.invocation import DeliveryError, ForwarderError
 from profiler.forwarder.night_period import (
     MIN_PERIOD_NS,
@@ -63,7 +64,7 @@ class StoredMessages(Struct, frozen=True, kw_only=True):
             # Of two invocations at once, one is first; a retry has the same beginning.
             self._write(channel, first, "attribute_not_exists(id)")
             stored = self._read(channel)
-        return first if stored is None else stored
+        return first_known(stored, first)
 
     def remember(self, channel: str, remembered: Remembered) -> None:
         self._write(channel, remembered, "attribute_not_exists(id) OR end_ns < :end_ns")

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import mapping, number
-from profiler.core.optional_math import known
+from profiler.core.optional_math import first_known, known, product
 from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime
 from profiler.forwarder.line_kinds import replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun
@@ -66,7 +66,7 @@ def set_monthly_saving(fields: Fields, runs_per_month: float | None) -> None:
     """
     saving_usd = number(mapping(fields.get("cost")).get("waste_usd"))
     if saving_usd is not None:
-        monthly_usd = saving_usd * (1 if runs_per_month is None else runs_per_month)
+        monthly_usd = saving_usd * (first_known(runs_per_month, 1))
         set_field(fields, "recommendation.saving_usd_per_month", monthly_usd)
 
 
@@ -127,7 +127,7 @@ def record_fields(record: Record, dataset: str, moment: datetime) -> Fields:
         "kind": "metric",
         "dataset": dataset,
         "outcome": event_outcome(record.status),
-        "duration": None if duration_ms is None else round(duration_ms * NS_PER_MS),
+        "duration": known(round, product(duration_ms, NS_PER_MS)),
         **fields.pop("event", {}),
     }
     return {"@timestamp": format_datetime(moment), "event": drop_empty(event), **fields}

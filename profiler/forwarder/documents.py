@@ -6,7 +6,7 @@ whatever order report and event arrive (``profiler/forwarder/merged_run.py``).
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import Any
@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.json_fields import mapping, text
-from profiler.core.optional_math import known
+from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
 from profiler.forwarder.document_fields import (
     Fields,
@@ -54,7 +54,11 @@ MAX_ID_BYTES = 512
 # Of what Batch's event alone has told: no run.
 JOB_DATASET = "batch.job"
 # What Batch's event says in the ``task`` of a document.
-_WORDS_OF_JOB = ("job_end", "retry_of", "retried_as")
+_WORDS_OF_ATTEMPT = ("repeated", "last_attempt")
+_WORDS_OF_JOB = ("job_end", *_WORDS_OF_ATTEMPT, "retry_of", "retried_as")
+# The morning message after an event that comes later than this may not look for the task's end any
+# more: it looks back six hours.
+_LATE = timedelta(hours=5)
 _STREAM_DIGITS = 16
 _MAX_SHOWN_LENGTH = 40
 _TOO_LONG = InvalidReport(
@@ -66,7 +70,7 @@ STORED_FIELDS = (
     *EVENT_FIELDS,
     *("task.outcome", "task.status", "task.stop_category", "event.outcome"),
     *("task.complete", "task.confirmed", "task.voucher", "task.voucher_stream"),
-    "task.report_account",
+    *("task.report_account", "task.repeated", "task.last_attempt"),
     *("@timestamp", "event.start", "event.end", "event.dataset", "event.ingested", "batch"),
 )
 
@@ -169,12 +173,13 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     near_full: Report | None = None
     # Of its family, if the search cluster knows enough runs.
     runs_per_month: float | None = None
-    # When a run's document is written: a new one keeps it as ``event.ingested``.
+    # When a run's document is written: a new one keeps it as ``event.ingested``, and one that only
+    # a late event makes a run of ECS's has the event's.
     arrived_at: str | None = None
 
     @property
     def initial_fields(self) -> Mapping[str, Any]:
-        fields = self.fields if self.upsert is None else self.upsert
+        fields = first_known(self.upsert, self.fields)
         return fields if self.arrived_at is None else _with_arrival(fields, self.arrived_at)
 
     def arriving(self, moment: str) -> "Document":
@@ -183,6 +188,15 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         if self.report is None and self.event is None and dataset != JOB_DATASET:
             return self
         return replace(self, arrived_at=moment)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether ECS's event tells of the run long after its end."""
+        stopped = None if self.event is None else self.event.event.stopped_at
+        if stopped is None:
+            return False
+        arrived = parse_datetime(self.arrived_at)
+        return arrived is not None and arrived - stopped > _LATE
 
     @property
     def claim(self) -> StreamClaim | None:
@@ -203,8 +217,9 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         An update sets its fields and keeps all others. A report is written if the document does
         not exist yet, else the request only returns the stored document. Then the report completes
         it, or replaces what came from the event alone. An event sets its fields, and the request
-        returns the result, which it corrects if that is necessary. The version makes the second
-        request fail if another writer came first.
+        returns the result, which it corrects if that is necessary; a late one first sees, as a
+        report does, whether an event was there. The version makes the second request fail if
+        another writer came first.
         """
         action, body = _bulk_item(self)
         return msgspec.json.encode(action), msgspec.json.encode(body)
@@ -217,7 +232,7 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
             return _is_accepted(self, stored)
         if self.event is None:
             return False
-        if stored.is_of_job_alone and not self.event.is_of_job:
+        if self.is_late or (stored.is_of_job_alone and not self.event.is_of_job):
             return True
         has_line = stored.has_report or stored.claim is not None
         if has_line or stored.job_end is not None:
@@ -239,7 +254,7 @@ def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, o
     action = {"update": {**place, "retry_on_conflict": 5}}
     if document.report is not None:
         return action, {"doc": {}, "upsert": document.initial_fields, "_source": STORED_FIELDS}
-    body: dict[str, object] = {"doc": document.fields}
+    body: dict[str, object] = {"doc": {} if document.is_late else document.fields}
     if document.upsert is None and document.arrived_at is None:
         body["doc_as_upsert"] = True
     else:
@@ -256,22 +271,30 @@ def _second_item(
     if document.event is not None:
         is_first = stored.is_of_job_alone and not document.event.is_of_job
         if is_first or document.event.refutes(stored):
-            return {"index": versioned}, _arrived_before(stored, _with_job(document, stored))
-        return {"update": versioned}, {"doc": _corrections(document, stored)}
+            return {"index": versioned}, _arrived(document, stored, _with_job(document, stored))
+        if not document.is_late:
+            return {"update": versioned}, {"doc": _corrections(document, stored)}
+        present = replace(stored, fields=merge_fields(stored.fields, document.fields))
+        fields = merge_fields(document.fields, _corrections(document, present))
+        return {"update": versioned}, {"doc": _arrived(document, stored, fields)}
     fields = completed_fields(document, stored)
     is_same_source = document.claim == stored.claim and not _differ_in_account(document, stored)
     if stored.has_report and is_same_source:
         return {"update": versioned}, {"doc": fields}
-    return {"index": versioned}, _arrived_before(stored, fields)
+    return {"index": versioned}, _arrived(document, stored, fields)
 
 
 def _with_arrival(fields: Mapping[str, Any], moment: str) -> Fields:
     return {**fields, "event": {**mapping(fields.get("event")), "ingested": moment}}
 
 
-def _arrived_before(stored: Stored, fields: Fields) -> Fields:
-    """The fields with the arrival of the document that they replace."""
+def _arrived(document: Document, stored: Stored, fields: Fields) -> Fields:
+    """The fields with the arrival of the document that they replace; with the own one of a late
+    event before which ECS had said nothing of the run.
+    """
     moment = text(mapping(stored.fields.get("event")).get("ingested"))
+    if document.is_late and read_run_event(stored.fields) is None:
+        moment = document.arrived_at
     return fields if moment is None else _with_arrival(fields, moment)
 
 
@@ -415,14 +438,15 @@ def completed_fields(document: Document, stored: Stored) -> Fields:
     fields = run_fields(run, document.report.text, document.kibana_url, claim=document.claim)
     if event is None:
         fields = merge_fields(fields, _fields_of_job(stored))
+    else:  # which has the other words
+        fields = merge_fields(fields, {"task": _words_of_job(stored, _WORDS_OF_ATTEMPT)})
     set_monthly_saving(fields, document.runs_per_month)
     return fields
 
 
 def _fields_of_job(stored: Stored) -> Fields:
     """What Batch's event has written."""
-    task = mapping(stored.fields.get("task"))
-    words = {name: task[name] for name in _WORDS_OF_JOB if task.get(name) is not None}
+    words = _words_of_job(stored, _WORDS_OF_JOB)
     if not words and not stored.is_of_job_alone:
         return {}
     fields: Fields = {"task": words} if words else {}
@@ -430,6 +454,11 @@ def _fields_of_job(stored: Stored) -> Fields:
     if job is not None:
         fields["batch"] = dict(batch_values(job))
     return fields
+
+
+def _words_of_job(stored: Stored, names: Iterable[str]) -> Fields:
+    task = mapping(stored.fields.get("task"))
+    return {name: task[name] for name in names if task.get(name) is not None}
 
 
 def _with_job(document: Document, stored: Stored) -> Fields:
@@ -524,7 +553,7 @@ def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
         wanted = completed(wanted, BatchJob(**of_events))
     if wanted == present:
         return {}
-    return {"batch": None if wanted is None else asdict(wanted)}
+    return {"batch": known(asdict, wanted)}
 
 
 def notice_document(

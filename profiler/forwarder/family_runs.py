@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name
 from profiler.core.json_fields import Json, field_at, mappings, number, text
+from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.forwarder.documents import Document, with_runs_per_month
 from profiler.forwarder.ended_run import Comparison, EndedTask, UnusualMeasure
@@ -316,8 +317,8 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         days.
         """
         place = {"cloud.account.id": arn_account(arn), "cloud.region": arn_region(arn)}
-        known = ({"term": {field: value}} for field, value in place.items() if value is not None)
-        query = {"bool": {"filter": [_CONFIRMED, *known, *conditions]}}
+        at_place = ({"term": {field: value}} for field, value in known_members(place).items())
+        query = {"bool": {"filter": [_CONFIRMED, *at_place, *conditions]}}
         return self.cluster.search(
             f"{self.prefix}-reports-*",
             {**body, "query": query},
@@ -370,7 +371,7 @@ class FamilyRates:
             self._look_up(unknown, memory())
         changed = []
         for document, family in zip(documents, families, strict=True):
-            rate = None if family is None else self._rates.get(family)
+            rate = known(self._rates.get, family)
             changed.append(document if rate is None else with_runs_per_month(document, rate))
         return changed
 

@@ -14,7 +14,7 @@ from profiler.core.ecs_terms import arn_account, arn_region, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import Json, count, field_at, mapping, mappings, number, text
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import datetime_of_ms, format_datetime
 from profiler.forwarder.document_fields import Fields, fields_of_outcome, merge_fields
 from profiler.forwarder.documents import (
@@ -31,16 +31,18 @@ from profiler.forwarder.invocation import (
     ForwarderError,
     SearchClusterError,
     attempt,
+    print_once,
     raise_errors,
 )
 from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.kill_after_resize import reduced_memory_of_job
+from profiler.forwarder.notifications.event_details import job_ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notify
 from profiler.forwarder.run_event import RunEvent
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
 from profiler.record.batch_detail import FAILED, SUCCEEDED, JobAttempt, JobDetail, JobEvent
 from profiler.record.batch_job import batch_values
-from profiler.record.event_end import JOB_ENDS
+from profiler.record.event_end import JOB_ENDS, document_outcome
 from profiler.record.job_end import (
     AttemptCosts,
     EndedChild,
@@ -79,7 +81,7 @@ class JobIndex(Protocol):
         """Write the documents. Raises ForwarderError."""
 
     def attempts(self, query: Mapping[str, object]) -> Mapping[str, object]:
-        """The answer to a search in the reports. Raises SearchClusterError."""
+        """The whole answer to a search in the reports. Raises SearchClusterError."""
 
 
 class JobOutputs(Protocol):
@@ -95,6 +97,8 @@ class JobOutputs(Protocol):
 
     def once(self, key: str, work: Callable[[], object]) -> object:
         """Do the work unless it was done for this key. Raises DeliveryError."""
+
+    def print_line(self, line: str) -> None: ...
 
     def warn(self, sentence: str) -> None: ...
 
@@ -135,8 +139,27 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         subject: Subject = "success" if notice.is_success else "failure"
         if settings is not None and settings.selects(subject, notice.family):
             notified = self._announce(notice, settings, index, errors)
+        result = JobResult(status=job.status, indexed=indexed, notified=notified)
+        if is_told and not event.is_queue_blocked:
+            self._print(notice, result, errors)
         raise_errors(errors)
-        return JobResult(status=job.status, indexed=indexed, notified=notified)
+        return result
+
+    def _print(self, notice: JobNotice, result: JobResult, errors: list[ForwarderError]) -> None:
+        """Print the end of a job without an attempt, as that of a task is printed."""
+        task = _task_of_unstarted(notice.job)
+        if task is None:
+            return
+        line = job_ended_line(
+            notice, document_outcome(task), indexed=result.indexed, notified=result.notified
+        )
+        print_once(
+            line,
+            f"{notice.key}#log",
+            once=self.outputs.once,
+            print_line=self.outputs.print_line,
+            errors=errors,
+        )
 
     def _index(
         self,
@@ -149,10 +172,11 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
 
         Returns whether that succeeded.
         """
-        document = job_document(job, index.settings)
-        documents = [document] if document is not None else []
-        if document is None:
-            documents += attempt_documents(job, index.settings, retry)
+        alone = job_document(job, index.settings)
+        if alone is None:
+            documents = list(attempt_documents(job, index.settings, retry))
+        else:
+            documents = [alone]
         if not documents:
             return False
         delivered = attempt(lambda: index.deliver(documents), errors)
@@ -254,7 +278,9 @@ def _ran_out_of_memory(job: JobDetail) -> bool:
 
 
 def attempt_costs(answer: Mapping[str, object]) -> AttemptCosts:
-    """The costs in the documents of a job's attempts; of one with several, which one has."""
+    """The costs in the documents of a job's attempts; of one with several, the highest, and the
+    least of what it has cost if any of them says Spot.
+    """
     costs: dict[int, Known] = {}
     for hit in mappings(mapping(answer.get("hits")).get("hits")):
         source = mapping(hit.get("_source"))
@@ -263,10 +289,9 @@ def attempt_costs(answer: Mapping[str, object]) -> AttemptCosts:
         if attempt_number is None or cost_usd is None:
             continue
         before = costs.get(attempt_number, Exactly(0))
-        if text(field_at(source, "task.capacity_provider")) == FARGATE_SPOT:
-            costs[attempt_number] = AtLeast(max(cost_usd, before.value))
-        else:
-            costs[attempt_number] = Exactly(max(cost_usd, before.value))
+        is_on_spot = text(field_at(source, "task.capacity_provider")) == FARGATE_SPOT
+        as_known = AtLeast if is_on_spot or isinstance(before, AtLeast) else Exactly
+        costs[attempt_number] = as_known(max(cost_usd, before.value))
     return costs
 
 
@@ -274,29 +299,13 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
     """The document of a job that failed without an attempt; None for another job. It has no
     numbers.
     """
+    task = _task_of_unstarted(job)
     ended = ended_at(job)
-    if job.attempts or job.status != FAILED or job.is_array_parent or ended is None:
+    if task is None or ended is None:
         return None
     identity = job.identity()
-    stopped = job.is_terminated or job.is_cancelled
     created = datetime_of_ms(job.created_ms) or ended
-    outcome = "unknown" if stopped else "failure"
-    task = {
-        "id": job.id,
-        "arn": job.arn,
-        "family": identity.job_definition,
-        "revision": None
-        if identity.job_definition_revision is None
-        else str(identity.job_definition_revision),
-        "status": "stopped" if stopped else "failure",
-        "outcome": "user" if stopped else "not-started",
-        "event_outcome": "user" if stopped else "not-started",
-        "stopped_reason": job.status_reason,
-        "confirmed": True,
-        "complete": False,
-        "created_at": format_datetime(created),
-        "stopped_at": format_datetime(ended),
-    }
+    outcome = "unknown" if task["status"] == "stopped" else "failure"
     fields = {
         "@timestamp": format_datetime(ended),
         "event": {"kind": "event", "dataset": JOB_DATASET, "outcome": outcome},
@@ -306,10 +315,35 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
             "account": {"id": job.account_id},
         },
         "service": {"name": identity.job_definition},
-        "task": {name: value for name, value in task.items() if value is not None},
+        "task": task,
         "batch": dict(batch_values(identity)),
     }
     return Document(index=settings.index("reports", created), id=job.id, fields=fields)
+
+
+def _task_of_unstarted(job: JobDetail) -> Fields | None:
+    """What a job that failed without an attempt is in place of a task; None for another job."""
+    ended = ended_at(job)
+    if job.attempts or job.status != FAILED or job.is_array_parent or ended is None:
+        return None
+    identity = job.identity()
+    is_stopped = job.is_terminated or job.is_cancelled
+    word = "user" if is_stopped else "not-started"
+    task = {
+        "id": job.id,
+        "arn": job.arn,
+        "family": identity.job_definition,
+        "revision": known(str, identity.job_definition_revision),
+        "status": "stopped" if is_stopped else "failure",
+        "outcome": word,
+        "event_outcome": word,
+        "stopped_reason": job.status_reason,
+        "confirmed": True,
+        "complete": False,
+        "created_at": format_datetime(datetime_of_ms(job.created_ms) or ended),
+        "stopped_at": format_datetime(ended),
+    }
+    return known_members(task)
 
 
 def _tells_of_attempts(job: JobDetail) -> bool:
@@ -336,12 +370,14 @@ def attempt_documents(
             continue
         task = {
             "job_end": outcome.cause if outcome.cause in JOB_ENDS else None,
+            "repeated": (each is not last or not job.has_ended) or None,
+            "last_attempt": (each is last and _could_be_repeated(job)) or None,
             "retry_of": job.retry_of,
             "retried_as": None if retry is None or each is not last else retry.retried_as,
         }
         told: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
         if any(task.values()):
-            told["task"] = {name: value for name, value in task.items() if value is not None}
+            told["task"] = known_members(task)
         began = datetime_of_ms(each.started_ms) or ended
         yield Document(
             index=settings.index("reports", began),
@@ -351,6 +387,13 @@ def attempt_documents(
             event=EventPart(event=RunEvent(), task_id=task_id(each.task_arn), is_of_job=True),
             searched=indices_of_runs(settings, ended),
         )
+
+
+def _could_be_repeated(job: JobDetail) -> bool:
+    """Whether the job has ended with fewer attempts than it had: a person may have ended it while
+    it waited for another one.
+    """
+    return job.has_ended and len(job.attempts) < job.allowed_attempts
 
 
 def _fields_alone(job: JobDetail, each: JobAttempt, outcome: Outcome, container: str) -> Fields:
@@ -364,7 +407,7 @@ def _fields_alone(job: JobDetail, each: JobAttempt, outcome: Outcome, container:
         "complete": False,
     }
     fields: Fields = {
-        "@timestamp": None if moment is None else format_datetime(moment),
+        "@timestamp": known(format_datetime, moment),
         "event": {"kind": "event", "dataset": JOB_DATASET},
         "cloud": {
             "provider": "aws",
@@ -373,6 +416,6 @@ def _fields_alone(job: JobDetail, each: JobAttempt, outcome: Outcome, container:
         },
         "service": {"name": identity.job_definition},
         "container": {"name": container},
-        "task": {name: value for name, value in task.items() if value is not None},
+        "task": known_members(task),
     }
     return merge_fields(fields, fields_of_outcome(outcome, is_of_event=False))

@@ -71,8 +71,8 @@ def reduced_memory(ended: EndedTask, change: SizeChange | None) -> str | None:
 
 
 def reduced_memory_of_job(job: JobDetail, definition: Mapping[str, Json] | None) -> str | None:
-    """As above, of a job that ran out of memory; ``definition`` is the job definition, as Batch
-    describes it.
+    """What the message of a job that ran out of memory says of its resized definition, which Batch
+    describes so; None without a smaller size.
     """
     # Only for such a job.
     from profiler.task_definitions.job_forms import described_form

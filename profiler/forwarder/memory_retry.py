@@ -42,6 +42,7 @@ from profiler.record.spot_price import FARGATE_SPOT
 from profiler.record.stopped_task import StoppedTask
 from profiler.record.units import format_usd
 from profiler.schedules.schedule_model import STARTERS, may_be_starter
+from profiler.sizing.fargate_sizes import whole_size
 from profiler.sizing.prices import PriceOverrides, prices
 from profiler.task_definitions.containers import task_memory_mb
 
@@ -315,10 +316,12 @@ def _price(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
     listed = prices(task.region, task.cpu_architecture, PriceOverrides(), on_spot=on_spot)
     if billed_ms is None or listed is None or "TASK_PROFILER_PRICE" in (cost.price_basis or ""):
         return ""
-    if old.vcpu is None or old.memory_mb is None or new.vcpu is None or new.memory_mb is None:
+    before = whole_size(old)
+    after = whole_size(new)
+    if before is None or after is None:
         return ""
-    hour_usd = listed.size_hour_usd(new.vcpu, new.memory_mb) - listed.size_hour_usd(
-        old.vcpu, old.memory_mb
+    hour_usd = listed.size_hour_usd(after.vcpu, after.memory_mb) - listed.size_hour_usd(
+        before.vcpu, before.memory_mb
     )
     return f" (+{format_usd(hour_usd * billed_ms / 3_600_000)} a run)"
 

@@ -13,6 +13,7 @@ from profiler.forwarder.night_period import NightPeriod
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes, NightRuns
 from profiler.forwarder.notifications.notification import NightSummary, SummaryLine
 from profiler.record.last_night import MISSED, count_runs, night_sentence
+from profiler.record.record_model import TaskSize
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -21,6 +22,7 @@ from profiler.record.units import (
     format_usd,
 )
 from profiler.record.unusual import MIN_RUNS, usual_of
+from profiler.sizing.fargate_sizes import whole_size
 from profiler.sizing.prices import REFERENCE_PRICES
 from profiler.sizing.sized_revision import size_before
 from profiler.sizing.trend import growth
@@ -299,14 +301,13 @@ def _saved_usd(history: FamilyHistory) -> Iterator[float]:
         before = size_before(cost.tag)
         if before is None:
             continue
-        old_usd = _hour_usd(before.size.vcpu, before.size.memory_mb)
-        new_usd = _hour_usd(cost.size.vcpu, cost.size.memory_mb)
+        old_usd = _hour_usd(before.size)
+        new_usd = _hour_usd(cost.size)
         if old_usd and new_usd:
             yield cost.usd * (old_usd / new_usd - 1)
 
 
-def _hour_usd(vcpu: float | None, memory_mb: float | None) -> float | None:
+def _hour_usd(size: TaskSize) -> float | None:
     """The list price of a size. The ratio of two sizes is about the same in every Region."""
-    if vcpu is None or memory_mb is None:
-        return None
-    return REFERENCE_PRICES.size_hour_usd(vcpu, memory_mb)
+    whole = whole_size(size)
+    return None if whole is None else REFERENCE_PRICES.size_hour_usd(whole.vcpu, whole.memory_mb)

@@ -3,8 +3,9 @@
 What ended shortly before the last message can have become known after it: a report or an event
 comes up to six hours late, because Lambda repeats it for so long. So each message remembers the
 tasks of the hours before it that it counted, and the next one looks at these hours again. A search
-cluster also says when a document arrived first (``event.ingested``): a run whose document comes
-later than that, such as after a redrive, is in the next message for a week.
+cluster also says when a document arrived first, or when a late event confirmed it
+(``event.ingested``), and a line when it was written: a run that becomes known later than that, such
+as after a redrive, is in the next message for a week.
 """
 
 from collections.abc import Sequence

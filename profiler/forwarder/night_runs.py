@@ -29,6 +29,7 @@ from profiler.record.units import format_count
 
 FAILED_OUTCOMES = (OUT_OF_MEMORY, "failure")
 _DECODER = msgspec.json.Decoder(EndedLine)
+_MAX_NAMED_TASKS = 16  # in a filter pattern, which has at most 1,024 characters
 
 
 class FailedRun(Struct, frozen=True, kw_only=True):
@@ -125,14 +126,35 @@ def ended_lines(client: AwsClient, group: str, period: NightPeriod) -> Iterator[
     """The ``task.ended`` lines of runs that may be in the period, with the time in milliseconds of
     each.
 
-    Lines in streams that are not the function's do not count. Raises ReadError.
+    Of a task with a late line, also the lines of the week before, because its event may have been
+    sent again. Lines in streams that are not the function's do not count. Raises ReadError.
     """
+    late: set[str] = set()
+    told = f'$.type = "{LINE_TYPE}"'
+    for written_ms, line in _written_lines(client, group, told, period.late_ns):
+        run = decoded(_DECODER.decode, line)
+        if run is not None and _is_late(run, written_ms * NS_PER_MS):
+            late.add(run.task_id)
+        yield written_ms, line
+    if not late:
+        return
+    named = [f'$.taskId = "{task}"' for task in sorted(late) if task.replace("-", "").isalnum()]
+    if len(named) <= _MAX_NAMED_TASKS:
+        told += f" && ({' || '.join(named)})"
+    yield from _written_lines(client, group, told, period.oldest_ns, period.late_ns)
+
+
+def _written_lines(
+    client: AwsClient, group: str, condition: str, start_ns: int, end_ns: int | None = None
+) -> Iterator[tuple[int, str]]:
     from botocore.exceptions import BotoCoreError, ClientError  # slow to import
 
+    until = {} if end_ns is None else {"endTime": end_ns // NS_PER_MS}
     pages = client.get_paginator("filter_log_events").paginate(
         logGroupName=group,
-        startTime=period.late_ns // NS_PER_MS,
-        filterPattern=f'{{ $.type = "{LINE_TYPE}" }}',
+        startTime=start_ns // NS_PER_MS,
+        filterPattern=f"{{ {condition} }}",
+        **until,
     )
     try:
         for page in pages:
@@ -154,17 +176,19 @@ def runs_of_lines(
     kept_days: float = math.inf,
 ) -> NightRuns:
     """The period's selected runs of ``task.ended`` lines, each with the time in milliseconds at
-    which it was written. A task that was printed twice counts once. Older lines than ``kept_days``
-    are deleted.
+    which it was written. A task that was printed twice counts once, in the message after its first
+    line. Older lines than ``kept_days`` are deleted.
     """
     runs: dict[str, EndedLine] = {}
     ends: dict[str, int] = {}
-    counted = frozenset(period.last.tasks)
+    counted = set(period.last.tasks)
     for written_ms, line in sorted(lines, key=lambda written: written[0]):
         run = decoded(_DECODER.decode, line)
         if run is None or run.family == PROOF_FAMILY or not is_selected(run):
             continue
         ended_ns = _ended_ns(run, written_ms * NS_PER_MS)
+        if ended_ns < period.late_ns:
+            counted.add(run.task_id)
         if not period.late_ns <= ended_ns < period.end_ns:
             continue
         ends[run.task_id] = ended_ns
@@ -219,10 +243,15 @@ def _ended_ns(run: EndedLine, written_ns: int) -> int:
     """When the run ended; when its line was written, if that was too late for the message of its
     end.
     """
-    ended_ns = parse_ns(run.finished_at)
-    if ended_ns is None or not 0 <= written_ns - ended_ns <= LATE_NS:
+    if _is_late(run, written_ns):
         return written_ns
-    return ended_ns
+    return parse_ns(run.finished_at) or written_ns
+
+
+def _is_late(run: EndedLine, written_ns: int) -> bool:
+    """Whether the line does not say that the run ended shortly before it."""
+    ended_ns = parse_ns(run.finished_at)
+    return ended_ns is None or not 0 <= written_ns - ended_ns <= LATE_NS
 
 
 def _failed_line(outcome: str, run: EndedLine) -> FailedRun:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import EC2, MONITOR_NAME, LogTarget
 from profiler.core.json_fields import mapping, text
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.batch_job import BatchJob, read_batch
 from profiler.record.event_end import cause_with_job_end, written_event_end
@@ -236,7 +236,7 @@ def run_event(
 def _runtime_ids(task: StoppedTask, batch: EventContainer, monitor: str) -> tuple[str, ...]:
     """The ids of the batch and of the task's monitor, which may speak for it."""
     speakers = (batch, task.container(monitor))
-    return tuple(speaker.runtime_id for speaker in speakers if speaker.runtime_id is not None)
+    return known_values(speaker.runtime_id for speaker in speakers)
 
 
 def _event_record(task: StoppedTask, batch: EventContainer, log: LogTarget | None) -> Record:

@@ -12,6 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 from msgspec import Struct
 
 from profiler.core.ecs_terms import cluster_name
+from profiler.core.optional_math import known_members
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.merged_run import MergedRun
@@ -44,7 +45,7 @@ class RunLinks(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     def document_fields(self) -> dict[str, str]:
         """The known addresses by their names in a search document."""
         addresses = {"run": self.kibana, "logs": self.log_stream, "task": self.ecs_task}
-        return {name: url for name, url in addresses.items() if url is not None}
+        return known_members(addresses)
 
 
 def links_of_line(line: Report | NoticeLine, kibana_url: str | None) -> RunLinks:

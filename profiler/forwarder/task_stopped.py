@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_values
 from profiler.forwarder.batch_report import (
     ReportFinder,
     ReportLine,
@@ -33,6 +33,7 @@ from profiler.forwarder.invocation import (
     DeliveryError,
     ForwarderError,
     attempt,
+    print_once,
     raise_errors,
 )
 from profiler.forwarder.kill_after_resize import SizeChange, reduced_memory, size_change
@@ -267,7 +268,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             or selects(settings, known_task.task, is_success=known_task.end.cause == "success")
         )
         logs = (containers.batch_log, containers.monitor_log) if is_read else ()
-        return [log for log in logs if log is not None]
+        return known_values(logs)
 
     def _has_monitor(self, known_task: _Known) -> bool:
         """Whether the run was monitored.
@@ -342,20 +343,16 @@ class TaskStoppedHandler(Struct, frozen=True):
     def _print(
         self, run: EndedRun, result: TaskStoppedResult, kibana_url: str | None, errors: _Errors
     ) -> None:
-        """Print the ended run: once if everything was done, else in each attempt, of which the
-        last one counts. Without the table of keys, it is printed, too.
-        """
         line = ended_line(
             run, kibana_url=kibana_url, indexed=result.indexed, notified=result.notified
         )
-        if errors:
-            self.outputs.print_line(line)
-            return
-        key = f"{notification_key(run)}#log"
-        try:
-            self.outputs.once(key, lambda: self.outputs.print_line(line))
-        except ForwarderError:
-            self.outputs.print_line(line)
+        print_once(
+            line,
+            f"{notification_key(run)}#log",
+            once=self.outputs.once,
+            print_line=self.outputs.print_line,
+            errors=errors,
+        )
 
 
 def _with_gpu_memory_error(ended: EndedTask, reports: ReportFinder) -> EndedTask:

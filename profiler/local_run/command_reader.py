@@ -16,7 +16,7 @@ from profiler.aggregation.process_tree_usage import (
 )
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import CpuBudget
-from profiler.core.optional_math import max_known
+from profiler.core.optional_math import known, max_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.local_run.prepared_run import PreparedRun, StartedRun
 from profiler.readers import Unavailable
@@ -102,7 +102,7 @@ class GroupMemory:
         reading = None
         if not self._has_escaped_process:
             reading = self._memory()
-        return None if reading is None else self._counted(reading)
+        return known(self._counted, reading)
 
     def add_marks(self, processes_bytes: int | None) -> None:
         """Add the processes' memory with their marks, before the group has more page cache."""

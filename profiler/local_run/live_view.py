@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from profiler.aggregation.container_usage import vcpu_between
 from profiler.aggregation.time_series import RunSeries
+from profiler.core.optional_math import known_values
 from profiler.core.text import columns_of, printable
 from profiler.core.threads import start_thread
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, NS_PER_SECOND
@@ -136,7 +137,7 @@ def _curve(
     """The text for the top of a curve, its limit or its peak, and a function that draws the
     curve in a width.
     """
-    peak = max((value for value in course if value is not None), default=0.0)
+    peak = max(known_values(course), default=0.0)
     top, is_to_limit = curve_top(peak, limit, least_top)
     shown = format_value(top)
     if limit is not None and not is_to_limit:

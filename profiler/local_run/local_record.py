@@ -26,6 +26,7 @@ from profiler.aggregation.run_evidence import (
     KillEvidence,
     ProcessRows,
     RunEvidence,
+    unchanged,
 )
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
@@ -35,6 +36,7 @@ from profiler.aggregation.task_record import (
     visible_of,
 )
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
+from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.memory_doubts import MemoryDoubts
@@ -170,7 +172,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     others_vcpu_used: Number | None = None
     warnings: tuple[str, ...] = ()
     processes: tuple[Process, ...] = ()
-    with_commands: Callable[[Series | None], Series | None] | None = None
+    with_commands: Callable[[Series | None], Series | None] = unchanged
 
     @property
     def peak(self) -> MemoryPeak:
@@ -229,8 +231,8 @@ def _is_within_limits(low_bytes: int, high_bytes: int) -> bool:
 
 def effective_sizes(limits: ResourceLimits, host: Host, usable_cpus: int) -> ResourceLimits:
     """The limits of the command: the smaller ones of the control group and the machine."""
-    vcpus = [vcpu for vcpu in (limits.vcpu, float(usable_cpus), host.vcpu) if vcpu is not None]
-    sizes = [size for size in (limits.memory_bytes, host.memory_bytes) if size is not None]
+    vcpus = known_values((limits.vcpu, float(usable_cpus), host.vcpu))
+    sizes = known_values((limits.memory_bytes, host.memory_bytes))
     return ResourceLimits(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
 
 
@@ -252,8 +254,8 @@ def draft_run_record(
     task_vcpu = None
     if placement is not None:
         task_vcpu = placement.task.vcpu_limit
-        known = container_limits(placement.container, placement.task, None, Host(vcpu=sizes.vcpu))
-        sizes = replace(known, memory_bytes=known.memory_bytes or sizes.memory_bytes)
+        limits = container_limits(placement.container, placement.task, None, Host(vcpu=sizes.vcpu))
+        sizes = replace(limits, memory_bytes=limits.memory_bytes or sizes.memory_bytes)
     end = observed.end
     run = _base_record(identity, end, observed.started_ns, observed.finished_ns)
     if run.processor != UNKNOWN_PROCESSOR:
@@ -277,7 +279,7 @@ def draft_run_record(
         metrics=_metrics(observed, sizes),
         series=series,
         cpu=_cpu_evidence(observed),
-        demand=_demand_evidence(observed, sizes.vcpu if task_vcpu is None else task_vcpu),
+        demand=_demand_evidence(observed, first_known(task_vcpu, sizes.vcpu)),
         memory=observed.memory,
         kills=_kill_evidence(observed),
         rows=_rows(observed),
@@ -309,14 +311,14 @@ def _demand_evidence(observed: RunObservation, vcpu_size: float | None) -> Deman
     )
 
 
-def _kill_evidence(observed: RunObservation) -> KillEvidence | None:
+def _kill_evidence(observed: RunObservation) -> KillEvidence:
     """The kernel's kills.
 
     One in the command's own group is decisive for every exit code, also after a stop request:
     systemd stops a unit after a kill.
     """
     if observed.ending is None:
-        return None
+        return KillEvidence()
     own = None
     if observed.memory_kills:
         own = MemoryKills(count=observed.memory_kills)
@@ -370,7 +372,7 @@ def _base_record(
         status=end.status,
         exit_code=end.exit_code,
         started_at=format_ms(started_ns),
-        finished_at=None if finished_ns is None else format_ms(finished_ns),
+        finished_at=known(format_ms, finished_ns),
     )
 
 

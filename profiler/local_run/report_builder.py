@@ -14,6 +14,7 @@ from profiler.aggregation.run_evidence import RunEvidence
 from profiler.aggregation.task_record import build_sampling, kernel_memory_warnings
 from profiler.collectors.collector import add_collected
 from profiler.core.clock import ClockJumpDetector
+from profiler.core.optional_math import known_values
 from profiler.core.text import first_names
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
@@ -309,7 +310,7 @@ def _with_survivors(record: Record, survivors: Sequence[ProcessReading]) -> Reco
     from profiler.readers.linux.program_names import read_live_name  # short runs do without it
 
     live = (read_live_name(*process.identity) for process in survivors)
-    counts = Counter(name for name in live if name is not None)
+    counts = Counter(known_values(live))
     if not counts:
         return record
     programs: list[str] = []

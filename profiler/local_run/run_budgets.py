@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from profiler.core.optional_math import known_values
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.fact_list import GPU_IDLE, GPU_MEMORY_PEAK, number_value
@@ -41,7 +42,7 @@ class _Budget(Struct, frozen=True):
 
     def text(self) -> str:
         """The largest value and the limit: exactly if they are written the same."""
-        largest = max(value for value in self.values if value is not None)
+        largest = max(known_values(self.values))
         value_text, exact_value_text = self.write(largest)
         limit_text, exact_limit_text = self.write(self.limit)
         if value_text == limit_text:

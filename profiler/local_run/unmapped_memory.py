@@ -9,6 +9,7 @@ from profiler.aggregation.process_tree_usage import lacks_memory
 from profiler.core.clock import CpuBudget
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.cgroup.shared_memory import SharedMemory
+from profiler.readers.linux.huge_pages import taken_bytes
 from profiler.readers.linux.memory_files import MemoryFiles
 from profiler.readers.linux.sysv_segments import SysvSegments
 
@@ -25,7 +26,7 @@ class UnmappedMemory:
     ======================================================  =======================================
     all others in its group have used no CPU time since     all growth of the group's shared memory
     its processes wrote to files in memory, or made         what these files have since the start,
-    System V segments                                       and the segments
+    System V segments                                       and the segments, whatever others free
     anything else                                           nothing
     ======================================================  =======================================
 
@@ -43,7 +44,10 @@ class UnmappedMemory:
         segments: SysvSegments,
         monotonic_ns: Callable[[], int],
         cpu_ns: Callable[[], int],
+        *,
+        huge_bytes: Callable[[], int | None] = taken_bytes,
     ) -> None:
+        self._huge_bytes = huge_bytes
         self._shared = shared
         self._files = files
         self._segments = segments
@@ -70,15 +74,18 @@ class UnmappedMemory:
         ``shmem_bytes`` are shared memory.
         """
         self._last_shmem_bytes = shmem_bytes
-        return self._read(tree_bytes, shmem_bytes, pids)
+        return self._read(tree_bytes, shmem_bytes, pids, has_segments=True)
 
     def read_quickly(self, tree_bytes: int, pids: Collection[int]) -> int:
         """As :meth:`read`, between two calls of it: what the processes hold more since is
         anonymous memory.
         """
-        return self._read(tree_bytes, self._last_shmem_bytes, pids)
+        has_segments = self._segments.are_known
+        return self._read(tree_bytes, self._last_shmem_bytes, pids, has_segments=has_segments)
 
-    def _read(self, tree_bytes: int, shmem_bytes: int, pids: Collection[int]) -> int:
+    def _read(
+        self, tree_bytes: int, shmem_bytes: int, pids: Collection[int], *, has_segments: bool
+    ) -> int:
         """What the command certainly holds beyond its processes, in bytes; raises ``bound_bytes``
         to the most that it can hold.
         """
@@ -90,7 +97,7 @@ class UnmappedMemory:
         else:
             self._unassigned_byte_ns += self._unassigned_bytes * (now_ns - self._read_ns)
         self._read_ns = now_ns
-        own_bytes, most_bytes = self._held(tree_bytes, shmem_bytes, pids)
+        own_bytes, most_bytes = self._held(tree_bytes, shmem_bytes, pids, has_segments=has_segments)
         self._segments.follow(pids)
         self._unassigned_bytes = 0
         if lacks_memory(tree_bytes + own_bytes, tree_bytes + most_bytes):
@@ -98,20 +105,27 @@ class UnmappedMemory:
             self.bound_bytes = max(self.bound_bytes, tree_bytes + most_bytes)
         return own_bytes
 
-    def _held(self, tree_bytes: int, shmem_bytes: int, pids: Collection[int]) -> tuple[int, int]:
+    def _held(
+        self, tree_bytes: int, shmem_bytes: int, pids: Collection[int], *, has_segments: bool
+    ) -> tuple[int, int]:
         """What the command certainly holds beyond its processes, and the most that it can hold."""
         growth_bytes = self._shared.growth_bytes()
-        if growth_bytes is None or not lacks_memory(tree_bytes, tree_bytes + growth_bytes):
+        if growth_bytes is None:
             return 0, 0
-        own_bytes = max(self._own_growth_bytes(growth_bytes, pids) - shmem_bytes, 0)
+        has_grown = lacks_memory(tree_bytes, tree_bytes + growth_bytes)
+        if has_grown and self._shared.is_growth_of(pids):
+            certain_bytes = growth_bytes
+        else:
+            # What others freed meanwhile can hide the growth, but neither files nor segments.
+            certain_bytes = self._files_bytes(growth_bytes, pids, has_grown=has_grown)
+            if has_grown or has_segments:
+                certain_bytes += self._segments_bytes(growth_bytes, pids)
+        own_bytes = max(certain_bytes - shmem_bytes, 0)
         return own_bytes, max(growth_bytes - shmem_bytes, own_bytes)
 
-    def _own_growth_bytes(self, growth_bytes: int, pids: Collection[int]) -> int:
-        """What of the growth the command has certainly made."""
-        if self._shared.is_growth_of(pids):
-            return growth_bytes
+    def _files_bytes(self, growth_bytes: int, pids: Collection[int], *, has_grown: bool) -> int:
         self._looked_at_bytes = min(self._looked_at_bytes, growth_bytes)
-        is_new = lacks_memory(self._looked_at_bytes, growth_bytes)
+        is_new = has_grown and lacks_memory(self._looked_at_bytes, growth_bytes)
         now_ns = self._monotonic_ns()
         if is_new and self._budget.allows(now_ns):
             began_ns = self._cpu_ns()
@@ -120,6 +134,15 @@ class UnmappedMemory:
             self._budget.add_cost(cost_ns, now_ns)
             self.used_cpu_ns += cost_ns
             self._looked_at_bytes = growth_bytes
-        # Segments of huge pages are no part of the growth.
-        segments_bytes = min(self._segments.held_bytes(pids), growth_bytes)
-        return self._files.held_bytes() + segments_bytes
+        return self._files.held_bytes()
+
+    def _segments_bytes(self, growth_bytes: int, pids: Collection[int]) -> int:
+        """The segments that are certainly no huge pages, which are no shared memory: a segment does
+        not tell which it has.
+        """
+        held_bytes = self._segments.held_bytes(pids)
+        if held_bytes <= growth_bytes:
+            return held_bytes
+        huge_bytes = self._huge_bytes()
+        certain_bytes = 0 if huge_bytes is None else held_bytes - huge_bytes
+        return max(certain_bytes, growth_bytes)

@@ -10,6 +10,7 @@ from profiler.aggregation.run_notices import NoticeFinding, RunNotices
 from profiler.aggregation.task_record import container_limits
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import FARGATE
+from profiler.core.optional_math import known, product
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.followed_container import FollowedContainer, NoticeState
 from profiler.monitor.task_sampler import TaskSampler
@@ -122,7 +123,7 @@ class BatchNotices(Struct, eq=False):
         )
         return NoticeReading(
             at_ns=usage.last_read_by_start_ns or sample.read_ns,
-            cpu_ns=None if cpu_seconds is None else round(cpu_seconds * NS_PER_SECOND),
+            cpu_ns=known(round, product(cpu_seconds, NS_PER_SECOND)),
             network_bytes=network_bytes if is_network_known else None,
             block_bytes=block_bytes if has_blocks or state.measures_blocks else None,
             own_line_ns=own_line_ns,

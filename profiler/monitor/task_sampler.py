@@ -23,6 +23,7 @@ from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.deadline_writer import Output
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.log import Log
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.monitor.followed_container import FollowedContainer, FollowedContainers
 from profiler.readers import SourceHealth, Unavailable
@@ -442,7 +443,7 @@ class TaskSampler:
             followed.keep_totals_only()
         else:
             task_vcpu = None if self.task is None else self.task.vcpu_limit
-            followed.vcpu_size = self.host.vcpu if task_vcpu is None else task_vcpu
+            followed.vcpu_size = first_known(task_vcpu, self.host.vcpu)
             followed.demand = CpuDemand(followed.vcpu_size)
         return followed.usage
 

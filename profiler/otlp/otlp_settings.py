@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from profiler.core.errors import UsageError
+from profiler.core.optional_math import known_members
 from profiler.otlp.otlp_encoding import SIGNALS, Protocol, Signal
 
 _Choice = TypeVar("_Choice")
@@ -80,7 +81,7 @@ def read_targets(
     targets = {
         signal: reader.target(signal, default, signs_for_aws=signs_for_aws) for signal in SIGNALS
     }
-    return {signal: target for signal, target in targets.items() if target is not None}
+    return known_members(targets)
 
 
 def parse_headers(text: str, setting: str) -> tuple[tuple[str, str], ...]:

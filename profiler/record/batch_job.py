@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from profiler.core.optional_math import known_members
 from profiler.core.text import on_one_line
 from profiler.record.model_base import Model
 
@@ -136,7 +137,7 @@ def job_of_overrides(overrides: "Iterable[Mapping[str, Json]]") -> BatchJob | No
 def batch_values(job: BatchJob) -> Mapping[str, str | int]:
     """The known values by their names in a search document: ``job_id`` and so on."""
     values = {name: getattr(job, name) for name in job.__struct_fields__}
-    return {name: value for name, value in values.items() if value is not None}
+    return known_members(values)
 
 
 def read_batch(fields: "Json") -> BatchJob | None:

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from profiler.core.optional_math import known, known_values
 from profiler.record.record_model import Series
 from profiler.record.units import as_number
 
@@ -54,13 +55,13 @@ def length_of(series: Series) -> int:
 def _merged(values: Column, count: int, *, use_maximum: bool) -> Column:
     merged: list[float | None] = []
     for first in range(0, len(values), count):
-        known = [value for value in values[first : first + count] if value is not None]
-        if not known:
+        present = known_values(values[first : first + count])
+        if not present:
             merged.append(None)
         elif use_maximum:
-            merged.append(_rounded(max(known)))
+            merged.append(_rounded(max(present)))
         else:
-            merged.append(_rounded(sum(known) / len(known)))
+            merged.append(_rounded(sum(present) / len(present)))
     return tuple(merged)
 
 
@@ -70,5 +71,5 @@ def _rounded(value: float) -> float:
 
 def rounded_column(values: Iterable[float | None]) -> Column | None:
     """Rounded to three significant digits; None if no step was measured."""
-    rounded = tuple(None if value is None else _rounded(value) for value in values)
+    rounded = tuple(known(_rounded, value) for value in values)
     return None if rounded.count(None) == len(rounded) else rounded

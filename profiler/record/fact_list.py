@@ -33,7 +33,7 @@ from profiler.record.record_model import (
     known_peak_source,
 )
 from profiler.record.spot_price import is_on_spot, measured_cost
-from profiler.record.task_needs import cpu_share, is_cpu_limited, size_of
+from profiler.record.task_needs import cpu_share, is_cpu_limited, size_of, vcpu_size
 from profiler.record.units import (
     format_count,
     format_memory,
@@ -152,6 +152,7 @@ RECEIVED = NumberRow(
     "received", "bytes", "metrics.network_rx_bytes", "received", is_least=are_bytes_partial
 )
 SENT = NumberRow("sent", "bytes", "metrics.network_tx_bytes", "sent", is_least=are_bytes_partial)
+VCPU_SIZE = NumberRow("vCPU size", "vCPU", "metrics.vcpu_size", "vcpuSize", compared_on_page=True)
 VCPU_AVERAGE = NumberRow(
     "vCPU average", "vCPU", "metrics.vcpu_used.avg", "vcpuAvg", compared_on_page=True
 )
@@ -177,7 +178,7 @@ NUMBERS: tuple[NumberRow, ...] = (
     DURATION,
     NumberRow("pull and start", "ms", "metrics.init_duration_ms", "init"),
     COST,
-    NumberRow("vCPU size", "vCPU", "metrics.vcpu_size", "vcpuSize", compared_on_page=True),
+    VCPU_SIZE,
     CPU_TIME,
     VCPU_AVERAGE,
     NumberRow("vCPU 95 %", "vCPU", "metrics.vcpu_used.p95", "vcpuP95"),
@@ -203,6 +204,8 @@ _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, 
 
 def number_value(row: NumberRow, record: Record) -> Number | None:
     """The value alone, for comparisons with many runs: its text takes longer than the value."""
+    if row is VCPU_SIZE:  # a job's is not the machine's, which the metrics have
+        return vcpu_size(record)
     value: Number | None = reader(row.path)(view_of(record))
     return value
 
@@ -251,6 +254,11 @@ def uses_more_cpu_than_asked(record: Record) -> bool:
     """Whether the use of CPU is no part of what was asked for, because nothing limits it."""
     share = cpu_share(record)
     return not is_cpu_limited(record) and max(share.avg or 0, share.max or 0) > _ALL_PERCENT
+
+
+def vcpu_curve_limit(record: Record) -> Number | None:
+    """The limit of a curve of the vCPUs in use; None if the run used more than its size."""
+    return None if uses_more_cpu_than_asked(record) else vcpu_size(record)
 
 
 def cpu_text(record: Record) -> str:
@@ -351,12 +359,12 @@ class LargestWait(Struct, frozen=True, kw_only=True):
     target_percent: float = 0
 
     @property
-    def sentence(self) -> str:
+    def text(self) -> str:
         """In words: ``63 % of the time it waited for the network, 25 % for 10.0.3.9:5432``."""
-        text = f"{format_percent(self.percent)} of the time it {PAST_WAITS[self.kind]}"
-        if self.target_percent:
-            text += f", {format_percent(self.target_percent)} for {self.target}"
-        return f"{text}."
+        text = f"{format_percent(min(self.percent, 100))} of the time it {PAST_WAITS[self.kind]}"
+        if self.target_percent and self.target != self.kind:
+            text += f", {format_percent(min(self.target_percent, 100))} for {self.target}"
+        return text
 
 
 def largest_wait(times: TimeBreakdown | None, *, with_cpu: bool = True) -> LargestWait | None:

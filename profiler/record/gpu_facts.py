@@ -7,7 +7,7 @@ The terminal, the report page, Slack and the events print these, with the senten
 
 from collections.abc import Iterator, Sequence
 
-from profiler.core.optional_math import mean_known
+from profiler.core.optional_math import known, mean_known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.fact_list import (
@@ -19,12 +19,12 @@ from profiler.record.fact_list import (
 )
 from profiler.record.gpu_sentences import (
     copy_rate,
-    gpu_idle_texts,
 )
 from profiler.record.hardware import WHOLE_INSTANCE, GpuTotals, gpu_totals, is_idle
 from profiler.record.measured import measured
 from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
 from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record, known_status
+from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
     format_count,
@@ -113,13 +113,13 @@ def gpu_family_text(records: Sequence[Record]) -> str:
     """As `gpu_use_text`, of several runs: the means, and the largest memory peak; "" without a
     run whose GPUs are known to be its own.
     """
-    known = [record for record in records if record.gpus and record.gpu_scope != WHOLE_INSTANCE]
-    use = mean_known(*(number_value(GPU_AVERAGE, record) for record in known))
+    own = [record for record in records if record.gpus and record.gpu_scope != WHOLE_INSTANCE]
+    use = mean_known(*(number_value(GPU_AVERAGE, record) for record in own))
     parts = [] if use is None else [f"{format_percent(use)} on average"]
-    totals = [gpu_totals(record.gpus) or GpuTotals() for record in known]
+    totals = [gpu_totals(record.gpus) or GpuTotals() for record in own]
     fullest = max(totals, key=lambda one: one.memory_used_mb.max or 0, default=GpuTotals())
     parts.append(gpus_memory_text(fullest))
-    between = mean_known(*(number_value(GPU_IDLE_BETWEEN, record) for record in known))
+    between = mean_known(*(number_value(GPU_IDLE_BETWEEN, record) for record in own))
     if (between or 0) >= MIN_SHOWN_GPU_PERCENT:
         parts.append(f"idle {format_percent(between or 0)} between its work")
     text = ", ".join(filter(None, parts))
@@ -142,17 +142,6 @@ def gpu_cells(record: Record) -> list[str]:
     """The cells of a run below ``GPU_COLUMNS``."""
     use, *others = (number_fact(row, record).text for _, row in GPU_COLUMNS)
     return [gpu_word(record) or use, *others]
-
-
-def gpu_notes(record: Record) -> Iterator[str]:
-    """Sentences: whose the numbers are, when the GPUs were idle and what that costs, how they
-    worked, an error that the verdict does not say, and what to do if their memory was too small.
-    """
-    yield from map(as_sentence, gpu_idle_texts(record))
-    work = " · ".join(gpu_work_texts(record))
-    if work:
-        yield as_sentence(work)
-    yield from filter(None, (gpu_error_note(record), gpu_remedy(record)))
 
 
 def gpu_remedy(record: Record) -> str | None:
@@ -220,6 +209,16 @@ def _throttling_texts(record: Record) -> Iterator[str]:
             yield f"{name} {format_percent(percent)} of the time"
 
 
+def cause_sentence(outcome: Outcome, record: Record) -> str | None:
+    """Why the run ended, as a sentence; an error of the GPU's driver with its number."""
+    error = None
+    if outcome.cause == "gpu-error":
+        error = gpu_error_text(record)
+    if error is not None or outcome.sentence is None:
+        return error
+    return f"{outcome.sentence}."
+
+
 def gpu_error_text(record: Record) -> str | None:
     """What the error of the GPU's driver means."""
     return xid_sentence(
@@ -240,7 +239,7 @@ def gpu_memory_evidence(record: Record) -> str | None:
     """
     seen = record.gpu_memory_evidence
     if seen is None or seen.text is None:
-        return None if seen is None else _held_gpu_memory(seen)
+        return known(_held_gpu_memory, seen)
     return f"Its log says: {seen.text}"
 
 
@@ -251,8 +250,9 @@ def _held_gpu_memory(seen: GpuMemoryEvidence) -> str | None:
     if seen.used_mb - seen.own_mb > _MIN_OTHERS_MB:
         others = f", other programs {format_memory(seen.used_mb - seen.own_mb)}"
     share = format_percent(_PERCENT * seen.used_mb / seen.limit_mb)
+    held = measured(seen.own_mb, is_least=True).text(format_memory)
     return (
-        f"Its processes held ≥ {format_memory(seen.own_mb)} of the GPU's "
+        f"Its processes held {held} of the GPU's "
         f"{format_memory(seen.limit_mb)}{others} ({share} in use), and had taken more and more "
         "just before the end."
     )

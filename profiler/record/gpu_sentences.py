@@ -3,11 +3,13 @@
 ``gpu_facts`` has the numbers, the errors and the lack of memory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
+from profiler.core.optional_math import first_known, known_values, max_known
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
-from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.activity_model import TimeBreakdown
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle
 from profiler.record.mention_limits import (
     MIN_GPU_IDLE_PERCENT,
@@ -16,7 +18,7 @@ from profiler.record.mention_limits import (
     PAST_WAITS,
     wait_in_words,
 )
-from profiler.record.record_model import Gpu, Record, known_status
+from profiler.record.record_model import Gpu, GpuIdle, Record, known_status
 from profiler.record.units import (
     format_duration,
     format_gpu_hours,
@@ -61,10 +63,10 @@ def gpu_idle_sentence(record: Record) -> str | None:
         f"{gpus} idle {format_percent(min(idle.percent, _PERCENT))} of the "
         f"run{' on average' if is_several else ''}"
     )
-    places = ", ".join(_idle_places(record))
+    places = ", ".join(_idle_places(idle, record))
     if places:
         text += f": {places}"
-    done = _done_while_idle(record)
+    done = _done_while_idle(idle, record)
     if done is None:
         return text
     if idle.between_percent is not None:
@@ -72,10 +74,9 @@ def gpu_idle_sentence(record: Record) -> str | None:
     return f"{text}; {'while all were idle,' if is_several else 'meanwhile'} the batch {done}"
 
 
-def _idle_places(record: Record) -> Iterator[str]:
+def _idle_places(idle: GpuIdle, record: Record) -> Iterator[str]:
     """Where in the run the GPUs were idle."""
-    idle = record.gpu_idle
-    if idle is None or idle.between_percent is None:
+    if idle.between_percent is None:
         return
     before_percent = idle.before_percent or 0
     first_seconds = _first_seconds(record)
@@ -89,16 +90,15 @@ def _idle_places(record: Record) -> Iterator[str]:
         yield f"{format_percent(after_percent)} after its work"
 
 
-def _done_while_idle(record: Record) -> str | None:
+def _done_while_idle(idle: GpuIdle, record: Record) -> str | None:
     """What the batch did between the first and the last work of its GPUs; in records without these
     times, whenever the GPUs were idle.
     """
-    idle = record.gpu_idle
-    if idle is None or idle.waiting_for is None:
-        return None
-    if idle.between_percent is not None and idle.between_percent < MIN_SHOWN_GPU_PERCENT:
-        return None
     times = idle.waiting_for
+    if times is None:
+        return None
+    if first_known(idle.between_percent, _PERCENT) < MIN_SHOWN_GPU_PERCENT:
+        return None
     largest = [activity for activity in _activities(times)[:3] if activity[0] >= MIN_WAIT_PERCENT]
     if not largest:
         return None
@@ -107,21 +107,20 @@ def _done_while_idle(record: Record) -> str | None:
 
 def sharing_sentence(gpu: Gpu) -> str | None:
     """What a GPU that is shared lets the run have, and whose the numbers are."""
-    if gpu.memory_limit_mb is None and gpu.compute_limit_percent is None:
-        if not gpu.shared:
-            return None
+    sizes = (gpu.memory_limit_mb, gpu.memory_size_mb)
+    memory = " of ".join(map(format_memory, known_values(sizes)))
+    parts = []
+    if gpu.memory_limit_mb is not None:
+        parts.append(memory)
+    if gpu.compute_limit_percent is not None:
+        parts.append(f"{format_percent(gpu.compute_limit_percent)} of its multiprocessors")
+    if not parts and gpu.shared:
         return (
             "another program used this GPU, too: utilization, power and energy are of all programs "
             "on it"
         )
-    parts = []
-    if gpu.memory_limit_mb is not None:
-        of_size = ""
-        if gpu.memory_size_mb is not None:
-            of_size = f" of {format_memory(gpu.memory_size_mb)}"
-        parts.append(f"{format_memory(gpu.memory_limit_mb)}{of_size}")
-    if gpu.compute_limit_percent is not None:
-        parts.append(f"{format_percent(gpu.compute_limit_percent)} of its multiprocessors")
+    if not parts:
+        return None
     return (
         f"the run may use {' and '.join(parts)} (MPS); utilization, power and energy are of all "
         "programs on the GPU"
@@ -133,7 +132,7 @@ def gpu_idle_texts(record: Record) -> Iterator[str]:
     if the GPUs were not idle, or if that is unknown. Of a run that failed, only the first.
     """
     sharing = (sharing_sentence(gpu) for gpu in record.gpus)
-    yield from [sentence for sentence in sharing if sentence is not None][:1]
+    yield from known_values(sharing)[:1]
     sentence = gpu_idle_sentence(record)
     idle = record.gpu_idle
     has_failed = known_status(record) == "failure"
@@ -151,9 +150,7 @@ def gpu_advice(record: Record) -> Iterator[str]:
     if never_used is not None:
         yield never_used
         return
-    for text in (_data_advice(record), _copy_advice(record), _size_advice(record)):
-        if text is not None:
-            yield text
+    yield from known_values((_data_advice(record), _copy_advice(record), _size_advice(record)))
 
 
 def all_gpu_advice(record: Record) -> list[str]:
@@ -268,8 +265,8 @@ def _size_advice(record: Record) -> str | None:
         return None
     if _between_percent(record) >= _MAX_STARVED_PERCENT or _copy_advice(record) is not None:
         return None  # with its data in time it would work more
-    most_active = _largest(_active_percent_of_use(gpu) for gpu in record.gpus)
-    most_memory = _largest(_memory_percent(gpu) for gpu in record.gpus)
+    most_active = _largest([_active_percent_of_use(gpu) for gpu in record.gpus])
+    most_memory = _largest([_memory_percent(gpu) for gpu in record.gpus])
     if most_active is None or most_memory is None:
         return None
     if max(most_active, most_memory) >= _SMALL_PERCENT:
@@ -281,14 +278,9 @@ def _size_advice(record: Record) -> str | None:
     )
 
 
-def _largest(values: Iterator[float | None]) -> float | None:
+def _largest(values: Sequence[float | None]) -> float | None:
     """The largest; None if one is unknown."""
-    known: list[float] = []
-    for value in values:
-        if value is None:
-            return None
-        known.append(value)
-    return max(known)
+    return None if None in values else max_known(*values)
 
 
 def _active_percent_of_use(gpu: Gpu) -> float | None:
@@ -309,14 +301,14 @@ def _memory_percent(gpu: Gpu) -> float | None:
 
 def _first_seconds(record: Record) -> float | None:
     """When the work on the first GPU began."""
-    first = [gpu.first_used_seconds for gpu in record.gpus if gpu.first_used_seconds is not None]
+    first = known_values(gpu.first_used_seconds for gpu in record.gpus)
     return min(first, default=None)
 
 
 def _work_seconds(record: Record) -> float:
     """From the first to the last work on the GPUs; 0 if it is unknown."""
     first_seconds = _first_seconds(record)
-    last = [gpu.last_used_seconds for gpu in record.gpus if gpu.last_used_seconds is not None]
+    last = known_values(gpu.last_used_seconds for gpu in record.gpus)
     return max(last) - first_seconds if last and first_seconds is not None else 0.0
 
 
@@ -341,12 +333,12 @@ def _in_words(kind: str, percent: float, times: TimeBreakdown, record: Record) -
     else:
         done = _ACTIVITIES[kind]
     share = format_percent(percent)
-    longest: WaitTarget | None = None
-    for target in times.waiting_for:
-        if target.kind != kind or target.target == kind or target.percent <= 0:
-            continue
-        if longest is None or target.percent > longest.percent:
-            longest = target
+    named = (
+        target
+        for target in times.waiting_for
+        if target.kind == kind and target.target != kind and target.percent > 0
+    )
+    longest = max(named, key=attrgetter("percent"), default=None)
     if longest is None:
         return f"{done} ({share})"
     if longest.percent * 2 >= percent:
@@ -355,5 +347,4 @@ def _in_words(kind: str, percent: float, times: TimeBreakdown, record: Record) -
 
 
 def _is_one_cpu(record: Record) -> bool:
-    p95 = record.metrics.vcpu_used.p95
-    return p95 is None or p95 < _MAX_ONE_VCPU
+    return (record.metrics.vcpu_used.p95 or 0) < _MAX_ONE_VCPU

@@ -17,6 +17,7 @@ from msgspec.json import Decoder
 from msgspec.structs import astuple, fields, replace
 
 from profiler.core.json_levels import TooManyLevelsError, within_levels
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import parse_datetime
 
 # The endings of the names that have a unit, and a number beyond any machine in that unit.
@@ -180,7 +181,7 @@ def _possible_items(values: tuple[object, ...], limit: float) -> tuple[object, .
     try:
         are_possible = min(numbers) >= 0 and max(numbers) <= limit
     except TypeError:  # some are None, which is slower to find out first
-        known = cast("list[float]", [value for value in values if value is not None])
+        known = cast("list[float]", known_values(values))
         are_possible = not known or (min(known) >= 0 and max(known) <= limit)
     if are_possible:
         return values

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.json_fields import Json, count, integer, mapping, text
+from profiler.core.optional_math import known_values
 from profiler.core.text import as_sentence, listed, on_one_line
 from profiler.core.timestamps import datetime_of_ms
 from profiler.record.batch_detail import FAILED, SUCCEEDED, ContainerEnd, JobAttempt, JobDetail
@@ -245,7 +246,7 @@ def _array_facts(job: JobDetail, children: Sequence[EndedChild] | None) -> list[
 
 def _duration(job: JobDetail) -> list[str]:
     """From the first attempt's start to the end."""
-    starts = [one.started_ms for one in job.attempts if one.started_ms is not None]
+    starts = known_values(one.started_ms for one in job.attempts)
     started_ms = min(starts, default=job.started_ms)
     if started_ms is None or job.stopped_ms is None or job.stopped_ms < started_ms:
         return []

@@ -19,7 +19,7 @@ def with_whole_duration(record: Record, duration_ms: Number | None) -> Record:
     seen_ms = metrics.duration_ms
     if duration_ms is not None:
         metrics = replace(metrics, duration_ms=duration_ms)
-    if sampling is not NOT_SAMPLED and duration_ms and seen_ms is not None:
+    if sampling != NOT_SAMPLED and duration_ms and seen_ms is not None:
         covered_percent = _PERCENT
         if sampling.cpu_covered_percent is not None:
             covered_percent = sampling.cpu_covered_percent

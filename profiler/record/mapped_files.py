@@ -1,15 +1,16 @@
 """Pages of files that processes map: what a record says of them, and which peaks compare.
 
 The kernel drops such pages before it kills, so they are not used: ``memoryMappedFileMB`` says them
-apart. Records without it count them as used: those of schema 1.3 and earlier, and those of
-Container Insights. Such a peak is the most that was used: it keeps a size from getting smaller, and
-is never a reason for a larger one once enough runs say the files apart.
+apart. Records without it count them as used: those of schema 1.3 and earlier, those of Container
+Insights, and those of short runs without a sample, whose peak is the kernel's alone. Such a peak is
+the most that was used: it keeps a size from getting smaller, and is never a reason for a larger one
+once enough runs say the files apart.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import first_known, min_known, sum_known
 from profiler.record.record_model import AverageAndMaximum, Metrics, Record
 from profiler.record.task_needs import memory_of, size_of
 from profiler.record.units import format_count, format_memory
@@ -18,6 +19,11 @@ from profiler.record.unusual import MIN_RUNS
 # Less than this, or than this share of the memory used, is the code of any program.
 _NOTABLE_MB: Final = 64
 _NOTABLE_SHARE: Final = 0.1
+
+INCLUDES_FILES: Final = (
+    "include pages of mapped files, as older versions, Container Insights and runs without a "
+    "sample count them"
+)
 
 _Run = TypeVar("_Run")
 
@@ -45,10 +51,7 @@ def mixed_note(records: Sequence[Record]) -> str | None:
     older = sum(counts_files(one.metrics) for one in measured)
     if not 0 < older < len(measured):
         return None
-    return (
-        f"The memory of {format_count(older, 'run')} may include pages of mapped files, as older "
-        "versions and Container Insights count them."
-    )
+    return f"The memory of {format_count(older, 'run')} may {INCLUDES_FILES}."
 
 
 def of_one_meaning(runs: Sequence[_Run], do_count: Callable[[_Run], bool]) -> Sequence[_Run]:
@@ -79,12 +82,10 @@ def memory_with_files_mb(record: Record) -> float | None:
             for other in record.containers
         ),
     )
-    size_mb = size_of(record).memory_mb
-    if size_mb is None:
-        size_mb = record.metrics.memory_size_mb
-    if with_files_mb is None or size_mb is None:
-        return with_files_mb
-    return min(with_files_mb, size_mb)
+    if with_files_mb is None:
+        return None
+    size_mb = first_known(size_of(record).memory_mb, record.metrics.memory_size_mb)
+    return min_known(with_files_mb, size_mb)
 
 
 def used_with_files_mb(metrics: Metrics, used_mb: float | None) -> float | None:

@@ -43,9 +43,10 @@ _WAIT_NAMES = {
 }
 
 
-def wait_in_words(kind: str) -> str:
-    """What a wait without a target was for."""
-    return _WAIT_NAMES.get(kind, f"the {kind}")
+def wait_in_words(kind: str, target: str = "") -> str:
+    """What a wait was for, with its target if that is known."""
+    words = _WAIT_NAMES.get(kind, f"the {kind}")
+    return f"{words} ({target})" if target not in ("", kind) else words
 
 
 WAIT_FOR_CPU = "waiting_for_cpu"

@@ -1,15 +1,16 @@
-"""What the rows of ``processes`` say together: which one is of all others, and whether the CPU
-time of each name is a lower bound.
+"""What the rows of ``processes`` say together: which one is of all others, whether the CPU time of
+each name is a lower bound, and the largest in words.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.record.measured import Exactly, Measured, measured
-from profiler.record.record_model import Metrics, Process
-from profiler.record.units import CPU_SECONDS_DIGITS
+from profiler.record.record_model import Metrics, Process, Record
+from profiler.record.units import CPU_SECONDS_DIGITS, format_memory, format_value
 
 # The name of the row of all other processes, in ``processes`` and in ``series.processes``.
 OTHER_PROCESSES = "other"
@@ -19,6 +20,7 @@ _UNREAD_TEXT = "other or unread programs"
 # difference between the rows and the total says nothing.
 _MIN_NOTABLE_SECONDS = 0.05
 _MIN_NOTABLE_SHARE = 0.01
+_MAX_NAMED = 3
 
 
 def is_notable_cpu(part_seconds: float, whole_seconds: float) -> bool:
@@ -73,6 +75,36 @@ def measured_rows(rows: Sequence[Process], metrics: Metrics) -> list[MeasuredPro
             )
         )
     return measured_processes
+
+
+def largest_texts(record: Record) -> Iterator[str]:
+    """The programs with the most CPU time, and what the others used together."""
+    named: list[str] = []
+    others: list[str] = []
+    for row in measured_rows(record.processes, record.metrics):
+        (others if is_other_processes(row.process) else named).append(_process_text(row))
+    yield from named[:_MAX_NAMED]
+    yield from others
+
+
+def _process_text(row: MeasuredProcess) -> str:
+    """The processes of one name: how many, their memory peak and their CPU time."""
+    process = row.process
+    text = shown_name(process)
+    if process.count not in (None, 1):
+        text += f" ×{process.count}"
+    values = []
+    memory = row.peak_mb.text(format_memory)
+    if memory:
+        # The processes of this name that held the peak.
+        holders = process.max_memory_used_processes or 1
+        if process.count not in (None, holders):
+            memory += f" in {holders} of them"
+        values.append(memory)
+    cpu_time = row.cpu_seconds.text(partial(format_value, unit="s"))
+    if cpu_time:
+        values.append(f"{cpu_time} of CPU")
+    return f"{text} ({', '.join(values)})" if values else text
 
 
 def last_seen(rows: Sequence[Process]) -> list[MeasuredProcess]:

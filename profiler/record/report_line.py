@@ -62,7 +62,7 @@ def report_text(report: Report) -> str:
         *((label, texts[label]) for label in _MEASURED_LABELS),
         ("Name", _one_line(record.family)),
         ("Status", record.status),
-        ("Exit Code", None if record.exit_code is None else str(record.exit_code)),
+        ("Exit Code", known(str, record.exit_code)),
         ("Likely Out Of Memory", "true" if record.likely_out_of_memory else None),
         ("Likely Out Of GPU Memory", "true" if record.likely_out_of_gpu_memory else None),
         ("GPU Error (Xid)", known(str, gpu_error(record))),

@@ -164,6 +164,10 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     *keywords("task.gpu_memory_error"),
     # How the attempt ended by the event of its job of AWS Batch, where its container does not tell.
     *keywords("task.job_end"),
+    # By Batch's events, in whatever order they come: it makes another attempt after this one; the
+    # job ended with this one all the same.
+    DocumentField(name="task.repeated", index_type="boolean"),
+    DocumentField(name="task.last_attempt", index_type="boolean"),
     _copied("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
     # The error (Xid) of the GPU's driver that says most about the run.
     DocumentField(name="task.gpu_error", index_type="long", get=lambda run: gpu_error(run.record)),

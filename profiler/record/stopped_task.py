@@ -22,7 +22,7 @@ from profiler.core.ecs_terms import (
     task_id,
 )
 from profiler.core.json_fields import integer, mapping, mappings
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_members, quotient
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import parse_datetime
 from profiler.record.batch_job import BatchJob, job_of_overrides
@@ -189,7 +189,7 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         region=around.get("region") or arn_region(arn),
         account_id=around.get("account") or arn_account(arn),
         cpu_architecture=next(architectures, None),
-        vcpu=None if cpu_units is None else cpu_units / 1024,
+        vcpu=quotient(cpu_units, 1024),
         memory_mb=values.get("memory"),
         capacity_provider=values.get("capacityProviderName"),
         containers=tuple(
@@ -222,7 +222,7 @@ def _unusable(values: Mapping[str, object], usable: Mapping[str, Any]) -> Iterat
 def _usable(values: Mapping[str, object]) -> dict[str, Any]:
     """The values of an object that can be used, each of the type that its name has."""
     usable = {name: _usable_value(name, value) for name, value in values.items()}
-    return {name: value for name, value in usable.items() if value is not None}
+    return known_members(usable)
 
 
 def _usable_value(name: str, value: object) -> str | int | datetime | None:

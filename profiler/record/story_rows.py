@@ -1,32 +1,111 @@
 """What outputs tell of a run beside its numbers, as rows that are made once.
 
-The terminal, Slack, the events and the report page print the rows that there are, and choose and
-word nothing themselves.
+The terminal, the report page, Slack, mails and events print the rows that they have room for, by
+their names, and word nothing themselves.
 """
+
+from collections.abc import Iterator
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from profiler.core.text import as_sentence
+from profiler.record.batch_job import job_text
+from profiler.record.cpu_wait import cpu_wait_fact
+from profiler.record.fact_list import bytes_texts, kills_fact
+from profiler.record.gpu_facts import gpu_error_note, gpu_remedy, gpu_use_text, gpu_work_texts
+from profiler.record.gpu_sentences import all_gpu_advice, gpu_idle_texts
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
-from profiler.record.record_model import Metrics
+from profiler.record.mention_limits import is_long_cpu_wait
+from profiler.record.process_rows import largest_texts
+from profiler.record.record_model import Record
+
+RowName = Literal[
+    "job",
+    "files",
+    "huge",
+    "CPU wait",
+    "GPU use",
+    "GPU idle",
+    "GPU work",
+    "GPU error",
+    "GPU remedy",
+    "GPU advice",
+    "killed",
+    "I/O",
+    "largest",
+    "warning",
+]
+# What the memory used lacks: kept pages of files, and huge pages.
+BESIDE_MEMORY: Final[tuple[RowName, ...]] = ("files", "huge")
+# Whose the numbers of the GPUs are, when they were idle and what that costs, how they worked, an
+# error that the verdict does not say, and what to do if their memory was too small.
+GPU_NOTES: Final[tuple[RowName, ...]] = ("GPU idle", "GPU work", "GPU error", "GPU remedy")
+# Between the texts of a row.
+DOT: Final = " · "
 
 
 class StoryRow(Struct, frozen=True):
-    """A row: its label, and its text without a full stop, which is never empty."""
+    """A row: its name, its text in a list, and, where that is another one, its sentence."""
 
-    name: str
+    name: RowName
     text: str
+    said: str = ""
 
     @property
     def sentence(self) -> str:
-        return as_sentence(self.text)
+        return self.said or as_sentence(self.text)
 
 
-def memory_rows(metrics: Metrics) -> list[StoryRow]:
-    """What the memory used lacks: kept pages of files, and huge pages."""
-    rows = (
-        StoryRow("files", files_text(metrics)),
-        StoryRow("huge", huge_pages_text(metrics)),
-    )
-    return [row for row in rows if row.text]
+class Story(Struct, frozen=True):
+    """The rows of a run in their order; some names have several."""
+
+    rows: tuple[StoryRow, ...]
+
+    def named(self, *names: RowName) -> list[StoryRow]:
+        """The rows of these names that the run has."""
+        return [row for row in self.rows if row.name in names]
+
+    def text(self, name: RowName) -> str:
+        """The text of the first row of this name; "" without one."""
+        return next((row.text for row in self.named(name)), "")
+
+    def sentence(self, name: RowName) -> str:
+        """The sentence of the first row of this name; "" without one."""
+        return next((row.sentence for row in self.named(name)), "")
+
+
+def story_of(record: Record) -> Story:
+    """All rows of a run."""
+    return Story(tuple(row for row in _rows(record) if row.text))
+
+
+def _rows(record: Record) -> Iterator[StoryRow]:
+    if record.batch is not None:
+        yield StoryRow("job", job_text(record.batch))
+    yield StoryRow("files", files_text(record.metrics))
+    yield StoryRow("huge", huge_pages_text(record.metrics))
+    if is_long_cpu_wait(record):
+        wait = cpu_wait_fact(record)
+        yield StoryRow("CPU wait", wait.text, as_sentence(wait.sentence))
+    yield from _gpu_rows(record)
+    kills = kills_fact(record.memory_kills)
+    if kills is not None:
+        yield StoryRow("killed", kills.text, kills.sentence)
+    yield StoryRow("I/O", DOT.join(bytes_texts(record)))
+    yield StoryRow("largest", DOT.join(largest_texts(record)))
+    if record.monitor is not None:
+        for warning in record.monitor.warnings:
+            yield StoryRow("warning", warning)
+
+
+def _gpu_rows(record: Record) -> Iterator[StoryRow]:
+    yield StoryRow("GPU use", gpu_use_text(record))
+    for text in gpu_idle_texts(record):
+        yield StoryRow("GPU idle", text)
+    yield StoryRow("GPU work", DOT.join(gpu_work_texts(record)))
+    yield StoryRow("GPU error", gpu_error_note(record) or "")
+    yield StoryRow("GPU remedy", gpu_remedy(record) or "")
+    for text in all_gpu_advice(record):
+        yield StoryRow("GPU advice", text)

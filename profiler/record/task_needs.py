@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from profiler.core.ecs_terms import EC2, is_of_aws_batch
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import first_known, sum_known
 from profiler.record.record_model import (
     NOT_MEASURED,
     UNKNOWN_SIZE,
@@ -35,7 +35,7 @@ def size_of(record: "Record | RecordHead") -> TaskSize:
 def vcpu_limit(record: Record) -> Number | None:
     """The vCPUs that bound a task: its size, else the machine's or the container's."""
     vcpu = size_of(record).vcpu
-    return record.metrics.vcpu_size if vcpu is None else vcpu
+    return first_known(vcpu, record.metrics.vcpu_size)
 
 
 def is_job(record: "Record | RecordHead") -> bool:
@@ -55,6 +55,13 @@ def measured_vcpu_limit(record: Record) -> Number | None:
     if is_cpu_limited(record):
         return vcpu_limit(record)
     return record.metrics.vcpu_size
+
+
+def vcpu_size(record: Record) -> Number | None:
+    """The vCPU size of a run: the task's, else the machine's; of a job that nothing limits, what it
+    asked for.
+    """
+    return record.metrics.vcpu_size if is_cpu_limited(record) else vcpu_limit(record)
 
 
 def cpu_share(record: Record) -> Distribution:

@@ -9,12 +9,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from profiler.core.optional_math import known
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 from profiler.record.record_model import Number
 
 MIB = 1024 * 1024
 APPROXIMATELY: Final = "≈ "
 VCPU_DIGITS = 5
+_MIN_SAVING_PERCENT = 0.5
 CPU_SECONDS_DIGITS = 6
 _MIN_BILLED_SECONDS = 60
 _MS_PER_MINUTE = 60_000
@@ -131,6 +133,17 @@ def format_percent(percent: float) -> str:
     return f"{'-' if percent < 0 else ''}{_format_decimal(size, digits)} %"
 
 
+def saving_words(percent: float | None) -> str:
+    """A saving in percent: ``saves 35 %``, ``costs 4 % more``; "" if it is unknown, or below half a
+    percent.
+    """
+    if percent is None or abs(percent) < _MIN_SAVING_PERCENT:
+        return ""
+    if percent > 0:
+        return f"saves {format_percent(percent)}"
+    return f"costs {format_percent(-percent)} more"
+
+
 def format_range(least: float, most: float, digits: int = 2) -> str:
     """Format as ``1.31 to 1.62``, with at most ``digits`` decimals, or as one number if both
     read the same.
@@ -142,8 +155,8 @@ def format_range(least: float, most: float, digits: int = 2) -> str:
 def format_task_size(vcpu: float | None, memory_mb: float | None) -> str | None:
     """Format as ``1 vCPU, 2 GB``; a part that is None is left out. None if both are."""
     parts = (
-        None if vcpu is None else format_vcpu(vcpu),
-        None if memory_mb is None else format_memory(memory_mb),
+        known(format_vcpu, vcpu),
+        known(format_memory, memory_mb),
     )
     return ", ".join(part for part in parts if part) or None
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from profiler.core.optional_math import median
+from profiler.core.optional_math import known_values, median
 
 # With fewer runs, nothing is known about what is usual, and a recommendation is not reliable.
 MIN_RUNS = 5
@@ -82,7 +82,7 @@ def usual_of(values: Iterable[float | None]) -> Usual | None:
     """What is usual by the values of earlier successes, the newest first; None for fewer than
     five known ones.
     """
-    known = tuple(value for value in values if value is not None)
+    known = known_values(values)
     if len(known) < MIN_RUNS:
         return None
     middle = median(sorted(known))

@@ -7,18 +7,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from profiler.core.optional_math import known
-from profiler.core.text import as_sentence
 from profiler.record.activity_model import Stacks, TimeBreakdown
-from profiler.record.cpu_wait import cpu_wait_fact
 from profiler.record.equal_steps import rounded_column
 from profiler.record.hardware import short_processor_name
 from profiler.record.mention_limits import (
     MIN_COVERED_PERCENT,
     is_cpu_wait_partial,
-    is_long_cpu_wait,
 )
 from profiler.record.record_model import Record, Report
 from profiler.record.stacks_line import StacksLine
+from profiler.record.story_rows import Story
 from profiler.report_page.page_rows import PageFunction, RunActivity
 from profiler.report_page.page_series import compressed, finite_number, to_json
 from profiler.runs.step_series import Column
@@ -36,7 +34,7 @@ _PARTS = [
 ]
 
 
-def activity_of(record: Record) -> RunActivity:
+def activity_of(record: Record, story: Story) -> RunActivity:
     """Where the time of a run went."""
     breakdown = record.time_breakdown or TimeBreakdown()
     stacks = record.stacks
@@ -45,14 +43,11 @@ def activity_of(record: Record) -> RunActivity:
     for target in breakdown.waiting_for:
         targets.append((target.kind, target.target, finite_number(target.percent)))
     is_covered = (breakdown.covered_percent or 0) >= MIN_COVERED_PERCENT
-    cpu_wait = None
-    if is_long_cpu_wait(record):
-        cpu_wait = as_sentence(cpu_wait_fact(record).sentence)
     return RunActivity(
         time=parts if any(parts) else None,
         targets=targets or None,
         covered=None if is_covered else breakdown.covered_percent,
-        cpu_wait=cpu_wait,
+        cpu_wait=story.sentence("CPU wait") or None,
         cpu_wait_partial=is_cpu_wait_partial(record) or None,
         processor=_processor_name(record),
         has_activity=has_activity(record) or None,

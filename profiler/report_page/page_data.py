@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import cluster_name
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import parse_ns
 from profiler.record.fact_list import NUMBERS
 from profiler.record.family import Month
@@ -33,7 +33,6 @@ from profiler.report_page.page_series import (
     finite_number,
     series_columns,
     to_json,
-    without_none,
 )
 from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
 from profiler.runs.past_runs.moments import MIN_SAMPLES
@@ -284,7 +283,7 @@ def size_rows(
         is_resized = not evidence.is_moved and not is_job(evidence.latest)
         if choice.changes and choice.is_fargate and is_resized:
             resize = command_line("taskdef", "resize", family.name, region=family.region)
-        yield without_none(
+        yield known_members(
             {
                 "current": advised["current"],
                 "savingPercent": advised["savingPercent"],

@@ -10,6 +10,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS, format_local, local_time, local_zone
+from profiler.record.fact_list import COST
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import (
     MIDNIGHT,
@@ -135,5 +136,5 @@ def _cost(runs: Sequence[PageRun]) -> Measured:
     for run in runs:
         if run.usd is not None:
             usd_of_task[run.id] = max(usd_of_task.get(run.id, 0.0), run.usd)
-    is_least = any(run.spot for run in runs)
+    is_least = any(COST.page_field in (run.at_least or ()) for run in runs)
     return total(measured(usd, is_least=is_least) for usd in usd_of_task.values())

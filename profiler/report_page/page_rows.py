@@ -34,7 +34,7 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     their use, ``gpu_idle`` and ``gpu_between`` are shares of the run, and ``gpu_size`` is the
     memory of the GPU with the largest peak.
     ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``why`` says why the
-    run ended in a few words.
+    run ended in a few words. ``at_least`` has the fields of the numbers that may have been larger.
     """
 
     id: str
@@ -58,14 +58,12 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     vcpu_max: Number | None = None
     saturated: Number | None = None
     cpu_seconds: Number | None = None
-    cpu_partial: bool | None = None
     size: Number | None = None
     memory_avg: Number | None = None
     peak: Number | None = None
     peak_by: str | None = None
     counts_files: bool | None = None
     usd: Number | None = None
-    spot: bool | None = None
     account: str | None = None
     cluster: str | None = None
     launch: str | None = None
@@ -75,7 +73,6 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     written: int | None = None
     received: int | None = None
     sent: int | None = None
-    bytes_partial: bool | None = None
     pids: int | None = None
     gpu: Number | None = None
     gpu_word: str | None = None
@@ -84,6 +81,7 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     gpu_between: Number | None = None
     gpu_peak: Number | None = None
     gpu_size: Number | None = None
+    at_least: list[str] | None = None
     course: str | None = None
 
 

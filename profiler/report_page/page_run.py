@@ -6,29 +6,22 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from profiler.core.optional_math import known
-from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.batch_job import job_text
-from profiler.record.fact_list import NUMBERS, kills_fact, number_value, usual_number
+from profiler.record.fact_list import NUMBERS, number_value, usual_number
 from profiler.record.gpu_facts import (
     beside_gpus,
     gpu_memory_text,
-    gpu_notes,
-    gpu_use_text,
     gpu_word,
 )
-from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import gpu_totals
 from profiler.record.mapped_files import counts_files
 from profiler.record.measured import AtLeast
-from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial
 from profiler.record.process_rows import MeasuredProcess, last_seen, measured_rows, shown_name
 from profiler.record.record_model import (
     NOT_MEASURED,
     UNKNOWN_SIZE,
     Cost,
     Gpu,
-    MemoryKills,
     Neuron,
     NeuronCore,
     Number,
@@ -36,9 +29,8 @@ from profiler.record.record_model import (
     Record,
     TaskSize,
 )
-from profiler.record.spot_price import is_on_spot
-from profiler.record.story_rows import memory_rows
-from profiler.record.task_needs import cpu_share, is_cpu_limited, vcpu_limit
+from profiler.record.story_rows import GPU_NOTES, Story, story_of
+from profiler.record.task_needs import cpu_share, vcpu_size
 from profiler.record.units import span_ms
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
@@ -73,22 +65,18 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         billed=finite_number(metrics.billed_duration_ms),
         cpu=finite_number(cpu.avg),
         memory=finite_number(memory.avg),
-        vcpu_size=finite_number(
-            metrics.vcpu_size if is_cpu_limited(record) else vcpu_limit(record)
-        ),
+        vcpu_size=finite_number(vcpu_size(record)),
         vcpu_avg=finite_number(vcpu.avg),
         vcpu_p95=finite_number(vcpu.p95),
         vcpu_max=finite_number(vcpu.max),
         saturated=finite_number(metrics.vcpu_saturated_percent),
         cpu_seconds=finite_number(metrics.cpu_seconds),
-        cpu_partial=is_cpu_partial(record) or None,
         size=finite_number(metrics.memory_size_mb),
         memory_avg=finite_number(metrics.memory_used_mb.avg),
         peak=finite_number(metrics.max_memory_used_mb),
         peak_by=metrics.memory_peak_source,
         counts_files=counts_files(metrics) or None,
         usd=finite_number(cost.usd),
-        spot=is_on_spot(cost) or None,
         account=record.account_id,
         cluster=record.cluster,
         launch=record.launch_type,
@@ -98,9 +86,9 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         written=metrics.block_write_bytes,
         received=metrics.network_rx_bytes,
         sent=metrics.network_tx_bytes,
-        bytes_partial=are_bytes_partial(record) or None,
         pids=metrics.max_pids,
         **_gpu_values(record),
+        at_least=_at_least(replace(record, cost=cost)) or None,
         course=memory_course(run.steps),
     )
 
@@ -120,6 +108,12 @@ def _gpu_values(record: Record) -> dict[str, Any]:
         "gpu_peak": finite_number(totals.memory_used_mb.max),
         "gpu_size": finite_number(totals.memory_size_mb),
     }
+
+
+def _at_least(record: Record) -> list[str]:
+    """The fields of the numbers that may have been larger."""
+    bounded = [row for row in NUMBERS if row.page_field and row.is_least(record)]
+    return [row.page_field for row in bounded if number_value(row, record) is not None]
 
 
 def judged_numbers(record: Record, earlier: Sequence[Record]) -> dict[str, bool]:
@@ -143,35 +137,32 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
     judged = judged_numbers(record, earlier)
     series = record.series or with_equal_steps(run.steps, run.past.started_at)
     moments = find_moments(record, series)
-    of_memory = {row.name: row.sentence for row in memory_rows(record.metrics)}
-    warnings: Sequence[str] = ()
-    if record.monitor is not None:
-        warnings = record.monitor.warnings
+    story = story_of(record)
     return RunDetails(
         verdict=_verdict_texts(verdict_of(run.past, now_ns)),
         moments=[*map(_moment_row, moments)] or None,
-        files=of_memory.get("files"),
-        huge_pages=of_memory.get("huge"),
+        files=story.sentence("files") or None,
+        huge_pages=story.sentence("huge") or None,
         peak_at=span_ms(parse_ns(record.started_at), parse_ns(record.metrics.max_memory_used_at)),
         command=run.past.command,
         image=record.container.image,
         log_group=record.log_group,
         log_stream=record.log_stream,
         processes=_process_rows(measured_rows(record.processes, record.metrics)) or None,
-        kills=known(_kills_row, record.memory_kills),
+        kills=_kills_row(record, story),
         usual=[field for field, is_usual in judged.items() if is_usual] or None,
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
-        gpu_use=gpu_use_text(record) or None,
+        gpu_use=story.text("GPU use") or None,
         beside=beside_gpus(record) or None,
         gpus=[_gpu_row(gpu) for gpu in record.gpus] or None,
-        gpu_notes=[*gpu_notes(record), *map(as_sentence, all_gpu_advice(record))] or None,
+        gpu_notes=[row.sentence for row in story.named(*GPU_NOTES, "GPU advice")] or None,
         neuron=known(_neuron_row, record.neuron),
         labels=_pairs(record.labels),
-        job=known(job_text, record.batch),
+        job=story.text("job") or None,
         tags=_pairs(record.tags),
-        warnings=list(warnings) or None,
+        warnings=[row.text for row in story.named("warning")] or None,
         notices=[_notice_text(record, notice) for notice in record.notices] or None,
-        **asdict(activity_of(record)),
+        **asdict(activity_of(record, story)),
     )
 
 
@@ -221,9 +212,11 @@ def _process_rows(processes: Iterable[MeasuredProcess]) -> list[PageProcess]:
     return rows
 
 
-def _kills_row(kills: MemoryKills) -> tuple[str, list[PageProcess]] | None:
-    fact = kills_fact(kills)
-    return None if fact is None else (fact.sentence, _process_rows(last_seen(kills.processes)))
+def _kills_row(record: Record, story: Story) -> tuple[str, list[PageProcess]] | None:
+    sentence = story.sentence("killed")
+    if not sentence or record.memory_kills is None:
+        return None
+    return sentence, _process_rows(last_seen(record.memory_kills.processes))
 
 
 def _gpu_row(gpu: Gpu) -> PageGpu:

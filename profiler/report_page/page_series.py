@@ -8,10 +8,10 @@ import math
 import string
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct
 
+from profiler.core.optional_math import known_values
 from profiler.record.equal_steps import rounded_column
 from profiler.record.record_model import Number, Record
 from profiler.record.units import MIB
@@ -81,7 +81,7 @@ def memory_course(steps: StepSeries) -> str | None:
     below two known values.
     """
     column = steps.memory_mb
-    known = [value for value in column if value is not None]
+    known = known_values(column)
     peak_mb = max(known, default=0)
     if len(known) < _MIN_COURSE_VALUES or steps.ends_ms[-1] <= 0 or not peak_mb:
         return None
@@ -144,8 +144,3 @@ def compressed(text: str) -> str:
     """Compress a text in ASCII, as base64."""
     data = zlib.compress(text.encode("ascii"), COMPRESSION_LEVEL, GZIP_BITS)
     return base64.b64encode(data).decode("ascii")
-
-
-def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that have a value."""
-    return {name: value for name, value in fields.items() if value is not None}

@@ -11,7 +11,15 @@ from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.aggregation.time_series import RunSeries, means
-from profiler.core.optional_math import max_known, sum_known
+from profiler.core.optional_math import (
+    first_known,
+    known,
+    max_known,
+    product,
+    quotient,
+    rounded,
+    sum_known,
+)
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.equal_steps import length_of, padded
 from profiler.record.record_model import Interval, Metrics, Record, Report, Series
@@ -83,11 +91,11 @@ def decode_steps(text: bytes) -> StepSeries:
 
 
 def _in_bytes(column_mb: Column) -> Sequence[int | None]:
-    return [None if size_mb is None else round(size_mb * MIB) for size_mb in column_mb]
+    return [known(round, product(size_mb, MIB)) for size_mb in column_mb]
 
 
 def _in_mb(column_bytes: Column) -> Column:
-    return [None if size_bytes is None else size_bytes / MIB for size_bytes in column_bytes]
+    return [quotient(size_bytes, MIB) for size_bytes in column_bytes]
 
 
 def collected_steps(series: RunSeries, duration_ms: float | None) -> StepSeries:
@@ -107,7 +115,7 @@ def collected_steps(series: RunSeries, duration_ms: float | None) -> StepSeries:
 
 
 def _rounded(column: Column, digits: int) -> Column:
-    return [None if value is None else round(value, digits) for value in column]
+    return [rounded(value, digits) for value in column]
 
 
 def _equal_ends_ms(length: int, step_ms: float, duration_ms: float | None) -> list[int]:
@@ -200,7 +208,7 @@ def _growth(counter: MonotonicCounter, total_bytes: int | None) -> int | None:
     if total_bytes is None:
         return None
     growth_bytes = counter.add(total_bytes)
-    return total_bytes if growth_bytes is None else growth_bytes
+    return first_known(growth_bytes, total_bytes)
 
 
 def with_equal_steps(steps: StepSeries, started_at: str) -> Series | None:

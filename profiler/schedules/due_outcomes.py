@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import task_id
+from profiler.core.optional_math import first_known
 from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.units import format_duration
@@ -114,7 +115,7 @@ def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
 
 
 def _end(task: StartedTask) -> float:
-    return inf if task.stopped_ns is None else task.stopped_ns
+    return first_known(task.stopped_ns, inf)
 
 
 def _tasks_of(slots: Sequence[TaskSlot]) -> list[StartedTask]:

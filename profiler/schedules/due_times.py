@@ -24,6 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import (
     DAYS_PER_MONTH,
     NS_PER_DAY,
@@ -252,7 +253,7 @@ def are_times_known(schedule: Schedule) -> bool:
 
 def _anchor_ns(schedule: Schedule) -> int | None:
     """The time from which a rate counts."""
-    return schedule.created_ns if schedule.starts_ns is None else schedule.starts_ns
+    return first_known(schedule.starts_ns, schedule.created_ns)
 
 
 def _life(schedule: Schedule, expression: _Expression) -> tuple[int, int]:
@@ -263,9 +264,7 @@ def _life(schedule: Schedule, expression: _Expression) -> tuple[int, int]:
     begin_ns = max(schedule.created_ns or 0, 0)
     if isinstance(expression, datetime):
         return begin_ns, _END_NS
-    return max(
-        begin_ns, schedule.starts_ns or 0
-    ), _END_NS if schedule.ends_ns is None else schedule.ends_ns
+    return max(begin_ns, schedule.starts_ns or 0), first_known(schedule.ends_ns, _END_NS)
 
 
 def _local(moment_ns: int, zone: tzinfo) -> datetime:

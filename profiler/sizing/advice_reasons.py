@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from profiler.core.ecs_terms import FARGATE
+from profiler.core.optional_math import difference, first_known, known, known_values
 from profiler.core.text import as_sentence, first_names
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.cpu_wait import cpu_wait_fact, cpu_wait_reason
@@ -39,6 +40,7 @@ from profiler.sizing.evidence import (
 )
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.job_rows import JobsRow
+from profiler.sizing.slowdown_factors import smaller_vcpus
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption
 
@@ -109,15 +111,15 @@ def _basis(evidence: Evidence) -> str:
     memory = measured(needs.required_memory_mb, is_least=peak_source != "kernel")
     needed = memory.text(format_memory)
     if needed:
-        source = "" if peak_source is None else f" ({peak_source})"
+        source = f" ({peak_source})" if peak_source else ""
         used.append(f"up to {needed} of memory{source}")
-    if needs.required_vcpu is not None:
-        used.append(f"for 95 % of the time at most {format_vcpu(needs.required_vcpu)}")
+    vcpus = measured(needs.required_vcpu).text(format_vcpu)
+    if vcpus:
+        used.append(f"for 95 % of the time at most {vcpus}")
     text = f"{runs} used {' and '.join(used)}"
-    if needs.required_memory_mb is not None and needs.batch_peak_mb is not None:
-        others_mb = needs.required_memory_mb - needs.batch_peak_mb
-        if others_mb >= 1:
-            text += f"; {format_memory(others_mb)} of this memory is for the other containers"
+    others_mb = difference(needs.required_memory_mb, needs.batch_peak_mb) or 0
+    if others_mb >= 1:
+        text += f"; {format_memory(others_mb)} of this memory is for the other containers"
     unmeasured = outcomes.out_of_memory_unmeasured
     if unmeasured:
         text += f"; {unmeasured} more ran out of memory before the first measurement"
@@ -125,9 +127,9 @@ def _basis(evidence: Evidence) -> str:
 
 
 def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    size_mb = choice.current.memory_mb
+    size_mb = choice.current.memory_mb or 0
     oom_size_mb = evidence.needs.oom_size_mb
-    required_mb = evidence.needs.required_memory_mb
+    required_mb = evidence.needs.required_memory_mb or 0
     if not (evidence.outcomes.has_success or evidence.outcomes.out_of_memory or choice.changes):
         if evidence.outcomes.failed + evidence.outcomes.stopped == evidence.outcomes.runs:
             succeeded = "succeeded"
@@ -151,19 +153,13 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             f"{format_memory(evidence.needs.reached_size_mb)} is not recommended."
         )
     # A size below 1 MB is an invalid record, and its share could be infinite.
-    elif (
-        size_mb
-        and size_mb >= 1
-        and required_mb is not None
-        and is_near_limit(required_mb, size_mb)
-        and not choice.need.fits(size_mb)
-    ):
+    elif size_mb >= 1 and is_near_limit(required_mb, size_mb) and not choice.need.fits(size_mb):
         share = format_percent(100 * required_mb / size_mb)
         size = format_memory(size_mb)
         yield f"The memory peak is {share} of the task's {size}: the task is memory-bound."
-    own_mb = evidence.latest.metrics.memory_size_mb
+    own_mb = first_known(evidence.latest.metrics.memory_size_mb, math.inf)
     container = evidence.latest.container.name
-    if own_mb is None or size_mb is None or own_mb >= size_mb or own_mb == choice.size.memory_mb:
+    if own_mb >= size_mb or own_mb == choice.size.memory_mb:
         return
     if oom_size_mb is not None or choice.changes:
         yield (
@@ -174,13 +170,12 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 def held_back(needs: Needs, choice: SizeDecision, size: TaskSize) -> Iterator[str]:
     """Why a size has no less memory although less was certainly used; without full stops."""
-    for held in (
+    held = (
         _held_by_huge_pages(needs),
         _held_by_files(needs, choice, size),
         _held_by_bound(needs, choice, size),
-    ):
-        if held is not None:
-            yield held
+    )
+    yield from known_values(held)
 
 
 def _held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
@@ -227,21 +222,19 @@ def _is_held(choice: SizeDecision, size: TaskSize) -> bool:
         smaller_mb = _smaller_memory_mb(size)
     else:
         smaller_mb = (size.memory_mb or 0) - MEMORY_STEP_MB
-    return smaller_mb is not None and need.holds_used(smaller_mb) and smaller_mb < need.held_mb
+    return need.holds_used(smaller_mb) and smaller_mb < need.held_mb
 
 
-def _smaller_memory_mb(size: TaskSize) -> float | None:
-    """The next smaller memory that Fargate has, with the same vCPUs or else with others; None if
-    there is none.
+def _smaller_memory_mb(size: TaskSize) -> float:
+    """The next smaller memory that Fargate has, with the same vCPUs or else with others; 0, which
+    is enough for nothing, if there is none.
     """
-    if size.memory_mb is None:
-        return None
     smaller = [
         (legal.vcpu == size.vcpu, legal.memory_mb)
         for legal in LEGAL_SIZES
-        if legal.memory_mb < size.memory_mb
+        if legal.memory_mb < (size.memory_mb or 0)
     ]
-    return max(smaller)[1] if smaller else None
+    return max(smaller, default=(False, 0))[1]
 
 
 def _held(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
@@ -273,9 +266,9 @@ def _reservation(choice: SizeDecision) -> Iterator[str]:
 
 def _unlimited_cpu(evidence: Evidence) -> Iterator[str]:
     """How many vCPUs a job used that nothing limits, against what it asked for."""
-    asked = evidence.size.vcpu
-    used = evidence.needs.required_vcpu
-    if is_cpu_limited(evidence.latest) or asked is None or used is None or used <= asked:
+    asked = first_known(evidence.size.vcpu, math.inf)
+    used = evidence.needs.required_vcpu or 0
+    if is_cpu_limited(evidence.latest) or used <= asked:
         return
     yield (
         f"The jobs asked for {format_vcpu(asked)} and used {format_vcpu(used)}: on EC2, AWS Batch "
@@ -286,14 +279,14 @@ def _unlimited_cpu(evidence: Evidence) -> Iterator[str]:
 def _instance(choice: SizeDecision) -> Iterator[str]:
     """What of an instance's memory decides about the size of a job."""
     instance = choice.instance
-    if instance is None or choice.size.memory_mb is None:
+    if instance is None:
         return
     about = "" if instance.is_seen else "about "
     registers = (
         f"An instance with {format_memory(instance.nominal_mb)} registers {about}"
         f"{instance.registered_mb} MB for jobs"
     )
-    if choice.size.memory_mb <= instance.registered_mb:
+    if (choice.size.memory_mb or 0) <= instance.registered_mb:
         yield f"{registers}: with more, a job would need the next larger instance."
     else:
         yield f"{registers}: this size needs the next larger one."
@@ -303,11 +296,9 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
     """The gain of a larger size, as bounds: all of the saturated time is shortened, or none of
     it.
     """
-    percent = evidence.usage.saturated_percent
+    percent = evidence.usage.saturated_percent or 0
     vcpu = vcpu_limit(evidence.latest)
-    if not evidence.usage.is_saturated or percent is None or not vcpu:
-        return
-    if not is_cpu_limited(evidence.latest):
+    if not (evidence.usage.is_saturated and vcpu and is_cpu_limited(evidence.latest)):
         return
     used = (
         f"For {format_percent(percent)} of the time, the task used all of its {format_vcpu(vcpu)}"
@@ -316,17 +307,18 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
         (option for option in choice.options if option.size.vcpu > vcpu and option.holds_memory),
         None,
     )
-    if larger is None or larger.factor is None:
+    if larger is None:
         yield f"{used}."
         return
+    factor = larger.likely_factor
     hint = "" if brief or choice.policy.faster else " (--faster recommends it)"
     yield (
-        f"{used}: with {format_vcpu(larger.size.vcpu)}, a run would take {_times(larger.factor)} "
-        f"as long{_cost_range(larger, larger.factor)}, depending on how much of its work is "
+        f"{used}: with {format_vcpu(larger.size.vcpu)}, a run would take {_times(factor)} "
+        f"as long{_cost_range(larger, factor)}, depending on how much of its work is "
         f"parallel{hint}."
     )
-    threads = evidence.latest.metrics.max_pids
-    if threads is not None and 0 < threads <= vcpu:
+    threads = evidence.latest.metrics.max_pids or 0
+    if 0 < threads <= vcpu:
         yield (
             f"The latest run never had more than {format_count(threads, 'thread')}, so more than "
             f"{format_vcpu(vcpu)} would hardly make it faster."
@@ -374,8 +366,7 @@ def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 def _cost(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iterator[str]:
     saving_percent = choice.saving_percent
-    chosen = choice.chosen
-    if saving_percent is None or chosen is None or not choice.changes:
+    if saving_percent is None or not choice.changes:
         if choice.is_right and evidence.outcomes.has_success:
             yield "The current size is right."
         return
@@ -388,17 +379,16 @@ def _cost(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iter
         change = f"The recommended size costs {'up to ' if is_slower else ''}{percent} more"
     if is_slower:
         duration = f". A run takes {_times(factor)} as long"
-    elif chosen.size.vcpu > (choice.current.vcpu or math.inf):
+    elif choice.has_more_vcpu:
         duration = ", if a run takes as long as before"
     else:
         duration = ", at the same duration"
-    saved_usd = chosen.usd_saved_at(factor.max)
-    if saved_usd is None:
-        yield f"{change}{duration}."
-        return
-    saved = measured(abs(saved_usd), is_least=evidence.usage.on_spot)
-    each = "a run on average" if evidence.outcomes.runs > 1 else "a run"
-    yield f"{change}: {saved.words(format_usd)} {each}{_monthly(saved, month)}{duration}."
+    saved = measured(known(abs, choice.usd_saved), is_least=evidence.usage.on_spot)
+    money = saved.words(format_usd)
+    if money:
+        each = "a run on average" if evidence.outcomes.runs > 1 else "a run"
+        change += f": {money} {each}{_monthly(saved, month)}"
+    yield f"{change}{duration}."
 
 
 def _monthly(usd_per_run: Measured, month: Month | None) -> str:
@@ -440,31 +430,21 @@ def _price_on_fargate(
 
 def _margin(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason for the memory's margin; that for means of minutes is said as a caveat."""
-    if (
-        choice.margin.why is not None
-        and evidence.needs.required_memory_mb is not None
-        and not evidence.precision.is_by_minute
-    ):
+    is_used = evidence.needs.required_memory_mb is not None
+    if choice.margin.why and is_used and not evidence.precision.is_by_minute:
         yield f"The memory has {choice.margin.text}: {choice.margin.why}."
 
 
 def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the memory is not smaller."""
-    vcpu = choice.size.vcpu
-    memory_mb = choice.size.memory_mb
-    if (
-        not (choice.is_fargate and evidence.needs.has_memory and evidence.outcomes.has_success)
-        or vcpu is None
-        or memory_mb is None
-    ):
+    chosen = choice.chosen
+    if chosen is None or not (evidence.needs.has_memory and evidence.outcomes.has_success):
         return
     smaller_mb = _smaller_memory_mb(choice.size)
-    if smaller_mb is None:
-        return
     if choice.need.fits(smaller_mb):
         yield (
-            f"{format_memory(memory_mb)} of memory is the least that Fargate allows with "
-            f"{format_vcpu(vcpu)}."
+            f"{format_memory(chosen.size.memory_mb)} of memory is the least that Fargate allows "
+            f"with {format_vcpu(chosen.size.vcpu)}."
         )
     elif (
         not choice.need.holds_used(smaller_mb)
@@ -488,14 +468,11 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the vCPU size is not smaller: the next smaller one, and why it was not
     chosen.
     """
-    vcpu = choice.size.vcpu
-    smaller = max(
-        (size.vcpu for size in LEGAL_SIZES if vcpu is not None and size.vcpu < vcpu), default=None
-    )
-    if (
-        not (choice.is_fargate and evidence.needs.has_cpu and evidence.outcomes.has_success)
-        or smaller is None
-    ):
+    chosen = choice.chosen
+    if chosen is None or not (evidence.needs.has_cpu and evidence.outcomes.has_success):
+        return
+    smaller = max(smaller_vcpus(chosen.size.vcpu), default=0)
+    if not smaller:
         return
     name = format_vcpu(smaller)
     option = next(
@@ -524,13 +501,8 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     elif option.factor.max > 1:
         # The option that would choose the size, if only its duration excludes it.
-        chosen = choice.chosen
         hint = ""
-        if (
-            not option.is_fast_enough
-            and chosen is not None
-            and option.comparable_cost < chosen.comparable_cost
-        ):
+        if not option.is_fast_enough and option.comparable_cost < chosen.comparable_cost:
             hint = (
                 f": --max-slowdown {math.ceil(100 * (option.factor.max - 1) - ROUNDING)} accepts "
                 "that"
@@ -579,31 +551,23 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             when = f"would be too small in about {format_count(left, 'run')}"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
     elif needed is not None and needed.is_notable:
-        limits_mb = {
-            limit for limit in (size_mb, current_mb) if limit is not None and limit > passed_mb
-        }
-        passed = [
-            text
-            for limit_mb in sorted(limits_mb)
-            if (text := _limit_passed(needed, limit_mb)) is not None
-        ]
+        limits_mb = {limit for limit in known_values((size_mb, current_mb)) if limit > passed_mb}
+        passed = known_values(_limit_passed(needed, limit_mb) for limit_mb in sorted(limits_mb))
         if passed:
             passes = f": it will pass {' and '.join(passed)}"
         else:
             passes = ""
         yield f"The memory peak grows by about {format_memory(needed.per_run)} a run{passes}."
-    own_limit_mb = evidence.latest.metrics.memory_size_mb
+    own_limit_mb = evidence.latest.metrics.memory_size_mb or 0
     peak_mb = max(evidence.needs.oom_size_mb or 0, *evidence.needs.peaks_mb, 0)
-    if own_limit_mb is not None and peak_mb < own_limit_mb < (current_mb or math.inf):
-        batch = growth(evidence.needs.peaks_mb)
-        own_limit = None
-        if batch is not None:
-            own_limit = _limit_passed(batch, own_limit_mb)
-        if own_limit is not None:
-            yield (
-                f"The peak of the container {evidence.latest.container.name!r} will pass "
-                f"{own_limit}."
-            )
+    if not peak_mb < own_limit_mb < (current_mb or math.inf):
+        return
+    batch = growth(evidence.needs.peaks_mb)
+    own_limit = None if batch is None else _limit_passed(batch, own_limit_mb)
+    if own_limit is not None:
+        yield (
+            f"The peak of the container {evidence.latest.container.name!r} will pass {own_limit}."
+        )
 
 
 def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
@@ -614,9 +578,9 @@ def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
 
 
 def _spike_and_devices(evidence: Evidence) -> Iterator[str]:
-    peak_mb = evidence.needs.batch_peak_mb
-    p99_mb = evidence.needs.batch_p99_mb
-    if peak_mb is not None and p99_mb is not None and p99_mb < 0.5 * peak_mb:
+    peak_mb = evidence.needs.batch_peak_mb or 0
+    p99_mb = first_known(evidence.needs.batch_p99_mb, math.inf)
+    if p99_mb < 0.5 * peak_mb:
         yield (
             f"The memory peak is a short spike: {format_memory(peak_mb)} for less than 1 % of the "
             f"time, at most {format_memory(p99_mb)} otherwise."

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.record_model import Record
 from profiler.record.units import billed_ms
@@ -32,7 +33,7 @@ def billed_tasks(records: Iterable[Record]) -> BilledTasks:
         billed = metrics.billed_duration_ms
         init_ms = metrics.init_duration_ms
         if billed:
-            duration_ms = billed if metrics.duration_ms is None else metrics.duration_ms
+            duration_ms = first_known(metrics.duration_ms, billed)
             if init_ms is None:
                 before_ms = max(billed - duration_ms, 0)
             else:

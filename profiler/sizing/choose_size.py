@@ -3,11 +3,13 @@ explains the policy.
 """
 
 import math
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
+from profiler.core.optional_math import first_known, known, max_known
 from profiler.core.timestamps import DAYS_PER_MONTH
 from profiler.record.record_model import Number, SlowdownBounds, TaskSize
 from profiler.record.task_needs import is_cpu_limited, vcpu_limit
@@ -79,7 +81,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     @property
     def factor(self) -> SlowdownBounds:
         """The bounds of the duration at the recommended size; unchanged if unknown."""
-        return (None if self.chosen is None else self.chosen.factor) or SAME_DURATION
+        return SAME_DURATION if self.chosen is None else self.chosen.likely_factor
 
     @property
     def saving_percent(self) -> float | None:
@@ -89,6 +91,13 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         if self.chosen is None:
             return None
         return self.chosen.saving_percent_at(self.factor.max)
+
+    @property
+    def usd_saved(self) -> float | None:
+        """The saving of a run in USD, as above."""
+        if self.chosen is None:
+            return None
+        return self.chosen.usd_saved_at(self.factor.max)
 
     @property
     def is_right(self) -> bool:
@@ -118,7 +127,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
             return False
         for current, new in self._parts:
             is_compared = self.is_fargate or current is not None
-            if is_compared and new is not None and new != current:
+            if is_compared and new not in (None, current):
                 return True
         return False
 
@@ -334,8 +343,8 @@ def _reservation(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     vcpu = _unless_right(needed.vcpu, current.vcpu)
     memory_mb = _unless_right(needed.memory_mb, current.memory_mb)
     has_more_memory = (memory_mb or 0) > (current.memory_mb or math.inf)
-    if has_more_memory and current.vcpu is not None:
-        vcpu = max(vcpu or 0, current.vcpu)
+    if has_more_memory:
+        vcpu = max_known(vcpu, current.vcpu)
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 
 
@@ -378,38 +387,34 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     """Round up to 0.25 vCPU and 64 MiB (None if unknown), but not above a size that was enough
     or slows no run down.
     """
-    vcpu = memory_mb = None
-    if evidence.needs.required_vcpu is not None:
-        rounded = _step_up(evidence.needs.required_vcpu, 0, 0.25)
-        limit = vcpu_limit(evidence.latest)
-        is_above = limit is not None and evidence.needs.required_vcpu > limit
-        if limit is not None and not is_above:
-            rounded = min(rounded, limit)
-        not_slower = None
-        if (
-            not (is_above and not is_cpu_limited(evidence.latest))
-            and evidence.needs.slowdowns is not None
-            and evidence.needs.vcpu_without_slowdown is None
-        ):
-            factors = (
-                (vcpu, evidence.needs.slowdowns.get(vcpu, SAME_DURATION))
-                for vcpu in smaller_vcpus(limit)
-            )
-            not_slower = next(
-                (vcpu for vcpu, factor in factors if factor.max < MIN_SLOWER_FACTOR), None
-            )
-        vcpu = as_number(min(rounded, not_slower or rounded))
+    vcpu = known(partial(_vcpu_rounded_up, evidence), evidence.needs.required_vcpu)
+    memory_mb = None
     if evidence.needs.has_memory:
         used_mb = _step_up(need.memory_mb, need.above_mb, MEMORY_STEP_MB)
         memory_mb = as_number(max(used_mb, _held_step_up(evidence, need)))
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 
 
+def _vcpu_rounded_up(evidence: Evidence, required_vcpu: float) -> Number | None:
+    limit = first_known(vcpu_limit(evidence.latest), math.inf)
+    rounded = _step_up(required_vcpu, 0, 0.25)
+    is_above = required_vcpu > limit
+    if not is_above:
+        rounded = min(rounded, limit)
+    elif not is_cpu_limited(evidence.latest):
+        return as_number(rounded)
+    needs = evidence.needs
+    if needs.slowdowns is None or needs.vcpu_without_slowdown is not None:
+        return as_number(rounded)
+    for vcpu in smaller_vcpus(limit):
+        if needs.slowdowns.get(vcpu, SAME_DURATION).max < MIN_SLOWER_FACTOR:
+            return as_number(min(rounded, vcpu))
+    return as_number(rounded)
+
+
 def _held_step_up(evidence: Evidence, need: MemoryNeed) -> float:
     """What keeps a size from getting smaller, rounded up, but not above the present limit."""
-    limit_mb = evidence.size.memory_mb
-    if limit_mb is None:
-        limit_mb = evidence.latest.metrics.memory_size_mb
+    limit_mb = first_known(evidence.size.memory_mb, evidence.latest.metrics.memory_size_mb)
     return min(_step_up(need.held_mb, 0, MEMORY_STEP_MB), max(need.held_mb, limit_mb or math.inf))
 
 

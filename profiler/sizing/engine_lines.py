@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from profiler.core.optional_math import known_values
 from profiler.sizing.advice import Advice
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.job_rows import Engine, JobsRow
@@ -53,7 +54,7 @@ def _sizes(engine: Engine, advices: Iterable[Advice]) -> Iterator[JobSize]:
             changed.add(name)
     for name in sorted(changed):
         vcpus = [size.vcpu for size in by_name[name]]
-        known_vcpus = [vcpu for vcpu in vcpus if vcpu is not None]
+        known_vcpus = known_values(vcpus)
         yield JobSize(
             name=name,
             vcpu=max(known_vcpus) if len(known_vcpus) == len(vcpus) else None,

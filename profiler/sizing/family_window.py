@@ -17,7 +17,7 @@ from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family_owner import FamilyOwner, owner_of_run
 from profiler.record.record_model import TaskSize, is_sampled_each_minute
 from profiler.record.task_needs import size_of
-from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, whole_size
 from profiler.sizing.run_counts import RunCounts, limits_of_containers
 from profiler.sizing.run_facts import RunFacts
 from profiler.sizing.runs_at_size import RunsAtSize
@@ -247,11 +247,11 @@ class FamilyWindow:
         where any size is possible, those at further sizes than a family has.
         """
         sizes = self.sizes if launch_type == self.launch_type else self.elsewhere
-        is_known = size.vcpu is not None and size.memory_mb is not None
+        whole = whole_size(size)
         if FARGATE in (self.launch_type, launch_type):
-            is_own = is_known and Size(size.vcpu or 0, size.memory_mb or 0) in _LEGAL_SIZES
+            is_own = whole in _LEGAL_SIZES
         else:
-            is_own = is_known and (size in sizes or len(sizes) < _SIZES)
+            is_own = whole is not None and (size in sizes or len(sizes) < _SIZES)
         return sizes.setdefault(size if is_own else TaskSize(), RunsAtSize())
 
     def _known_revision(self, revision: str) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
+from profiler.record.record_model import TaskSize
 
 
 class Size(Struct, frozen=True, order=True):
@@ -16,6 +17,13 @@ class Size(Struct, frozen=True, order=True):
 
     vcpu: float
     memory_mb: float
+
+
+def whole_size(size: TaskSize) -> Size | None:
+    """The size; None if a part of it is unknown."""
+    if size.vcpu is None or size.memory_mb is None:
+        return None
+    return Size(size.vcpu, size.memory_mb)
 
 
 _MEMORIES_GB = (

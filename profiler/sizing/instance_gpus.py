@@ -15,12 +15,22 @@ _G5_FAMILY: Final = {
     "24xlarge": 4,
     "48xlarge": 8,
 }
+_G7_FAMILY: Final = {
+    "2xlarge": 1,
+    "4xlarge": 1,
+    "8xlarge": 1,
+    "12xlarge": 2,
+    "24xlarge": 4,
+    "48xlarge": 8,
+}
 _GPUS: Final[Mapping[str, Mapping[str, int]]] = {
     "g4dn": {**dict.fromkeys(_ONE, 1), "12xlarge": 4, "metal": 8},
     "g5": _G5_FAMILY,
     "g5g": {**dict.fromkeys(_ONE, 1), "16xlarge": 2, "metal": 2},
     "g6": _G5_FAMILY,
     "g6e": _G5_FAMILY,
+    "g7": _G7_FAMILY,
+    "g7e": _G7_FAMILY,
     "gr6": {"4xlarge": 1, "8xlarge": 1},
     "p3": {"2xlarge": 1, "8xlarge": 4, "16xlarge": 8},
     "p3dn": {"24xlarge": 8},
@@ -30,6 +40,7 @@ _GPUS: Final[Mapping[str, Mapping[str, int]]] = {
     "p5e": {"48xlarge": 8},
     "p5en": {"48xlarge": 8},
     "p6-b200": {"48xlarge": 8},
+    "p6-b300": {"48xlarge": 8},
 }
 
 

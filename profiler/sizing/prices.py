@@ -12,11 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
+from profiler.core.optional_math import product
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import LOCAL, UNKNOWN_COST, Cost, Record
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
 from profiler.record.task_needs import size_of
 from profiler.record.units import format_percent
+from profiler.sizing.fargate_sizes import whole_size
 from profiler.sizing.instance_gpus import gpus_of_type
 
 PRICE_TABLE_DATE: Final = "2026-09-11"
@@ -185,7 +187,7 @@ def cost_of(record: Record, overrides: PriceOverrides) -> Cost:
     them is unknown.
     """
     metrics = record.metrics
-    size = record.task_size
+    size = whole_size(record.task_size)
     hour_usd = machine_hour_usd(record, overrides)
     duration_ms = metrics.billed_duration_ms
     basis = f"{record.launch_type} with TASK_PROFILER_PRICE_HOUR"
@@ -193,7 +195,7 @@ def cost_of(record: Record, overrides: PriceOverrides) -> Cost:
         basis = _instance_basis(record)
     if record.launch_type == LOCAL:
         duration_ms = metrics.duration_ms
-    elif record.launch_type == FARGATE and size.vcpu is not None and size.memory_mb is not None:
+    elif record.launch_type == FARGATE and size is not None:
         region_prices = prices(record.region, record.cpu_architecture, overrides)
         if region_prices is not None:
             hour_usd = region_prices.hour_usd(
@@ -220,11 +222,8 @@ def machine_hour_usd(record: Record, overrides: PriceOverrides) -> float | None:
 def _share_usd(record: Record, overrides: PriceOverrides) -> float | None:
     """The price per hour of a task's share of its instance; None if one of them is unknown."""
     instance_type = record.visible.instance_type
-    share = instance_share(record)
     instance_usd = dict(overrides.instances_usd).get(instance_type or "")
-    if share is None or instance_usd is None:
-        return None
-    return share * instance_usd
+    return product(instance_share(record), instance_usd)
 
 
 def instance_share(record: Record) -> float | None:

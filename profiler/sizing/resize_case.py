@@ -10,7 +10,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from profiler.core.ecs_terms import FARGATE, revision_number
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import Record, TaskSize
 from profiler.record.units import (
@@ -20,12 +20,10 @@ from profiler.record.units import (
     format_task_size,
     format_vcpu,
 )
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
-from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.instance_memory import room_for_jobs_mb
-from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_effect import (
     MIN_FAILURES,
     Judged,
@@ -33,14 +31,12 @@ from profiler.sizing.resize_effect import (
     runs_since,
     runs_until,
 )
-from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.run_counts import RevisionRuns
 from profiler.sizing.run_facts import RunFacts, in_order
 from profiler.sizing.runs_at_size import RunsAtSize
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision
-from profiler.sizing.slowdown_factors import SAME_DURATION
 from profiler.sizing.what_if import SizeOption, reserved_size
-from profiler.sizing.window_evidence import evidence_at, with_all_needs
+from profiler.sizing.window_advice import SizeAdvice, WindowAdvice
 
 # Without one of them, no size goes down: a week's and a month's largest runs come again.
 MIN_DAYS = 14
@@ -67,25 +63,22 @@ class ChosenSize(Struct, frozen=True, kw_only=True):
     @property
     def usd_saved(self) -> float | None:
         """The saving of a run at the upper bound of its duration."""
-        return self.option.usd_saved_at((self.option.factor or SAME_DURATION).max)
+        return self.option.usd_saved_at(self.option.likely_factor.max)
 
 
 class ResizeCase:
-    """A family whose size is decided on. The window is closed."""
+    """A family whose size is decided on: what is known of it whether or not a run at the
+    definition's size was measured.
+    """
 
     def __init__(
-        self,
-        window: FamilyWindow,
-        revision: SizedRevision,
-        circumstances: Circumstances,
-        policy: ResizePolicy,
-        price_overrides: PriceOverrides,
+        self, advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances
     ) -> None:
-        self.window = window
+        self.window = advised.window
         self.revision = revision
         self.circumstances = circumstances
-        self.policy = policy
-        self._price_overrides = price_overrides
+        self.policy = advised.policy
+        self.advised = advised
 
     # What the runs are.
 
@@ -170,33 +163,11 @@ class ResizeCase:
     @property
     def runs_of_older_revisions(self) -> int:
         """The runs since the registration of the newest revision that had another one."""
-        registered_ns = self.revision.registered_ns
-        if registered_ns is None:
-            return 0
+        registered_ns = first_known(self.revision.registered_ns, math.inf)
         later = [run for run in self.newest if run.began_ns > registered_ns]
         return sum(run.record.revision != self.revision.revision for run in later)
 
     # What they show.
-
-    @cached_property
-    def evidence(self) -> Evidence | None:
-        """Of the runs at the definition's size."""
-        return evidence_at(self.window, self.size)
-
-    @cached_property
-    def advice(self) -> Advice | None:
-        """By the runs at the definition's size."""
-        if self.evidence is None:
-            return None
-        return advise(self.evidence, self.policy.size, self._price_overrides, brief=True)
-
-    @cached_property
-    def advice_of_all(self) -> Advice | None:
-        """With what runs at any size needed."""
-        if self.evidence is None:
-            return None
-        evidence = with_all_needs(self.evidence, self.window)
-        return advise(evidence, self.policy.size, self._price_overrides, brief=True)
 
     @cached_property
     def advice_on_reservation(self) -> Advice | None:
@@ -206,35 +177,7 @@ class ResizeCase:
         """
         newest = self.newest[-LAST_RUNS:]
         evidence = evidence_of_runs(newest[-1].family, newest) if newest else None
-        if evidence is None:
-            return None
-        return advise(evidence, self.policy.size, self._price_overrides, brief=True)
-
-    @property
-    def is_fargate(self) -> bool:
-        return self.advice is not None and self.advice.choice.is_fargate
-
-    @property
-    def usd_per_run_before(self) -> float | None:
-        """What a run cost at the size before the last change."""
-        before = self.revision.resized_from
-        evidence = None
-        if before is not None:
-            evidence = evidence_at(self.window, before.size)
-        if evidence is None:
-            return None
-        advice = advise(evidence, self.policy.size, self._price_overrides, brief=True)
-        return advice.usd_per_run
-
-    @cached_property
-    def was_killed(self) -> bool:
-        """Whether a run was killed at the definition's size, or at a container's limit."""
-        if self.revision.killed_limit is not None:
-            return True
-        if self.evidence is None or not self.evidence.outcomes.out_of_memory:
-            return False
-        killed_at_mb = self.evidence.needs.oom_size_mb
-        return killed_at_mb is None or killed_at_mb >= (self.size.memory_mb or 0)
+        return known(self.advised.on, evidence)
 
     @property
     def has_few_runs(self) -> bool:
@@ -243,10 +186,9 @@ class ResizeCase:
     @property
     def days_seen(self) -> int:
         """The days between the first success at the definition's size and now."""
-        first_ns = self.runs.counts.first_success_ns
-        if first_ns is None:
-            return 0
-        return max((self.window.span.now_ns - first_ns) // NS_PER_DAY, 0)
+        now_ns = self.window.span.now_ns
+        first_ns = first_known(self.runs.counts.first_success_ns, now_ns)
+        return max((now_ns - first_ns) // NS_PER_DAY, 0)
 
     @property
     def has_few_days(self) -> bool:
@@ -263,21 +205,14 @@ class ResizeCase:
         if before is None:
             return None
         return Judged(
+            size=self.size,
+            change=before,
             own=self.own,
             before=runs_until(self.window, before),
             killed_elsewhere=killed_elsewhere_since(self.window, self.size, before),
             overlap=self._overlap_since(before),
             max_slowdown_percent=self.policy.size.max_slowdown_percent,
         )
-
-    @property
-    def is_larger_than_before(self) -> bool:
-        """Whether the last change gave more. At the old size, a limit of a container was raised."""
-        before = self.revision.resized_from
-        if before is None:
-            return False
-        has_more = (self.size.memory_mb or 0) > (before.size.memory_mb or 0)
-        return self.size == before.size or has_more
 
     @property
     def was_reverted_recently(self) -> bool:
@@ -289,12 +224,9 @@ class ResizeCase:
             # The failed revision was deregistered: this one has runs from before it, too.
             return bool(self.runs_of(reverted.revision))
         counts = self.own.counts
-        since_ns = self.revision.registered_ns
-        if since_ns is None:
-            since_ns = counts.first_ns
-        days = 0.0
-        if since_ns is not None:
-            days = (self.window.span.now_ns - since_ns) / NS_PER_DAY
+        now_ns = self.window.span.now_ns
+        since_ns = first_known(self.revision.registered_ns, counts.first_ns)
+        days = (now_ns - first_known(since_ns, now_ns)) / NS_PER_DAY
         return counts.tasks < RUNS_AFTER_REVERT and days < _DAYS_AFTER_REVERT
 
     def runs_of(self, revision: str) -> int:
@@ -309,8 +241,8 @@ class ResizeCase:
     def overriding_runs(self) -> int:
         """The number of the newest revision's runs that had another size than the definition's."""
         revision = self.revision.revision or ""
-        at_size = self.runs.revisions.get(revision)
-        return self.runs_of(revision) - (0 if at_size is None else at_size.counts.tasks)
+        at_size = self.runs.revisions.get(revision) or RevisionRuns()
+        return self.runs_of(revision) - at_size.counts.tasks
 
     def has_failed_before(self, size: TaskSize) -> bool:
         """Whether a size is the reverted one, or smaller, in the dimension that failed."""
@@ -330,6 +262,71 @@ class ResizeCase:
             return has_its_vcpu  # its runs were slow
         return has_its_memory or has_its_vcpu  # such as a heap that follows the limit
 
+    @property
+    def _due_runs_ms(self) -> Iterator[tuple[float, float]]:
+        """The longest successes at the definition's size that began when the family may be due,
+        each with the shortest time to the next due time.
+        """
+        for hour, longest_ms in self.runs.longest_ms.items():
+            interval_ms = self.circumstances.intervals_ms.get(hour)
+            if interval_ms is not None:
+                yield longest_ms, interval_ms
+
+    def _overlap_since(self, before: SizeBefore) -> str | None:
+        """Why runs with fewer vCPUs now overlap the next one, if none did so before."""
+        runs_before = self.window.sizes.get(before.size)
+        if runs_before is None or (self.size.vcpu or 0) >= (before.size.vcpu or 0):
+            return None
+        longest_before_ms = max(runs_before.longest_ms.values(), default=0)
+        for longest_ms, interval_ms in self._due_runs_ms:
+            if longest_before_ms <= interval_ms < longest_ms:
+                return (
+                    f"a run took {format_duration(longest_ms)}, and the next one is due "
+                    f"{format_duration(interval_ms)} after its start"
+                )
+        return None
+
+
+class MeasuredCase(ResizeCase):
+    """A family with ``evidence``: what the measured runs at the definition's size show."""
+
+    def __init__(self, case: ResizeCase, at_size: SizeAdvice) -> None:
+        super().__init__(case.advised, case.revision, case.circumstances)
+        self._at_size = at_size
+
+    @property
+    def evidence(self) -> Evidence:
+        return self._at_size.evidence
+
+    @property
+    def advice(self) -> Advice:
+        """By the runs at the definition's size."""
+        return self._at_size.advice
+
+    @property
+    def advice_of_all(self) -> Advice:
+        """With what runs at any size needed."""
+        return self._at_size.advice_of_all
+
+    @property
+    def is_fargate(self) -> bool:
+        return self.advice.choice.is_fargate
+
+    def usd_per_run_at(self, size: TaskSize) -> float | None:
+        """What a run cost at a size."""
+        at_size = self.advised.at(size)
+        return None if at_size is None else at_size.advice.usd_per_run
+
+    @cached_property
+    def was_killed(self) -> bool:
+        """Whether a run was killed at the definition's size, or at a container's limit."""
+        if self.revision.killed_limit is not None:
+            return True
+        if not self.evidence.outcomes.out_of_memory:
+            return False
+        killed_at_mb = self.evidence.needs.oom_size_mb
+        return killed_at_mb is None or killed_at_mb >= (self.size.memory_mb or 0)
+
     # The sizes.
 
     @property
@@ -346,11 +343,8 @@ class ResizeCase:
     @property
     def calls_for_more(self) -> bool:
         """Whether the runs at the definition's size need more than it has."""
-        if self.advice is None:
-            return False
         choice = self.advice.choice
-        needs_more_vcpu = (choice.size.vcpu or 0) > (choice.current.vcpu or math.inf)
-        return choice.has_more_memory or needs_more_vcpu
+        return choice.has_more_memory or choice.has_more_vcpu
 
     @cached_property
     def larger(self) -> ChosenSize | None:
@@ -367,7 +361,7 @@ class ResizeCase:
 
     @cached_property
     def _larger_options(self) -> list[SizeOption]:
-        if self.advice is None or self.advice_of_all is None or not self.calls_for_more:
+        if not self.calls_for_more:
             return []
         keeps_vcpu = self.has_few_runs or self.has_few_days or self.revision.reverted_from
         options = []
@@ -394,7 +388,7 @@ class ResizeCase:
     @cached_property
     def _smaller_options(self) -> list[SizeOption]:
         advice = self.advice_of_all
-        if advice is None or self.calls_for_more or not advice.evidence.outcomes.has_success:
+        if self.calls_for_more or not advice.evidence.outcomes.has_success:
             return []
         options = []
         for option in self._ranked(advice):
@@ -418,9 +412,9 @@ class ResizeCase:
 
     def _is_fast_enough(self, vcpu: float) -> bool:
         """Whether runs at any size allow this vCPU size."""
-        advice = self.advice_of_all
-        return advice is not None and any(
-            option.size.vcpu == vcpu and option.is_fast_enough for option in self._ranked(advice)
+        return any(
+            option.size.vcpu == vcpu and option.is_fast_enough
+            for option in self._ranked(self.advice_of_all)
         )
 
     def _allowed(
@@ -456,7 +450,7 @@ class ResizeCase:
         """The longest run at a due time decides. A size at which no run is slower changes
         nothing.
         """
-        factor = (option.factor or SAME_DURATION).max
+        factor = option.likely_factor.max
         if factor <= 1:
             return None
         excess_ms = 0.0
@@ -473,26 +467,11 @@ class ResizeCase:
                 )
         return refusal
 
-    @property
-    def _due_runs_ms(self) -> Iterator[tuple[float, float]]:
-        """The longest successes at the definition's size that began when the family may be due,
-        each with the shortest time to the next due time.
-        """
-        for hour, longest_ms in self.runs.longest_ms.items():
-            interval_ms = self.circumstances.intervals_ms.get(hour)
-            if interval_ms is not None:
-                yield longest_ms, interval_ms
 
-    def _overlap_since(self, before: SizeBefore) -> str | None:
-        """Why runs with fewer vCPUs now overlap the next one, if none did so before."""
-        runs_before = self.window.sizes.get(before.size)
-        if runs_before is None or (self.size.vcpu or 0) >= (before.size.vcpu or 0):
-            return None
-        longest_before_ms = max(runs_before.longest_ms.values(), default=0)
-        for longest_ms, interval_ms in self._due_runs_ms:
-            if longest_before_ms <= interval_ms < longest_ms:
-                return (
-                    f"a run took {format_duration(longest_ms)}, and the next one is due "
-                    f"{format_duration(interval_ms)} after its start"
-                )
-        return None
+def resize_case(
+    advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances
+) -> ResizeCase:
+    """The case of a family; a :class:`MeasuredCase` if a run at its size was measured."""
+    case = ResizeCase(advised, revision, circumstances)
+    at_size = advised.at(case.size)
+    return case if at_size is None else MeasuredCase(case, at_size)

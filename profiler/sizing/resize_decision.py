@@ -3,86 +3,83 @@ last change, and the evidence that a person should see.
 """
 
 from collections.abc import Sequence
+from operator import neg
 
 from msgspec.structs import replace
 
-from profiler.core.optional_math import max_known, min_known
-from profiler.record.record_model import TaskSize
+from profiler.core.optional_math import difference, known, max_known, min_known, rounded
+from profiler.record.record_model import UNKNOWN_SIZE, TaskSize
 from profiler.record.units import format_task_size
+from profiler.sizing.advice import Advice
 from profiler.sizing.advice_document import rounded_usd
-from profiler.sizing.evidence import Evidence
-from profiler.sizing.family_window import FamilyWindow
-from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_case import ResizeCase
+from profiler.sizing.resize_case import ChosenSize, MeasuredCase, ResizeCase, resize_case
 from profiler.sizing.resize_effect import Judged
-from profiler.sizing.resize_policy import Resize, ResizePolicy, ResizeVerdict, ShownEvidence
+from profiler.sizing.resize_policy import Resize, ResizeVerdict, ShownEvidence
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
-from profiler.sizing.sizing_rules import RULES, Rule
+from profiler.sizing.sizing_rules import RULES, Precondition, Rule
 from profiler.sizing.what_if import usd_per_month
+from profiler.sizing.window_advice import WindowAdvice
 from profiler.sizing.window_evidence import largest_need
 
 
-def decide(
-    window: FamilyWindow,
-    revision: SizedRevision,
-    circumstances: Circumstances,
-    policy: ResizePolicy,
-    price_overrides: PriceOverrides,
-) -> Resize:
+def decide(advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances) -> Resize:
     """Decide on the size of a family by a closed window of its runs."""
-    case = ResizeCase(window, revision, circumstances, policy, price_overrides)
+    case = resize_case(advised, revision, circumstances)
     decision = _first(case, RULES)
-    advice = case.advice
+    shown = _shown(case)
+    if not isinstance(case, MeasuredCase):
+        return replace(decision, evidence=shown)
     return replace(
         decision,
-        usd_per_month=None if advice is None else advice.usd_per_month,
-        evidence=_shown(case, decision),
+        usd_per_month=case.advice.usd_per_month,
+        evidence=_with_advice(shown, case.advice_of_all, decision.size),
     )
 
 
-def _first(case: ResizeCase, rules: Sequence[Rule]) -> Resize:
+def _first(case: ResizeCase, rules: Sequence[Precondition | Rule]) -> Resize:
     """The decision of the first rule that applies; one always does."""
     for number, rule in enumerate(rules):
         reason = rule.reason_to_act(case)
         if reason is None:
             continue
-        if rule.shows_later:
-            later = _first(case, rules[number + 1 :])
-            if later.action == "revert" and rule.allows_revert:
-                return later
-            if later.size is not None and rule.remedy:
-                size = format_task_size(later.size.vcpu, later.size.memory_mb)
-                reason += rule.remedy.format(size=size)
-            return replace(later, action="none", reason=reason, saving_usd_per_month=None)
+        if isinstance(rule, Precondition) and rule.shows_later:
+            return _left_alone(rule, reason, _first(case, rules[number + 1 :]))
         return _decision(case, rule, reason)
     raise AssertionError
 
 
-def _decision(case: ResizeCase, rule: Rule, reason: str) -> Resize:
-    chosen = None if rule.size is None else rule.size(case)
+def _left_alone(rule: Precondition, reason: str, later: Resize) -> Resize:
+    """A family is left alone, with the size of the first later rule that applies."""
+    if later.action == "revert" and rule.allows_revert:
+        return later
+    if later.size is not None and rule.remedy:
+        size = format_task_size(later.size.vcpu, later.size.memory_mb)
+        reason += rule.remedy.format(size=size)
+    return replace(later, action="none", reason=reason, saving_usd_per_month=None)
+
+
+def _decision(case: ResizeCase, rule: Precondition | Rule, reason: str) -> Resize:
     decision = Resize(
         action=rule.action or "none",
         reason=reason,
         runs=case.window.counts.tasks,
         verdict=None if case.judged is None else _verdict(case, case.judged),
     )
-    if chosen is None:
-        return decision
-    if isinstance(chosen, TaskSize):
+    chosen = rule.new_size(case)
+    if not isinstance(chosen, ChosenSize):
         return replace(decision, size=chosen, saving_usd_per_month=_saving_of_size(rule, decision))
     saving = None
-    if rule.action != "none" and case.evidence is not None:
+    if rule.action != "none" and isinstance(case, MeasuredCase):
         saving = usd_per_month(chosen.usd_saved, case.evidence)
     return replace(decision, size=chosen.size, saving_usd_per_month=saving)
 
 
-def _saving_of_size(rule: Rule, decision: Resize) -> float | None:
+def _saving_of_size(rule: Precondition | Rule, decision: Resize) -> float | None:
     """A revert costs what the change has saved; the same size costs the same."""
     if rule.action == "resize":
         return 0
     if rule.action == "revert" and decision.verdict is not None:
-        saved_usd = decision.verdict.saved_usd_per_month
-        return None if saved_usd is None else -saved_usd
+        return known(neg, decision.verdict.saved_usd_per_month)
     return None
 
 
@@ -92,18 +89,14 @@ def _verdict(case: ResizeCase, judged: Judged) -> ResizeVerdict:
         runs=judged.own.counts.tasks,
         killed=judged.killed,
         failed=judged.failed,
-        duration_change_percent=None if change_percent is None else round(change_percent, 1),
+        duration_change_percent=rounded(change_percent, 1),
         saved_usd_per_month=rounded_usd(_saved_usd_per_month(case, judged)),
     )
 
 
 def _saved_usd_per_month(case: ResizeCase, judged: Judged) -> float | None:
     """What a run cost before less what it costs now, for the runs before and since."""
-    before_usd = case.usd_per_run_before
-    now_usd = None
-    if case.advice is not None:
-        now_usd = case.advice.usd_per_run
-    if before_usd is None or now_usd is None or case.evidence is None:
+    if not isinstance(case, MeasuredCase):
         return None
     before = judged.before.counts
     own = judged.own.counts
@@ -114,33 +107,32 @@ def _saved_usd_per_month(case: ResizeCase, judged: Judged) -> float | None:
         window_ns=(last_ns or 0) - (first_ns or 0),
         window_tasks=before.tasks + own.tasks,
     )
-    evidence: Evidence = replace(case.evidence, usage=usage)
-    return usd_per_month(before_usd - now_usd, evidence)
+    saved_usd = difference(case.usd_per_run_at(judged.change.size), case.advice.usd_per_run)
+    return usd_per_month(saved_usd, replace(case.evidence, usage=usage))
 
 
-def _killed_above_mb(case: ResizeCase) -> float | None:
-    """The size at which a run was killed, if that is all that is known of the largest need."""
-    advice = case.advice_of_all
-    return None if advice is None else advice.evidence.needs.oom_size_mb
-
-
-def _shown(case: ResizeCase, decision: Resize) -> ShownEvidence:
-    largest = largest_need(case.window)
-    of_all = case.advice_of_all
-    duration = None
-    if decision.size is not None and decision.size.vcpu is not None and of_all is not None:
-        for option in of_all.choice.ranked:
-            if option.size.vcpu == decision.size.vcpu:
-                duration = option.factor
-    return ShownEvidence(
+def _shown(case: ResizeCase) -> ShownEvidence:
+    shown = ShownEvidence(
         runs=case.window.counts.tasks,
         days=case.days_seen,
-        peak_mb=None if largest is None else largest.needed_memory_mb,
-        peak_at=None if largest is None else largest.began,
-        duration=duration,
         unconfirmed=case.window.unconfirmed,
         elsewhere=case.window.tasks_elsewhere,
         by_minute=case.window.by_minute,
-        killed_above_mb=_killed_above_mb(case),
-        margin_percent=None if of_all is None else of_all.choice.margin.percent,
+    )
+    largest = largest_need(case.window)
+    if largest is not None:
+        shown = replace(shown, peak_mb=largest.needed_memory_mb, peak_at=largest.began)
+    return shown
+
+
+def _with_advice(shown: ShownEvidence, of_all: Advice, size: TaskSize | None) -> ShownEvidence:
+    """The evidence with what the runs at any size say, and how long they take at the new one."""
+    vcpu = (size or UNKNOWN_SIZE).vcpu
+    durations = [option.factor for option in of_all.choice.ranked if option.size.vcpu == vcpu]
+    return replace(
+        shown,
+        duration=durations[-1] if durations else None,
+        # All that is known of the largest need, if a run was killed.
+        killed_above_mb=of_all.evidence.needs.oom_size_mb,
+        margin_percent=of_all.choice.margin.percent,
     )

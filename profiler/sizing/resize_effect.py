@@ -22,16 +22,25 @@ class Judged(Struct, frozen=True, kw_only=True):
     """The runs of a revision at its size, and those before the change at the old size. A task of
     several containers with reports is one run.
 
-    ``max_slowdown_percent`` is how much longer runs may take. ``killed_elsewhere``: runs outside
+    ``size`` is the new one, ``change`` the old one. ``max_slowdown_percent`` is how much longer
+    runs may take. ``killed_elsewhere``: runs outside
     Fargate that were killed at the new size. ``overlap``: why a slower run overlaps the next one,
     in words.
     """
 
+    size: TaskSize
+    change: SizeBefore
     own: RevisionRuns
     before: RevisionRuns
     max_slowdown_percent: float
     killed_elsewhere: int = 0
     overlap: str | None = None
+
+    @property
+    def gave_more(self) -> bool:
+        """Whether the change gave more. At the old size, a limit of a container was raised."""
+        has_more = (self.size.memory_mb or 0) > (self.change.size.memory_mb or 0)
+        return self.size == self.change.size or has_more
 
     @property
     def killed(self) -> int:

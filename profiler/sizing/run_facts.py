@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle
@@ -34,7 +35,7 @@ from profiler.record.task_needs import (
     size_of,
 )
 from profiler.record.units import billed_ms
-from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, whole_size
 from profiler.sizing.prices import PriceOverrides, cost_of, with_machine_price
 
 
@@ -134,7 +135,7 @@ def gpus_idle(record: Record) -> bool | None:
 def reached_size_mb(record: Record) -> float | None:
     """The size at which a child may have been killed."""
     task_mb = size_of(record).memory_mb
-    reached_mb = record.metrics.memory_size_mb if task_mb is None else task_mb
+    reached_mb = first_known(task_mb, record.metrics.memory_size_mb)
     if may_have_lost_a_child(record.metrics):
         return reached_mb
     return None
@@ -194,8 +195,8 @@ def record_on_fargate(record: Record, region: str) -> Record:
     if metrics.duration_ms is not None:
         duration_ns = round(metrics.duration_ms * NS_PER_MS)
     known = TaskSize(
-        vcpu=metrics.vcpu_size if size.vcpu is None else size.vcpu,
-        memory_mb=metrics.memory_size_mb if size.memory_mb is None else size.memory_mb,
+        vcpu=first_known(size.vcpu, metrics.vcpu_size),
+        memory_mb=first_known(size.memory_mb, metrics.memory_size_mb),
     )
     return replace(
         record,
@@ -218,12 +219,6 @@ def cost_on_fargate(record: Record, region: str | None, price_overrides: PriceOv
     if region is None or record.launch_type == FARGATE:
         return with_machine_price(record, price_overrides).cost
     moved = record_on_fargate(record, region)
-    size = size_of(moved)
-    is_legal = (
-        size.vcpu is not None
-        and size.memory_mb is not None
-        and Size(size.vcpu, size.memory_mb) in LEGAL_SIZES
-    )
-    if moved.launch_type == FARGATE and is_legal:
+    if moved.launch_type == FARGATE and whole_size(size_of(moved)) in LEGAL_SIZES:
         return cost_of(moved, price_overrides)
     return UNKNOWN_COST

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from profiler.core.optional_math import first_known
 from profiler.record.record_model import TaskSize
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 
@@ -78,8 +79,8 @@ class TargetOverride(Struct, frozen=True, kw_only=True):
         """Whether ECS would start the target, if the definition had this size."""
         if self.vcpu is not None and self.memory_mb is not None:
             return True
-        vcpu = size.vcpu if self.vcpu is None else self.vcpu
-        memory_mb = size.memory_mb if self.memory_mb is None else self.memory_mb
+        vcpu = first_known(self.vcpu, size.vcpu)
+        memory_mb = first_known(self.memory_mb, size.memory_mb)
         has_room = vcpu >= self.least_vcpu and memory_mb >= self.least_memory_mb
         return has_room and Size(vcpu, memory_mb) in LEGAL_SIZES
 

@@ -5,17 +5,26 @@ first that applies decides. An act needs more than advice does, so a row may nee
 to act. docs/from-advice-to-effect.md lists the rows that leave a family alone.
 """
 
+import math
 from collections.abc import Callable
-from typing import Final, Literal
+from itertools import islice
+from typing import ClassVar, Final, Literal
 
 from msgspec import Struct
 
 from profiler.core.ecs_terms import EC2, FARGATE
+from profiler.core.optional_math import first_known, known, known_values
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent, format_task_size
 from profiler.sizing.advice import Advice
 from profiler.sizing.advice_reasons import held_back
-from profiler.sizing.resize_case import MIN_DAYS, RUNS_AFTER_REVERT, ChosenSize, ResizeCase
+from profiler.sizing.resize_case import (
+    MIN_DAYS,
+    RUNS_AFTER_REVERT,
+    ChosenSize,
+    MeasuredCase,
+    ResizeCase,
+)
 from profiler.sizing.resize_effect import MIN_SUCCESSES_TO_KEEP
 from profiler.sizing.resize_policy import (
     ResizeAction,
@@ -30,41 +39,73 @@ _PLATFORMS: Final = {FARGATE: "on Fargate", EC2: "on EC2"}
 _PLACES: Final = {"EC2": "on EC2", "EXTERNAL": "on external instances"}
 
 
+def _no_size(_case: ResizeCase) -> None:
+    """A row that shows no other size."""
+
+
+def _advises_nothing(_advice: Advice) -> None:
+    """A row that ``recommend`` does not read."""
+
+
+def _always(_case: ResizeCase) -> bool:
+    return True
+
+
+class Precondition(Struct, frozen=True, kw_only=True):
+    """A row that leaves a family alone, measured or not. Its reason is None if it does not apply.
+
+    ``docs``: what is left alone, for the documentation. ``size``: one that would be better.
+    ``shows_later``: it is the one of the first later row that applies. ``remedy`` is added to the
+    reason if that size is known. ``allows_revert``: what this command has registered may be put
+    back.
+    """
+
+    reason: Callable[[ResizeCase], str | None]
+    docs: str
+    size: Callable[[ResizeCase], TaskSize | None] = _no_size
+    shows_later: bool = False
+    remedy: str = ""
+    allows_revert: bool = False
+
+    action: ClassVar[ResizeAction] = "none"
+
+    def reason_to_act(self, case: ResizeCase) -> str | None:
+        """Why ``resize`` leaves the family alone by this row."""
+        return self.reason(case)
+
+    def new_size(self, case: ResizeCase) -> TaskSize | None:
+        return self.size(case)
+
+
 class Rule(Struct, frozen=True, kw_only=True):
-    """One row of the table. A reason is None if the rule does not apply.
+    """A row that judges a measured family. A reason is None if the rule does not apply.
 
     ``verdict``: what ``recommend`` says if ``advice`` has a reason. ``action``: what ``resize``
     does, None for a row that only advises. Its reason is ``reason``, or else that of ``advice`` at
     the definition's size if the case ``is_proven``.
 
     ``docs``: what is left alone, for the documentation; None for a rule that is no such case.
-    ``size``: the new size; of action ``none``, the one that would be better. ``shows_later``: it is
-    the one of the first later rule that applies. ``remedy`` is added to the reason if that size is
-    known. ``allows_revert``: what this command has registered may be put back.
+    ``size``: the new size; of action ``none``, the one that would be better.
     """
 
     verdict: AdviceVerdict | None = None
-    advice: Callable[[Advice], str | None] | None = None
+    advice: Callable[[Advice], str | None] = _advises_nothing
     action: ResizeAction | None = None
-    reason: Callable[[ResizeCase], str | None] | None = None
-    is_proven: Callable[[ResizeCase], bool] | None = None
+    reason: Callable[[MeasuredCase], str | None] | None = None
+    is_proven: Callable[[MeasuredCase], bool] = _always
     docs: str | None = None
-    size: Callable[[ResizeCase], ChosenSize | TaskSize | None] | None = None
-    shows_later: bool = False
-    remedy: str = ""
-    allows_revert: bool = False
+    size: Callable[[MeasuredCase], ChosenSize | TaskSize | None] = _no_size
 
     def reason_to_act(self, case: ResizeCase) -> str | None:
         """Why ``resize`` acts by this row."""
-        if self.action is None:
+        if self.action is None or not isinstance(case, MeasuredCase):
             return None
         if self.reason is not None:
             return self.reason(case)
-        if self.advice is None or case.advice is None:
-            return None
-        if self.is_proven is not None and not self.is_proven(case):
-            return None
-        return self.advice(case.advice)
+        return self.advice(case.advice) if self.is_proven(case) else None
+
+    def new_size(self, case: ResizeCase) -> ChosenSize | TaskSize | None:
+        return self.size(case) if isinstance(case, MeasuredCase) else None
 
 
 # What the account decides.
@@ -196,7 +237,7 @@ def _has_no_effect(case: ResizeCase) -> str | None:
 
 
 def _is_not_measured(case: ResizeCase) -> str | None:
-    return "no run was measured" if case.evidence is None else None
+    return None if isinstance(case, MeasuredCase) else "no run was measured"
 
 
 def _is_from_insights(case: ResizeCase) -> str | None:
@@ -208,33 +249,32 @@ def _is_from_insights(case: ResizeCase) -> str | None:
 # The last change.
 
 
-def _is_too_small(case: ResizeCase) -> str | None:
-    if case.judged is None or case.is_larger_than_before:
+def _is_too_small(case: MeasuredCase) -> str | None:
+    if case.judged is None or case.judged.gave_more:
         return None
     return case.judged.failure
 
 
-def _old_size(case: ResizeCase) -> TaskSize | None:
-    before = case.revision.resized_from
-    return None if before is None else before.size
+def _old_size(case: MeasuredCase) -> TaskSize | None:
+    return None if case.judged is None else case.judged.change.size
 
 
-def _has_few_successes(case: ResizeCase) -> str | None:
+def _has_few_successes(case: MeasuredCase) -> str | None:
     judged = case.judged
     if judged is None or judged.successes >= MIN_SUCCESSES_TO_KEEP:
         return None
-    if judged.failure is not None and case.is_larger_than_before:
+    if judged.failure is not None and judged.gave_more:
         return None
     return f"{judged.successes} of {MIN_SUCCESSES_TO_KEEP} successes seen"
 
 
-def _is_overwritten(case: ResizeCase) -> str | None:
+def _is_overwritten(case: MeasuredCase) -> str | None:
     if case.revision.overwritten is None:
         return None
     return f"a later revision has the old size again: set the size at its source{_OR_A_FILE}"
 
 
-def _is_withdrawn(case: ResizeCase) -> str | None:
+def _is_withdrawn(case: MeasuredCase) -> str | None:
     if case.revision.withdrawn is None:
         return None
     return (
@@ -243,15 +283,15 @@ def _is_withdrawn(case: ResizeCase) -> str | None:
     )
 
 
-def _larger_or_smaller(case: ResizeCase) -> ChosenSize | None:
+def _larger_or_smaller(case: MeasuredCase) -> ChosenSize | None:
     return case.larger or case.smaller
 
 
-def _better_or_overwritten(case: ResizeCase) -> ChosenSize | TaskSize | None:
+def _better_or_overwritten(case: MeasuredCase) -> ChosenSize | TaskSize | None:
     return case.smaller or case.revision.overwritten
 
 
-def _was_reverted_recently(case: ResizeCase) -> str | None:
+def _was_reverted_recently(case: MeasuredCase) -> str | None:
     if not case.was_reverted_recently or case.was_killed:
         return None
     return (
@@ -267,19 +307,17 @@ def _is_at_risk(advice: Advice) -> str | None:
     return advice.risk
 
 
-def _may_be_enlarged(case: ResizeCase) -> bool:
+def _may_be_enlarged(case: MeasuredCase) -> bool:
     """A kill needs no number of runs."""
     return case.larger is not None and (case.was_killed or not case.has_few_runs)
 
 
-def _was_killed_at_limit(case: ResizeCase) -> str | None:
-    if case.advice is None or not _may_be_enlarged(case):
-        return None
-    return case.revision.killed_limit
+def _was_killed_at_limit(case: MeasuredCase) -> str | None:
+    return case.revision.killed_limit if _may_be_enlarged(case) else None
 
 
-def _exceeds_fargate(case: ResizeCase) -> str | None:
-    if case.advice is None or not case.advice.choice.exceeds_fargate:
+def _exceeds_fargate(case: MeasuredCase) -> str | None:
+    if not case.advice.choice.exceeds_fargate:
         return None
     return "a run was killed at Fargate's largest memory: split its work, or run it on EC2"
 
@@ -296,7 +334,7 @@ def _grows(advice: Advice) -> str | None:
     return "its memory need grows, and soon passes the size"
 
 
-def _larger_size(case: ResizeCase) -> ChosenSize | None:
+def _larger_size(case: MeasuredCase) -> ChosenSize | None:
     return case.larger
 
 
@@ -313,11 +351,9 @@ def _reserves_too_much(advice: Advice) -> str | None:
 def _would_save(advice: Advice) -> str | None:
     """A larger size that is recommended only for its margin saves nothing."""
     choice = advice.choice
-    saving_percent = choice.saving_percent
-    if saving_percent is not None:
-        is_cheaper = saving_percent > 0
-    else:
-        is_cheaper = not choice.has_more_memory
+    is_cheaper = not choice.has_more_memory
+    if choice.saving_percent is not None:
+        is_cheaper = choice.saving_percent > 0
     is_known = advice.evidence.outcomes.has_success
     if not (is_known and choice.is_fargate and choice.changes and is_cheaper):
         return None
@@ -327,7 +363,7 @@ def _would_save(advice: Advice) -> str | None:
 # Each of these is a reason against a smaller size.
 
 
-def _has_few_runs(case: ResizeCase) -> str | None:
+def _has_few_runs(case: MeasuredCase) -> str | None:
     if not case.has_few_runs:
         return None
     return f"{case.judging_runs} of {case.policy.min_runs} runs seen"
@@ -341,9 +377,9 @@ def _has_no_known_size(advice: Advice) -> str | None:
     return "its size is not known" if advice.choice.current == TaskSize() else None
 
 
-def _is_too_small_later(case: ResizeCase) -> str | None:
+def _is_too_small_later(case: MeasuredCase) -> str | None:
     """Nothing is enlarged before a run has needed it."""
-    if case.advice is None or case.best_smaller is not None:
+    if case.best_smaller is not None:
         return None
     return _needs_more_than_fargate(case.advice) or _grows(case.advice)
 
@@ -352,47 +388,42 @@ def _fits_or_is_safer(advice: Advice) -> str:
     return "more is safer" if advice.choice.has_more_memory else "the size fits"
 
 
-def _fits(case: ResizeCase) -> str | None:
+def _fits(case: MeasuredCase) -> str | None:
     if case.best_smaller is not None:
         return None
-    held = None
-    if case.advice_of_all is not None:
-        of_all = case.advice_of_all
-        held = next(held_back(of_all.evidence.needs, of_all.choice, case.size), None)
-    return "the size fits" if held is None else f"the size fits: {held}"
+    of_all = case.advice_of_all
+    held = held_back(of_all.evidence.needs, of_all.choice, case.size)
+    return ": ".join(("the size fits", *islice(held, 1)))
 
 
-def _has_few_days(case: ResizeCase) -> str | None:
+def _has_few_days(case: MeasuredCase) -> str | None:
     if not case.has_few_days:
         return None
     at_size = " at this size" if len(case.window.sizes) > 1 else ""
     return f"{case.days_seen} of {MIN_DAYS} days seen{at_size}"
 
 
-def _may_not_be_taken(case: ResizeCase) -> str | None:
+def _may_not_be_taken(case: MeasuredCase) -> str | None:
     if case.smaller is not None or case.best_smaller is None:
         return None
     return case.refusal_of(case.best_smaller.option)
 
 
-def _saves_little(case: ResizeCase) -> str | None:
+def _saves_little(case: MeasuredCase) -> str | None:
     if case.smaller is None:
         return None
     saving_percent = case.smaller.option.saving_percent
-    if saving_percent is not None and saving_percent >= case.policy.min_saving_percent:
+    if first_known(saving_percent, -math.inf) >= case.policy.min_saving_percent:
         return None
     if case.smaller.refused is not None:
         return case.smaller.refused
     if not case.is_fargate:
         return _lowers_little(case, case.smaller)
-    if saving_percent is None:
-        shown = "an unknown part"
-    else:
-        shown = format_percent(saving_percent)
+    shown = known(format_percent, saving_percent) or "an unknown part"
     return f"the recommended size saves only {shown}"
 
 
-def _lowers_little(case: ResizeCase, smaller: ChosenSize) -> str | None:
+def _lowers_little(case: MeasuredCase, smaller: ChosenSize) -> str | None:
     """A reservation on EC2 has no price: what becomes free for other jobs decides."""
     percent = _lowered_percent(case, smaller)
     if percent >= case.policy.min_saving_percent:
@@ -400,7 +431,7 @@ def _lowers_little(case: ResizeCase, smaller: ChosenSize) -> str | None:
     return f"the recommended size asks for only {format_percent(percent)} less"
 
 
-def _lowered_percent(case: ResizeCase, smaller: ChosenSize) -> float:
+def _lowered_percent(case: MeasuredCase, smaller: ChosenSize) -> float:
     """How much less of the memory or of the vCPUs a size has, whichever is more."""
     shares = [
         1 - part / present
@@ -413,17 +444,17 @@ def _lowered_percent(case: ResizeCase, smaller: ChosenSize) -> float:
     return round(100 * max(shares, default=0), 1)
 
 
-def _has_failed_before(case: ResizeCase) -> str | None:
+def _has_failed_before(case: MeasuredCase) -> str | None:
     if case.smaller is None or not case.has_failed_before(case.smaller.size):
         return None
     return "this size, or a larger one, has failed before"
 
 
-def _better_size(case: ResizeCase) -> ChosenSize | None:
+def _better_size(case: MeasuredCase) -> ChosenSize | None:
     return case.smaller or case.best_smaller
 
 
-def _saves(case: ResizeCase) -> str | None:
+def _saves(case: MeasuredCase) -> str | None:
     if case.smaller is None or any(rule.reason_to_act(case) for rule in REASONS_AGAINST):
         return None
     saves = f"saves {format_percent(case.smaller.option.saving_percent or 0)}"
@@ -432,7 +463,7 @@ def _saves(case: ResizeCase) -> str | None:
     return f"{saves}; {case.smaller.refused}"
 
 
-def _asks_for_less(case: ResizeCase) -> str | None:
+def _asks_for_less(case: MeasuredCase) -> str | None:
     """Of a job on EC2, whose memory is limited like a task's on Fargate."""
     if not case.circumstances.is_job or case.is_fargate or case.smaller is None:
         return None
@@ -441,30 +472,30 @@ def _asks_for_less(case: ResizeCase) -> str | None:
     return f"asks for {format_percent(_lowered_percent(case, case.smaller))} less"
 
 
-def _smaller_size(case: ResizeCase) -> ChosenSize | None:
+def _smaller_size(case: MeasuredCase) -> ChosenSize | None:
     return case.smaller
 
 
 # No other size.
 
 
-def _limit_is_too_small(case: ResizeCase) -> str | None:
+def _limit_is_too_small(case: MeasuredCase) -> str | None:
     if case.policy.size.least_memory_mb > (case.size.memory_mb or 0):
         return None
     return case.revision.killed_limit
 
 
-def _present_size(case: ResizeCase) -> TaskSize:
+def _present_size(case: MeasuredCase) -> TaskSize:
     return case.size
 
 
-def _went_badly(case: ResizeCase) -> str | None:
+def _went_badly(case: MeasuredCase) -> str | None:
     if case.judged is None or case.judged.failure is None or case.revision.killed_limit:
         return None
     return f"{case.judged.failure}; a larger size is not put back"
 
 
-def _went_well(case: ResizeCase) -> str | None:
+def _went_well(case: MeasuredCase) -> str | None:
     if case.judged is None:
         return None
     runs = f"{format_count(case.judged.own.counts.tasks, 'run')} at the new size"
@@ -473,11 +504,9 @@ def _went_well(case: ResizeCase) -> str | None:
     return f"{case.judged.failed} of {runs} failed, which is no reason to put the old size back"
 
 
-def _larger_may_not_be_taken(case: ResizeCase) -> str | None:
+def _larger_may_not_be_taken(case: MeasuredCase) -> str | None:
     """A larger size would be needed, and every one is refused."""
-    if not case.calls_for_more or case.larger is not None or case.advice is None:
-        return None
-    if case.advice.risk is None:
+    if not case.calls_for_more or case.larger is not None or case.advice.risk is None:
         return None
     return case.refusal_of_larger
 
@@ -514,71 +543,64 @@ REASONS_AGAINST: Final = (
     ),
     Rule(action="none", reason=_saves_little),
 )
-RULES: Final = (
-    Rule(action="none", reason=_is_windows, shows_later=True, docs="for Windows"),
-    Rule(
-        action="none",
+PRECONDITIONS: Final = (
+    Precondition(reason=_is_windows, shows_later=True, docs="for Windows"),
+    Precondition(
         reason=_is_off,
         shows_later=True,
         docs="with the tag `task-profiler:resize` = `off`",
     ),
-    Rule(action="none", reason=_is_service, shows_later=True, docs="that a service runs"),
-    Rule(
-        action="none",
+    Precondition(reason=_is_service, shows_later=True, docs="that a service runs"),
+    Precondition(
         reason=_is_left_to_others,
         docs="of AWS Batch for several nodes, on EKS or Managed Instances, or of an engine such as "
         "Nextflow",
     ),
-    Rule(
-        action="none",
+    Precondition(
         reason=_is_owned,
         shows_later=True,
         remedy=f": set {{size}} in its template{_OR_A_FILE}",
         allows_revert=True,
         docs="that a stack of CloudFormation owns",
     ),
-    Rule(
-        action="none",
+    Precondition(
         reason=_lacks_runs,
         shows_later=True,
         allows_revert=True,
         docs="whose log group, or that of `task_stopped`, keeps or has fewer days than the window",
     ),
-    Rule(
-        action="none",
+    Precondition(
         reason=_is_contradicted,
         shows_later=True,
         docs="whose reports do not say what `task_stopped` has read",
     ),
-    Rule(
-        action="none",
+    Precondition(
         reason=_is_not_on_fargate,
         size=_reservation,
         docs="on EC2 or external instances, where the size is only a reservation",
     ),
-    Rule(
-        action="none",
+    Precondition(
         reason=_passes_old_revision,
         docs="of which something starts an older revision",
     ),
-    Rule(action="none", reason=_has_no_run, docs="without a run of the newest revision"),
-    Rule(
-        action="none",
+    Precondition(reason=_has_no_run, docs="without a run of the newest revision"),
+    Precondition(
         reason=_is_overridden,
         docs="of AWS Batch whose jobs mostly have another size by their submission",
     ),
-    Rule(
-        action="none",
+    Precondition(
         reason=_has_no_effect,
         docs="none of whose runs has the definition's size",
     ),
-    Rule(action="none", reason=_is_not_measured, docs="without a measurement"),
-    Rule(
-        action="none",
+    Precondition(reason=_is_not_measured, docs="without a measurement"),
+    Precondition(
         reason=_is_from_insights,
         shows_later=True,
         docs="that only Container Insights knows",
     ),
+)
+RULES: Final[tuple[Precondition | Rule, ...]] = (
+    *PRECONDITIONS,
     Rule(action="revert", reason=_is_too_small, size=_old_size),
     Rule(action="none", reason=_has_few_successes),
     Rule(
@@ -629,12 +651,11 @@ RULES: Final = (
 def verdict_of(advice: Advice) -> AdviceVerdict:
     """What ``recommend`` says of the current size: the first row that advises."""
     for rule in RULES:
-        is_advice = rule.advice is not None and rule.advice(advice) is not None
-        if is_advice and rule.verdict is not None:
+        if isinstance(rule, Rule) and rule.verdict and rule.advice(advice):
             return rule.verdict
     raise AssertionError
 
 
 def left_alone() -> tuple[str, ...]:
     """The families that are left alone, in the order of the rules, for the documentation."""
-    return tuple(rule.docs for rule in RULES if rule.docs is not None)
+    return known_values(rule.docs for rule in RULES)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from itertools import combinations, groupby
+from itertools import groupby
 
 from msgspec import Struct
 
@@ -55,7 +55,7 @@ def growth(values: Sequence[float]) -> Growth | None:
     count = len(recent)
     if count < _MIN_TREND_RUNS:
         return None
-    slopes = sorted((recent[b] - recent[a]) / (b - a) for a, b in combinations(range(count), 2))
+    slopes = _slopes(recent)
     # Kendall's statistic is the number of rising pairs less falling pairs. Its variance is that of
     # a random order.
     ties = [len(list(same)) for _, same in groupby(sorted(recent))]
@@ -67,6 +67,16 @@ def growth(values: Sequence[float]) -> Growth | None:
     slope = median(slopes)
     level = median(sorted(value - slope * index for index, value in enumerate(recent)))
     return Growth(per_run=slope, now=level + slope * (count - 1), runs=count)
+
+
+def _slopes(values: Sequence[float]) -> list[float]:
+    """The slopes of all pairs, in order."""
+    slopes: list[float] = []
+    for distance in range(1, len(values)):
+        pairs = zip(values, values[distance:], strict=False)
+        slopes += [(later - earlier) / distance for earlier, later in pairs]
+    slopes.sort()
+    return slopes
 
 
 def _variance_term(count: int) -> int:

@@ -2,15 +2,17 @@
 is chosen from.
 """
 
+import math
+
 from msgspec import Struct
 
-from profiler.core.optional_math import known
+from profiler.core.optional_math import difference, first_known, known, product, rounded
 from profiler.record.family import Month
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import vcpu_limit
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
-from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size, whole_size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
 from profiler.sizing.runs_a_month import measured_month
 from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION, least_with_more
@@ -66,7 +68,12 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         """The relative cost of a run at the upper bound of its duration; an unknown duration
         counts as unchanged.
         """
-        return round(self.comparable_hour_usd * self._hours((self.factor or SAME_DURATION).max), 12)
+        return round(self.comparable_hour_usd * self._hours(self.likely_factor.max), 12)
+
+    @property
+    def likely_factor(self) -> SlowdownBounds:
+        """The factor; an unknown duration counts as unchanged."""
+        return self.factor or SAME_DURATION
 
     @property
     def saving_percent(self) -> float | None:
@@ -104,11 +111,7 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         """The saving of a run in USD if it takes ``factor`` times as long; negative if the size
         costs more.
         """
-        now_usd = self.current_usd_per_run
-        then_usd = self._usd(self.hour_usd, factor)
-        if now_usd is None or then_usd is None:
-            return None
-        return now_usd - then_usd
+        return difference(self.current_usd_per_run, self._usd(self.hour_usd, factor))
 
     def _usd(self, hour_usd: float | None, factor: float) -> float | None:
         if hour_usd is None or not self.billed:
@@ -151,10 +154,8 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         """Return the duration and the cost of the runs at this size."""
         factor = self.factor(size.vcpu)
         hour_usd = self._hour_usd(size)
-        comparable_hour_usd = hour_usd
-        if comparable_hour_usd is None:
-            prices = self.prices or REFERENCE_PRICES
-            comparable_hour_usd = prices.size_hour_usd(size.vcpu, size.memory_mb)
+        without_storage = self.prices or REFERENCE_PRICES
+        comparable_hour_usd = without_storage.size_hour_usd(size.vcpu, size.memory_mb)
         if factor is not None:
             is_fast_enough = factor.max <= 1 + self.max_slowdown_percent / 100 + ROUNDING
         else:
@@ -167,7 +168,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
             holds_memory=self.need.fits(size.memory_mb),
             is_fast_enough=is_fast_enough,
             hour_usd=hour_usd,
-            comparable_hour_usd=comparable_hour_usd,
+            comparable_hour_usd=first_known(hour_usd, comparable_hour_usd),
             current_hour_usd=known(self._hour_usd, self.current),
             billed=self.evidence.usage.billed,
         )
@@ -175,10 +176,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     @property
     def current(self) -> Size | None:
         """The current size; None if a part of it is unknown."""
-        size = self.evidence.size
-        if size.vcpu is None or size.memory_mb is None:
-            return None
-        return Size(size.vcpu, size.memory_mb)
+        return whole_size(self.evidence.size)
 
     def factor(self, vcpu: float) -> SlowdownBounds | None:
         """The bounds of the duration with this vCPU size; None if nothing is known about it.
@@ -197,16 +195,13 @@ class WhatIf(Struct, frozen=True, kw_only=True):
                 saturated = 0
             least = least_with_more(saturated, seen_vcpu, vcpu)
             return SlowdownBounds(min=round(least, FACTOR_DIGITS), max=1)
-        if current_vcpu is not None and vcpu >= current_vcpu:
+        if vcpu >= first_known(current_vcpu, math.inf):
             return SAME_DURATION
         if not evidence.needs.has_cpu or (
             not evidence.outcomes.has_success and vcpu < (seen_vcpu or 0)
         ):
             return None
-        if (
-            evidence.needs.vcpu_without_slowdown is not None
-            and vcpu < evidence.needs.vcpu_without_slowdown - ROUNDING
-        ):
+        if vcpu < (evidence.needs.vcpu_without_slowdown or 0) - ROUNDING:
             return None
         return (evidence.needs.slowdowns or {}).get(vcpu, SAME_DURATION)
 
@@ -244,18 +239,12 @@ def _runs_of(month: Month) -> float:
 
 def usd_per_month(usd_per_run: float | None, evidence: Evidence) -> float | None:
     """The price of a run × the runs a month; None if one of them is unknown."""
-    monthly_runs = runs_per_month(evidence)
-    if usd_per_run is None or monthly_runs is None:
-        return None
-    return usd_per_run * monthly_runs
+    return product(usd_per_run, runs_per_month(evidence))
 
 
 def idle_gpu_hours_per_month(evidence: Evidence) -> float | None:
     """Estimate the idle time of the family's GPUs in a month; None without GPUs or an estimate
     of the runs.
     """
-    hours = evidence.usage.idle_gpu_hours
-    monthly_runs = runs_per_month(evidence)
-    if hours is None or monthly_runs is None:
-        return None
-    return round(hours * monthly_runs, 6)
+    hours = product(evidence.usage.idle_gpu_hours, runs_per_month(evidence))
+    return rounded(hours, 6)

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from profiler.core.ecs_terms import AWSLOGS, BATCH_LOG_GROUP, EC2, FARGATE
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import first_known, known_members, known_values
 from profiler.core.text import on_one_line
 from profiler.record.record_model import TaskSize
 from profiler.record.units import as_number, format_task_size
@@ -184,8 +184,8 @@ def job_with_size(
     others have. Raises TaskProfilerError if that is not enough for it.
     """
     present = definition_size(definition)
-    vcpu = present.vcpu if size.vcpu is None else size.vcpu
-    memory_mb = present.memory_mb if size.memory_mb is None else size.memory_mb
+    vcpu = first_known(size.vcpu, present.vcpu)
+    memory_mb = first_known(size.memory_mb, present.memory_mb)
     if vcpu is None or memory_mb is None:
         raise TaskProfilerError("Its size is not known: set it by hand.")
     wanted: dict[str, object] = {
@@ -339,7 +339,7 @@ def _without_answers(job: Mapping[str, object]) -> dict[str, object]:
 
 def _without_sizes(container: Mapping[str, object]) -> dict[str, object]:
     """The container with the form of its sizes, and nothing in it. What cannot be read stays."""
-    emptied = {name: value for name, value in container.items() if value is not None}
+    emptied = known_members(container)
     known = [kind for kind in _OLD_MEMBERS if asked_amount(container, kind) is not None]
     for kind in _OLD_MEMBERS:
         if emptied.get(_OLD_MEMBERS[kind]) == 0:  # a member that is not set
@@ -364,10 +364,10 @@ def _with_values(container: Mapping[str, object], values: Mapping[str, str]) -> 
     changed = dict(container)
     for kind, member in _OLD_MEMBERS.items():
         if kind in values and member in changed:
-            changed[member] = int(values[kind] or 0)
+            changed[member] = as_number(float(values[kind] or 0))
     if "resourceRequirements" in changed:
         changed["resourceRequirements"] = [
-            {**one, "value": values[str(one["type"])]} if one.get("type") in values else one
+            {**one, "value": values[str(one["type"])]} if str(one.get("type")) in values else one
             for one in mappings(changed["resourceRequirements"])
         ]
     return changed

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
+from profiler.core.optional_math import known
 from profiler.record.record_model import TaskSize
 from profiler.record.units import as_number
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -34,7 +35,7 @@ class SizesFile(Struct, frozen=True, kw_only=True):
     def size_of(self, family: str) -> TaskSize | None:
         """The size of a family; None if the file has none."""
         member = self.members.get(family)
-        return None if member is None else definition_size(member)
+        return known(definition_size, member)
 
     def with_size(self, family: str, sizes: Mapping[str, object], why: str) -> "SizesFile":
         """The file with other sizes of a family. What else the family's member has is kept."""

@@ -77,7 +77,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
 BATCHES = {
     "burner": Batch(program="burn(2)"),
-    "two_containers": Batch(program="burn(2)", other=f"{_OTHER}; signal.pause()"),
+    "two_containers": Batch(program="burn(2); time.sleep(8)", other=f"{_OTHER}; signal.pause()"),
     "failing": Batch(program="burn(0.5); sys.exit(3)", exit_code=3),
     "killed": Batch(program=_GROW, options=_SMALL, exit_code=137),
     "killed_in_the_task": Batch(program=_GROW, options=(), task_memory_mib=128, exit_code=137),

@@ -369,8 +369,8 @@ def swap_space() -> Iterator[None]:
 
 # On an emulated processor, the limit of the profiler's own CPU time allows a reading in half a
 # minute.
-_IN_SWAP = "import time\nblock = bytearray(b'x') * (300 * 2**20)\ntime.sleep(60)\n"
-_SHARED_IN_SWAP = _SHARED.replace("range(200)", "range(300)").replace("sleep(2.5)", "sleep(60)")
+_IN_SWAP = "import time\nblock = bytearray(b'x') * (300 * 2**20)\ntime.sleep(120)\n"
+_SHARED_IN_SWAP = _SHARED.replace("range(200)", "range(300)").replace("sleep(2.5)", "sleep(120)")
 
 
 @scenario

@@ -455,6 +455,32 @@ def test_a_schedule_whose_overrides_do_not_fit_the_new_size_is_named(
     assert account.sizes("control") == [NEW]
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "<sizes>",
+        '{"ContainerOverrides": <sizes>}',
+        '{"ContainerOverrides": {"ResourceRequirements": <sizes>}}',
+        '{"ContainerOverrides": {"ResourceRequirements": [<sizes>]}}',
+        '{"ContainerOverrides": {"ResourceRequirements": [{"Type": <sizes>, "Value": "8192"}]}}',
+        '{"ContainerOverrides": {"Memory": <sizes>}}',
+        '{"EcsPropertiesOverride": <sizes>}',
+    ],
+)
+def test_a_rule_whose_event_can_override_sizes_leaves_the_size_alone(
+    account: JobAccount, template: str
+) -> None:
+    account.oversized("nightly", "control")
+    paths = {"sizes": "$.detail.sizes"}
+    transformer = {"InputPathsMap": paths, "InputTemplate": template}
+    account.rule("by-event", "nightly", InputTransformer=transformer)
+    account.rule("plain", "control", Input='{"Parameters": {"day": "<b>today</b>"}}')
+    rows, _ = account.rows("--register")
+    assert "the rule by-event" in rows["nightly"]["reason"], rows["nightly"]
+    assert account.sizes("nightly")[0][1] == OLD[1]
+    assert account.sizes("control") == [NEW]
+
+
 # What is left alone.
 
 

@@ -22,7 +22,7 @@ from tests import batch_jobs
 from tests.aws_proxy import AwsProxy
 from tests.batch_jobs import Json
 from tests.fake_batch import FakeBatch
-from tests.job_account import KILLED, NEW, OLD, JobAccount
+from tests.job_account import KILLED, NEW, OLD, JobAccount, ec2
 from tests.resize_account import ACCOUNT, Account
 from tools.moto_server import fake_aws
 
@@ -188,6 +188,25 @@ def test_a_tag_that_somebody_wrote_puts_nothing_back(
     assert reason in " ".join(asked.stdout.split())
     registered(account)
     assert account.sizes("forged")[0][1] <= 2048
+
+
+@pytest.mark.parametrize("tag", ["1/512/8192", "1/0/8192", "1/4096/3", "1/1536/8192"])
+def test_a_tag_on_instances_that_somebody_wrote_puts_nothing_back(
+    account: JobAccount, tag: str
+) -> None:
+    """The revision before is gone, so that nothing else says its size."""
+    account.batch.define("forged", **ec2(4, 8192))
+    account.batch.define("forged", **ec2(4, 4096), tags={"task-profiler:resized-from": tag})
+    account.batch.definitions = [
+        one for one in account.batch.definitions if one["jobDefinitionArn"][-9:] != "/forged:1"
+    ]
+    account.runs_on_instances("forged", 1, (4, 4096), revision=2, **KILLED)
+    asked = account.resize("--job-definition", "forged", "--revert", "--register")
+    assert "a job on EC2 has whole vCPUs" in " ".join(asked.stdout.split())
+    registered(account)
+    kept = account.newest("forged")["containerProperties"]
+    assert kept["vcpus"] == 4
+    assert kept["memory"] >= 4096
 
 
 def test_a_tag_on_another_job_uncovers_nothing(account: JobAccount) -> None:

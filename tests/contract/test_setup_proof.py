@@ -10,11 +10,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from profiler.aws_account.proof.plan import SHARED_PLAN_RIGHTS, SHARED_RIGHTS
 from profiler.aws_account.proof.task_plan import PLAN_RIGHTS, PROOF_RIGHTS
+from profiler.cli.setup import proof_output
+from profiler.record.record_model import Report
+from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.log_subscriptions import put_lines
 from tests.proof_account import ACCOUNT, FUNCTION_GROUP, PlayedTask, ProofAccount, proof_account
 from tools.local_answers import answer_over_sockets
@@ -231,6 +236,32 @@ def test_without_schedule_and_service_the_subnets_are_given_or_asked_for(
     roles = ("--task-role", "nightly-task", "--execution-role", "nightly-execution")
     alone = account.prove("--json", "--subnets", "subnet-1", *roles)
     assert json.loads(alone.stdout)["as"] == "The options"
+
+
+class RefreshedRuns:
+    """The documents as searches show them: without the event's word until the index has been
+    refreshed, which the third search is the first to see.
+    """
+
+    def __init__(self, account: ProofAccount) -> None:
+        self.account = account
+        self.searches = 0
+
+    def runs(self, _selection: RunFilter) -> Iterator[PastRun]:
+        self.searches += 1
+        for task in self.account.tasks:
+            report = msgspec.json.decode(json.dumps(task.report()), type=Report)
+            yield PastRun(report=report, is_confirmed=self.searches > 2)
+
+
+def test_a_document_is_awaited_until_the_search_shows_that_it_is_confirmed(
+    account: ProofAccount,
+) -> None:
+    documents = RefreshedRuns(account)
+    with patch.object(proof_output, "open_search", lambda *_: documents):
+        found = rows_of(account, "--from", "https://search:9200")
+    assert {row["state"] for row in found} == {"ok"}
+    assert documents.searches == 3
 
 
 @pytest.mark.parametrize(

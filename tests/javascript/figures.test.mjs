@@ -154,7 +154,9 @@ test("a peak of the kernel that no sample has seen is a line", () => {
   assert.ok(
     runFigure(missed).layout.annotations.some(({ text }) => text === "kernel peak 950 MB, between the samples"),
   );
-  for (const run of [{ ...missed, peak: 905 }, { ...missed, peakBy: "sampled" }, { ...missed, peakAt: 1500 }, RUN]) {
+  const sampled = { ...missed, atLeast: ["peak"] };
+  assert.ok(namesOf(sampled).includes("peak"));
+  for (const run of [{ ...missed, peak: 905 }, sampled, { ...missed, peakAt: 1500 }, RUN]) {
     assert.ok(!namesOf(run).includes("kernel peak"));
   }
   const moments = [["memory-peak", 2000, 2000, "memory peak"]];

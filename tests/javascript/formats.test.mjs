@@ -11,13 +11,13 @@ import {
   asFactor,
   asMemory,
   asMoment,
-  asPeak,
   asPercent,
   asRate,
   asTaskSize,
   asTime,
   asUsd,
   escapeControls,
+  marked,
   truncate,
   truncateMiddle,
   UNKNOWN,
@@ -36,10 +36,10 @@ test("a value that was not measured is a dash", () => {
 });
 
 test("a peak that the kernel did not count may have been higher", () => {
-  assert.equal(asPeak(10.46, "kernel"), "10 MB");
-  assert.equal(asPeak(10.46, "sampled"), "≥10 MB");
-  assert.equal(asPeak(10.46, undefined), "≥10 MB");
-  assert.equal(asPeak(undefined, "sampled"), UNKNOWN);
+  assert.equal(marked(asMemory(10.46), false), "10 MB");
+  assert.equal(marked(asMemory(10.46), true), "≥10 MB");
+  assert.equal(marked(asUsd(0.12), true), "≥ $0.12");
+  assert.equal(marked(asMemory(undefined), true), UNKNOWN);
 });
 
 test("a negative saving is a cost", () => {

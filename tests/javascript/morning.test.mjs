@@ -126,7 +126,7 @@ test("the cost of a row is that of its tasks, and is not known without prices", 
     ["$0.75", undefined],
   );
   assert.equal(isPriced, true);
-  assert.equal(morningGrid([...runs, nightOf(3, { id: "s", usd: 1, spot: true })]).cost, "≥ $1.75");
+  assert.equal(morningGrid([...runs, nightOf(3, { id: "s", usd: 1, atLeast: ["usd"] })]).cost, "≥ $1.75");
 });
 
 test("a line has no more points than it has room for", () => {

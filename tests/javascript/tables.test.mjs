@@ -3,14 +3,16 @@ import { test } from "node:test";
 import { changeText, lastSuccess, peakText } from "../../profiler/report_page/assets/modules/comparison.js";
 import { logStreamLink, taskLink } from "../../profiler/report_page/assets/modules/console_links.js";
 import { content } from "../../profiler/report_page/assets/modules/content.js";
+import { UNKNOWN } from "../../profiler/report_page/assets/modules/formats.js";
 import { byVerdict, sizingRow } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
 import { withRoom } from "../../profiler/report_page/assets/modules/run_stacks.js";
 import {
   asCpuShare,
-  asCpuTime,
   asStart,
+  cpuTimeText,
   haveChange,
   isHot,
+  memoryOf,
   numberOf,
 } from "../../profiler/report_page/assets/modules/run_values.js";
 import { sortRuns } from "../../profiler/report_page/assets/modules/runs_table.js";
@@ -49,18 +51,21 @@ test("a change within the family's spread is usual, and five runs must be known"
 });
 
 test("a number has its unit, and the mark of a lower bound", () => {
-  const run = runAt(0, { peakBy: "sampled", spot: true, cpuPartial: true });
+  const run = runAt(0, { atLeast: ["peak", "usd", "cpuSeconds"] });
   assert.equal(numberOf({ ...run, peak: 512 }, ["memory peak", "peak", "MB"]), "≥512 MB");
   assert.equal(numberOf({ ...run, usd: 0.12 }, ["cost", "usd", "USD"]), "≥ $0.12");
   assert.equal(numberOf({ ...run, cpuSeconds: 9.5 }, ["CPU time", "cpuSeconds", "s"]), "≥9.5 s");
   assert.equal(numberOf({ ...run, ms: 9500 }, ["duration", "ms", "ms"]), "9.5 s");
+  assert.equal(numberOf(run, ["memory peak", "peak", "MB"]), UNKNOWN);
+  assert.equal(memoryOf({ ...run, peak: 512 }, "peak"), "≥512 MB");
+  assert.equal(memoryOf({ peak: 512 }, "peak"), "512 MB");
 });
 
 test("the memory peak of a GPU is sampled, and has a change", () => {
-  const run = runAt(1, { gpuPeak: 2820, gpu: 35.4, gpuBetween: 0.03 });
+  const run = runAt(1, { gpuPeak: 2820, gpu: 35.4, gpuBetween: 0.03, atLeast: ["gpuPeak"] });
   assert.equal(numberOf(run, ["GPU memory peak", "gpuPeak", "MB"]), "≥2.8 GB");
   assert.equal(numberOf(run, ["GPU average", "gpu", "%"]), "35 %");
-  assert.equal(haveChange("gpuPeak", run, runAt(0, { gpuPeak: 900 })), true);
+  assert.equal(haveChange("gpuPeak", run, runAt(0, { gpuPeak: 900, atLeast: ["gpuPeak"] })), true);
 });
 
 test("runs are sorted by the use of their GPUs, those that share one last", () => {
@@ -73,20 +78,24 @@ test("runs are sorted by the use of their GPUs, those that share one last", () =
 });
 
 test("bytes that were not counted to the end are a lower bound, which has no change", () => {
-  const run = runAt(0, { read: 2097152, bytesPartial: true });
+  const run = runAt(0, { read: 2097152, atLeast: ["read"] });
   assert.equal(numberOf(run, ["read", "read", "bytes"]), "≥2 MB");
   assert.equal(haveChange("read", run, runAt(0)), false);
   assert.equal(haveChange("read", runAt(0), runAt(0)), true);
 });
 
 test("the least that Spot costs has no change from a price", () => {
-  assert.equal(haveChange("usd", runAt(0, { spot: true }), runAt(0)), false);
-  assert.equal(haveChange("usd", runAt(0, { spot: true }), runAt(0, { spot: true })), true);
+  const onSpot = runAt(0, { atLeast: ["usd"] });
+  assert.equal(haveChange("usd", onSpot, runAt(0)), false);
+  assert.equal(haveChange("usd", onSpot, onSpot), true);
 });
 
 test("CPU time that was not measured to the end is a lower bound", () => {
-  assert.equal(asCpuTime(9.5, { cpuPartial: true }), "≥9.5 s");
-  assert.equal(asCpuTime(9.5, {}), "9.5 s");
+  const partial = runAt(0, { cpuSeconds: 5.5, atLeast: ["cpuSeconds"] });
+  const whole = runAt(0, { cpuSeconds: 4 });
+  assert.equal(cpuTimeText([whole, partial]), "≥9.5 s");
+  assert.equal(cpuTimeText([whole]), "4.0 s");
+  assert.equal(cpuTimeText([runAt(0)]), UNKNOWN);
 });
 
 test("a run without a known start does not show the time of its record as its start", () => {
@@ -133,10 +142,10 @@ test("a family's peak is of one meaning of memory once five runs have it", () =>
 });
 
 test("the peak of a family is a lower bound if one of its runs was sampled", () => {
-  const exact = runAt(0, { peak: 900, peakBy: "kernel" });
-  const peakBy = (...runs) => sizingRow(["etl", runs], new Map()).peakBy;
-  assert.equal(peakBy(exact, runAt(1)), "kernel");
-  assert.equal(peakBy(exact, runAt(1, { peak: 800, peakBy: "sampled" })), "sampled");
+  const exact = runAt(0, { peak: 900 });
+  const isLeast = (...runs) => sizingRow(["etl", runs], new Map()).isPeakLeast;
+  assert.equal(isLeast(exact, runAt(1)), false);
+  assert.equal(isLeast(exact, runAt(1, { peak: 800, atLeast: ["peak"] })), true);
 });
 
 test("a run is compared with its family's last success, in the same cluster if there is one", () => {

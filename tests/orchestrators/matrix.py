@@ -25,11 +25,12 @@ _BATCHES: dict[str, dict[str, Any]] = {
     "1": {"exitCode": 1},
     "killed": {"exitCode": 137, "reason": "OutOfMemoryError: Container killed due to memory usage"},
 }
+PULL_FAILED = "pull failed"
 # The last two are as ECS describes a container that has no exit code.
 _MONITORS: dict[str, dict[str, Any]] = {
     "exited 0": {"lastStatus": "STOPPED", "exitCode": 0},
     "killed (137)": {"lastStatus": "STOPPED", "exitCode": 137},
-    "pull failed": {
+    PULL_FAILED: {
         "lastStatus": "STOPPED",
         "reason": "CannotPullContainerError: pull image manifest: not found",
     },

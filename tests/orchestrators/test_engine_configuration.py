@@ -7,17 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-import profiler
-from profiler.record.batch_job import BatchJob
+from tests.engine_jobs import ROOT, classpath, printed, write_jobs, written_for
 from tests.prerequisites import skip_or_fail
-from tests.runs import lines, report
 
-ROOT = Path(profiler.__file__).parent.parent
 SNAKEMAKE = ROOT / ".venv-orchestrators" / "snakemake" / "bin" / "snakemake"
 NEXTFLOW = Path(__file__).with_name("nextflow")
 _MB_PER_GB = 1024
@@ -26,51 +22,19 @@ _MB_PER_GB = 1024
 @pytest.fixture
 def jobs(tmp_path: Path) -> Path:
     """Runs of two rules or processes, of which one needs more than whole GB."""
-    reports = []
-    for number in range(6):
-        name, peak_mb = [("STAR_ALIGN", 25_600), ("FASTQC", 1_500)][number % 2]
-        job = BatchJob(
-            job_id="0f8fad5b-d9cb-469f-a165-70867728950e",
-            job_name=f"{name}_{number}",
-            job_definition="etl",
-        )
-        reports.append(
-            report(
-                number,
-                size=(8, 65_536),
-                p95=3.2,
-                peak_mb=peak_mb,
-                launch_type="EC2",
-                cluster="AWSBatch-spot-1",
-                batch=job,
-            )
-        )
     file = tmp_path / "jobs.jsonl"
-    file.write_bytes(lines(reports))
+    write_jobs(file, (8, 65_536), 3.2, {"STAR_ALIGN": 25_600, "FASTQC": 1_500})
     return file
-
-
-def written(jobs: Path, engine: str) -> str:
-    command = [sys.executable, "-m", "profiler", "recommend", "--format", engine]
-    return printed([*command, "--from", str(jobs)], ROOT)
-
-
-def printed(command: Sequence[str], folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_nextflows_parser_reads_the_sizes(jobs: Path, tmp_path: Path) -> None:
     if shutil.which("mvn") is None or shutil.which("java") is None:
         skip_or_fail("Nextflow's parser needs java and mvn")
     config = tmp_path / "nextflow.config"
-    config.write_text(written(jobs, "nextflow"))
-    classpath = tmp_path / "classpath.txt"
-    goal = "dependency:build-classpath"
-    printed(["mvn", "-q", "-B", goal, f"-Dmdep.outputFile={classpath}"], NEXTFLOW)
+    config.write_text(written_for("nextflow", jobs))
+    path = classpath(NEXTFLOW, tmp_path / "classpath.txt")
     program = str(NEXTFLOW / "ReadConfig.java")
-    read = printed(["java", "-cp", classpath.read_text(), program, str(config)], tmp_path)
+    read = printed(["java", "-cp", path, program, str(config)], tmp_path)
     assert [line for line in read.splitlines() if line.startswith("withName")] == [
         "withName:FASTQC\t4\t1856",
         f"withName:STAR_ALIGN\t4\t{30 * _MB_PER_GB}",
@@ -82,7 +46,7 @@ def test_snakemake_takes_the_sizes_of_a_profile(jobs: Path, tmp_path: Path) -> N
         skip_or_fail("Snakemake is not installed: make orchestrators installs it")
     profile = tmp_path / "profile"
     profile.mkdir()
-    (profile / "config.yaml").write_text(written(jobs, "snakemake"))
+    (profile / "config.yaml").write_text(written_for("snakemake", jobs))
     rule = 'rule {0}:\n    output: "{0}.txt"\n    threads: 1\n    shell: "touch {{output}}"\n'
     targets = 'rule all:\n    input: "STAR_ALIGN.txt", "FASTQC.txt"\n'
     rules = targets + rule.format("STAR_ALIGN") + rule.format("FASTQC")

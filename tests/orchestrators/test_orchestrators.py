@@ -13,7 +13,7 @@ import pytest
 
 import profiler
 from profiler.core.ecs_terms import ReportStream
-from tests.orchestrators import matrix
+from tests.orchestrators import documented_verdicts, matrix
 from tests.orchestrators.matrix import BATCHES, LAST_LINE, MONITORS, STREAMS, WITHOUT, WRAPPER, Case
 
 ROOT = Path(profiler.__file__).parent.parent
@@ -35,6 +35,8 @@ TABLES = {
         "container `prefect`": "container prefect",
         "another container": "other container",
     },
+    "step functions": {documented_verdicts.STEP_FUNCTIONS: documented_verdicts.STEP_FUNCTIONS},
+    "aws batch": {documented_verdicts.BATCH: documented_verdicts.BATCH},
 }
 WITH_XCOM = "airflow"
 
@@ -58,7 +60,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verdicts]:
         "DAGSTER_DISABLE_TELEMETRY": "1",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     }
-    found: Verdicts = {case: {} for case in matrix.cases()}
+    found: Verdicts = {case: documented_verdicts.verdicts(case) for case in matrix.cases()}
     for tool in TOOLS:
         done = subprocess.run(
             [

@@ -110,6 +110,20 @@ def test_the_morning_message_counts_jobs_by_their_last_attempt(
     assert found.cost.value == pytest.approx(10 * 0.25)
 
 
+def test_a_job_whose_next_attempt_still_runs_is_in_no_message_yet(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    indexed(forward, search_server, attempt_of(1, 1, **FAILED), attempt_of(2, 1, **FAILED))
+    (hit,) = search(search_server, query={"term": {"task.id": "task-1-1-0"}})["hits"]["hits"]
+    path = f"{hit['_index']}/_update/{hit['_id'].replace('/', '%2F')}"
+    call(search_server, "POST", path, {"doc": {"task": {"repeated": True}}})
+    search(search_server)
+    found = night()
+    counts = {outcome: dict(families) for outcome, families in found.counts.items() if families}
+    assert counts == {"failure": {"orders": 1}}
+    assert found.cost.value == pytest.approx(2 * 0.25)
+
+
 def listed(server: SearchServer, *words: str) -> list[str]:
     """The tasks that ``history`` lists."""
     done = run_here(os.environ, "history", "--from", server.url, "--json", *words)

@@ -13,6 +13,7 @@ import requests
 import handler
 from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
+from profiler.core.timestamps import format_datetime
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.documents import Document, report_document, unconfirmed
 from profiler.forwarder.event_document import find_indexed_report
@@ -102,6 +103,28 @@ def only_document(server: SearchServer) -> dict[str, Any]:
     assert hit["_index"] == "task-reports-2026.03"
     assert hit["_id"] == f"{TASK_ID}/batch"
     return without_arrival(hit["_source"])
+
+
+def test_a_report_that_only_a_late_event_confirms_arrives_with_the_event(
+    aws: Any, forward: Forward, search_server: SearchServer
+) -> None:
+    """So that its run is in the morning message after the event, and in no other one."""
+
+    def arrived() -> object:
+        (hit,) = search(search_server)["hits"]["hits"]
+        return hit["_source"]["event"]["ingested"]
+
+    forward(event(run_report(), stream=STREAM), Context())
+    in_time = "2026-03-01T10:13:00.000Z"
+    place = f"task-reports-2026.03/_update/{TASK_ID}%2Fbatch"
+    call(search_server, "POST", place, {"doc": {"event": {"ingested": in_time}}})
+    assert arrived() == in_time
+    before = format_datetime(datetime.now(UTC))
+    handler.task_stopped(task_event(), Context())
+    with_event = arrived()
+    assert before <= str(with_event)
+    handler.task_stopped(task_event(), Context())
+    assert arrived() == with_event
 
 
 ENDS: dict[str, dict[str, Any]] = {

@@ -142,7 +142,7 @@ def test_the_cause_is_said_and_no_advice_beside_it(
         assert outcome_of(report.record, None).cause in shown
     elif tape == "oom":
         assert "probably ran out of GPU memory" in shown or "more memory than its GPU has" in shown
-        assert "≥ 76.6 GB of the GPU's 79.6 GB" in shown
+        assert "≥76.6 GB of the GPU's 79.6 GB" in shown
         assert "se a smaller batch size" in shown
     else:
         assert "The GPU's driver reported Xid 31 during the run: a kernel or a copy" in shown

@@ -31,6 +31,7 @@ from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.otlp.run_signals import signals_of
+from profiler.record.gpu_facts import cause_sentence
 from profiler.record.record_model import UNKNOWN_COST
 from profiler.record.run_outcome import Cause, Outcome
 from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
@@ -234,7 +235,7 @@ def test_slack_says_it_in_the_title_and_in_a_sentence(end: RunEnd) -> None:
     assert run.outcome.title in message.text
     assert run.outcome.title in message.blocks[0]["text"]["text"]
     if run.outcome.sentence is not None:
-        assert f"{run.outcome.sentence}." in shown(message)
+        assert present(cause_sentence(run.outcome, run.record)) in shown(message)
 
 
 @every_end

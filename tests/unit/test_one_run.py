@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
+from profiler.cli.terminal.end_page import EndView, end_lines
 from profiler.cli.terminal.stacks_page import stacks_lines
+from profiler.forwarder.notifications.value_formats import recommended_size
 from profiler.record.cpu_wait import cpu_wait_fact, cpu_wait_reason
 from profiler.record.fact_list import (
     COST,
     CPU_TIME,
     DURATION,
     MEMORY_PEAK,
+    VCPU_SIZE,
     NumberRow,
     number_fact,
 )
@@ -21,8 +24,8 @@ from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.measured import UNKNOWN
 from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT
-from profiler.record.record_model import NO_RECOMMENDATION, Metrics, Report
-from profiler.record.units import format_memory, format_percent, format_vcpu
+from profiler.record.record_model import NO_RECOMMENDATION, Metrics, Recommendation, Report
+from profiler.record.units import format_memory, format_percent, format_vcpu, saving_words
 from profiler.runs.past_runs.moments import find_moments
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import verdict_of
@@ -30,9 +33,10 @@ from profiler.sizing.advice import advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
 from tests import screens, shown_runs
-from tests.awkward_runs import RUNS, lonely_wait, missed_peak, recommended, shared_cpu
+from tests.awkward_runs import RUNS, child_killed, lonely_wait, missed_peak, recommended, shared_cpu
 from tests.runs import evidence_of
 from tests.shown_runs import waiting_stacks
+from tests.terminals import texts as texts_of
 from tests.values import present
 
 SCREENS: Mapping[str, Callable[[Report], str]] = {
@@ -84,6 +88,7 @@ SHOWN_ON: Mapping[NumberRow, Sequence[str]] = {
     COST: ("show", "page", "slack", "event"),
     MEMORY_PEAK: tuple(SCREENS),
     CPU_TIME: ("end", "page"),
+    VCPU_SIZE: ("show", "page", "slack", "event"),
 }
 
 
@@ -201,3 +206,39 @@ def test_show_and_its_stacks_count_the_same_samples() -> None:
     title = "".join(span.text for span in stacks_lines(report.record, waiting_stacks(), 200)[0])
     assert "412 samples, 412 stacks by py-spy 0.4.3" in title
     assert "412 samples" in screens.show(report)
+
+
+def test_a_saving_below_one_percent_is_said_by_show_and_slack() -> None:
+    for percent, words in ((0.7, "saves 0.7 %"), (-0.7, "costs 0.7 % more"), (0.4, "")):
+        advice = Recommendation(vcpu=1, memory_mb=2048, saving_percent=percent)
+        assert saving_words(percent) == words
+        assert recommended_size(advice) == (
+            f"Recommended size: 1 vCPU, 2 GB ({words})."
+            if words
+            else "Recommended size: 1 vCPU, 2 GB."
+        )
+
+
+def test_slack_the_event_and_the_page_name_killed_processes_in_one_sentence() -> None:
+    shown_texts = shown(recommended(child_killed))
+    for name in ("slack", "event", "page"):
+        assert "The kernel killed 3 processes for lack of memory: w." in shown_texts[name], name
+
+
+def test_the_end_of_a_local_run_says_why_its_result_is_unknown() -> None:
+    made = shown_runs.local().record
+    record = replace(made, status="unknown", exit_code=None, memory_kills=None)
+    report = replace(shown_runs.local(), record=replace(record, likely_out_of_memory=None))
+    for name in ("show", "end", "page"):
+        assert "The profiler did not see the end of the command." in shown(report)[name], name
+
+
+def test_no_mark_is_lost_on_a_narrow_terminal() -> None:
+    report = recommended(shown_runs.etl)
+    shown_texts = {}
+    for width in (40, 50, 60):
+        view = EndView(width=width, now_ns=screens.now_ns(report))
+        shown_texts[width] = "\n".join(texts_of(end_lines(report, (), view)))
+    assert "▔ peak ≥81 %" in shown_texts[40]
+    assert "▔ 4 GB, peak ≥81 %" in shown_texts[50]
+    assert "▔ 4 GB, peak ≥3.2 GB (81 %)" in shown_texts[60]

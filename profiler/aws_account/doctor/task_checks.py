@@ -13,7 +13,7 @@ from profiler.collectors.nvidia.visible_gpus import (
 )
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
-from profiler.core.optional_math import known
+from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.report_destination import OwnStream, batch_streams
 from profiler.monitor.task_sampler import TaskSource
@@ -462,7 +462,7 @@ def call_stacks_finding(mode: StacksMode, *, may_trace: bool, py_spy: str | None
 
 def kernel_finding(view: KernelView) -> Finding:
     """The features of the kernel, regardless of the monitor's privileges."""
-    scope = "none" if view.ptrace_scope is None else view.ptrace_scope
+    scope = first_known(view.ptrace_scope, "none")
     version = "none" if view.cgroup_version is None else f"version {view.cgroup_version}"
     rest = (
         f"PSI: {'yes' if view.pressure else 'no'}. Yama's ptrace_scope: {scope}. Control groups: "

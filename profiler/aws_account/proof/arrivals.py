@@ -22,9 +22,11 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded, mapping
 from profiler.core.queue_messages import HiddenMessages, hidden_messages
 from profiler.core.timestamps import NS_PER_MS
+from profiler.record.event_end import end_of_event
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.line_trust import AccountTrust, is_lambda_stream
 from profiler.record.record_model import CHECKPOINT, Record
+from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, ReadPages
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
@@ -96,6 +98,18 @@ class ProofTask(Struct, kw_only=True):
     @property
     def record(self) -> Record | None:
         return None if self.run is None else self.run.report.record
+
+    @property
+    def event_end(self) -> EventEnd | None:
+        """How the batch ended, by AWS."""
+        if self.end is None:
+            return None
+        return end_of_event(self.end, self.end.container(self.container))
+
+    @property
+    def started_at(self) -> Mapping[str, str]:
+        """The starts of the containers, as the batch saw them last."""
+        return self.witness[-1].started_at if self.witness else {}
 
     @property
     def exit_code(self) -> int | None:

@@ -4,6 +4,7 @@ from profiler.aws_account.proof.arrivals import ProofTask
 from profiler.aws_account.proof.plan import ProofPlan
 from profiler.aws_account.proof.verdicts import NO, NO_WITNESS, CheckResult, record_of, unknown
 from profiler.core.ecs_terms import is_of_aws_batch
+from profiler.core.optional_math import known_values
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.units import MIB
 
@@ -58,7 +59,7 @@ def memory_of_command(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """The wrapper measures its command: what that held at least, and less than the container has,
     in which the wrapper is, too.
     """
-    needed = [line.needed_bytes for line in task.witness if line.needed_bytes is not None]
+    needed = known_values(line.needed_bytes for line in task.witness)
     held_bytes = max((line.held_bytes for line in task.witness), default=0)
     if not held_bytes or not needed:
         return NO_WITNESS

@@ -33,8 +33,15 @@ from profiler.aws_account.proof.verdicts import (
 from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
 from profiler.aws_account.report_paths import LogGroupState
 from profiler.core.ecs_terms import MONITOR_NAME
+from profiler.core.optional_math import (
+    difference,
+    first_known,
+    known,
+    known_values,
+    product,
+    quotient,
+)
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.event_end import end_of_event
 from profiler.record.fact_list import memory_peak
 from profiler.record.measured import AtLeast
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
@@ -159,12 +166,11 @@ class Check(Struct, frozen=True):
 
 
 def _start_of_batch(_plan: ProofPlan, task: ProofTask) -> CheckResult:
-    started = task.witness[-1].started_at if task.witness else {}
-    batch = seconds_of(started.get(task.container))
-    monitor = seconds_of(started.get(MONITOR_NAME))
-    if batch is None or monitor is None:
+    batch = seconds_of(task.started_at.get(task.container))
+    before = difference(seconds_of(task.started_at.get(MONITOR_NAME)), batch)
+    if before is None:
         return NO_WITNESS
-    return CheckResult(batch <= monitor, "before the monitor", f"{monitor - batch:.2f} s before it")
+    return CheckResult(before >= 0, "before the monitor", f"{before:.2f} s before it")
 
 
 def _report_in_stream(_plan: ProofPlan, task: ProofTask) -> CheckResult:
@@ -175,11 +181,9 @@ def _report_in_stream(_plan: ProofPlan, task: ProofTask) -> CheckResult:
         return CheckResult(
             NO, expected, f"the stream of {place.rpartition('/')[0].rpartition('/')[2]}"
         )
-    written = seconds_of(task.run.report.time)
-    ended = seconds_of(record_of(task).finished_at)
-    if written is None or ended is None:
+    after = difference(seconds_of(task.run.report.time), seconds_of(record_of(task).finished_at))
+    if after is None:
         return CheckResult(NO, expected, "a report without its times")
-    after = written - ended
     return CheckResult(0 <= after <= _REPORT_SECONDS, expected, f"{after:.2f} s after the exit")
 
 
@@ -189,12 +193,10 @@ def _cpu_seconds(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     duration_ms = record.metrics.duration_ms
     if not task.witness or started is None or duration_ms is None:
         return NO_WITNESS
-    covered = record.sampling.cpu_covered_percent
-    if covered is None:
-        covered = 100.0
-    known = _cpu_until(task.witness, started + duration_ms / 1000 * covered / 100)
-    tolerance = _TOLERANCE * known + _CPU_TOLERANCE_SECONDS
-    return close(record.metrics.cpu_seconds, known, tolerance, "s")
+    covered = first_known(record.sampling.cpu_covered_percent, 100.0)
+    witnessed = _cpu_until(task.witness, started + duration_ms / 1000 * covered / 100)
+    tolerance = _TOLERANCE * witnessed + _CPU_TOLERANCE_SECONDS
+    return close(record.metrics.cpu_seconds, witnessed, tolerance, "s")
 
 
 def _cpu_until(lines: Sequence[WitnessLine], moment: float) -> float:
@@ -208,7 +210,7 @@ def _cpu_until(lines: Sequence[WitnessLine], moment: float) -> float:
 
 def _memory_peak(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """A sampled peak is a lower bound."""
-    needed = [line.needed_bytes for line in task.witness if line.needed_bytes is not None]
+    needed = known_values(line.needed_bytes for line in task.witness)
     if not needed:
         return unknown("the batch cannot read its control group")
     metrics = record_of(task).metrics
@@ -224,8 +226,7 @@ def _memory_peak(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 def _written_bytes(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     if not task.witness or not task.witness[-1].written_bytes:
         return NO_WITNESS
-    written = record_of(task).metrics.block_write_bytes
-    seen = None if written is None else written / MIB
+    seen = quotient(record_of(task).metrics.block_write_bytes, MIB)
     return close(seen, WRITTEN_BYTES / MIB, _TOLERANCE * WRITTEN_BYTES / MIB, "MiB")
 
 
@@ -240,19 +241,18 @@ def _network(plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 
 def _exit_code(_plan: ProofPlan, task: ProofTask) -> CheckResult:
-    known = _EXIT_CODES.get(task.scenario, 0)
+    expected = _EXIT_CODES.get(task.scenario, 0)
     of_ecs = task.exit_code
     of_report = record_of(task).exit_code
     seen = f"{of_report} in the report, {of_ecs} in ECS"
-    return CheckResult(of_report == of_ecs == known, str(known), seen)
+    return CheckResult(of_report == of_ecs == expected, str(expected), seen)
 
 
 def _kill(plan: ProofPlan, task: ProofTask) -> CheckResult:
     expected = f"killed for memory at {plan.memory_mb} MB"
     record = record_of(task)
     limit = record.metrics.memory_size_mb
-    end = None if task.end is None else end_of_event(task.end, task.end.container(task.container))
-    cause = outcome_of(record, end).cause
+    cause = outcome_of(record, task.event_end).cause
     if task.ended is not None:
         cause = task.ended.get("outcome", task.ended.get("stopCategory"))
     seen = f"{'killed for memory' if cause == 'oom' else cause} at {limit} MB"
@@ -261,10 +261,9 @@ def _kill(plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 def _statistics_period(plan: ProofPlan, task: ProofTask) -> CheckResult:
     sampling = record_of(task).sampling
-    known = _PERIODS[plan.is_on_fargate]
-    period_ms = sampling.stats_period_ms
-    seen = None if period_ms is None else period_ms / 1000
-    return close(seen, known, known * _PERIOD_TOLERANCE, "s")
+    period = _PERIODS[plan.is_on_fargate]
+    seen = quotient(sampling.stats_period_ms, 1000)
+    return close(seen, period, period * _PERIOD_TOLERANCE, "s")
 
 
 def _members(_plan: ProofPlan, task: ProofTask) -> CheckResult:
@@ -286,12 +285,12 @@ def _members(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 def _init_duration(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     has_pull = any("PullStartedAt" in line.members.get("task", ()) for line in task.witness)
-    batch = seconds_of(task.witness[-1].started_at.get(task.container)) if task.witness else None
-    if task.end is None or task.end.pull_started_at is None or batch is None or not has_pull:
+    batch = seconds_of(task.started_at.get(task.container))
+    pulled = None if task.end is None else task.end.pull_started_at
+    took = difference(batch, known(datetime.timestamp, pulled))
+    if took is None or not has_pull:
         return unknown("ECS shows no start of the pull")
-    init_ms = record_of(task).metrics.init_duration_ms
-    seen = None if init_ms is None else init_ms / 1000
-    return close(seen, batch - task.end.pull_started_at.timestamp(), _INIT_SECONDS, "s")
+    return close(quotient(record_of(task).metrics.init_duration_ms, 1000), took, _INIT_SECONDS, "s")
 
 
 def _end_of_monitor(_plan: ProofPlan, task: ProofTask) -> CheckResult:
@@ -328,8 +327,8 @@ def _notice(plan: ProofPlan, task: ProofTask) -> CheckResult:
     if not plan.notifies_of(task.scenario):
         return unknown("the stack does not notify of it")
     posted = None if task.ended is None else task.ended.get("notified")
-    known = "failure" if task.scenario in ("failure", "memory") else "success"
-    return CheckResult(posted == known, known, str(posted or "none"))
+    expected = "failure" if task.scenario in ("failure", "memory") else "success"
+    return CheckResult(posted == expected, expected, str(posted or "none"))
 
 
 def _cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
@@ -341,17 +340,17 @@ def _cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
         return unknown("ECS shows no times")
     record = record_of(task)
     billed = billed_ms(_ns(end.pull_started_at), _ns(end.execution_stopped_at))
-    known, slack = (
+    priced, slack = (
         cost_of(
             replace(record, metrics=replace(record.metrics, billed_duration_ms=ms)),
             PriceOverrides(),
         )
         for ms in (billed, 2000)
     )
-    if known.usd is None or slack.usd is None:
+    if priced.usd is None or slack.usd is None:
         return unknown("the Region's prices are unknown")
-    seen = None if record.cost.usd is None else record.cost.usd * 1000
-    return close(seen, known.usd * 1000, slack.usd * 1000, "USD per 1,000 runs")
+    seen = product(record.cost.usd, 1000)
+    return close(seen, priced.usd * 1000, slack.usd * 1000, "USD per 1,000 runs")
 
 
 def _ns(moment: datetime) -> int:
@@ -438,8 +437,8 @@ def _task_row(plan: ProofPlan, task: ProofTask, reason: str | None) -> Row:
     if reason is None:
         return row
     cause = "resources"  # a task that waits, waits for capacity
-    if task.end is not None:
-        cause = end_of_event(task.end, task.end.container(task.container)).cause
+    if task.event_end is not None:
+        cause = task.event_end.cause
     elif task.failure is not None and not _is_about_capacity(reason):
         cause = "refused"
     remedy = {"image": _NO_IMAGE, "resources": plan.capacity_remedy}.get(cause)
@@ -456,10 +455,9 @@ def _why_not_run(task: ProofTask, wait_seconds: float) -> str | None:
         return task.failure
     if task.has_run:
         return None
-    if task.end is None:
+    if task.event_end is None:
         return f"it was {task.state or 'unknown'} after {_minutes(wait_seconds)}"
-    end = end_of_event(task.end, task.end.container(task.container))
-    return end.reason or "ECS gave no reason"
+    return task.event_end.reason or "ECS gave no reason"
 
 
 def _row(plan: ProofPlan, task: ProofTask, check: Check, wait_seconds: float | None) -> Row:

@@ -170,8 +170,11 @@ class Proof(Struct, kw_only=True):
             return False
         if task.exit_code is None:
             return True
+        # A search shows a document only after the index's next refresh, so that the line of
+        # task_stopped can be there before the document that its event confirmed.
         is_awaited = self.plan.reads_documents and self.plan.has_stack
-        if task.run is None or (task.document is None and is_awaited):
+        has_document = task.document is not None and task.document.is_confirmed
+        if task.run is None or (is_awaited and not has_document):
             return False
         if "TaskStoppedFunctionName" not in self.plan.stack.outputs:
             return True

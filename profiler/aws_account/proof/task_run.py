@@ -21,6 +21,7 @@ from profiler.aws_account.report_paths import ReportPaths
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_SECOND, format_datetime
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.task_definitions.permissions import policy
@@ -118,7 +119,7 @@ class TaskRunner(Struct, kw_only=True):
             running = [*read_items(ecs, "list_tasks", "taskArns", cluster=cluster, startedBy=name)]
             for arn in running:
                 ecs.stop_task(cluster=cluster, task=arn, reason="task-profiler setup proof")
-            listed = [*{*running, *(task.arn for task in tasks if task.arn is not None)}]
+            listed = [*{*running, *known_values(task.arn for task in tasks)}]
         if self._stop_ns is None:
             self._stop_ns = self.clock.monotonic_ns() + round(_STOP_SECONDS * NS_PER_SECOND)
         with aws_errors("Whether the proof's tasks stopped is unknown", "ecs:DescribeTasks"):

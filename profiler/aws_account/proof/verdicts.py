@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from profiler.aws_account.proof.arrivals import ProofTask
+from profiler.core.optional_math import quotient
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.record_model import Record
 
@@ -43,4 +44,4 @@ def record_of(task: ProofTask) -> Record:
 def seconds_of(text: str | None) -> float | None:
     """A time in seconds since 1970; None for none."""
     moment_ns = parse_ns(text)
-    return None if moment_ns is None else moment_ns / NS_PER_SECOND
+    return quotient(moment_ns, NS_PER_SECOND)

@@ -42,6 +42,7 @@ from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import MONITOR_REPOSITORY, cluster_name
 from profiler.core.errors import UsageError
 from profiler.core.notice_channels import SLACK, ChannelKind
+from profiler.core.optional_math import known_members
 from profiler.core.text import names_in
 from profiler.core.timestamps import NS_PER_MS
 from profiler.core.version import __version__
@@ -465,7 +466,7 @@ def stack(
         bucket=bucket,
         zip_file=zip_file,
         parameters=parameters,
-        settings={name: value for name, value in settings.items() if value is not None},
+        settings=known_members(settings),
         secrets=_secrets(failure_webhook, success_webhook, otlp_headers, credentials),
         tags=dict(parse_tags(tags)),
     )

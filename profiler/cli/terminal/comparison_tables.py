@@ -6,9 +6,10 @@ from statistics import median
 
 from profiler.cli.printing import UNKNOWN
 from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, wrapped
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.fact_list import memory_peak
-from profiler.record.mapped_files import counts_files
+from profiler.record.mapped_files import INCLUDES_FILES, counts_files
 from profiler.record.measured import Exactly, Measured, known_numbers, measured
 from profiler.record.mention_limits import (
     counted_cpu_wait,
@@ -99,8 +100,7 @@ def _memory_conditions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str
             change = "so the change of the memory is not known"
         yield (
             f"The memory of {format_count(a_files, 'run')} of A and of {b_files} of B may "
-            "include pages of mapped files, as older versions and Container Insights count them, "
-            f"{change}."
+            f"{INCLUDES_FILES}, {change}."
         )
     a_kernel, a_peaks = _peak_counts(a)
     b_kernel, b_peaks = _peak_counts(b)
@@ -112,7 +112,7 @@ def _memory_conditions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str
 
 
 def _median_of(values: Iterable[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
+    numbers = known_values(values)
     return median(numbers) if numbers else None
 
 
@@ -233,7 +233,7 @@ def percent_text(percent: float | None) -> str:
         return UNKNOWN
     if abs(percent) < _MANY_PERCENT:
         return f"{round(percent, 1) + 0.0:+.1f} %"
-    return f"{percent:+.3g} %"
+    return f"{percent:+,.0f} %"
 
 
 def interval_text(change: MedianChange) -> str:

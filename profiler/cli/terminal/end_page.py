@@ -38,7 +38,7 @@ from profiler.cli.terminal.page_parts import (
     use_style,
 )
 from profiler.cli.terminal.show_comparison import change_spans
-from profiler.core.optional_math import median
+from profiler.core.optional_math import known_values, median
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import with_local_times
 from profiler.record.fact_list import (
@@ -49,19 +49,20 @@ from profiler.record.fact_list import (
     NEURON_AVERAGE,
     VCPU_AVERAGE,
     NumberRow,
-    bytes_texts,
     longest_waits,
+    memory_peak,
     number_fact,
     peak_text,
     wait_name,
 )
 from profiler.record.gpu_facts import gpu_use_parts, gpus_memory_text
 from profiler.record.hardware import gpu_totals
-from profiler.record.measured import UNKNOWN
+from profiler.record.measured import UNKNOWN, scaled
 from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.stop_causes import outcome_of
-from profiler.record.story_rows import memory_rows
+from profiler.record.story_rows import BESIDE_MEMORY, Story, story_of
+from profiler.record.task_needs import is_cpu_limited
 from profiler.record.units import MIB, format_memory, format_percent, format_value
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
@@ -97,6 +98,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     ``earlier`` are comparable successes of its family, the newest first.
     """
     record = report.record
+    story = story_of(record)
     verdict = verdict_of(PastRun(report=report), view.now_ns)
     if _has_curves(record.series):
         pointer = _command("show", record.task_id[:_ID_LENGTH], view)
@@ -115,11 +117,11 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     parts = [
         (0, head),
         (1, _evidence(verdict, record, view)),
-        (4, _warning(record, view)),
+        (4, _warning(story, view)),
         *_usage(record, view),
-        *((6, _wrapped(row.name, row.text, view)) for row in memory_rows(record.metrics)),
+        *((6, _wrapped(row.name, row.text, view)) for row in story.named(*BESIDE_MEMORY)),
         (6, _labelled("waits", joined(waited_for), view)),
-        (7, _io(record, view)),
+        (7, _io(record, story, view)),
         (5, _change(record, earlier, view)),
         (3, _wrapped("advice", advice or "", view)),
         (8, () if has_pointer else _labelled("more", pointer, view)),
@@ -133,13 +135,13 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     return list(chain.from_iterable(shown[place] for place in sorted(shown)))
 
 
-def _io(record: Record, view: EndView) -> tuple[Line, ...]:
+def _io(record: Record, story: Story, view: EndView) -> tuple[Line, ...]:
     """The bytes, unless the run read and wrote less than 1 MiB."""
     metrics = record.metrics
     most_bytes = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
     if most_bytes < MIB:
         return ()
-    return _labelled("I/O", joined(bytes_texts(record)), view)
+    return _labelled("I/O", story.text("I/O"), view)
 
 
 def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
@@ -243,10 +245,9 @@ def _has_gpu_curve(series: Series | None) -> bool:
     )
 
 
-def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
-    if record.monitor is None:
-        return ()
-    warnings = [warning for warning in record.monitor.warnings if warning not in view.printed]
+def _warning(story: Story, view: EndView) -> tuple[Line, ...]:
+    rows = story.named("warning")
+    warnings = [row.text for row in rows if row.text not in view.printed]
     if not warnings:
         return ()
     text = with_local_times(warnings[0])
@@ -288,7 +289,7 @@ def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:
             yield curve, _memory_texts(curve, record.metrics)
             continue
         top = curve.limit_text
-        if curve.label == CPU and curve.is_to_limit:
+        if curve.label == CPU and curve.is_to_limit and is_cpu_limited(record):
             top = top.replace("▔", "▔ limit")
         average = _average(curve.label, record)
         texts = [f"{top}, average {average}", top] if average else [top]
@@ -324,8 +325,9 @@ def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
         share = format_percent(100 * peak_mb / size_mb)
     limit = format_memory(size_mb)
     if curve.is_to_limit:
-        text = f"peak {peak} ({share})"
-        return (f"▔ limit {limit}, {text}", f"▔ {limit}, {text}", f"▔ {limit}, peak {share}")
+        long = f"{limit}, peak {peak} ({share})"
+        short = "peak " + scaled(memory_peak(metrics), 100 / size_mb).text(format_percent)
+        return (f"▔ limit {long}", f"▔ {long}", f"▔ {limit}, {short}", f"▔ {short}")
     if share:
         return (f"{top}, {share} of {limit}", top)
     return (f"{top} of {limit}", top)
@@ -412,7 +414,7 @@ def _stderr_width() -> int:
 
 def _median_and_range(row: NumberRow, runs: Sequence[Metrics]) -> str:
     read = attrgetter(row.path.removeprefix("metrics."))
-    numbers = sorted(value for value in map(read, runs) if value is not None)
+    numbers = sorted(known_values(map(read, runs)))
     if not numbers:
         return ""
     least = format_value(numbers[0], row.unit)

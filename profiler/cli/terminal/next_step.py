@@ -8,7 +8,6 @@ from profiler.record.gpu_sentences import all_gpu_advice, never_used_advice
 from profiler.record.mention_limits import (
     is_long_cpu_wait,
     is_near_limit,
-    wait_in_words,
 )
 from profiler.record.record_model import (
     NO_RECOMMENDATION,
@@ -73,13 +72,7 @@ def _largest_part(record: Record) -> str | None:
 def _waited(wait: LargestWait) -> str | None:
     if wait.percent < _MIN_ADVICE_PERCENT:
         return None
-    percent = wait.percent
-    target = wait_in_words(wait.kind)
-    if wait.target_percent >= _MIN_ADVICE_PERCENT and wait.target != wait.kind:
-        percent = wait.target_percent
-        target = f"{wait.target} ({wait.kind})"
-    part = format_percent(min(percent, 100))
-    return f"{part} of the time it waited for {target}: more CPU or memory would not help there."
+    return f"{wait.text}: more CPU or memory would not help there."
 
 
 def _more_memory(record: Record, recommend: str) -> str:

@@ -8,20 +8,20 @@ from datetime import datetime
 from msgspec import Struct
 
 from profiler.cli.styled_text import INDENT, Line, Span, length, line, separated, shorten, wrapped
+from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import local_time, parse_ns
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.cpu_wait import cpu_wait_fact
-from profiler.record.fact_list import longest_waits, wait_name
+from profiler.record.fact_list import longest_waits, vcpu_curve_limit, wait_name
 from profiler.record.hardware import own_gpus
 from profiler.record.measured import measured
 from profiler.record.mention_limits import (
     MIN_COVERED_PERCENT,
     is_cpu_wait_partial,
-    is_long_cpu_wait,
     is_near_limit,
 )
 from profiler.record.record_model import Number, Record, Series
 from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, curve_top, sparkline
+from profiler.record.story_rows import DOT, Story
 from profiler.record.units import (
     format_count,
     format_memory,
@@ -66,7 +66,7 @@ def labelled_once(name: str, texts: Iterable[str], view: View) -> Iterator[Line]
 
 def joined(texts: Iterable[str | None]) -> str:
     """The known texts on one line, with a dot between them."""
-    return " · ".join(filter(None, texts))
+    return DOT.join(filter(None, texts))
 
 
 def bare_vcpu(value: float) -> str:
@@ -77,7 +77,7 @@ def bare_vcpu(value: float) -> str:
 def local(text: str | None) -> datetime | None:
     """A moment of a record in the time zone of this machine."""
     moment_ns = parse_ns(text)
-    return None if moment_ns is None else local_time(moment_ns)
+    return known(local_time, moment_ns)
 
 
 Section = tuple[int, Iterable[Line]]
@@ -130,7 +130,7 @@ class Curve:
     ) -> None:
         self.label = name
         self._values = values or ()
-        self.known = tuple(value for value in self._values if value is not None)
+        self.known = known_values(self._values)
         highest = max((*self.known, 0.0))
         if peak is not None and highest <= peak * _ROUNDING:
             highest = float(peak)
@@ -161,7 +161,7 @@ def run_curves(record: Record, series: Series) -> tuple[Curve, ...]:
     neuron = series.neuron_utilization_percent
     whose = "" if own_gpus(record.gpus) == list(record.gpus) else ", of all programs"
     curves = (
-        Curve(CPU, series.vcpu_used, metrics.vcpu_size, LEAST_VCPU, format_vcpu),
+        Curve(CPU, series.vcpu_used, vcpu_curve_limit(record), LEAST_VCPU, format_vcpu),
         Curve(MEMORY, memory, size_mb, LEAST_MB, format_memory, peak_mb),
         Curve(GPU, gpu, 100, LEAST_PERCENT, format_percent, whose=whose),
         Curve("Neuron", neuron, 100, LEAST_PERCENT, format_percent),
@@ -204,10 +204,10 @@ def time_parts(times: TimeBreakdown) -> tuple[tuple[str, float | None], ...]:
     return tuple((kind.name, getattr(times, kind.field)) for kind in _KINDS)
 
 
-def time_lines(record: Record, width: int) -> Iterator[Line]:
+def time_lines(record: Record, story: Story, view: View) -> Iterator[Line]:
     """The bar, its legend, the largest waits, and the wait for a CPU if it matters."""
     times = record.time_breakdown
-    room = width - len(INDENT) - LABEL_WIDTH
+    room = view.width - len(INDENT) - LABEL_WIDTH
     if times is not None and _parts(times):
         yield line(label("Time", "bold"), *time_bar(times, room))
         rows: list[list[Span]] = [[]]
@@ -217,9 +217,7 @@ def time_lines(record: Record, width: int) -> Iterator[Line]:
             rows[-1] += (_GAP, *entry) if rows[-1] else entry
         yield from (line(label("", ""), *row) for row in rows)
         yield from _waits(times, room)
-    if is_long_cpu_wait(record):
-        wait = cpu_wait_fact(record)
-        yield from wrapped(wait.text, width, label(wait.name))
+    yield from labelled("CPU wait", story.text("CPU wait"), view)
 
 
 def short_legend(record: Record, width: int) -> Line:

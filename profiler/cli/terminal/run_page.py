@@ -2,8 +2,7 @@
 advice.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,31 +28,19 @@ from profiler.cli.terminal.page_parts import (
 )
 from profiler.cli.terminal.show_comparison import RunComparison, compared_lines
 from profiler.cli.terminal.size_lines import advice_texts, trend_text, what_if_texts
-from profiler.core.optional_math import known
 from profiler.core.timestamps import with_local_times
-from profiler.record.batch_job import job_text
 from profiler.record.fact_list import (
-    bytes_texts,
     cost_text,
     device_facts,
-    kills_fact,
     peak_text,
+    uses_more_cpu_than_asked,
 )
 from profiler.record.gpu_facts import (
-    gpu_error_note,
     gpu_memory_text,
-    gpu_work_texts,
     gpus_memory_text,
 )
-from profiler.record.gpu_sentences import gpu_idle_texts
 from profiler.record.hardware import gpu_totals, neuron_totals, short_processor_name
 from profiler.record.mention_limits import is_near_limit
-from profiler.record.process_rows import (
-    MeasuredProcess,
-    is_other_processes,
-    measured_rows,
-    shown_name,
-)
 from profiler.record.record_model import (
     NOT_MEASURED,
     UNKNOWN_SIZE,
@@ -67,14 +54,14 @@ from profiler.record.record_model import (
     known_status,
 )
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
-from profiler.record.story_rows import memory_rows
+from profiler.record.story_rows import BESIDE_MEMORY, Story, StoryRow, story_of
+from profiler.record.task_needs import vcpu_size
 from profiler.record.units import (
     format_count,
     format_duration,
     format_memory,
     format_percent,
     format_task_size,
-    format_value,
     format_vcpu,
 )
 from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
@@ -109,18 +96,19 @@ def page_lines(
 ) -> list[Line]:
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.report.record
+    story = story_of(record)
     moments = find_moments(record, series)
     verdict = verdict_of(run, view.now_ns)
     head = wrapped(verdict.text, view.width, Span("● ", verdict.tone), style=verdict.tone)
     sections: Sequence[Section] = (
         (0, (*head, *wrapped(verdict.evidence or "", view.width, INDENT))),
-        (0, _facts(run, view)),
-        (1, (*_usage(record, view), *_apart(record, view))),
-        (2, (*time_lines(record, view.width), *_gpu_use(record, view))),
+        (0, _facts(run, story, view)),
+        (1, (*_usage(record, view), *_told(story.named(*BESIDE_MEMORY), view))),
+        (2, (*time_lines(record, story, view), *_gpu_use(story, view))),
         (2, _series(record, series, moments, view)),
-        (5, _others(record, view)),
+        (5, _others(record, story, view)),
         (4, compared_lines(record, comparison, view)),
-        (3, _advice(record, advice, view)),
+        (3, _advice(record, story, advice, view)),
     )
     max_lines = MAX_LINES
     if comparison is not None and comparison.is_complete:
@@ -129,10 +117,10 @@ def page_lines(
     return arrange(sections, max_lines)
 
 
-def _facts(run: PastRun, view: View) -> Iterator[Line]:
+def _facts(run: PastRun, story: Story, view: View) -> Iterator[Line]:
     record = run.report.record
     yield from labelled("run", _identity(record), view)
-    yield from labelled("job", shorten(known(job_text, record.batch) or "", 200), view)
+    yield from labelled("job", shorten(story.text("job"), 200), view)
     yield from labelled("command", shorten(run.command or "", 200), view)
     yield from labelled("retry", _retries(run.event), view)
     yield from labelled("when", _when(record), view)
@@ -176,7 +164,7 @@ def _size(record: Record) -> str:
     metrics = record.metrics
     limits = record.task_size
     if limits == UNKNOWN_SIZE:
-        limits = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb)
+        limits = TaskSize(vcpu=vcpu_size(record), memory_mb=metrics.memory_size_mb)
     launch_type = _LAUNCH_TYPES.get(record.launch_type or "", record.launch_type)
     if launch_type == _LOCAL and record.task_arn:
         launch_type = "ECS"
@@ -241,9 +229,8 @@ class _Bar(Struct, frozen=True):
     peak_text: str = ""
 
 
-def _apart(record: Record, view: View) -> Iterator[Line]:
-    """What the memory used lacks."""
-    for row in memory_rows(record.metrics):
+def _told(rows: Iterable[StoryRow], view: View) -> Iterator[Line]:
+    for row in rows:
         yield from labelled(row.name, row.text, view)
 
 
@@ -304,8 +291,10 @@ def _cells(share: float) -> int:
 def _bars(record: Record) -> Iterator[_Bar]:
     metrics = record.metrics
     if metrics.vcpu_used != NOT_MEASURED:
-        note = _of_size(metrics.vcpu_size, format_vcpu)
-        yield _Bar(CPU, metrics.vcpu_used, metrics.vcpu_size, bare_vcpu, note)
+        size = vcpu_size(record)
+        word = "asked for" if uses_more_cpu_than_asked(record) else "of"
+        note = _of_size(size, format_vcpu, word)
+        yield _Bar(CPU, metrics.vcpu_used, size, bare_vcpu, note)
     memory = metrics.memory_used_mb
     if metrics.max_memory_used_mb is not None:
         memory = replace(memory, max=metrics.max_memory_used_mb)
@@ -333,8 +322,8 @@ def _gpu_bars(gpus: Sequence[Gpu]) -> Iterator[_Bar]:
         yield _Bar(name, gpu.utilization_percent, 100, format_percent, gpu_memory_text(gpu))
 
 
-def _of_size(size: float | None, format_size: Callable[[float], str]) -> str:
-    return "" if size is None else f"of {format_size(size)}"
+def _of_size(size: float | None, format_size: Callable[[float], str], word: str = "of") -> str:
+    return "" if size is None else f"{word} {format_size(size)}"
 
 
 def _of_memory(used_mb: float | None, size_mb: float | None) -> str:
@@ -386,59 +375,23 @@ def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
     return line(label("", ""), Span(f"{''.join(cells)} {format_duration(length_ms)}", "dim"))
 
 
-def _gpu_use(record: Record, view: View) -> Iterator[Line]:
+def _gpu_use(story: Story, view: View) -> Iterator[Line]:
     """The sentences on the GPUs without their full stops, the first after the label."""
-    idle = list(gpu_idle_texts(record))
-    more = " · ".join((*idle[1:], *gpu_work_texts(record)))
-    error = gpu_error_note(record)
-    yield from labelled_once("GPU", filter(None, (*idle[:1], more, error)), view)
+    idle = [row.text for row in story.named("GPU idle")]
+    texts = (*idle[:1], joined((*idle[1:], story.text("GPU work"))), story.text("GPU error"))
+    yield from labelled_once("GPU", filter(None, texts), view)
 
 
-def _others(record: Record, view: View) -> Iterator[Line]:
-    kills = kills_fact(record.memory_kills)
-    if kills is not None:
-        yield from labelled(kills.name, kills.text, view)
-    yield from labelled("I/O", joined(bytes_texts(record)), view)
-    yield from labelled("largest", joined(_largest_texts(record)), view)
+def _others(record: Record, story: Story, view: View) -> Iterator[Line]:
+    yield from _told(story.named("killed", "I/O", "largest"), view)
     if record.stacks is not None and record.stacks.samples:
         samples = format_count(record.stacks.samples, "sample")
         yield from labelled("stacks", f"{samples}: --stacks shows the functions", view)
-    if record.monitor is not None:
-        for warning in record.monitor.warnings[:_MAX_WARNINGS]:
-            yield from labelled("warning", with_local_times(warning), view)
+    for warning in story.named("warning")[:_MAX_WARNINGS]:
+        yield from labelled(warning.name, with_local_times(warning.text), view)
 
 
-def _largest_texts(record: Record) -> Iterator[str]:
-    """The largest programs, and what the others used together."""
-    named: list[str] = []
-    others: list[str] = []
-    for row in measured_rows(record.processes, record.metrics):
-        (others if is_other_processes(row.process) else named).append(_process_text(row))
-    yield from named[:_MAX_PROCESSES]
-    yield from others
-
-
-def _process_text(row: MeasuredProcess) -> str:
-    """The processes of one name: how many, their memory peak and their CPU time."""
-    process = row.process
-    text = shown_name(process)
-    if process.count not in (None, 1):
-        text += f" ×{process.count}"
-    values = []
-    memory = row.peak_mb.text(format_memory)
-    if memory:
-        # The processes of this name that held the peak.
-        holders = process.max_memory_used_processes or 1
-        if process.count not in (None, holders):
-            memory += f" in {holders} of them"
-        values.append(memory)
-    cpu_time = row.cpu_seconds.text(partial(format_value, unit="s"))
-    if cpu_time:
-        values.append(f"{cpu_time} of CPU")
-    return f"{text} ({', '.join(values)})" if values else text
-
-
-def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:
+def _advice(record: Record, story: Story, advice: Advice | None, view: View) -> Iterator[Line]:
     yield from labelled("trend", trend_text(advice), view)
     yield from labelled_once("what if", what_if_texts(advice, record), view)
-    yield from labelled_once("advice", advice_texts(advice, record), view)
+    yield from labelled_once("advice", advice_texts(advice, record, story), view)

@@ -28,7 +28,7 @@ from profiler.record.fact_list import (
     usual_number,
 )
 from profiler.record.hardware import processor_difference
-from profiler.record.mapped_files import are_comparable, counts_files
+from profiler.record.mapped_files import INCLUDES_FILES, are_comparable, counts_files
 from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Unknown
 from profiler.record.record_model import Record, known_status
 from profiler.record.units import (
@@ -136,10 +136,7 @@ def _meaning_note(this: Record, that: Record) -> str:
     if are_comparable(this.metrics, that.metrics):
         return ""
     older = "this" if counts_files(this.metrics) else "that"
-    return (
-        f"The memory of {older} run may include pages of mapped files, as older versions and "
-        "Container Insights count them: its change is not known."
-    )
+    return f"The memory of {older} run may {INCLUDES_FILES}: its change is not known."
 
 
 def changed_rows(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:

@@ -2,19 +2,20 @@
 
 from collections.abc import Iterator
 
-from profiler.record.gpu_facts import beside_gpus, gpu_remedy
-from profiler.record.gpu_sentences import all_gpu_advice
+from profiler.core.optional_math import known
+from profiler.record.gpu_facts import beside_gpus
 from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.record_model import Record, SlowdownBounds
 from profiler.record.stop_causes import outcome_of
+from profiler.record.story_rows import Story
 from profiler.record.units import (
     format_count,
     format_duration,
     format_memory,
-    format_percent,
     format_range,
     format_task_size,
     format_vcpu,
+    saving_words,
 )
 from profiler.runs.past_runs.family_evidence import family_evidence
 from profiler.runs.past_runs.run_source import PastRun, RunSource
@@ -27,7 +28,6 @@ from profiler.sizing.trend import growth
 
 _MAX_SMALLER_SIZES = 2
 _MAX_REASONS = 2
-_MIN_PERCENT = 0.5
 
 
 def find_advice(
@@ -77,11 +77,8 @@ def _factor_text(factor: SlowdownBounds) -> str:
 
 def _saving_text(percent: float | None) -> str:
     """The saving at the upper bound of the duration."""
-    if percent is None or abs(percent) < _MIN_PERCENT:
-        return ""
-    if percent > 0:
-        return f", saves {format_percent(percent)}"
-    return f", costs {format_percent(-percent)} more"
+    saving = saving_words(percent)
+    return saving and f", {saving}"
 
 
 def trend_text(advice: Advice | None) -> str:
@@ -93,7 +90,7 @@ def trend_text(advice: Advice | None) -> str:
     if memory is not None and memory.is_notable:
         text = f"memory peak +{format_memory(memory.per_run)} a run over {memory.runs} runs"
         limit_mb = advice.choice.current.memory_mb
-        runs = None if limit_mb is None else memory.runs_until_near(limit_mb)
+        runs = known(memory.runs_until_near, limit_mb)
         if limit_mb is not None and runs is not None:
             text += f", passes {format_memory(limit_mb)} in about {format_count(runs, 'run')}"
         texts.append(text)
@@ -104,7 +101,7 @@ def trend_text(advice: Advice | None) -> str:
     return " · ".join(texts)
 
 
-def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
+def advice_texts(advice: Advice | None, record: Record, story: Story) -> Iterator[str]:
     """The recommended size with the runs that it was calculated from, its reasons, GPUs and
     unseen limits.
     """
@@ -127,5 +124,5 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         yield from advice.reasons[1 : 1 + count]
     is_killed = outcome_of(record, None).ran_out_of_memory
     memory = visible_memory_advice(record, is_out_of_memory=is_killed)
-    texts = (gpu_remedy(record), *all_gpu_advice(record), memory, visible_cpus_advice(record))
-    yield from filter(None, texts)
+    yield from (row.text for row in story.named("GPU remedy", "GPU advice"))
+    yield from filter(None, (memory, visible_cpus_advice(record)))

@@ -152,7 +152,7 @@ def accelerator_collectors(
         collectors.append(gpu)
     if gpus_of is not None and settings.gpu != "off":
         # Only for an instance's monitor.
-        from profiler.collectors.nvidia.unseen_gpus import UnseenGpus
+        from profiler.collectors.nvidia.visible_gpus import UnseenGpus
 
         collectors.append(UnseenGpus(gpus_of, gpu))
     program = None if settings.neuron == "off" else find_neuron_monitor(os.environ.get("PATH"))

@@ -16,6 +16,7 @@ from profiler.core.clock import SystemClock
 from profiler.core.deadline_writer import Output
 from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
+from profiler.core.optional_math import known
 from profiler.local_run.prepared_run import (
     MAX_NAME_CHARS,
     NoProcessError,
@@ -68,7 +69,7 @@ class _Runner:
         _check_options(options)
         self._options = options
         self._labels = parse_labels(options.labels)
-        self._file = None if options.output is None else _open_file(options.output)
+        self._file = known(_open_file, options.output)
         if options.runs > 1:
             begin_runs()
         self.stderr = Output(_STDERR)

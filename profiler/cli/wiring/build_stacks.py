@@ -14,6 +14,7 @@ from profiler.collectors.stacks.python_processes import Identity, living_process
 from profiler.collectors.stacks.stack_collector import StackAccess, StackAdvice, StackCollector
 from profiler.core.clock import Clock
 from profiler.core.log import Log
+from profiler.core.optional_math import known
 from profiler.core.text import install_hint
 from profiler.readers.linux.host import read_host
 from profiler.readers.linux.process_tree import ProcessTree
@@ -71,7 +72,7 @@ def _access(
 ) -> StackAccess:
     program = find_py_spy(os.environ.get("PATH"), sys.executable)
     return StackAccess(
-        reader=None if program is None else PySpy(program),
+        reader=known(PySpy, program),
         find_processes=find_processes,
         own_cpu_ns=time.thread_time_ns,
         advice=advice,

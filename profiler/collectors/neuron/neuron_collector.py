@@ -349,9 +349,6 @@ class NeuronCollector:
     def known_until_ns(self) -> int | None:
         return None
 
-    def work_span(self, batch: str) -> tuple[int, int] | None:  # noqa: ARG002
-        return None
-
     def _on_report(self, report: NeuronReport) -> None:
         self._usage.add(report)
         self._reports += 1

@@ -18,6 +18,7 @@ import msgspec
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
 from profiler.core.clock import Clock
 from profiler.core.log import Log
+from profiler.core.optional_math import known_values
 from profiler.core.threads import StoppableThread, ThreadFailure, WakeEvent
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.readers import SourceHealth, Unavailable
@@ -79,7 +80,7 @@ class _NeuronProcess:
     def __init__(self, popen: "subprocess.Popen[bytes]", wake: WakeEvent) -> None:
         self._popen = popen
         self.pid = popen.pid
-        self._streams = [stream for stream in (popen.stdout, popen.stderr) if stream is not None]
+        self._streams = known_values((popen.stdout, popen.stderr))
         self._stdout, self._stderr = (stream.fileno() for stream in self._streams)
         self._wake = wake
         self._poll = select.poll()

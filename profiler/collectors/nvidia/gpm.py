@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.collectors.impossible_readings import possible_amount, possible_percent
 from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, call_nvml
-from profiler.collectors.nvidia.slow_calls import SlowCall
+from profiler.collectors.nvidia.reading_pace import SlowCall
 from profiler.collectors.nvidia.visible_gpus import GpuSample
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND

@@ -16,7 +16,7 @@ from profiler.collectors.nvidia.gpu_owners import GpuOwners
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_calls import NOT_INSTALLED
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.quick_readings import QuickReadings
+from profiler.collectors.nvidia.reading_pace import QuickReadings
 from profiler.collectors.nvidia.run_gpu import RunGpu
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.core.clock import Clock
@@ -254,16 +254,6 @@ class GpuCollector:
         """Until when the work of the GPUs is known (monotonic); None before the first reading."""
         with self._lock:
             return self._usage.known_until_ns() if self._usage.readings else None
-
-    def work_span(self, batch: str) -> tuple[int, int] | None:
-        """From when to when the batch's GPUs worked for it (monotonic); None if they did not."""
-        with self._lock:
-            selection = self._scope.selection_for(batch, self._usage.facts())
-            found = self._usage.gpus(selection.selectors, batch)
-        limits = [run_gpu.limits for run_gpu in found if run_gpu.limits is not None]
-        if not limits:
-            return None
-        return min(each.first_ns for each in limits), max(each.last_ns for each in limits)
 
     def forget(self, batch: str) -> None:
         with self._lock:

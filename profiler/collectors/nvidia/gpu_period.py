@@ -12,6 +12,7 @@ from msgspec import Struct
 from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuSample
+from profiler.core.optional_math import rounded
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.units import MIB
 
@@ -252,4 +253,4 @@ class GpuRun:
 
 
 def _rounded(joules: float | None) -> float | None:
-    return None if joules is None else round(joules, 3)
+    return rounded(joules, 3)

@@ -92,6 +92,8 @@ class GpuTimeline:
         use = deepcopy(self.runs[run])
         for reading in self._readings:
             use.add_reading(reading, finished_ns)
+        if finished_ns is not None:
+            use.end_presence(finished_ns)
         for window in self._windows:
             use.add_window(window, finished_ns)
         if finished_ns is not None:

@@ -24,7 +24,7 @@ from profiler.collectors.nvidia.visible_gpus import (
     GpuSample,
     match_uuids,
 )
-from profiler.core.optional_math import known, sum_known
+from profiler.core.optional_math import known, known_values, sum_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
 
@@ -286,10 +286,8 @@ class _GpuAggregate:
             self._gpm_read_ns = now_ns
             self._last_gpm = gpm_values(sample)
         self._add_windows(sample, step_ns, now_ns)
-        if sample.utilization_percent is not None:
-            self.recent_percent.add(sample.utilization_percent)
-        if sample.memory_used_bytes is not None:
-            self.recent_memory_bytes.add(sample.memory_used_bytes)
+        self.recent_percent.add(sample.utilization_percent)
+        self.recent_memory_bytes.add(sample.memory_used_bytes)
         self._memory_size_bytes = sample.memory_size_bytes or self._memory_size_bytes
         self.last = sample
         self._read_ns = now_ns
@@ -417,7 +415,7 @@ def gpu_idle(
 
     ``hour_usd`` is the price of the task in USD per hour.
     """
-    percents = [gpu.idle_percent for gpu in gpus if gpu.idle_percent is not None]
+    percents = known_values(gpu.idle_percent for gpu in gpus)
     if not percents or duration_ms is None:
         return None
     percent = sum(percents) / len(percents)

@@ -8,6 +8,7 @@ from profiler.collectors.nvidia.nvml_calls import Failure, Nvml, call_nvml
 from profiler.collectors.nvidia.read_one_gpu import Device
 from profiler.collectors.nvidia.visible_gpus import GpuFacts, MigPart
 from profiler.core.clock import Clock
+from profiler.core.optional_math import product
 
 # PCIe by generation: bytes a second of a lane, one way, after its line code.
 _LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
@@ -83,4 +84,4 @@ def _link_speed(nvml: Nvml, handle: object) -> float | None:
     if isinstance(generation, Failure) or isinstance(width, Failure):
         return None
     lane_bytes = _LANE_BYTES.get(generation)
-    return None if lane_bytes is None else lane_bytes * width
+    return product(lane_bytes, width)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from profiler.collectors.nvidia.slow_calls import SlowCall
+from profiler.collectors.nvidia.reading_pace import SlowCall
 from profiler.collectors.nvidia.visible_gpus import CHANGED_BYTES, GpuProcess
 from profiler.core.clock import Clock
 

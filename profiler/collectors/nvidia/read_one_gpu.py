@@ -14,6 +14,7 @@ from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, ca
 from profiler.collectors.nvidia.process_lists import LISTS, ProcessLists
 from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuFacts, GpuSample, Xid
 from profiler.core.clock import Clock
+from profiler.core.optional_math import quotient
 from profiler.core.timestamps import NS_PER_SECOND
 
 # More events in one second are one fault repeated.
@@ -166,7 +167,7 @@ class Device:
         power_milliwatts = self._field("nvmlDeviceGetPowerUsage")
         readings: dict[str, float | None] = {
             "utilization_percent": None if utilization is None else utilization.gpu,
-            "power_watts": None if power_milliwatts is None else power_milliwatts / 1000,
+            "power_watts": quotient(power_milliwatts, 1000),
             "sm_clock_mhz": self._field("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
             "temperature_celsius": self._field(
                 "nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU
@@ -273,7 +274,6 @@ class XidEvents:
             self._parts[part.gpu_uuid, part.instance] = device.facts.uuid
             if part.gpu_uuid in self._divided:
                 return
-            self._divided.add(part.gpu_uuid)
             handle = call_nvml(self._nvml, "nvmlDeviceGetHandleByUUID", part.gpu_uuid)
         kind = self._nvml.nvmlEventTypeXidCriticalError
         if (
@@ -285,6 +285,8 @@ class XidEvents:
             )
         ):
             self._unregistered[device.facts.uuid] = None
+        elif part is not None:
+            self._divided.add(part.gpu_uuid)
 
     def drain(self) -> tuple[Xid, ...]:
         xids: list[Xid] = []

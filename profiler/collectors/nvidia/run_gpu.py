@@ -30,13 +30,12 @@ class RunGpu(Struct, frozen=True, kw_only=True):
     """A GPU in a run: its entry in the record, and what the record does not say of it.
 
     ``is_own``: a process of the run was on it; None if that cannot be seen. ``has_unmatched``: a
-    process was there whose owner cannot be seen. ``limits`` are those of its work.
+    process was there whose owner cannot be seen.
     """
 
     gpu: Gpu
     is_own: bool | None = None
     has_unmatched: bool = False
-    limits: WorkLimits | None = None
     at_limit: MemoryAtLimit | None = None
 
 
@@ -88,7 +87,6 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
             gpu=replace(gpu, **values),
             is_own=use.has_own if is_seen else None,
             has_unmatched=use.has_unmatched and not use.sees_processes,
-            limits=limits,
             at_limit=use.growth.at_limit(mps_bytes or self.memory_size_bytes),
         )
 

@@ -209,6 +209,13 @@ class RunUse:
             self._presence[-1] = (begin_ns, (last_ns + end_ns) // 2)
         self._was_present = is_present
 
+    def end_presence(self, finished_ns: int) -> None:
+        """After the last reading before the end of the run: what is there then leaves until the
+        end.
+        """
+        if self._was_present:
+            self._add_presence(finished_ns, finished_ns, is_present=False)
+
     def add_window(self, window: UseWindow, finished_ns: int | None = None) -> None:
         """Add a window after the readings of its time."""
         start_ns = max(window.start_ns, self.started_ns, self.windows_until_ns)

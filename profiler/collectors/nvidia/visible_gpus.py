@@ -1,17 +1,21 @@
 """The GPUs that are visible, their readings, and which of them belong to the batch."""
 
 from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
 from msgspec import Struct
 
 from profiler.aggregation.statistics import UseWindow
+from profiler.aggregation.task_record import RecordPart
 from profiler.core.text import names_in
 from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.record.record_model import Record
 from profiler.record.units import MIB
 
 ENERGY = "energy_millijoules"
 # A process that comes or goes changes a GPU's memory by more: a context takes 250 to 650 MiB.
 CHANGED_BYTES = 64 * MIB
+_NO_DRIVER = "NVIDIA's driver is not in its container"
 
 
 class MigPart(Struct, frozen=True, kw_only=True):
@@ -260,3 +264,34 @@ def parse_visible_devices(visible_devices: str) -> GpuSelection:
     if value in ("none", "void"):
         return GpuSelection(selectors=frozenset(), is_known=True)
     return GpuSelection(selectors=frozenset(names_in(value)), is_known=True, is_assigned=True)
+
+
+class GpuReadings(Protocol):
+    """The collector of the GPUs."""
+
+    @property
+    def unseen_reason(self) -> str | None: ...
+
+
+class UnseenGpus:
+    """Compares the GPUs that ECS assigned with those that were read.
+
+    ``gpus_of`` returns ``NVIDIA_VISIBLE_DEVICES`` of a Docker id. Without ``readings``, the
+    monitor's container has no driver: the ECS agent gives NVIDIA's runtime only to tasks that
+    request a GPU.
+    """
+
+    def __init__(self, gpus_of: Callable[[str], str | None], readings: GpuReadings | None) -> None:
+        self._gpus_of = gpus_of
+        self._readings = readings
+
+    def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002
+        reason = _NO_DRIVER if self._readings is None else self._readings.unseen_reason
+        if reason is None or self._gpus_of(batch) is None:
+            return RecordPart()
+        warning = (
+            f"The monitor of the instance cannot see the container's GPUs ({reason}), so their "
+            "numbers are missing: make nvidia Docker's default runtime "
+            "(docs/instance-monitor.md, GPUs)."
+        )
+        return RecordPart(warnings=(warning,))

@@ -3,7 +3,7 @@ they were read.
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -60,7 +60,7 @@ class ContainerProcesses:
         if new.pids:
             self._track(new.pids)
         ended, never_alive = self._refresh_tracked()
-        if self._readings() != self._processes:
+        if self._readings() != self._processes or self._shmem_parts.is_behind:
             self._divide_memory()
             self._processes = self._readings()
         if self._first_pid not in self._tracked:
@@ -125,6 +125,21 @@ class ContainerProcesses:
     def _divide_memory(self) -> None:
         """Give each process a share of the anonymous and of the shared memory, so that no page
         counts twice: the RSS counts each mapping of a page.
+        """
+        shares = self._shares()
+        for pid, process in self._tracked.items():
+            reading = process.reading
+            if reading is None:
+                continue
+            share_bytes = shares.get(pid)
+            unread_bytes = self._shmem_parts.unread_bytes(reading)
+            if (reading.share_bytes, reading.unread_shmem_bytes) != (share_bytes, unread_bytes):
+                process.reading = replace(
+                    reading, share_bytes=share_bytes, unread_shmem_bytes=unread_bytes
+                )
+
+    def _shares(self) -> Mapping[int, int]:
+        """The shares by the process ids.
 
         Only forks that have not executed a program share anonymous memory: their share is what they
         allocated themselves. All hold at least as much as the one with most.
@@ -148,7 +163,4 @@ class ContainerProcesses:
         for (pid, _), part_bytes in self._shmem_parts.read(living.values()).items():
             if pid in shares:
                 shares[pid] += part_bytes
-        for pid, process in self._tracked.items():
-            share_bytes = shares.get(pid)
-            if process.reading is not None and process.reading.share_bytes != share_bytes:
-                process.reading = replace(process.reading, share_bytes=share_bytes)
+        return shares

@@ -33,7 +33,7 @@ from profiler.collectors.processes.container_processes import ContainerProcesses
 from profiler.core.clock import Clock, CpuBudget
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.look_times import LookTimes
-from profiler.core.optional_math import min_known
+from profiler.core.optional_math import min_known, product
 from profiler.core.threads import PeriodicReader, failure_warnings
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
@@ -140,7 +140,7 @@ def _memory_evidence(batch: BatchProcesses, group: GroupPeak) -> tuple[MemoryEvi
 
 
 def _bytes(size_mb: Number | None) -> float | None:
-    return None if size_mb is None else size_mb * MIB
+    return product(size_mb, MIB)
 
 
 class ProcessAccess(Struct, frozen=True, kw_only=True):

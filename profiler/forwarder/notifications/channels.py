@@ -21,6 +21,7 @@ from msgspec.structs import asdict
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS, KINDS, SENDERS, SLACK, ChannelKind
+from profiler.core.optional_math import known_members
 from profiler.forwarder.function_settings import (
     FetchSecret,
     NoticeSettings,
@@ -101,7 +102,7 @@ def read_targets(
         }
     base_url = environment.get("SLACK_BASE_URL", "").strip() or None
     targets = {kind: _target(kind, values, base_url) for kind in KINDS}
-    return {kind: target for kind, target in targets.items() if target is not None}
+    return known_members(targets)
 
 
 def _target(

@@ -31,8 +31,7 @@ from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_sched
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.batch_job import BatchJob, job_text
 from profiler.record.fact_list import cost_text
-from profiler.record.gpu_facts import gpu_use_text
-from profiler.record.gpu_sentences import gpu_idle_texts
+from profiler.record.gpu_facts import cause_sentence
 from profiler.record.notice_model import (
     Notice,
     NoticedSchedule,
@@ -47,7 +46,14 @@ from profiler.record.record_model import (
     Metrics,
     Recommendation,
 )
-from profiler.record.run_outcome import PREDICATES, Status, StopCategory, describe_exit_code
+from profiler.record.run_outcome import (
+    PREDICATES,
+    Outcome,
+    Status,
+    StopCategory,
+    describe_exit_code,
+)
+from profiler.record.story_rows import Story, story_of
 from profiler.record.units import format_duration
 
 LINE_TYPE = "task.ended"
@@ -199,12 +205,43 @@ def ended_line(
     run's document was written, the kind of the posted notification, and whether the task was one
     of a service.
     """
-    detail = ended_run(ended, kibana_url=kibana_url)
-    run = msgspec.to_builtins(replace(detail, markdown="", summary="", next_steps=""))
-    line = {"type": LINE_TYPE, **run, "indexed": indexed, "notified": notified}
+    line = _line_of(ended_run(ended, kibana_url=kibana_url), indexed=indexed, notified=notified)
     if ended.task.is_service_task:
         line["service"] = True
     return msgspec.json.encode(line).decode()
+
+
+def job_ended_line(
+    notice: JobNotice, outcome: Outcome, *, indexed: bool, notified: ChannelKind | None
+) -> str:
+    """The ``task.ended`` line of a job of AWS Batch that ended without an attempt, of which no
+    task's event tells; the job takes the place of the task.
+    """
+    job = notice.job
+    identity = job.identity()
+    detail = job_detail(notice)
+    run = EndedRunDetail(
+        text=detail.text,
+        task_id=job.id,
+        family=identity.job_definition or _UNKNOWN,
+        revision=known(str, identity.job_definition_revision),
+        batch=identity,
+        status=outcome.status,
+        outcome=outcome.cause,
+        outcome_sentence=outcome.sentence,
+        stop_category=outcome.category,
+        stopped_reason=detail.status_reason,
+        finished_at=detail.finished_at,
+    )
+    line = _line_of(_bounded(run), indexed=indexed, notified=notified)
+    return msgspec.json.encode(line).decode()
+
+
+def _line_of(
+    detail: EndedRunDetail, *, indexed: bool, notified: ChannelKind | None
+) -> dict[str, object]:
+    run = msgspec.to_builtins(replace(detail, markdown="", summary="", next_steps=""))
+    return {"type": LINE_TYPE, **run, "indexed": indexed, "notified": notified}
 
 
 def _sentence(notice: EndedRun) -> str:
@@ -219,7 +256,8 @@ def _sentence(notice: EndedRun) -> str:
     outcome = notice.outcome
     code = known(describe_exit_code, outcome.exit_code or None)
     exit_code = "" if code is None else f" with exit code {code}"
-    causes = (None if outcome.cause == "failure" else outcome.sentence, notice.reason)
+    said = None if outcome.cause == "failure" else cause_sentence(outcome, notice.record)
+    causes = (said, notice.reason)
     why = ". ".join(cause.strip().rstrip(".") for cause in causes if cause)
     reason = f": {why}" if why else ""
     unusual = value_formats.unusual(notice)
@@ -261,14 +299,16 @@ def _with_markdown(detail: _AnyDetail) -> _AnyDetail:
 
 def _summary(notice: EndedRun) -> str:
     """The times, the numbers and the advice, as far as they are known."""
-    cpu, memory = value_formats.cpu_and_memory(notice.metrics, notice.record)
+    story = story_of(notice.record)
+    cpu, memory = value_formats.cpu_and_memory(notice.record, story)
     sentences = [
-        _stated("Job: {}.", known(job_text, notice.record.batch)),
+        _stated("Job: {}.", story.text("job")),
         _times(notice),
         _stated("Cost: {}.", cost_text(notice.cost)),
         _stated("CPU: {}.", cpu),
         _stated("Memory: {}.", memory),
-        *_gpu_sentences(notice),
+        story.sentence("killed"),
+        *_gpu_sentences(notice, story),
         value_formats.source_of_numbers(notice),
     ]
     record = notice.record
@@ -277,16 +317,15 @@ def _summary(notice: EndedRun) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _gpu_sentences(notice: EndedRun) -> Iterator[str]:
+def _gpu_sentences(notice: EndedRun, story: Story) -> Iterator[str]:
     """The use of the GPUs, and what shows that they were the cause of a failure, or whose the
     numbers are and when they were idle.
     """
-    record = notice.record
-    if not record.gpus:
+    if not notice.record.gpus:
         return
-    yield as_sentence(gpu_use_text(record))
+    yield story.sentence("GPU use")
     yield from value_formats.gpu_sentences(notice)
-    yield from map(as_sentence, gpu_idle_texts(record))
+    yield from (row.sentence for row in story.named("GPU idle"))
 
 
 def _stated(sentence: str, value: str | None) -> str:
@@ -501,13 +540,14 @@ def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> Sche
 def _summary_of_notice(line: NoticeLine) -> str:
     """How long the run has been running, and its numbers so far."""
     metrics = line.record.metrics
-    cpu, memory = value_formats.cpu_and_memory(metrics, line.record)
+    story = story_of(line.record)
+    cpu, memory = value_formats.cpu_and_memory(line.record, story)
     duration = known(format_duration, metrics.duration_ms)
     sentences = (
         f"Running for {duration}." if duration else "It is running.",
         _stated("CPU: {}.", cpu),
         _stated("Memory: {}.", memory),
-        _stated("{}.", gpu_use_text(line.record)),
+        story.sentence("GPU use"),
     )
     return " ".join(filter(None, sentences))
 

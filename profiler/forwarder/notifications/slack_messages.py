@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from profiler.core.ecs_terms import FARGATE, cluster_name
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_values
 from profiler.core.redaction import redact, redact_line
 from profiler.core.text import as_sentence, on_one_line
 from profiler.core.timestamps import parse_datetime
@@ -32,8 +32,8 @@ from profiler.forwarder.notifications.next_steps import (
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.batch_job import BatchJob
-from profiler.record.fact_list import cost_text, device_facts, kills_fact, peak_text
-from profiler.record.gpu_facts import gpu_notes
+from profiler.record.fact_list import cost_text, device_facts, peak_text, vcpu_curve_limit
+from profiler.record.gpu_facts import cause_sentence
 from profiler.record.hardware import neuron_totals, visible_memory_advice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
@@ -47,7 +47,8 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import describe_exit_code
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
-from profiler.record.task_needs import is_job
+from profiler.record.story_rows import GPU_NOTES, Story, story_of
+from profiler.record.task_needs import cpu_share, is_job
 from profiler.record.units import format_duration, format_memory
 
 JsonObject = dict[str, Any]
@@ -189,6 +190,7 @@ def message_of(notification: Notification, *, kibana_url: str | None) -> SlackMe
 
 def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMessage:
     """Build the message of one stopped task."""
+    story = story_of(notice.record)
     named = (
         ("cluster", notice.task.cluster),
         ("", notice.task.region),
@@ -201,12 +203,12 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
         _fallback(notice),
         context(names_in_a_row(named)),
         _fields(notice),
-        section(usage_lines(notice.metrics, notice.record), formatted=True),
-        section(_cause_lines(notice)),
+        section(usage_lines(notice.record, story), formatted=True),
+        section(_cause_lines(notice, story)),
         _log(notice.log_lines, notice.failed_container),
         _commands(steps_after_run(notice)),
         section(_advice(notice)),
-        section(_why(notice)),
+        section(_why(notice, story)),
         context(value_formats.source_of_numbers(notice)),
         buttons(notice.links(kibana_url)),
     )
@@ -262,16 +264,17 @@ def _fields(notice: EndedRun) -> JsonObject | None:
     return value_fields(named)
 
 
-def usage_lines(metrics: Metrics, record: Record) -> list[str]:
+def usage_lines(record: Record, story: Story) -> list[str]:
     """Return the run's usage of CPU, memory and accelerators, as far as known."""
-    cpu, memory = value_formats.cpu_and_memory(metrics, record)
-    cpu_used = value_formats.with_bar(cpu, metrics.cpu_utilization_percent)
+    metrics = record.metrics
+    cpu, memory = value_formats.cpu_and_memory(record, story)
+    cpu_used = value_formats.with_bar(cpu, cpu_share(record))
     memory_used = value_formats.with_bar(memory, metrics.memory_utilization_percent)
     series = record.series or Series(started_at="", step_ms=0)
     lines = []
     if cpu_used:
         lines.append(f"*CPU*  {cpu_used}")
-    lines.append(value_formats.series(series.vcpu_used, metrics.vcpu_size, LEAST_VCPU))
+    lines.append(value_formats.series(series.vcpu_used, vcpu_curve_limit(record), LEAST_VCPU))
     if memory_used:
         lines.append(f"*Memory*  {memory_used}")
     lines.append(value_formats.series(series.memory_used_mb, metrics.memory_size_mb, LEAST_MB))
@@ -324,13 +327,14 @@ def _log(lines: Sequence[str], container: str | None) -> JsonObject | None:
     return section([f"{title}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True)
 
 
-def _cause_lines(notice: EndedRun) -> list[str]:
+def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     outcome = notice.outcome
     lines: list[str | None] = []
     unusual = value_formats.unusual(notice)
     if unusual is not None:
         lines.append(f"Success, but {unusual}.")
-    lines.append(escape_text(value_formats.cause(outcome) or "", MAX_SENTENCE_LENGTH))
+    cause = cause_sentence(outcome, notice.record)
+    lines.append(escape_text(cause or "", MAX_SENTENCE_LENGTH))
     if outcome.ran_out_of_memory:
         lines.append(_memory_line(notice.metrics))
     if outcome.status == "failure":
@@ -338,10 +342,8 @@ def _cause_lines(notice: EndedRun) -> list[str]:
         lines.append(known(as_sentence, seen))
     for sentence in value_formats.gpu_sentences(notice):
         lines.append(escape_text(sentence, MAX_SENTENCE_LENGTH))
-    kills = kills_fact(notice.record.memory_kills)
-    if kills is not None:
-        # ECS does not report killed child processes, a frequent cause of failures.
-        lines.append(escape_text(kills.sentence, 1000))
+    # ECS does not report killed child processes, a frequent cause of failures.
+    lines.append(escape_text(story.sentence("killed"), 1000))
     if outcome.status != "success" and notice.reason:
         reason = escape_text(notice.reason, 1000)
         lines.append(f"Reason from ECS: {reason}" if reason else None)
@@ -379,8 +381,8 @@ def _advice(notice: EndedRun) -> list[str]:
             command = escape_text(resize, MAX_SENTENCE_LENGTH)
     lines = [size]
     for reason in advice.reasons[:5]:
-        text = escape_text(reason, MAX_SENTENCE_LENGTH)
-        lines.append(text and f"• {text}")
+        text = escape_text(as_sentence(reason), MAX_SENTENCE_LENGTH)
+        lines.append(f"• {text}")
     return [*lines, command]
 
 
@@ -397,13 +399,14 @@ def _is_before_the_end(notice: EndedRun, record: Record, advice: Recommendation)
     return has_no_more or (notice.outcome.status == "failure" and is_smaller)
 
 
-def _why(notice: EndedRun) -> list[str]:
+def _why(notice: EndedRun, story: Story) -> list[str]:
     sentences = []
     if notice.comparison is not None:
         sentences.append(notice.comparison.text)
     sentences.append(value_formats.longest_wait(notice) or "")
-    said = value_formats.gpu_sentences(notice)
-    sentences += [note for note in gpu_notes(notice.record) if note not in said]
+    said = (*value_formats.gpu_sentences(notice), cause_sentence(notice.outcome, notice.record))
+    notes = [row.sentence for row in story.named(*GPU_NOTES)]
+    sentences += [note for note in notes if note not in said]
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences]
 
 
@@ -426,7 +429,7 @@ def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMes
         notice.message,
         location,
         value_fields(values),
-        section(usage_lines(record.metrics, record), formatted=True),
+        section(usage_lines(record, story_of(record)), formatted=True),
         _commands(steps_while_running(line)),
         buttons(links_of_line(line, kibana_url)),
     )
@@ -531,7 +534,7 @@ def _notice_message(
 
 def _message(header: str, text: str, *blocks: JsonObject | None) -> SlackMessage:
     """A message without the blocks that would be empty."""
-    shown = (block for block in blocks if block is not None)
+    shown = known_values(blocks)
     return SlackMessage(text=text, blocks=[{"type": "header", "text": plain_text(header)}, *shown])
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from profiler.core.optional_math import known
+from profiler.core.optional_math import first_known, known, known_values
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
 from profiler.record.fact_list import largest_wait, peak_text, uses_more_cpu_than_asked
@@ -15,17 +15,18 @@ from profiler.record.gpu_facts import (
 )
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_error, gpu_totals
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
-from profiler.record.record_model import Distribution, Metrics, Recommendation, Record
-from profiler.record.run_outcome import Outcome, Status
+from profiler.record.record_model import Distribution, Recommendation, Record
+from profiler.record.run_outcome import Status
 from profiler.record.sparkline import GAP, curve_top, sparkline
-from profiler.record.story_rows import memory_rows
-from profiler.record.task_needs import size_of
+from profiler.record.story_rows import BESIDE_MEMORY, Story
+from profiler.record.task_needs import cpu_share, size_of, vcpu_size
 from profiler.record.units import (
     format_duration,
     format_memory,
     format_percent,
     format_task_size,
     format_vcpu,
+    saving_words,
 )
 
 _SIGNS: dict[Status, str] = {"success": "✅", "failure": "❌", "stopped": "⏹️", "unknown": "❔"}
@@ -44,30 +45,33 @@ def bar(percent: float) -> str:
 
 def with_bar(words: str, percent: Distribution) -> str:
     """The words with a bar of the average, else of the maximum, in front of them."""
-    shown = percent.max if percent.avg is None else percent.avg
+    shown = first_known(percent.avg, percent.max)
     return f"{bar(shown)}  {words}" if words and shown is not None else words
 
 
-def cpu_and_memory(metrics: Metrics, record: Record) -> tuple[str, str]:
-    """The usage of CPU and memory in words, empty where unknown; ``record`` has these metrics."""
+def cpu_and_memory(record: Record, story: Story) -> tuple[str, str]:
+    """The usage of CPU and memory in words, empty where unknown."""
+    metrics = record.metrics
     memory = metrics.memory_utilization_percent
     size = known(format_memory, metrics.memory_size_mb) or ""
     memory_used = usage_words(memory.avg, memory.max, peak=peak_text(metrics), size=size)
+    beside = [row.text for row in story.named(*BESIDE_MEMORY)]
     return (
-        _cpu_words(metrics, record),
-        "; ".join(filter(None, (memory_used, *(row.text for row in memory_rows(metrics))))),
+        _cpu_words(record),
+        "; ".join(filter(None, (memory_used, *beside))),
     )
 
 
-def _cpu_words(metrics: Metrics, record: Record) -> str:
+def _cpu_words(record: Record) -> str:
     """The use in percent of the size, or in vCPUs where nothing limited it."""
-    used = metrics.vcpu_used
+    used = record.metrics.vcpu_used
     if uses_more_cpu_than_asked(record) and used.avg is not None:
         peak = "" if used.max is None else f", peak {format_vcpu(used.max)}"
         asked = known(format_vcpu, size_of(record).vcpu) or ""
         return f"{format_vcpu(used.avg)} avg{peak}, asked for {asked}"
-    percent = metrics.cpu_utilization_percent
-    return usage_words(percent.avg, percent.max, size=known(format_vcpu, metrics.vcpu_size) or "")
+    percent = cpu_share(record)
+    size = known(format_vcpu, vcpu_size(record)) or ""
+    return usage_words(percent.avg, percent.max, size=size)
 
 
 def source_of_numbers(notice: EndedRun) -> str:
@@ -107,7 +111,7 @@ def series(values: Sequence[float | None] | None, size: float | None, least: flo
 
     Slack would cut spaces at the ends.
     """
-    measured = [value for value in values or () if value is not None]
+    measured = known_values(values or ())
     if len(measured) < _MIN_SPARKLINE_VALUES:
         return ""
     top, _ = curve_top(max(measured), size, least)
@@ -130,11 +134,13 @@ def gpus(record: Record) -> str:
 
 
 def gpu_sentences(notice: EndedRun) -> list[str]:
-    """What shows that the GPU was the cause of a failure; of a success, the error of its driver."""
+    """What shows that the GPU's memory was the cause of a failure; of a success, the error of its
+    driver. The error that caused a failure is in the sentence on the cause.
+    """
     record = notice.record
     word = notice.outcome.cause
     is_noted = word == "success" and gpu_error(record) is not None
-    if is_noted or word in ("gpu-oom", "gpu-error"):
+    if is_noted or word == "gpu-oom":
         return [*gpu_cause_sentences(record)]
     return []
 
@@ -168,11 +174,6 @@ def headline(notice: EndedRun) -> str:
     return text
 
 
-def cause(outcome: Outcome) -> str | None:
-    """Return a sentence on why the task stopped."""
-    return None if outcome.sentence is None else f"{outcome.sentence}."
-
-
 def unusual(notice: EndedRun) -> str | None:
     """Return how a success differs from its family: "unlike its family: read 0 MB (usually 2.1
     GB)"; None if not.
@@ -192,7 +193,7 @@ def longest_wait(notice: EndedRun) -> str | None:
     wait = largest_wait(record.time_breakdown)
     if wait is None or not _HALF_PERCENT < wait.percent <= _WHOLE_PERCENT:
         return None
-    return wait.sentence if _is_well_sampled(record, wait.percent) else None
+    return f"{wait.text}." if _is_well_sampled(record, wait.percent) else None
 
 
 def _is_well_sampled(record: Record, percent: float) -> bool:
@@ -210,11 +211,7 @@ def _is_well_sampled(record: Record, percent: float) -> bool:
 def recommended_size(advice: Recommendation) -> str:
     """Return the recommended size, and the saving or what it costs more; empty without a size."""
     text = format_task_size(advice.vcpu, advice.memory_mb)
-    percent = advice.saving_percent or 0
     if not text:
         return ""
-    if percent >= 1:
-        text += f" (saves {format_percent(percent)})"
-    elif percent <= -1:
-        text += f" (costs {format_percent(-percent)} more)"
-    return f"Recommended size: {text}."
+    saving = saving_words(advice.saving_percent)
+    return f"Recommended size: {text}{saving and f' ({saving})'}."

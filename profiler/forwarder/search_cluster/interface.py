@@ -15,6 +15,7 @@ from msgspec import Struct
 from profiler.core.completeness import WHOLE, Completeness, Gap
 from profiler.core.index_names import may_have_runs_since
 from profiler.core.json_fields import Json, field_at, mapping, mappings, text
+from profiler.core.optional_math import known
 from profiler.core.search_answers import WITH_CLOSED, WITHOUT_CLOSED, why_partial
 from profiler.forwarder.documents import Document, Stored
 from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
@@ -351,7 +352,7 @@ def _result(item: object) -> ItemResult:
     error = outcome.get("error")
     return ItemResult(
         status=outcome["status"],
-        reason=None if error is None else _reason(error),
+        reason=known(_reason, error),
         error=text(mapping(error).get("type")),
         stored=None if outcome.get("result") == "created" else _stored(outcome),
     )

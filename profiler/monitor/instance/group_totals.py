@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from msgspec.structs import replace
 
 from profiler.core.clock import Clock
+from profiler.core.optional_math import known_values
 from profiler.monitor.instance.instance_container import InstanceContainer, is_pause
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
@@ -65,7 +66,7 @@ def keep_totals(
     """Keep what is the container's: another attempt, or another container, would add to it."""
     if (reading.peak_bytes or 0) >= (container.at_end.peak_bytes or 0):
         container.at_end = reading
-    known_ns = [cpu_ns for cpu_ns in others_cpu_ns.values() if cpu_ns is not None]
+    known_ns = known_values(others_cpu_ns.values())
     if reading.cpu_ns is not None and len(known_ns) == len(others_cpu_ns):
         container.cpu_ns = max(reading.cpu_ns - sum(known_ns), container.cpu_ns or 0)
         container.counted = frozenset(others)

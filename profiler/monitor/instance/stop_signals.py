@@ -18,6 +18,7 @@ In the third row, the end of the container itself may have stopped the task.
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import known_values
 from profiler.readers.ecs.task_metadata import STOPPED, TaskMetadata
 
 
@@ -69,5 +70,5 @@ class StopSignals(Struct, frozen=True, kw_only=True):
             return StopSignals(was_denied=True)
         if container is not None and container.is_stopped:
             return replace(self, awaits_answer=False)
-        times_ns = [time_ns for time_ns in (self.stop_ns, self.other_ns) if time_ns is not None]
+        times_ns = known_values((self.stop_ns, self.other_ns))
         return replace(self, confirmed_ns=min(times_ns), awaits_answer=False)

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from profiler.collectors.nvidia.gpu_usage import LatestGpu
 from profiler.core.ecs_terms import cluster_name, task_id
+from profiler.core.optional_math import known
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
@@ -207,7 +208,7 @@ def _at(path: str, unit: Callable[[float], float] = float) -> Callable[[Any], fl
 
     def value(subject: Any) -> float | None:  # noqa: ANN401  any part of a snapshot
         number = get(subject)
-        return None if number is None else unit(number)
+        return known(unit, number)
 
     return value
 

@@ -14,6 +14,7 @@ from profiler.core.container_roles import ContainerRoles, TaskContainer, contain
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, number, text
 from profiler.core.json_levels import within_levels
+from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers import Unavailable
 
@@ -162,7 +163,7 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
         ephemeral_storage_used_mib=count(storage.get("Utilized")),
         ephemeral_storage_size_mib=count(storage.get("Reserved")),
         service=text(document.get("ServiceName")),
-        containers=tuple(container for container in containers if container is not None),
+        containers=known_values(containers),
     )
 
 
@@ -335,7 +336,7 @@ def select_batch(
 def monitor_of(task: TaskMetadata) -> ContainerMetadata | None:
     """The task's own monitor."""
     name = _roles(task, None).monitor
-    return None if name is None else task.container(name)
+    return known(task.container, name)
 
 
 def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:

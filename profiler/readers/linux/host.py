@@ -10,6 +10,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.linux import proc
@@ -202,7 +203,7 @@ def read_instance() -> InstanceReading | Unavailable:
         swap_size_bytes=proc.bytes_after(memory, b"SwapTotal:"),
         swap_free_bytes=proc.bytes_after(memory, b"SwapFree:"),
         swap_counters=read_swap_counters(),
-        disks=tuple(disk for disk in disks if disk is not None),
+        disks=known_values(disks),
     )
 
 

@@ -40,7 +40,8 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     ``rss_bytes`` counts each mapping of a page, ``share_bytes`` each page once, for one of the
     processes that share it, and none of files or freed lazily (:class:`MemoryShares`), which are
     ``lazily_freed_bytes``. ``anonymous_bytes`` is the part of the RSS that is neither file nor
-    shared memory, ``shmem_bytes`` that in shared memory and tmpfs; ``swap_bytes``,
+    shared memory, ``shmem_bytes`` that in shared memory and tmpfs, of which the share may lack the
+    ``unread_shmem_bytes``; ``swap_bytes``,
     ``page_table_bytes`` and ``huge_page_bytes`` are in addition to it. ``locked_bytes``: what the
     process has locked, present or not. ``open_files_bound``: the most files that it may have open.
     ``name`` has the script of an interpreter, unless the ``arguments`` are read. ``state`` and
@@ -62,6 +63,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     anonymous_bytes: int | None = None
     shmem_bytes: int | None = None
     share_bytes: int | None = None
+    unread_shmem_bytes: int = 0
     lazily_freed_bytes: int = 0
     peak_bytes: int | None = None
     swap_bytes: int | None = None

@@ -21,7 +21,7 @@ class ShmemParts:
     """The parts of the processes in the shared memory that they map: a lower bound.
 
     The part is the PSS (``smaps_rollup``: processes of the same user), read when a notable part of
-    what they map has changed and the CPU time allows it.
+    what they map has changed and the CPU time allows it. ``is_behind``: it did not.
     """
 
     def __init__(
@@ -33,6 +33,8 @@ class ShmemParts:
         self._budget = CpuBudget(_CPU, _ADVANCE_NS)
         self._mapped: dict[_Identity, int] = {}
         self._parts: Mapping[_Identity, int] = {}
+        self._last_mapped: Mapping[_Identity, int] = {}
+        self.is_behind = False
 
     def read(self, processes: Iterable[ProcessReading]) -> Mapping[_Identity, int]:
         """The bytes of each process that has a known part."""
@@ -44,7 +46,12 @@ class ShmemParts:
             abs(mapped.get(identity, 0) - before.get(identity, 0)) for identity in mapped | before
         ]
         now_ns = self._monotonic_ns()
-        if is_notable(sum(changes), sum(mapped.values())) and self._budget.allows(now_ns):
+        # What still changes will have to be read again.
+        has_settled = mapped == self._last_mapped
+        self._last_mapped = mapped
+        self.is_behind = is_notable(sum(changes), sum(mapped.values()))
+        if self.is_behind and self._budget.allows(now_ns, is_urgent=has_settled):
+            self.is_behind = False
             began_ns = self._cpu_ns()
             self._parts = self._read(mapped)
             self._mapped = mapped
@@ -54,6 +61,14 @@ class ShmemParts:
             lost_bytes = max(self._mapped[identity] - mapped.get(identity, 0), 0)
             parts[identity] = max(part_bytes - lost_bytes, 0)
         return parts
+
+    def unread_bytes(self, process: ProcessReading) -> int:
+        """What the process maps beyond that of which its part was read. It may hold less: a page
+        counts as often as it is mapped.
+        """
+        identity = process.identity
+        read_bytes = self._mapped[identity] if identity in self._parts else 0
+        return max((process.shmem_bytes or 0) - read_bytes, 0)
 
     def _read(self, mapped: Iterable[_Identity]) -> Mapping[_Identity, int]:
         parts: dict[_Identity, int] = {}

@@ -58,6 +58,10 @@ class SysvSegments:
         self._known: set[int] = set()
         self._earlier_pids: Collection[int] = ()
 
+    @property
+    def are_known(self) -> bool:
+        return bool(self._known)
+
     def follow(self, pids: Collection[int]) -> None:
         """The processes of the command now, which may end before the next look."""
         self._earlier_pids = pids

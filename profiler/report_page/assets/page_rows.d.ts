@@ -75,7 +75,7 @@ export interface PageNotice {
  * their use, ``gpu_idle`` and ``gpu_between`` are shares of the run, and ``gpu_size`` is the
  * memory of the GPU with the largest peak.
  * ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``why`` says why the
- * run ended in a few words.
+ * run ended in a few words. ``at_least`` has the fields of the numbers that may have been larger.
  */
 export interface PageRun {
   id: string;
@@ -99,14 +99,12 @@ export interface PageRun {
   vcpuMax?: number;
   saturated?: number;
   cpuSeconds?: number;
-  cpuPartial?: boolean;
   size?: number;
   memoryAvg?: number;
   peak?: number;
   peakBy?: string;
   countsFiles?: boolean;
   usd?: number;
-  spot?: boolean;
   account?: string;
   cluster?: string;
   launch?: string;
@@ -116,7 +114,6 @@ export interface PageRun {
   written?: number;
   received?: number;
   sent?: number;
-  bytesPartial?: boolean;
   pids?: number;
   gpu?: number;
   gpuWord?: string;
@@ -125,6 +122,7 @@ export interface PageRun {
   gpuBetween?: number;
   gpuPeak?: number;
   gpuSize?: number;
+  atLeast?: Array<string>;
   course?: string;
 }
 

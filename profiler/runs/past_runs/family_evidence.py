@@ -67,19 +67,21 @@ def read_families(
     return FoundFamilies(
         families=evidence,
         notes=tuple(notes),
-        tasks_read=_tasks_read(families, source),
+        tasks_read=_tasks_read(families, evidence, source),
         completeness=source.completeness,
     )
 
 
-def _tasks_read(families: Families, source: RunSource) -> Mapping[FamilyKey, TasksRead]:
+def _tasks_read(
+    families: Families, evidence: Mapping[FamilyKey, Evidence | None], source: RunSource
+) -> Mapping[FamilyKey, TasksRead]:
     """The tasks of each family that count for its month: of a source that gives hardly more than
     the last ones, these alone, because how many more it gives depends on its way of reading.
     """
     if not source.leaves_out_older:
         return families.tasks_read()
     read = {}
-    for key, found in families.evidence().items():
+    for key, found in evidence.items():
         usage = Usage() if found is None else found.usage
         read[key] = TasksRead(tasks=usage.window_tasks, first_ns=0, last_ns=usage.window_ns)
     return read
@@ -193,7 +195,7 @@ class ReadFamilies:
 
     def tasks_read(self, source: RunSource) -> Mapping[FamilyKey, TasksRead]:
         """The tasks of each family that were read, as ``recommend`` counts them."""
-        return _tasks_read(self._families, source)
+        return _tasks_read(self._families, self._families.evidence(), source)
 
 
 def _add_runs(families: Families, source: RunSource, selection: RunFilter, last: int) -> int:

@@ -20,6 +20,7 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import TimeWeightedStatistics, percent_of
 from profiler.aggregation.task_record import with_cpu_demand
 from profiler.core.container_roles import TaskContainer, container_roles
+from profiler.core.optional_math import known, rounded
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.equal_steps import rounded_column
 from profiler.record.event_end import judge_candidates
@@ -238,8 +239,8 @@ def run_of_minutes(
         status=outcome.status,
         exit_code=outcome.exit_code,
         likely_out_of_memory=outcome.ran_out_of_memory or None,
-        started_at=None if span.started_ns is None else format_ms(span.started_ns),
-        finished_at=None if span.finished_ns is None else format_ms(span.finished_ns),
+        started_at=known(format_ms, span.started_ns),
+        finished_at=known(format_ms, span.finished_ns),
         metrics=_metrics(event, minutes, span),
         series=_series(minutes, span.started_ns),
     )
@@ -266,7 +267,7 @@ def _described_record(task: SeenTask, end: StoppedTask) -> Record:
         task_arn=end.arn or None,
         cluster=task.cluster,
         family=event.task_definition_family,
-        revision=None if revision is None else str(revision),
+        revision=known(str, revision),
         region=event.region or end.region,
         account_id=event.account_id or end.account_id,
         availability_zone=event.availability_zone or end.availability_zone,
@@ -337,7 +338,7 @@ def _with_cpu(metrics: Metrics, parts: _Parts, vcpu_size: float | None) -> Metri
     metrics = replace(
         metrics,
         vcpu_size=vcpu_size,
-        cpu_seconds=None if cpu_seconds is None else round(cpu_seconds, CPU_SECONDS_DIGITS),
+        cpu_seconds=rounded(cpu_seconds, CPU_SECONDS_DIGITS),
         vcpu_used=statistics.distribution(digits=VCPU_DIGITS),
         cpu_utilization_percent=percent_of(statistics, vcpu_size),
     )
@@ -360,7 +361,7 @@ def _with_memory(metrics: Metrics, parts: _Parts, size_mb: Number | None) -> Met
         memory_used_mb=statistics.distribution(),
         memory_utilization_percent=percent_of(statistics, size_mb),
         memory_peak_source=None if peak_ns is None else "sampled",
-        max_memory_used_at=None if peak_ns is None else format_ms(peak_ns),
+        max_memory_used_at=known(format_ms, peak_ns),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
 from profiler.record.fact_list import memory_peak, peak_text
@@ -220,7 +221,7 @@ def series_length_ms(record: Record, series: Series) -> float:
 def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[Moment]:
     metrics = record.metrics
     memory_mb = series.memory_used_mb or ()
-    known = [value for value in memory_mb if value is not None]
+    known = known_values(memory_mb)
     peak_mb = metrics.max_memory_used_mb
     size_mb = metrics.memory_size_mb
     if not known or peak_mb is None:

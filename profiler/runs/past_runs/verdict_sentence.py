@@ -193,12 +193,13 @@ def _lost(run: PastRun) -> str | None:
         if is_ended:
             return "ECS reported no exit code."
         return "Container Insights does not record how a task ends."
+    is_checkpoint = run.report.type == CHECKPOINT
+    if run.report.record.launch_type == LOCAL and not is_checkpoint:
+        return "The profiler did not see the end of the command."
     if run.line is None:
         return "The run left no report: only what ECS reported is known."
-    if run.report.type == CHECKPOINT:
+    if is_checkpoint:
         return "The run left no report: the numbers come from its last checkpoint."
-    if run.report.record.launch_type == LOCAL:
-        return "The profiler did not see the end of the command."
     return "The monitor did not see the end of the batch."
 
 

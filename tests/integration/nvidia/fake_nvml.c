@@ -173,14 +173,14 @@ nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     SCRIPTED("nvmlInit", NULL);
     if (!is_played && !device_count) make_fixed_devices();
-    is_open = 1;
+    is_open++; /* as NVML, which counts */
     starts++;
     return SUCCESS;
 }
 
 nvmlReturn_t nvmlShutdown(void) {
     ENTER("nvmlShutdown", NULL);
-    is_open = 0;
+    is_open--;
     return SUCCESS;
 }
 

@@ -27,5 +27,5 @@ def test_places_that_are_merged_know_how_many_threads_could_run() -> None:
         whole.add(stretch)
         places.add_stretch(stretch, stretch.length_ns, 1.0, 1.0)
     assert whole.open_share == pytest.approx(0.5)
-    _, between = places.divisions((0, seconds(400)))
+    _, between = places.divisions(0, seconds(400))
     assert present(between).busy.open_share == pytest.approx(0.5, abs=0.01)

@@ -229,3 +229,25 @@ def test_no_mark_is_lost_and_everybody_is_counted(steps: list[list[ProcessReadin
     assert all((one.count or 0) > 0 and (one.cpu_seconds or 0) >= 0 for one in shown)
     last = max((reading.peak_bytes or 0 for reading in steps[-1]), default=0) if steps else 0
     assert max((one.max_memory_used_mb or 0 for one in shown), default=0) * MIB >= last
+
+
+def test_shared_memory_that_could_not_be_read_in_time_makes_the_memory_a_lower_bound() -> None:
+    """Java's ZGC, whose heap counts three times in what it maps."""
+    mib = 2**20
+    java = replace(process(1, "java", mark=80), share_bytes=40 * mib, unread_shmem_bytes=600 * mib)
+    read = replace(java, share_bytes=240 * mib, unread_shmem_bytes=0)
+    slight = replace(process(2, "sh", mark=3), share_bytes=2 * mib, unread_shmem_bytes=mib)
+    expected = (
+        "The memory of java in the list of processes is a lower bound: how much it held of the "
+        "shared memory that it mapped could not be read in time."
+    )
+    for readings, warnings in {
+        ((java, slight),): (expected,),
+        ((java, slight), ()): (expected,),
+        ((java, slight), (read, slight), ()): (),
+        ((read, slight),): (),
+    }.items():
+        totals = ProcessTotals()
+        for reading in readings:
+            totals.add(reading)
+        assert totals.warnings(0) == warnings

@@ -6,7 +6,13 @@ import pytest
 from profiler.aggregation.memory_evidence import evidence_from
 from profiler.aggregation.record_draft import RecordDraft, choose_cpu
 from profiler.aggregation.run_end import RunEnd, ended
-from profiler.aggregation.run_evidence import CpuEvidence, KillEvidence, ProcessRows, RunEvidence
+from profiler.aggregation.run_evidence import (
+    NOTHING_SEEN,
+    CpuEvidence,
+    KillEvidence,
+    ProcessRows,
+    RunEvidence,
+)
 from profiler.aggregation.task_record import RecordPart
 from profiler.readers.container_sample import ResourceLimits
 from profiler.record.record_model import (
@@ -101,7 +107,7 @@ def test_a_source_is_named_whatever_the_order_of_the_collectors() -> None:
     for parts in (("nvml", "processes"), ("processes", "nvml")):
         drafted = draft(KILLED)
         for source in parts:
-            evidence = RunEvidence() if source == "processes" else None
+            evidence = RunEvidence() if source == "processes" else NOTHING_SEEN
             drafted.add_part(RecordPart(source=source, evidence=evidence))
         sampling = drafted.record().sampling
         assert sampling != NOT_SAMPLED

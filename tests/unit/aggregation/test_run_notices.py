@@ -189,14 +189,14 @@ def test_a_stuck_run() -> None:
     assert notice(finding, WAITED) == Notice(
         kind="stuck",
         message="The run used less than 0.01 vCPU and 1 KB/s of network and disk for 30 minutes; "
-        "it has waited mostly for network 10.0.3.9:5432.",
+        "it has waited mostly for the network (10.0.3.9:5432).",
         since=format_ms(START_NS),
         evidence=NoticeEvidence(
             minutes=30,
             vcpu_used=0,
             network_bytes_per_second=20,
             block_bytes_per_second=0,
-            waiting_for="network 10.0.3.9:5432",
+            waiting_for="the network (10.0.3.9:5432)",
         ),
     )
 
@@ -204,8 +204,13 @@ def test_a_stuck_run() -> None:
 def test_what_a_run_waits_for_is_named_as_far_as_it_is_known() -> None:
     ((_, finding),) = found()
     assert notice(finding).message.endswith("for 30 minutes.")
-    for kind, words in (("lock", "a lock"), ("network", "the network")):
-        said = notice(finding, Wait(kind))
+    for wait, words in (
+        (Wait("lock"), "a lock"),
+        (Wait("network"), "the network"),
+        (Wait("network", "network"), "the network"),
+        (Wait("disk", "/data/in"), "the disk (/data/in)"),
+    ):
+        said = notice(finding, wait)
         assert said.message.endswith(f"; it has waited mostly for {words}.")
         assert present(said.evidence).waiting_for == words
 
@@ -226,12 +231,12 @@ def test_an_overdue_run() -> None:
     assert notice(finding, WAITED) == Notice(
         kind="overdue",
         message=(
-            "The run has taken 50m 10s; 50m 00s were expected; it has waited mostly for network "
-            "10.0.3.9:5432."
+            "The run has taken 50m 10s; 50m 00s were expected; it has waited mostly for the "
+            "network (10.0.3.9:5432)."
         ),
         since=format_ms(START_NS + seconds(3000.4)),
         evidence=NoticeEvidence(
-            elapsed_seconds=3010, expected_seconds=3000.4, waiting_for="network 10.0.3.9:5432"
+            elapsed_seconds=3010, expected_seconds=3000.4, waiting_for="the network (10.0.3.9:5432)"
         ),
     )
 

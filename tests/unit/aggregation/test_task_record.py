@@ -478,25 +478,32 @@ def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
         task_id="1",
         container=Container(name="batch"),
         status="success",
+        started_at="1970-01-01T00:00:10.000Z",
         monitor=Monitor(),
         sampling=Sampling(),
     )
-    idle = Activity(
-        idle_before=TimeBreakdown(on_cpu_percent=100),
-        idle_between=TimeBreakdown(sleep_percent=100),
+    divisions = {
+        (11_500_000_000, 13_000_000_000): (
+            TimeBreakdown(on_cpu_percent=100),
+            TimeBreakdown(sleep_percent=100),
+        )
+    }
+    idle = Activity(idle_parts=lambda first_ns, last_ns: divisions[first_ns, last_ns])
+    gpus = (
+        Gpu(uuid="GPU-a", first_used_seconds=1.5, last_used_seconds=2),
+        Gpu(uuid="GPU-b", first_used_seconds=2, last_used_seconds=3),
+        Gpu(uuid="GPU-c"),
     )
     parts = (
         RecordPart(
             values={"tags": {"team": "data"}}, source="a", warnings=("A.",), reader_cpu_ns=1
         ),
-        RecordPart(
-            values={"gpus": (Gpu(uuid="GPU-a"),), "gpu_idle": GpuIdle(percent=5, gpu_hours=0.1)}
-        ),
+        RecordPart(values={"gpus": gpus, "gpu_idle": GpuIdle(percent=5, gpu_hours=0.1)}),
         RecordPart(source="b", evidence=RunEvidence(activity=idle)),
     )
     first, second = of_parts(record, parts), of_parts(record, parts[::-1])
     assert first.tags == {"team": "data"}
-    assert first.gpus == (Gpu(uuid="GPU-a"),)
+    assert first.gpus == gpus
     assert first.monitor == Monitor(warnings=("A.",))
     assert first.gpu_idle == GpuIdle(
         percent=5,

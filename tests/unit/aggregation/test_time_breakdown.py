@@ -262,6 +262,15 @@ class TestWhoseWaitHeldTheRunBack:
             run.look(Did(1, None, 0.2)).look(Did(1, SLEEP, 0.2), Did(2, SLEEP, 0.2))
         assert run.parts.get("network", 0) <= 6
 
+    def test_a_wait_that_is_over_at_the_end_of_its_first_look_counts_nowhere(self) -> None:
+        """A thread is asked, and can run when its state is read at the end of the look."""
+        run = LookedRun()
+        for _ in range(20):
+            run.look(Did(1, DISK, 0.01), Did(1, None), length=0.01)
+            run.look(Did(1, NETWORK, 0.01))
+        assert run.parts.get("disk", 0) == 0
+        assert run.parts["network"] > 95
+
     def test_a_run_without_any_other_look_takes_any(self) -> None:
         run = LookedRun()
         for _ in range(5):
@@ -372,7 +381,6 @@ def test_memory_is_flat() -> None:
 class Gpus(Struct):
     """GPUs that were idle from the second 1 to the second 3.5, in seconds of the run."""
 
-    work: tuple[float, float] | None
     known_until: float | None = 1000
 
     def idle_ns(self, start_ns: int, end_ns: int) -> int:
@@ -382,12 +390,6 @@ class Gpus(Struct):
     def known_until_ns(self) -> int | None:
         return None if self.known_until is None else START_NS + seconds(self.known_until)
 
-    def work_span(self) -> tuple[int, int] | None:
-        if self.work is None:
-            return None
-        first, last = self.work
-        return START_NS + seconds(first), START_NS + seconds(last)
-
 
 def run_beside(gpus: Gpus) -> LookedRun:
     run = LookedRun()
@@ -396,27 +398,31 @@ def run_beside(gpus: Gpus) -> LookedRun:
     return run.look(Did(1, DISK, 0.5)).look(Did(1, NETWORK, 0.0001, 0.999))
 
 
+def idle_parts(
+    run: LookedRun, first: float, last: float
+) -> tuple[TimeBreakdown | None, TimeBreakdown | None]:
+    """What a run did while its GPUs were idle, by when they worked, in seconds of the run."""
+    divide = present(run.account.activity(None, 0).idle_parts)
+    return divide(START_NS + seconds(first), START_NS + seconds(last))
+
+
 def test_the_idle_time_of_gpus_is_divided_before_their_work_and_between() -> None:
-    activity = run_beside(Gpus(work=(1, 4))).account.activity(None, 0)
-    between = present(activity.idle_between)
+    before, between = idle_parts(run_beside(Gpus()), 1, 4)
+    between = present(between)
     assert (between.on_cpu_percent, between.waiting_for_cpu_percent) == (20.0, 20.0)
     assert between.disk_percent == 60.0
-    assert activity.idle_before is None
-    activity = run_beside(Gpus(work=(3, 4))).account.activity(None, 0)
-    before, between = present(activity.idle_before), present(activity.idle_between)
+    assert before is None
+    before, between = map(present, idle_parts(run_beside(Gpus()), 3, 4))
     assert (before.on_cpu_percent, before.disk_percent) == (25.0, 75.0)
     assert between.waiting_for_cpu_percent == 99.9
 
 
-def test_without_work_of_the_gpus_their_idle_time_is_not_divided() -> None:
-    activity = run_beside(Gpus(work=None)).account.activity(None, 0)
-    assert (activity.idle_before, activity.idle_between) == (None, None)
-    never = LookedRun().look(Did(1, NETWORK))
-    assert never.account.activity(None, 0).idle_between is None
+def test_without_gpus_no_idle_time_is_divided() -> None:
+    assert idle_parts(LookedRun().look(Did(1, NETWORK)), 1, 4) == (None, None)
 
 
 def test_a_look_waits_until_the_work_of_the_gpus_is_known_for_a_minute_at_most() -> None:
-    gpus = Gpus(work=(1, 4), known_until=2)
+    gpus = Gpus(known_until=2)
     run = run_beside(gpus)
     for _ in range(40):
         run.look(Did(1, DISK, 0.0001))
@@ -436,7 +442,7 @@ def test_the_places_of_a_long_run_are_of_a_bounded_number() -> None:
         places.add_stretch(stretch, seconds(1), 1.0, 1.0)
         places.take(stretch, 1.0, {DISK.wait if at < 1500 else NETWORK.wait: 1.0})
     assert 24 <= len(places.places) <= 48
-    before, between = places.divisions((seconds(1500), seconds(3000)))
+    before, between = places.divisions(seconds(1500), seconds(3000))
     disk = present(present(before).breakdown(sees_calls=True, has_waits=False, duration_ns=None))
     network = present(
         present(between).breakdown(sees_calls=True, has_waits=False, duration_ns=None)

@@ -13,8 +13,8 @@ from profiler.aws_account.family_circumstances import (
     circumstances_of,
     overrides_of_runs,
 )
+from profiler.aws_account.registered_definitions import TaggedRevisions
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, format_ms
 from profiler.record.record_model import Metrics, Report
 from profiler.sizing.sized_revision import TargetOverride

@@ -1,13 +1,14 @@
 """The jobs of schedules, as a double of AWS Batch lists them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from profiler.aws_account.submitted_jobs import read_queues
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS
 from profiler.schedules.due_outcomes import JOB_TOO_OLD, JudgedSchedule, judge_schedules
-from profiler.schedules.schedule_model import Schedule
+from profiler.schedules.schedule_model import ClusterTasks, Schedule
 from tests.batch_jobs import arn
 from tests.fake_batch import FakeBatch
 
@@ -37,9 +38,19 @@ def submits(job: str, created_ns: int) -> Schedule:
     )
 
 
+def queues_of(
+    batch: FakeBatch, schedules: Sequence[Schedule], now_ns: int, **more: Any
+) -> tuple[dict[str, ClusterTasks], list[float]]:
+    """The jobs, and the pauses of their reading."""
+    pauses: list[float] = []
+    queues = read_queues(lambda _: batch.client(), schedules, now_ns, pause=pauses.append, **more)
+    assert len(pauses) == len(batch.requests("ListJobs"))
+    return queues, pauses
+
+
 def judged(batch: FakeBatch, *schedules: Schedule) -> list[JudgedSchedule]:
     now_ns = batch.now_ms * NS_PER_MS
-    queues = read_queues(lambda _: batch.client(), schedules, now_ns)
+    queues = read_queues(lambda _: batch.client(), schedules, now_ns, pause=lambda _: None)
     return judge_schedules(schedules, queues, now_ns=now_ns, grace_ns=15 * NS_PER_MINUTE)
 
 
@@ -78,7 +89,7 @@ def test_of_a_very_frequent_name_the_newest_jobs_are_known(batch: FakeBatch) -> 
         batch.now_ms += 1_000
         batch.submit("load", "nightly", "etl")
     schedule = submits("load", 0)
-    queues = read_queues(lambda _: batch.client(), [schedule], batch.now_ms * NS_PER_MS)
+    queues, _ = queues_of(batch, [schedule], batch.now_ms * NS_PER_MS)
     (queue,) = queues.values()
     assert len(queue.tasks or ()) == 2_000
     assert queue.known_since_ns == (batch.now_ms - 1_999_000) * NS_PER_MS
@@ -111,18 +122,57 @@ def test_older_jobs_are_not_listed_and_not_known(batch: FakeBatch) -> None:
         batch.submit("load", "nightly", "etl")
     now_ns = batch.now_ms * NS_PER_MS
     since_ns = now_ns - 90 * NS_PER_MINUTE
-    queues = read_queues(lambda _: batch.client(), [submits("load", 0)], now_ns, since_ns=since_ns)
+    queues, _ = queues_of(batch, [submits("load", 0)], now_ns, since_ns=since_ns)
     (queue,) = queues.values()
     assert len(queue.tasks or ()) == 91
     assert queue.known_since_ns == since_ns
-    assert len(batch.requests("ListJobs")) == 1
+    # After the first old one, those of another version may follow: not after a page of old ones.
+    assert len(batch.requests("ListJobs")) == 2
 
 
 def test_without_time_for_all_names_none_is_known(batch: FakeBatch) -> None:
-    left = [True, False]
+    for _ in range(210):
+        batch.submit("other", "nightly", "etl")
+    left = [True, True, False]
     schedules = [submits("load", 0), submits("store", 0)]
-    queues = read_queues(lambda _: batch.client(), schedules, 1, may_continue=lambda: left.pop(0))
+    queues, _ = queues_of(
+        batch, schedules, batch.now_ms * NS_PER_MS, may_continue=lambda: left.pop(0)
+    )
     (queue,) = queues.values()
     assert queue.tasks is None
     assert "increase its timeout" in (queue.problem or "")
-    assert len(batch.requests("ListJobs")) == 1
+
+
+@pytest.mark.parametrize(("others", "calls"), [(0, 1), (150, 2), (2_100, 41)])
+def test_many_names_of_a_queue_take_few_calls_which_are_paced(
+    batch: FakeBatch, others: int, calls: int
+) -> None:
+    """The queue is listed as a whole, unless that takes more calls than there are names."""
+    names = [f"load-{number}" for number in range(20)]
+    for name in names:
+        batch.submit(name, "nightly", "etl")
+    for _ in range(others):
+        batch.submit("other", "nightly", "etl")
+    now_ns = batch.now_ms * NS_PER_MS
+    queues, pauses = queues_of(batch, [submits(name, 0) for name in names], now_ns)
+    (queue,) = queues.values()
+    assert sorted(job.job_name or "" for job in queue.tasks or ()) == sorted(names)
+    assert len(pauses) == calls
+    # A fifth of what AWS Batch takes of an account.
+    assert min(pauses) >= 0.1
+
+
+def test_jobs_of_an_older_version_and_of_another_spelling_are_known(batch: FakeBatch) -> None:
+    """Batch lists the jobs of a name by its spellings and the versions of their definition."""
+    schedule = submits("load", batch.now_ms * NS_PER_MS)
+    begun_ms = batch.now_ms
+    for hour in range(240):
+        batch.now_ms = begun_ms + hour * 3_600_000
+        batch.submit("Load", "nightly", "etl")
+    newest = batch.submit("load", "nightly", "etl")
+    batch.define("etl")
+    batch.now_ms += 1
+    batch.submit("Load", "nightly", "etl")
+    queues, _ = queues_of(batch, [schedule], batch.now_ms * NS_PER_MS)
+    (queue,) = queues.values()
+    assert [job.arn for job in queue.tasks or ()] == [f"job/{newest['jobId']}"]

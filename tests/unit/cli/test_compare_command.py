@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from profiler.cli.compare_command import annotations, append_summary, check_limit
 from profiler.cli.styled_text import render_lines
-from profiler.cli.terminal.comparison_tables import comparison_lines
+from profiler.cli.terminal.comparison_tables import comparison_lines, percent_text
 from profiler.record.measured import Exactly
 from profiler.record.record_model import (
     UNKNOWN_SIZE,
@@ -430,16 +430,31 @@ def test_memory_of_an_older_version_is_said_and_not_compared(cli: Cli) -> None:
     found = cli("compare", *BOTH, "--from", kept(nights("1", 400), nights("2", 200, **apart)))
     assert (
         "The memory of 8 runs of A and of 0 of B may include pages of mapped files, as older "
-        "versions and Container Insights count them, so the change of the memory is not known."
+        "versions, Container Insights and runs without a sample count them, so the change of the "
+        "memory is not known."
     ) in " ".join(found.out.split())
     assert re.search(r"memory peak +≥400 MB +≥200 MB +- +- +not comparable", found.out)
     both = [*nights("1", 400, 3), *nights("1", 200, 9, **apart)[3:]]
     mixed = cli("compare", *BOTH, "--from", kept(both, nights("2", 200, **apart)))
     assert (
         "The memory of 3 runs of A and of 0 of B may include pages of mapped files, as older "
-        "versions and Container Insights count them, and is left out."
+        "versions, Container Insights and runs without a sample count them, and is left out."
     ) in " ".join(mixed.out.split())
     assert "Known for 6 of 9 runs of A: memory peak, memory average." in mixed.out
     assert "no difference seen" in mixed.out
     same = cli("compare", *BOTH, "--from", kept(*GROWN))
     assert "mapped files" not in same.out
+
+
+@pytest.mark.parametrize(
+    ("percent", "text"),
+    [
+        (None, "-"),
+        (0.04, "+0.0 %"),
+        (-99.95, "-100.0 %"),
+        (999.96, "+1000.0 %"),
+        (5230.4, "+5,230 %"),
+    ],
+)
+def test_a_change_has_no_power_of_ten(percent: float | None, text: str) -> None:
+    assert percent_text(percent) == text

@@ -15,6 +15,7 @@ from profiler.cli.terminal.size_lines import advice_texts
 from profiler.forwarder.document_fields import record_fields
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import NO_RECOMMENDATION, Gpu, Record, Report, Sampling, TaskSize
+from profiler.record.story_rows import story_of
 from profiler.report_page.page_data import size_rows
 from profiler.sizing.advice import Advice, advise, with_recommendation
 from profiler.sizing.advice_document import as_json
@@ -128,7 +129,7 @@ reserved_too_much = pytest.mark.parametrize(
 
 
 def shown_texts(case: Case) -> str:
-    return "\n".join(advice_texts(case.advice, case.record))
+    return "\n".join(advice_texts(case.advice, case.record, story_of(case.record)))
 
 
 def page_row(case: Case) -> dict[str, Any]:

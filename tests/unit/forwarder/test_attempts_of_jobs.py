@@ -146,6 +146,36 @@ def test_a_retry_and_the_job_before_it_name_each_other_in_any_order(
         assert named == ((other, None) if is_retry else (None, other))
 
 
+@pytest.mark.parametrize(
+    ("status", "allowed", "expected"),
+    [
+        ("RUNNABLE", 3, (True, None)),
+        ("RUNNING", 3, (True, None)),
+        ("FAILED", 1, (None, None)),
+        ("FAILED", 3, (None, True)),
+    ],
+)
+def test_an_attempt_says_whether_batch_makes_another_one_in_any_order(
+    batch: FakeBatch, status: str, allowed: int, expected: tuple[object, object]
+) -> None:
+    reason = "Essential container in task exited"
+    job = ended(batch, reason, code=1, status=status, retryStrategy={"attempts": allowed})
+    for order in permutations([of_report(text_of(job)), of_task(job), of_job(job), of_job(job)]):
+        task = written(*order)["task"]
+        assert (task.get("repeated"), task.get("last_attempt")) == expected
+
+
+def test_a_job_that_is_ended_while_it_waits_for_an_attempt_has_its_last_one_in_any_order(
+    batch: FakeBatch,
+) -> None:
+    job = ended(batch, HOST, retryStrategy={"attempts": 3})
+    waiting, terminated = ({**job, "status": status} for status in ("RUNNABLE", "FAILED"))
+    parts = [of_report(text_of(job)), of_task(job), of_job(waiting), of_job(terminated)]
+    for order in permutations(parts):
+        task = written(*order)["task"]
+        assert (task["repeated"], task["last_attempt"]) == (True, True)
+
+
 def test_a_users_text_is_no_timeout(batch: FakeBatch) -> None:
     """TerminateJob passes its text on to ECS, where it reads as Batch's own."""
     job = ended(batch, TIMEOUT, isTerminated=True)

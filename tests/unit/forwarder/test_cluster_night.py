@@ -135,6 +135,39 @@ def job_of(source: Mapping[str, Any]) -> dict[str, Any]:
     return {} if job is None else {"jobId": job["job_id"], "attempt": job["attempt"]}
 
 
+def test_a_job_whose_next_attempt_still_runs_is_in_the_message_of_its_end() -> None:
+    """Its cost is in the message of each attempt."""
+    first = attempt(1, 1, "oom")
+    first["task"]["repeated"] = True
+    side = {**of_side("1-1", "failure"), "batch": first["batch"]}
+    runs = found(first, side, attempt(2, 1, "failure"))
+    assert counted(runs) == {"failure": {"etl": 1}}
+    assert runs.cost.value == 2
+    assert counted(found(attempt(1, 1, "oom"))) == {"out of memory": {"etl": 1}}
+    # A person ended the job while it waited for its second attempt.
+    terminated = attempt(1, 1, "oom")
+    terminated["task"] |= {"repeated": True, "last_attempt": True}
+    assert counted(found(terminated)) == {"out of memory": {"etl": 1}}
+    runs = found(first, side, attempt(1, 2))
+    assert counted(runs) == {"success": {"etl": 1}}
+
+
+class PartialSearch(CountingSearch):
+    """Breaks off the search that looks for the last attempts of jobs."""
+
+    def request(self, path: str, body: Any, timeout_seconds: float) -> Any:
+        answer = super().request(path, body, timeout_seconds)
+        return {**answer, "timed_out": True} if "jobs" in body["aggs"] else answer
+
+
+def test_where_the_attempts_of_jobs_are_known_in_part_so_is_the_night() -> None:
+    cluster = PartialSearch(attempt(1, 1, "oom"), attempt(1, 2))
+    reader = ClusterNight(
+        cluster=cluster, prefix="task", account_id=None, region=None, timeout_seconds=5
+    )
+    assert not reader.runs(NIGHT).completeness.is_whole
+
+
 def test_jobs_count_and_not_their_attempts_but_all_cost() -> None:
     """The same from the cluster and from the lines."""
     documents = [

@@ -5,6 +5,7 @@ A report's line can say anything. The task's event is ECS's.
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from itertools import permutations
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.core.completeness import Completeness
+from profiler.core.timestamps import format_datetime
 from profiler.forwarder.document_fields import drop_empty, event_fields
 from profiler.forwarder.documents import Document, report_document, unconfirmed
 from profiler.forwarder.ended_run import EndedRun
@@ -114,15 +116,44 @@ def in_both_orders(text: str, stopped: StoppedTask) -> dict[str, Any]:
 
 
 def test_a_document_keeps_the_time_of_its_first_arrival_in_each_order() -> None:
+    stopped = present(task().stopped_at)
+    moments = [format_datetime(stopped + timedelta(hours=hours)) for hours in range(3)]
     for text in (report(), FORGED):
         for order in permutations([of_report(text), of_event(task()), of_event(task())]):
             cluster = FakeSearchCluster()
-            for hour, documents in enumerate(order):
-                moment = f"2026-03-02T1{hour}:00:00.000Z"
+            for moment, documents in zip(moments, order, strict=True):
                 assert deliver(cluster, FakeInvocationTime(), documents, moment).rejected == ()
             (document,) = cluster.documents.values()
-            assert document["event"]["ingested"] == "2026-03-02T10:00:00.000Z"
+            assert document["event"]["ingested"] == moments[0]
             assert document["task"]["confirmed"] is True
+
+
+@pytest.mark.parametrize("text", [report(), FORGED, report(status="stopped", exitCode=143)])
+def test_a_run_that_only_a_late_event_confirms_arrives_with_it_once(text: str) -> None:
+    """Its morning message is the one after the event, however often that is sent again."""
+    stopped = present(task().stopped_at)
+    moments = [format_datetime(stopped + timedelta(hours=hours)) for hours in (1, 8, 32, 56)]
+    cluster = FakeSearchCluster()
+    for moment, part in zip(moments, (of_report(text), *[of_event(task())] * 3), strict=True):
+        assert deliver(cluster, FakeInvocationTime(), part, moment).rejected == ()
+    (document,) = cluster.documents.values()
+    assert document["event"].pop("ingested") == moments[1]
+    assert drop_empty(document) == in_both_orders(text, task())
+
+
+def test_an_event_that_is_sent_again_late_is_no_arrival() -> None:
+    """Such as by a redrive, after a channel refused the notice of a run that was counted."""
+    stopped = present(task().stopped_at)
+    first = format_datetime(stopped + timedelta(minutes=1))
+    late = format_datetime(stopped + timedelta(hours=30))
+    for parts in ((of_report(report()), of_event(task())), (of_event(task()),)):
+        cluster = FakeSearchCluster()
+        for part in parts:
+            deliver(cluster, FakeInvocationTime(), part, first)
+        for part in (of_event(task()), of_report(report()), of_event(task())):
+            deliver(cluster, FakeInvocationTime(), part, late)
+        (document,) = cluster.documents.values()
+        assert document["event"]["ingested"] == first
 
 
 # Identity

@@ -21,6 +21,7 @@ from profiler.forwarder.night_runs import (
     MissedTimes,
     NightRuns,
     ResizedCost,
+    ended_lines,
     runs_of_lines,
 )
 from profiler.forwarder.notifications.event_details import bus_event
@@ -363,7 +364,64 @@ def test_the_selected_runs_alone_count_and_on_spot_the_cost_is_a_lower_bound() -
     assert selected.cost == Exactly(0.5)
 
 
+class LogGroup:
+    """CloudWatch Logs with the lines of task_stopped; keeps the filter patterns."""
+
+    def __init__(self, *lines: tuple[int, str]) -> None:
+        self.lines = lines
+        self.patterns: list[str] = []
+
+    def get_paginator(self, name: str) -> "LogGroup":
+        assert name == "filter_log_events"
+        return self
+
+    def paginate(
+        self, *, startTime: int, filterPattern: str, endTime: int = 1 << 60, **group: str
+    ) -> list[dict[str, Any]]:
+        assert group == {"logGroupName": "group"}
+        self.patterns.append(filterPattern)
+        events = [
+            {"timestamp": at, "message": text, "logStreamName": "2026/11/25/[$LATEST]0"}
+            for at, text in self.lines
+            if startTime <= at <= endTime
+        ]
+        return [{"events": events[:1]}, {}, {"events": events[1:]}]
+
+
+NEVER = {"finishedAt": None, "status": "failure", "stopCategory": "image", "outcome": "image"}
+
+
+def rewritten(told: tuple[int, str], hours: float) -> tuple[int, str]:
+    """The same line, of an event that was sent again so much later."""
+    return told[0] + round(hours * 3_600_000), told[1]
+
+
+def test_an_event_that_is_sent_again_late_gives_no_second_run() -> None:
+    """Such as by a redrive, after a channel refused the notice of a run that was counted."""
+    in_time, never = line("1", -40), line("2", -90, **NEVER)
+    first = line("3", -40)
+    lines = (in_time, never, rewritten(in_time, 45), rewritten(never, 95), rewritten(first, 60))
+    group = LogGroup(*lines)
+    runs = runs_of_lines(ended_lines(group, "group", NIGHT), NIGHT)
+    assert runs.counts == {"success": {"nightly-etl": 1}}
+    assert [task for task, _ in runs.remembered] == ["3"]
+    names = " || ".join(f'$.taskId = "{task}"' for task in "123")
+    assert group.patterns == [
+        '{ $.type = "task.ended" }',
+        f'{{ $.type = "task.ended" && ({names}) }}',
+    ]
+
+
+@pytest.mark.parametrize(("late", "searches"), [(0, 1), (40, 2)])
+def test_the_week_before_is_read_for_late_lines_alone(late: int, searches: int) -> None:
+    lines = [line("in-time", 1), *(rewritten(line(f"t{one}", -40), 45) for one in range(late))]
+    group = LogGroup(*lines)
+    runs = runs_of_lines(ended_lines(group, "group", NIGHT), NIGHT)
+    assert runs.counts == {"success": {"nightly-etl": 1 + late}}
+    # So many tasks fit into no pattern.
+    assert group.patterns == ['{ $.type = "task.ended" }'] * searches
+
+
 def test_a_task_that_never_started_ended_when_its_line_was_written() -> None:
-    never = {"finishedAt": None, "status": "failure", "stopCategory": "image", "outcome": "image"}
-    assert runs_of_lines([line("1", 5, **never)], NIGHT).families == ("nightly-etl",)
-    assert runs_of_lines([line("1", 30, **never)], NIGHT).families == ()
+    assert runs_of_lines([line("1", 5, **NEVER)], NIGHT).families == ("nightly-etl",)
+    assert runs_of_lines([line("1", 30, **NEVER)], NIGHT).families == ()

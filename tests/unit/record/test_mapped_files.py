@@ -105,8 +105,8 @@ def test_a_list_of_runs_of_both_meanings_has_a_note() -> None:
     assert mixed_note(records(NEWER)) is None
     assert mixed_note(records([*NEWER, older(0, None)])) is None
     assert mixed_note(records([*OLDER, *NEWER])) == (
-        "The memory of 10 runs may include pages of mapped files, as older versions and Container "
-        "Insights count them."
+        "The memory of 10 runs may include pages of mapped files, as older versions, Container "
+        "Insights and runs without a sample count them."
     )
 
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from profiler.cli.styled_text import Line
 from profiler.cli.terminal.next_step import next_step
-from profiler.cli.terminal.page_parts import short_legend, time_lines
+from profiler.cli.terminal.page_parts import View, short_legend, time_lines
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.mention_limits import (
@@ -16,6 +17,7 @@ from profiler.record.mention_limits import (
     is_long_cpu_wait,
 )
 from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
+from profiler.record.story_rows import story_of
 from profiler.report_page.page_activity import activity_of
 from tests.runs import report
 
@@ -53,6 +55,10 @@ def test_bytes_are_partial_where_the_stats_may_lack_a_twentieth_of_the_run(
     assert are_bytes_partial(record) is is_partial
 
 
+def lines_of_time(record: Record, width: int) -> list[Line]:
+    return [*time_lines(record, story_of(record), View(width=width, now_ns=0))]
+
+
 def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none() -> None:
     for milliseconds, percent, seconds, is_long in (
         (10_000, 10, 1, True),
@@ -69,10 +75,12 @@ def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none() -> None:
         record = Record(
             task_id="a", container=Container(name="b"), status="success", metrics=metrics
         )
-        outputs = next_step(record, "") is not None, bool(list(time_lines(record, 80)))
-        assert {is_long_cpu_wait(record), *outputs, activity_of(record).cpu_wait is not None} == {
-            is_long
-        }
+        outputs = next_step(record, "") is not None, bool(lines_of_time(record, 80))
+        assert {
+            is_long_cpu_wait(record),
+            *outputs,
+            activity_of(record, story_of(record)).cpu_wait is not None,
+        } == {is_long}
 
 
 def test_a_wait_for_a_cpu_not_read_to_its_end_is_a_lower_bound() -> None:
@@ -83,12 +91,12 @@ def test_a_wait_for_a_cpu_not_read_to_its_end_is_a_lower_bound() -> None:
         partial = {"metrics": metrics, "sampling": Sampling(cpu_wait_covered_percent=covered)}
         record = Record(task_id="a", container=Container(name="b"), status="success", **partial)
         assert f"waited {mark}2.4 s" in str(next_step(record, ""))
-        (shown,) = time_lines(record, 120)
+        (shown,) = lines_of_time(record, 120)
         assert f"{mark}2.4 s in total" in shown[-1].text
-        assert activity_of(record).cpu_wait_partial == (bool(mark) or None)
+        assert activity_of(record, story_of(record)).cpu_wait_partial == (bool(mark) or None)
         times = TimeBreakdown(on_cpu_percent=60, waiting_for_cpu_percent=40)
         record = replace(record, time_breakdown=times)
-        legends = (list(time_lines(record, 80))[1], short_legend(record, 80))
+        legends = (lines_of_time(record, 80)[1], short_legend(record, 80))
         for legend, name in zip(legends, ("waiting for CPU", "CPU wait"), strict=True):
             assert [span.text for span in legend if "%" in span.text] == [
                 "on CPU 60 %",

@@ -1,7 +1,19 @@
 """The rows that outputs tell of a run beside its numbers."""
 
-from profiler.record.record_model import AverageAndMaximum, Metrics
-from profiler.record.story_rows import StoryRow, memory_rows
+from msgspec.structs import replace
+
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Container,
+    MemoryKills,
+    Metrics,
+    Monitor,
+    Record,
+)
+from profiler.record.story_rows import BESIDE_MEMORY, StoryRow, story_of
+from tests.awkward_runs import RUNS
+
+RECORD = Record(task_id="a", container=Container(name="batch"))
 
 
 def test_what_the_memory_used_lacks_has_a_row_each() -> None:
@@ -10,7 +22,7 @@ def test_what_the_memory_used_lacks_has_a_row_each() -> None:
         memory_mapped_file_mb=AverageAndMaximum(max=900),
         memory_huge_pages_mb=AverageAndMaximum(max=64),
     )
-    files, huge = memory_rows(metrics)
+    files, huge = story_of(replace(RECORD, metrics=metrics)).named(*BESIDE_MEMORY)
     assert (files.name, huge.name) == ("files", "huge")
     assert "900 MB" in files.text
     assert huge.sentence == (
@@ -19,5 +31,26 @@ def test_what_the_memory_used_lacks_has_a_row_each() -> None:
 
 
 def test_a_run_that_lacks_nothing_has_no_row() -> None:
-    assert memory_rows(Metrics(max_memory_used_mb=300)) == []
+    assert story_of(RECORD).rows == ()
+    assert (story_of(RECORD).text("files"), story_of(RECORD).sentence("files")) == ("", "")
     assert StoryRow("files", "it kept a file").sentence == "It kept a file."
+
+
+def test_a_row_may_have_another_sentence_and_a_name_several_rows() -> None:
+    record = replace(
+        RECORD, memory_kills=MemoryKills(count=2), monitor=Monitor(warnings=("One.", "Two."))
+    )
+    killed, *warnings = story_of(record).rows
+    assert killed.text == "2 processes by the kernel, for lack of memory"
+    assert killed.sentence == "The kernel killed 2 processes for lack of memory."
+    assert [row.text for row in warnings] == ["One.", "Two."]
+
+
+def test_no_row_of_an_awkward_run_is_empty() -> None:
+    names = set()
+    for make in RUNS.values():
+        for row in story_of(make().record).rows:
+            assert row.text
+            assert row.sentence.endswith((".", ")"))
+            names.add(row.name)
+    assert names >= {"CPU wait", "GPU use", "I/O", "killed", "largest"}

@@ -84,7 +84,7 @@ def test_a_task_is_paid_once_and_spot_is_a_lower_bound() -> None:
     runs = [
         at(5, id="a", container="batch", usd=2.0),
         at(5, id="a", container="helper", usd=2.0),
-        at(4, id="b", usd=1.0, spot=True),
+        at(4, id="b", usd=1.0, at_least=["usd"]),
     ]
     assert sentence(night_of(runs)).endswith("3 runs, 3 succeeded, ≥ $3.00.")
 

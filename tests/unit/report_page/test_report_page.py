@@ -22,9 +22,11 @@ from profiler.record.record_model import (
     Metrics,
     Process,
     RaisedNotice,
+    Record,
     Report,
 )
 from profiler.record.stacks_line import StacksLine, StackStep
+from profiler.record.story_rows import story_of
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_activity import MAX_CHARACTERS, activity_of, activity_texts
 from profiler.report_page.page_data import (
@@ -35,6 +37,7 @@ from profiler.report_page.page_data import (
     build_page_data,
     first_that_fit,
 )
+from profiler.report_page.page_rows import RunActivity
 from profiler.report_page.page_series import (
     MAX_STEPS,
     compressed,
@@ -399,21 +402,25 @@ def long_stacks(_report: Report) -> StacksLine:
     return stacks_line({CHANCE.randbytes(50).hex(): 1 for _ in range(2000)})
 
 
+def activity(record: Record) -> RunActivity:
+    return activity_of(record, story_of(record))
+
+
 def test_the_parts_of_the_time_have_the_order_of_the_breakdown() -> None:
-    activity = activity_of(WAITING.record)
-    assert activity.time == [31.2, 4.1, 3, 55.4, 5, 0.2, 0, 0, 1.1]
-    assert present(activity.targets)[0] == ("network", "10.0.3.9:5432", 48.3)
+    shown = activity(WAITING.record)
+    assert shown.time == [31.2, 4.1, 3, 55.4, 5, 0.2, 0, 0, 1.1]
+    assert present(shown.targets)[0] == ("network", "10.0.3.9:5432", 48.3)
 
 
 def test_only_a_low_coverage_is_shown() -> None:
     partly = TimeBreakdown(covered_percent=94.96)
-    assert activity_of(WAITING.record).covered is None
-    assert activity_of(replace(WAITING.record, time_breakdown=partly)).covered == 94.96
+    assert activity(WAITING.record).covered is None
+    assert activity(replace(WAITING.record, time_breakdown=partly)).covered == 94.96
 
 
 def test_a_run_that_nobody_looked_into_has_no_activity() -> None:
-    assert activity_of(report().record).as_json() == {}
-    assert activity_of(replace(WAITING.record, time_breakdown=TimeBreakdown())).time is None
+    assert activity(report().record).as_json() == {}
+    assert activity(replace(WAITING.record, time_breakdown=TimeBreakdown())).time is None
 
 
 def test_a_process_with_unread_cpu_time_is_marked_as_a_lower_bound() -> None:

@@ -17,11 +17,12 @@ from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_case import ResizeCase
+from profiler.sizing.resize_case import resize_case
 from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
-from profiler.sizing.sizing_rules import RULES, Rule, verdict_of
+from profiler.sizing.sizing_rules import RULES, Precondition, Rule, verdict_of
+from profiler.sizing.window_advice import WindowAdvice
 from tests.fakes import START_NS
 from tests.family_windows import NOWHERE, window_of
 from tests.runs import report
@@ -34,6 +35,8 @@ SMALL = SizedRevision(revision="1", size=NEW)
 RESIZED = SizedRevision(revision="2", size=NEW, resized_from=SizeBefore(revision="1", size=OLD))
 KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
 FAILED: dict[str, Any] = {"status": "failure", "exit_code": 1}
+
+ADVISING = [rule for rule in RULES if isinstance(rule, Rule) and rule.verdict is not None]
 
 
 def runs(
@@ -63,12 +66,11 @@ class Example:
         launch_type = EC2 if circumstances.is_job else FARGATE
         window = window_of(self.reports, launch_type=launch_type)
         window.contradicted = contradicted
-        self.case = ResizeCase(
-            window, revision, circumstances, ResizePolicy(**policy), PriceOverrides()
-        )
+        advised = WindowAdvice(window, ResizePolicy(**policy), PriceOverrides())
+        self.case = resize_case(advised, revision, circumstances)
 
     @property
-    def act(self) -> Rule:
+    def act(self) -> Precondition | Rule:
         """The row by which ``resize`` decides."""
         return next(rule for rule in RULES if rule.reason_to_act(self.case) is not None)
 
@@ -83,7 +85,7 @@ class Example:
     def advising(self) -> Rule:
         """The row by which ``recommend`` decides."""
         advice = self.advice
-        return next(rule for rule in RULES if rule.advice is not None and rule.advice(advice))
+        return next(rule for rule in ADVISING if rule.advice(advice))
 
 
 def growing(count: int) -> list[Report]:
@@ -193,19 +195,26 @@ def name_of(function: Callable[..., object] | None) -> str:
     return getattr(function, "__name__", "")
 
 
+def reason_of(rule: Precondition | Rule) -> Callable[..., str | None] | None:
+    """Why a row acts: its own reason, or that of its advice."""
+    if isinstance(rule, Rule) and rule.reason is None:
+        return rule.advice
+    return rule.reason
+
+
 def test_each_row_that_acts_decides_in_an_example() -> None:
-    names = [name_of(rule.reason or rule.advice) for rule in RULES if rule.action is not None]
+    names = [name_of(reason_of(rule)) for rule in RULES if rule.action is not None]
     assert names == list(dict.fromkeys(names))
     assert set(names) == set(ACTS)
     found = {}
     for name, example in ACTS.items():
         act = example.act
-        found[name] = name_of(act.reason or act.advice)
+        found[name] = name_of(reason_of(act))
     assert found == {name: name for name in ACTS}
 
 
 def test_each_row_that_advises_decides_in_an_example() -> None:
-    names = [name_of(rule.advice) for rule in RULES if rule.advice is not None]
+    names = [name_of(rule.advice) for rule in ADVISING]
     assert set(names) == set(ADVICE)
     assert {name: name_of(example.advising.advice) for name, example in ADVICE.items()} == {
         name: name for name in ADVICE
@@ -214,8 +223,10 @@ def test_each_row_that_advises_decides_in_an_example() -> None:
 
 def test_a_row_acts_or_advises() -> None:
     for rule in RULES:
-        assert (rule.advice is None) == (rule.verdict is None)
-        assert rule.action is not None or rule.advice is not None
+        if isinstance(rule, Precondition):
+            continue
+        assert (name_of(rule.advice) == "_advises_nothing") == (rule.verdict is None)
+        assert rule.action is not None or rule.verdict is not None
 
 
 @pytest.mark.parametrize("kind", [Circumstances, SizedRevision])

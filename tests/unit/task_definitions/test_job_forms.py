@@ -142,6 +142,14 @@ def test_a_size_that_cannot_be_read_stays_and_is_left_alone() -> None:
         job_with_size(read, TaskSize(memory_mb=4096), SeenMemory())
 
 
+def test_a_requirement_of_another_form_stays() -> None:
+    odd = {"type": ["VCPU"], "value": "1"}
+    job = document(**on_instances(resourceRequirements=[odd, *requirements("2", "4096")]))
+    sized = job_with_size(job.definition, TaskSize(vcpu=1, memory_mb=2048), SeenMemory())
+    container = registered_form(sized.definition)["containerProperties"]
+    assert container["resourceRequirements"] == [odd, *requirements("1", "2048")]
+
+
 def test_two_batches_are_left_alone() -> None:
     containers = [
         {"name": name, "resourceRequirements": requirements("0.5", "1024")} for name in ("a", "b")

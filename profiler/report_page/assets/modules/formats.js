@@ -54,8 +54,11 @@ export function asMemory(mb) {
   return `${mb < 10 ? asDecimal(mb, 1) : roundedMb} MB`;
 }
 
-/** Returns the peak of the memory; one that the kernel did not count may have been higher. */
-export const asPeak = (mb, by) => (isKnown(mb) && by !== "kernel" ? `≥${asMemory(mb)}` : asMemory(mb));
+/** Returns the text of a number with the mark of one that may have been larger: "≥512 MB", and of money "≥ $0.12". */
+export function marked(text, isLeast) {
+  if (!isLeast || text === UNKNOWN) return text;
+  return text.startsWith("$") ? `≥ ${text}` : `≥${text}`;
+}
 
 export function asUsd(usd) {
   if (!isKnown(usd)) return UNKNOWN;

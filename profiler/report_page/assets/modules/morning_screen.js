@@ -77,8 +77,8 @@ function rest({ rows, families, tooOld, withoutStart, withFiles, columns }) {
     tooOld && `Not drawn: ${asCount(tooOld, "run")} before ${columns[0].text}. Choose an earlier day in “To”.`,
     withoutStart && `Not drawn: ${asCount(withoutStart, "run")} whose start is unknown or in the future.`,
     withFiles &&
-      `The memory of ${asCount(withFiles, "run")} may include pages of mapped files, as older versions and Container ` +
-        "Insights count them.",
+      `The memory of ${asCount(withFiles, "run")} may include pages of mapped files, as older versions, Container ` +
+        "Insights and runs without a sample count them.",
     rows.length < families &&
       `${rows.length} of ${families} families: those with kills, those with failures, then those with the most runs.`,
   ].filter(Boolean);

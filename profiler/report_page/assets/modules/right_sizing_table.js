@@ -13,9 +13,9 @@ import {
   shortTable,
   withBar,
 } from "#page/elements.js";
-import { asPeak, asPercent, asTaskSize, asVcpuCount, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
+import { asMemory, asPercent, asTaskSize, asVcpuCount, isKnown, marked, UNKNOWN, unbroken } from "#page/formats.js";
 import { isKilled } from "#page/outcomes.js";
-import { familyOf, ofOneMeaning, shareOf } from "#page/run_values.js";
+import { familyOf, isLeast, ofOneMeaning, shareOf } from "#page/run_values.js";
 import { grouped, known, max } from "#page/statistics.js";
 import { isOnPaper } from "#page/theme.js";
 import { adviceDetails, adviceOf, adviceText, isEnoughWithLess, monthlySaving } from "#page/what_if_table.js";
@@ -58,7 +58,7 @@ export function sizingRow([family, runs], everyRun) {
     runs: same.length,
     size: taskSize ? { vcpu: taskSize[0], memoryMB: taskSize[1] } : { vcpu: vcpuSize, memoryMB: size },
     peak,
-    peakBy: measured.every((run) => !isKnown(run.peak) || run.peakBy === "kernel") ? "kernel" : "sampled",
+    isPeakLeast: measured.some((run) => isLeast(run, "peak")),
     vcpu,
     memoryShare: shareOf(peak, size),
     cpuShare: shareOf(vcpu, vcpuSize),
@@ -104,7 +104,8 @@ export function drawSizing(runs) {
         {
           name: "Peak memory",
           className: "number",
-          show: (row) => withBar(withShare(asPeak(row.peak, row.peakBy), row.memoryShare), row.memoryShare, "memory"),
+          show: (row) =>
+            withBar(withShare(marked(asMemory(row.peak), row.isPeakLeast), row.memoryShare), row.memoryShare, "memory"),
         },
         {
           name: "vCPU, 95th percentile",

@@ -2,10 +2,11 @@
 
 import { isNarrow } from "#page/charts.js";
 import { content } from "#page/content.js";
-import { asExactDuration, asPeak, isKnown } from "#page/formats.js";
+import { asExactDuration, isKnown } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { layerTones, outlineOf, stackColumns } from "#page/process_layers.js";
 import { isMissedPeak, layersOf, pointsOf, rowsOf, rowTitle, seriesOf } from "#page/run_rows.js";
+import { isLeast, memoryOf } from "#page/run_values.js";
 import { max } from "#page/statistics.js";
 import { colour, isOnPaper } from "#page/theme.js";
 import { DAY, HOUR, MINUTE } from "#page/time_units.js";
@@ -113,13 +114,13 @@ function rowParts(run, other, row, axisName) {
   traces.push(...lines.map((line) => lineOf(series, line, axisName, { fill: lines.length === 1 })));
   const { shapes, annotations } = limitParts(row, limit, isNear, axisName);
   if (row.id === "memory" && hasPeakWithoutTime(run)) {
-    const isCounted = run.peakBy === "kernel";
+    const isCounted = !isLeast(run, "peak");
     const name = isCounted ? "kernel peak" : "peak";
     const when = isCounted ? ", between the samples" : ", at an unknown time";
     shapes.push({ ...levelLine(run.peak, axisName, "memory"), name });
     const isBelow = isNear && limit >= run.peak && limit - run.peak < TEXT_SHARE * top;
     annotations.push({
-      ...levelText(`${name} ${asPeak(run.peak, run.peakBy)}${isNarrow() ? "" : when}`, run.peak, axisName),
+      ...levelText(`${name} ${memoryOf(run, "peak")}${isNarrow() ? "" : when}`, run.peak, axisName),
       ...(isBelow ? { yanchor: "top" } : {}),
       font: { size: 11, color: colour("memory") },
       x: 0,

@@ -19,14 +19,14 @@ import { lengthOf } from "#page/run_figure.js";
 import { seriesWithPeak } from "#page/run_rows.js";
 import { activityNote, flameGraph, stacksPart, withRoom } from "#page/run_stacks.js";
 import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
-import { asCpuShare, asStart, familyOf, numberOf, shareOf } from "#page/run_values.js";
+import { asCpuShare, asStart, familyOf, isLeast, numberOf, shareOf } from "#page/run_values.js";
 import { hasSizesChart, SizesChart } from "#page/sizes_chart.js";
 import { timeLane } from "#page/time_lane.js";
 import { adviceDetails, adviceOf, runAdviceText } from "#page/what_if_table.js";
 
 // What is said of a number beside its value.
 const NOTES = {
-  usd: (run) => run.spot && " (Spot)",
+  usd: (run) => isLeast(run, "usd") && " (Spot)",
   vcpuAvg: (run) => isKnown(run.cpu) && ` (${asCpuShare(run)})`,
   saturated: () => " of the time",
   memoryAvg: (run) => isKnown(run.memory) && ` (${asPercent(run.memory)})`,

@@ -2,7 +2,7 @@
 // Tables of one run: processes, killed processes, GPUs and NeuronCores.
 
 import { element, table } from "#page/elements.js";
-import { asDuration, asMemory, asPercent, escapeControls, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
+import { asDuration, asMemory, asPercent, escapeControls, isKnown, marked, UNKNOWN, unbroken } from "#page/formats.js";
 
 /** @type {Array<{ name: string, className?: string, show: (process: import("../page_rows").RunDetails["processes"][0]) => unknown }>} */
 export const PROCESS_COLUMNS = [
@@ -20,14 +20,13 @@ export const PROCESS_COLUMNS = [
   {
     name: "CPU time",
     className: "number",
-    show: ([, , , seconds, , , isLeast]) =>
-      `${isLeast ? "≥" : ""}${asDuration(isKnown(seconds) ? seconds * 1000 : undefined)}`,
+    show: ([, , , seconds, , , isLeast]) => marked(asDuration(isKnown(seconds) ? seconds * 1000 : undefined), isLeast),
   },
   {
     name: "Peak memory",
     className: "number",
     show: ([, , count, , mb, held, , isLeast]) => {
-      const text = `${isLeast ? "≥" : ""}${asMemory(mb)}`;
+      const text = marked(asMemory(mb), isLeast);
       return isKnown(mb) && isKnown(count) && count !== (held || 1) ? `${text} in ${held || 1} of them` : text;
     },
   },

@@ -6,15 +6,15 @@ import {
   asBytes,
   asDuration,
   asMemory,
-  asPeak,
   asPercent,
   asTime,
   asUsd,
   asVcpuCount,
   isKnown,
+  marked,
   UNKNOWN,
 } from "#page/formats.js";
-import { total } from "#page/statistics.js";
+import { known, total } from "#page/statistics.js";
 
 /** @param {import("../shown_run").ShownRun} run */
 export const familyOf = (run) => run.family ?? UNKNOWN;
@@ -51,25 +51,18 @@ export const asCpuShare = (run) =>
 export const isHot = (percent, tone) => tone === "memory" && percent >= 100 * content.scale.nearLimit;
 
 /**
- * Returns a cost: "≥ $0.12" on Spot, where only the least is known.
- * @param {number} usd
- * @param {{ spot?: boolean }} [run]
+ * Whether a number of a run may have been larger, which profiler/record/fact_list.py decides.
+ * @param {{ atLeast?: string[] }} run
+ * @param {string} field
  */
-export const asCost = (usd, run) => (run?.spot ? `≥ ${asUsd(usd)}` : asUsd(usd));
+export const isLeast = (run, field) => run.atLeast?.includes(field) ?? false;
 
-/**
- * Returns the CPU time: "≥9.5 s" if the end of a run was not measured.
- * @param {number} seconds
- * @param {{ cpuPartial?: boolean }} [run]
- */
-export const asCpuTime = (seconds, run) => `${run?.cpuPartial ? "≥" : ""}${asDuration(1000 * seconds)}`;
-
-/**
- * Returns bytes: "≥2 MB" if those of the end of a run were not counted.
- * @param {number} bytes
- * @param {{ bytesPartial?: boolean }} [run]
- */
-const asTraffic = (bytes, run) => `${run?.bytesPartial ? "≥" : ""}${asBytes(bytes)}`;
+/** Returns a sum of the runs' numbers with its mark: it may have been larger if one of them may. */
+const asSum = (numbers, field, runs, asText) =>
+  marked(
+    asText(total(numbers)),
+    runs.some((run) => isLeast(run, field)),
+  );
 
 const FORMATS = {
   ms: asDuration,
@@ -85,17 +78,8 @@ const FORMATS = {
 /** Returns a number in its unit. The numbers and their units are those of profiler/record/fact_list.py. */
 export const asNumber = (value, unit) => FORMATS[unit](value);
 
-const TRAFFIC = ["read", "written", "received", "sent"];
-// The numbers that may have been larger.
-const BOUNDED = {
-  cpuSeconds: asCpuTime,
-  peak: (mb, run) => asPeak(mb, run.peakBy),
-  gpuPeak: (mb) => asPeak(mb), // it is sampled
-  usd: asCost,
-  ...Object.fromEntries(TRAFFIC.map((field) => [field, asTraffic])),
-};
-
 const MEMORY = ["peak", "memoryAvg"];
+const LEAST_ON_BOTH = ["usd", "gpuPeak"];
 const MIN_RUNS = 5;
 
 /** Whether the memory used of two runs means the same: profiler/record/mapped_files.py. */
@@ -115,17 +99,27 @@ export function ofOneMeaning(runs) {
   return apart.length < MIN_RUNS ? runs : apart;
 }
 
-/** Whether a number of two runs has a change: a lower bound has none, but the least that Spot costs has one on Spot. */
+/**
+ * Whether a number of two runs has a change: a lower bound has none, but the least that Spot costs has one on Spot, and
+ * so has a sampled peak of the GPU's memory.
+ */
 export function haveChange(field, run, other) {
-  if (field === "cpuSeconds") return !(run.cpuPartial || other.cpuPartial);
-  if (TRAFFIC.includes(field)) return !(run.bytesPartial || other.bytesPartial);
   if (MEMORY.includes(field)) return haveSameMemory(run, other);
-  return field !== "usd" || Boolean(run.spot) === Boolean(other.spot);
+  if (LEAST_ON_BOTH.includes(field)) return isLeast(run, field) === isLeast(other, field);
+  return !(isLeast(run, field) || isLeast(other, field));
 }
 
 /** Returns a number of a run in its unit, with the mark of a lower bound. */
-export const numberOf = (run, [, field, unit]) =>
-  BOUNDED[field] ? BOUNDED[field](run[field], run) : asNumber(run[field], unit);
+export const numberOf = (run, [, field, unit]) => marked(asNumber(run[field], unit), isLeast(run, field));
+
+/** Returns the memory of a run, `peak` or `gpuPeak`, with the mark of a lower bound. */
+export const memoryOf = (run, field) => marked(asMemory(run[field]), isLeast(run, field));
+
+/** @param {import("../shown_run").ShownRun[]} runs */
+export function cpuTimeText(runs) {
+  const seconds = known(runs, (run) => run.cpuSeconds);
+  return seconds.length ? asSum(seconds, "cpuSeconds", runs, FORMATS.s) : UNKNOWN;
+}
 
 /**
  * Returns what the runs cost; undefined without a known cost.
@@ -133,5 +127,5 @@ export const numberOf = (run, [, field, unit]) =>
  */
 export function costText(runs) {
   const usd = usdByTask(runs);
-  return usd.length ? asCost(total(usd), { spot: runs.some(({ spot }) => spot) }) : undefined;
+  return usd.length ? asSum(usd, "usd", runs, asUsd) : undefined;
 }

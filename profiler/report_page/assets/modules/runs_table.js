@@ -13,10 +13,10 @@ import {
   table,
   withBar,
 } from "#page/elements.js";
-import { asDuration, asPeak, asPercent, asVcpuCount, isKnown, truncate, UNKNOWN } from "#page/formats.js";
+import { asDuration, asPercent, asVcpuCount, isKnown, truncate, UNKNOWN } from "#page/formats.js";
 import { coursePath } from "#page/overview_strip.js";
 import { runLink } from "#page/run_dialog.js";
-import { asCpuShare, asStart, costText, familyOf, shareOf } from "#page/run_values.js";
+import { asCpuShare, asStart, costText, familyOf, memoryOf, shareOf } from "#page/run_values.js";
 import { searchRuns, selectedRuns, selection, writeAddress } from "#page/selection.js";
 
 const PAGE_ROWS = 100;
@@ -87,7 +87,7 @@ const RUN_COLUMNS = [
         "span",
         {},
         ...courseLine(run.course),
-        withBar(asPeak(run.peak, run.peakBy), shareOf(run.peak, run.size), "memory"),
+        withBar(memoryOf(run, "peak"), shareOf(run.peak, run.size), "memory"),
       ),
   },
   {
@@ -109,7 +109,7 @@ const RUN_COLUMNS = [
     name: "GPU memory",
     className: "number wide",
     pick: (run) => run.gpuPeak,
-    show: (run) => withBar(asPeak(run.gpuPeak), shareOf(run.gpuPeak, run.gpuSize), "memory"),
+    show: (run) => withBar(memoryOf(run, "gpuPeak"), shareOf(run.gpuPeak, run.gpuSize), "memory"),
   },
   {
     key: "gpuBetween",

@@ -5,8 +5,8 @@ import { breakable, byId, countCell, element, shortTable } from "#page/elements.
 import { asDuration, asTime, escapeControls, UNKNOWN, upperFirst } from "#page/formats.js";
 import { byOutcome, ENDED_AS, isFailed, isKilled, OUTCOMES, outcomeColour } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
-import { asCpuTime, costText, familyOf } from "#page/run_values.js";
-import { grouped, known, median, total } from "#page/statistics.js";
+import { costText, cpuTimeText, familyOf } from "#page/run_values.js";
+import { grouped, known, median } from "#page/statistics.js";
 import { isOnPaper } from "#page/theme.js";
 import { possibleSaving } from "#page/what_if_table.js";
 
@@ -39,7 +39,6 @@ export function drawLastNight() {
 export function drawTiles(runs) {
   const counts = new Map(byOutcome(runs));
   const ended = runs.filter((run) => run.outcome !== "running");
-  const cpuSeconds = known(runs, (run) => run.cpuSeconds);
   const families = grouped(runs, familyOf);
   const { saved, cost, asText } = possibleSaving(content.sizing.filter(({ family }) => families.has(family)));
   const isShown = (outcome) => counts.has(outcome) || ["success", "failure", "out of memory"].includes(outcome);
@@ -50,15 +49,7 @@ export function drawTiles(runs) {
       outcome,
     ]),
     ["Median duration", asDuration(median(known(ended, (run) => run.ms)))],
-    [
-      "CPU time",
-      cpuSeconds.length
-        ? asCpuTime(
-            total(cpuSeconds),
-            runs.find((run) => run.cpuPartial),
-          )
-        : UNKNOWN,
-    ],
+    ["CPU time", cpuTimeText(runs)],
   ];
   if (costText(runs)) tiles.push(["Cost of these runs", costText(runs)]);
   // Both are of a month, and of the families' last runs, as in `recommend`.

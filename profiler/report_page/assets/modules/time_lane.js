@@ -2,7 +2,7 @@
 
 import { isNarrow } from "#page/charts.js";
 import { element, table } from "#page/elements.js";
-import { asPercent, isKnown, truncate } from "#page/formats.js";
+import { asPercent, isKnown, marked, truncate } from "#page/formats.js";
 import { section } from "#page/run_tables.js";
 import { total } from "#page/statistics.js";
 
@@ -43,7 +43,7 @@ export function partsOf(run) {
   const isLeast = (kind) => kind === "waitingForCpu" && run.cpuWaitPartial;
   return [...parts, { ...other, percent: other.percent + rest }]
     .filter(isLarge)
-    .map((part) => ({ ...part, share: `${isLeast(part.kind) ? "≥" : ""}${asPercent(part.percent)}` }));
+    .map((part) => ({ ...part, share: marked(asPercent(part.percent), isLeast(part.kind)) }));
 }
 
 function notesOf(run) {

@@ -477,7 +477,8 @@ def test_a_long_wait_is_named_unless_its_kind_is_unknown() -> None:
     database = WaitTarget(kind="network", target="db:5432", percent=55)
     unknown = WaitTarget(kind="other", target="other", percent=60)
     sentence = (
-        "55 % of the time it waited for db:5432 (network): more CPU or memory would not help there."
+        "56 % of the time it waited for the network, 55 % for db:5432: more CPU or memory would not "
+        "help there."
     )
     times = TimeBreakdown(network_percent=56, other_percent=40, waiting_for=(unknown, database))
     assert advice(time_breakdown=times) == sentence
@@ -525,7 +526,7 @@ def test_threads_that_shared_the_cpus_are_named_with_what_others_used() -> None:
     ("lock", "named"),
     [
         (53, "53 % of the time it waited for a lock:"),
-        (45, "46 % of the time it waited for db:5432"),
+        (45, "46 % of the time it waited for the network, 46 % for db:5432"),
     ],
 )
 def test_a_target_is_not_named_beside_a_longer_wait_without_one(lock: float, named: str) -> None:

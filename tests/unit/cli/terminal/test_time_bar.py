@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.terminal.page_parts import time_lines
+from profiler.cli.terminal.page_parts import View, time_lines
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Metrics
+from profiler.record.story_rows import story_of
 from tests.shown_runs import waiting
 from tests.terminals import texts
 
@@ -16,7 +17,9 @@ INDENT = 11
 
 
 def shown(width: int = 80, **record: Any) -> list[str]:
-    return texts(time_lines(waiting(**record).record, width))
+    shown_record = waiting(**record).record
+    view = View(width=width, now_ns=0)
+    return texts(time_lines(shown_record, story_of(shown_record), view))
 
 
 def bar(times: TimeBreakdown, width: int = 111) -> dict[str, int]:

@@ -286,6 +286,17 @@ def test_an_error_of_a_part_is_its_own_and_that_of_the_whole_gpu_nobodys() -> No
     assert machine.read().xids == (Xid(None, 79),)
 
 
+def test_the_errors_of_no_part_are_known_where_the_driver_refuses_those_of_the_whole_gpu() -> None:
+    divided = FakeGpu("GPU-0")
+    divided.divide(FakeGpu("MIG-1"), FakeGpu("MIG-2"))
+    machine = Machine(divided)
+    machine.nvml.fail("nvmlDeviceRegisterEvents", 4, uuid="GPU-0", always=True)
+    note = "The driver does not report the errors (Xid) of MIG-1, MIG-2: xids stay empty there."
+    assert note in machine.read().notes
+    assert machine.read().xids == ()
+    assert machine.nvml.calls["nvmlEventSetWait_v2"] == 0
+
+
 def test_a_divided_gpu_whose_parts_are_not_visible_has_neither_memory_nor_work() -> None:
     divided = FakeGpu("GPU-0", used_bytes=700 * MIB, utilization_percent=50)
     divided.list_processes((7, 640 * MIB))

@@ -269,6 +269,12 @@ def test_the_driver_is_asked_rarely_for_what_is_expensive() -> None:
     assert calls["nvmlDeviceGetComputeRunningProcesses"] <= 2 * (10 * played.tape.seconds + 3)
 
 
+def test_a_process_that_no_reading_of_the_run_missed_left_at_its_end() -> None:
+    """The lists are too slow for readings between the ticks; the one after the run is not its."""
+    played = PlayedTape("one-block", list_seconds=0.02, opening=0.26)
+    assert used_seconds(played.play()) == pytest.approx(played.tape.kernel_seconds, abs=0.2)
+
+
 def test_a_slow_list_is_rare_and_costs_no_use() -> None:
     """4.5 ms a call were seen with a 4090: others wait for the driver's lock meanwhile."""
     slow = PlayedTape("starved", list_seconds=0.0045)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from profiler.forwarder.ended_run import Comparison, EndedRun, UnusualMeasure
 from profiler.forwarder.notifications import value_formats
+from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
 from profiler.record import record_model as model
@@ -23,6 +24,7 @@ from profiler.record.record_model import UNKNOWN_SIZE
 from profiler.record.spot_price import cost_on
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
+from profiler.record.story_rows import story_of
 from profiler.sinks import LogTarget
 from tests.ended_runs import (
     ANY_CHARACTER,
@@ -85,7 +87,8 @@ def test_files_in_memory_are_said_beside_the_memory_used() -> None:
     kept = model.AverageAndMaximum(avg=300, max=600)
     assert NOTICE.record is not None
     metrics = replace(NOTICE.record.metrics, memory_mapped_file_mb=kept)
-    words = value_formats.cpu_and_memory(metrics, NOTICE.record)[1]
+    record = replace(NOTICE.record, metrics=metrics)
+    words = value_formats.cpu_and_memory(record, story_of(record))[1]
     assert words == (
         "61 % avg, peak 97 % (≥993 MB) of 1 GB; it also keeps up to 600 MB of its files in memory "
         "(with less memory it reads them again)"
@@ -108,11 +111,13 @@ def test_more_cpu_than_a_job_asked_for_is_said_in_vcpus() -> None:
         launch_type="EC2",
         cluster="AWSBatch-spot-1",
     )
-    assert value_formats.cpu_and_memory(metrics, job)[0] == (
+    assert value_formats.cpu_and_memory(job, story_of(job))[0] == (
         "14.6 vCPU avg, peak 16 vCPU, asked for 4 vCPU"
     )
     task = replace(job, cluster="jobs")
-    assert value_formats.cpu_and_memory(metrics, task)[0] == "91 % avg, peak 100 % of 16 vCPU"
+    assert (
+        value_formats.cpu_and_memory(task, story_of(task))[0] == "91 % avg, peak 100 % of 16 vCPU"
+    )
 
 
 @pytest.mark.parametrize(
@@ -357,6 +362,20 @@ SERIES = model.Series(
 )
 TAR = WaitTarget(kind="disk", target="/data/<train>.tar", percent=48.0)
 MEANWHILE = TimeBreakdown(disk_percent=48.0, on_cpu_percent=31.0, waiting_for=(TAR,))
+
+
+@pytest.mark.parametrize("status", ["failure", "success", "stopped", "unknown"])
+@pytest.mark.parametrize("exit_code", [0, 1, 139])
+def test_the_error_of_a_gpu_is_said_once_with_its_number(status: str, exit_code: int) -> None:
+    gpus = (model.Gpu(uuid="GPU-a", xids=(31,)),)
+    cause = "success" if exit_code == 0 else "gpu-error"
+    reported = recorded(NOTICE, gpus=gpus, status=status, exit_code=exit_code)
+    notice = ended(reported, cause=cause, exit_code=exit_code)
+    detail = ended_run(notice, kibana_url=KIBANA)
+    for said in (text_of(notice), f"{detail.text} {detail.summary}"):
+        assert said.count("Xid 31") == said.count("The GPU's driver reported") == 1
+
+
 GPU_IDLE = model.GpuIdle(percent=63.0, gpu_hours=0.5, usd=1.26, waiting_for=MEANWHILE)
 ONE_GPU = recorded(NOTICE, gpus=(model.Gpu(uuid="a"),), gpu_idle=GPU_IDLE)
 CHEAPER = model.Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7)
@@ -489,7 +508,7 @@ SMALLER = [
         ),
         (
             stuck_notice(),
-            "it has waited mostly for network 10.0.3.9:5432.",
+            "it has waited mostly for the network (10.0.3.9:5432).",
             "*Running for*",
             "*CPU*",
             "*Memory*",

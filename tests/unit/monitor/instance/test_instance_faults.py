@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from profiler.collectors.nvidia.gpu_collector import GpuCollector, GpuSurroundings
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.unseen_gpus import UnseenGpus
-from profiler.collectors.nvidia.visible_gpus import GpuScope, parse_limits
+from profiler.collectors.nvidia.visible_gpus import GpuScope, UnseenGpus, parse_limits
 from profiler.monitor.instance.instance_task import InstanceTask
 from profiler.monitor.line_builder import LineBuilder
 from profiler.readers import Unavailable

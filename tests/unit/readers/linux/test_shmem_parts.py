@@ -18,6 +18,7 @@ class _Machine:
         self.now_ns = 0
         self.cpu_ns = 0
         self.cost_ns = 2 * 10**7
+        self.unread: dict[int, int] = {}
         self._parts = ShmemParts(str(folder), lambda: self.now_ns, self._next_cpu_ns)
 
     def _next_cpu_ns(self) -> int:
@@ -32,7 +33,12 @@ class _Machine:
     def read(self, **mapped: int) -> dict[int, int]:
         processes = [_mapping(int(name[1:]), size) for name, size in mapped.items()]
         parts = self._parts.read(processes)
+        self.unread = {one.pid: self._parts.unread_bytes(one) // _MIB for one in processes}
         return {pid: part_bytes // _MIB for (pid, _), part_bytes in parts.items()}
+
+    @property
+    def is_behind(self) -> bool:
+        return self._parts.is_behind
 
 
 def _mapping(pid: int, size_mib: int) -> ProcessReading:
@@ -56,8 +62,12 @@ def test_a_part_counts_each_page_once_and_is_read_again_after_a_notable_change(
     machine.share(7, 150)
     machine.share(8, 150)
     assert machine.read(p7=900, p8=300) == {7: 300}, "the budget is spent"
+    assert machine.unread == {7: 0, 8: 300}
+    assert machine.is_behind
     machine.now_ns = 10**12
     assert machine.read(p7=900, p8=300) == {7: 150, 8: 150}
+    assert machine.unread == {7: 0, 8: 0}
+    assert not machine.is_behind
 
 
 def test_a_heap_that_grows_in_the_first_seconds_is_read_each_second(machine: _Machine) -> None:
@@ -67,6 +77,18 @@ def test_a_heap_that_grows_in_the_first_seconds_is_read_each_second(machine: _Ma
         machine.now_ns = second * 10**9
         machine.share(7, size_mib)
         assert machine.read(p7=3 * size_mib) == {7: size_mib}
+
+
+def test_a_heap_that_has_grown_is_read_once_more_when_it_rests(machine: _Machine) -> None:
+    machine.cost_ns = 4 * 10**6
+    for size_mib in (100, 200, 290):
+        machine.share(7, size_mib)
+        assert machine.read(p7=3 * size_mib) == {7: size_mib}
+    machine.share(7, 310)
+    assert machine.read(p7=930) == {7: 290}, "it may still grow"
+    assert machine.unread == {7: 60}
+    assert machine.read(p7=930) == {7: 310}
+    assert machine.unread == {7: 0}
 
 
 def test_what_was_unmapped_may_be_what_counted(machine: _Machine) -> None:
@@ -79,6 +101,7 @@ def test_what_was_unmapped_may_be_what_counted(machine: _Machine) -> None:
 
 def test_of_another_user_no_part_is_known(machine: _Machine) -> None:
     assert machine.read(p7=900) == {}
+    assert machine.unread == {7: 900}
     assert machine.read(p8=0) == {}
 
 

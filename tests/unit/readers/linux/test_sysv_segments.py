@@ -34,7 +34,9 @@ def played(monkeypatch: pytest.MonkeyPatch) -> _PlayedSegments:
 
 def test_a_segment_counts_until_it_is_removed(played: _PlayedSegments) -> None:
     played.lines = [_line(3, 70, 1_000, 300)]
+    assert not played.segments.are_known
     assert played.segments.held_bytes({70}) == 300
+    assert played.segments.are_known
     assert played.segments.held_bytes({71}) == 300, "its maker has ended"
     played.lines = []
     assert played.segments.held_bytes({71}) == 0

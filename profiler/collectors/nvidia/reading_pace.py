@@ -1,16 +1,43 @@
-"""Readings of the processes on the GPUs between two ticks, within a budget of CPU time."""
+"""How often the driver is asked: a call less often if it is slow, as others wait for its lock, and
+the processes between two ticks within a budget of CPU time.
+"""
 
+from collections import deque
 from collections.abc import Callable
 
 from profiler.core.clock import Clock, CpuBudget
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 
+# A call whose last times have a larger median is repeated after so many times the median.
+_SLOW_NS = NS_PER_MS
+_PAUSES = 2000
+_TIMED_CALLS = 5
 # The processes and their memory are read ten times a second as long as that costs less than this
 # share of a core, after 50 ms of CPU time at the start.
 _PERIOD_NS = 100 * NS_PER_MS
 _SHARE = 0.0004
 _ADVANCE_NS = 150 * NS_PER_MS  # a third of it at the start
 _MAX_DEBT_NS = 125 * NS_PER_SECOND  # 50 ms of CPU time
+
+
+class SlowCall:
+    """The last times of one call. A single slow one, as the first or one that waits for another
+    program's call, changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self._took_ns: deque[int] = deque(maxlen=_TIMED_CALLS)
+        self._due_ns = 0
+
+    def is_due(self, now_ns: int) -> bool:
+        return now_ns >= self._due_ns
+
+    def add(self, began_ns: int, ended_ns: int) -> None:
+        """Add a call."""
+        self._took_ns.append(ended_ns - began_ns)
+        usual_ns = sorted(self._took_ns)[len(self._took_ns) // 2]
+        if usual_ns > _SLOW_NS and len(self._took_ns) == _TIMED_CALLS:
+            self._due_ns = began_ns + _PAUSES * usual_ns
 
 
 class QuickReadings:

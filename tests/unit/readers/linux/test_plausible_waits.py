@@ -1,7 +1,6 @@
 """Which waits for a CPU count, of many threads."""
 
-from profiler.aggregation.plausible_waits import plausible_waits
-from profiler.readers.linux.thread_counters import ThreadGrowth
+from profiler.readers.linux.thread_counters import ThreadGrowth, plausible_waits
 from tests.fakes import seconds
 
 STEP_NS = seconds(1)

@@ -1,0 +1,54 @@
+"""What the runs of a window call for, by the size at which they ran: computed once, however often a
+size is decided on.
+"""
+
+from functools import cached_property, partial
+
+from profiler.core.optional_math import known
+from profiler.record.record_model import TaskSize
+from profiler.sizing.advice import Advice, advise
+from profiler.sizing.evidence import Evidence
+from profiler.sizing.family_window import FamilyWindow
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.resize_policy import ResizePolicy
+from profiler.sizing.window_evidence import evidence_at, with_all_needs
+
+
+class SizeAdvice:
+    """What the measured runs at one size show. The window is closed."""
+
+    def __init__(self, advised: "WindowAdvice", evidence: Evidence) -> None:
+        self._advised = advised
+        self.evidence = evidence
+
+    @cached_property
+    def advice(self) -> Advice:
+        """By the runs at the size."""
+        return self._advised.on(self.evidence)
+
+    @cached_property
+    def advice_of_all(self) -> Advice:
+        """With what runs at any size needed."""
+        return self._advised.on(with_all_needs(self.evidence, self._advised.window))
+
+
+class WindowAdvice:
+    """What a closed window's runs call for at each size."""
+
+    def __init__(
+        self, window: FamilyWindow, policy: ResizePolicy, price_overrides: PriceOverrides
+    ) -> None:
+        self.window = window
+        self.policy = policy
+        self._price_overrides = price_overrides
+        self._at_sizes: dict[TaskSize, SizeAdvice | None] = {}
+
+    def at(self, size: TaskSize) -> SizeAdvice | None:
+        """None if no run at the size was measured."""
+        if size not in self._at_sizes:
+            evidence = evidence_at(self.window, size)
+            self._at_sizes[size] = known(partial(SizeAdvice, self), evidence)
+        return self._at_sizes[size]
+
+    def on(self, evidence: Evidence) -> Advice:
+        return advise(evidence, self.policy.size, self._price_overrides, brief=True)
