@@ -86,7 +86,7 @@ def print_plan(
     changes = [decision.saving_usd_per_month for decision in size_changes(counted)]
     costs = [decision_of(family_plan).usd_per_month for family_plan in counted]
     say(total_saving(changes, costs))
-    if days is not None and any(changes):
+    if days is not None and len(counted) > 1 and any(changes):
         say(
             f"By the runs of the last {days} days, and only what resize may change: the sum of "
             "recommend is of its own runs and of every family."

@@ -31,16 +31,18 @@ from profiler.forwarder.invocation import (
     ForwarderError,
     SearchClusterError,
     attempt,
+    print_once,
     raise_errors,
 )
 from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.kill_after_resize import reduced_memory_of_job
+from profiler.forwarder.notifications.event_details import job_ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notify
 from profiler.forwarder.run_event import RunEvent
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
 from profiler.record.batch_detail import FAILED, SUCCEEDED, JobAttempt, JobDetail, JobEvent
 from profiler.record.batch_job import batch_values
-from profiler.record.event_end import JOB_ENDS
+from profiler.record.event_end import JOB_ENDS, document_outcome
 from profiler.record.job_end import (
     AttemptCosts,
     EndedChild,
@@ -96,6 +98,8 @@ class JobOutputs(Protocol):
     def once(self, key: str, work: Callable[[], object]) -> object:
         """Do the work unless it was done for this key. Raises DeliveryError."""
 
+    def print_line(self, line: str) -> None: ...
+
     def warn(self, sentence: str) -> None: ...
 
 
@@ -135,8 +139,27 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         subject: Subject = "success" if notice.is_success else "failure"
         if settings is not None and settings.selects(subject, notice.family):
             notified = self._announce(notice, settings, index, errors)
+        result = JobResult(status=job.status, indexed=indexed, notified=notified)
+        if is_told and not event.is_queue_blocked:
+            self._print(notice, result, errors)
         raise_errors(errors)
-        return JobResult(status=job.status, indexed=indexed, notified=notified)
+        return result
+
+    def _print(self, notice: JobNotice, result: JobResult, errors: list[ForwarderError]) -> None:
+        """Print the end of a job without an attempt, as that of a task is printed."""
+        task = _task_of_unstarted(notice.job)
+        if task is None:
+            return
+        line = job_ended_line(
+            notice, document_outcome(task), indexed=result.indexed, notified=result.notified
+        )
+        print_once(
+            line,
+            f"{notice.key}#log",
+            once=self.outputs.once,
+            print_line=self.outputs.print_line,
+            errors=errors,
+        )
 
     def _index(
         self,
@@ -276,27 +299,13 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
     """The document of a job that failed without an attempt; None for another job. It has no
     numbers.
     """
+    task = _task_of_unstarted(job)
     ended = ended_at(job)
-    if job.attempts or job.status != FAILED or job.is_array_parent or ended is None:
+    if task is None or ended is None:
         return None
     identity = job.identity()
-    stopped = job.is_terminated or job.is_cancelled
     created = datetime_of_ms(job.created_ms) or ended
-    outcome = "unknown" if stopped else "failure"
-    task = {
-        "id": job.id,
-        "arn": job.arn,
-        "family": identity.job_definition,
-        "revision": known(str, identity.job_definition_revision),
-        "status": "stopped" if stopped else "failure",
-        "outcome": "user" if stopped else "not-started",
-        "event_outcome": "user" if stopped else "not-started",
-        "stopped_reason": job.status_reason,
-        "confirmed": True,
-        "complete": False,
-        "created_at": format_datetime(created),
-        "stopped_at": format_datetime(ended),
-    }
+    outcome = "unknown" if task["status"] == "stopped" else "failure"
     fields = {
         "@timestamp": format_datetime(ended),
         "event": {"kind": "event", "dataset": JOB_DATASET, "outcome": outcome},
@@ -306,10 +315,35 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
             "account": {"id": job.account_id},
         },
         "service": {"name": identity.job_definition},
-        "task": known_members(task),
+        "task": task,
         "batch": dict(batch_values(identity)),
     }
     return Document(index=settings.index("reports", created), id=job.id, fields=fields)
+
+
+def _task_of_unstarted(job: JobDetail) -> Fields | None:
+    """What a job that failed without an attempt is in place of a task; None for another job."""
+    ended = ended_at(job)
+    if job.attempts or job.status != FAILED or job.is_array_parent or ended is None:
+        return None
+    identity = job.identity()
+    is_stopped = job.is_terminated or job.is_cancelled
+    word = "user" if is_stopped else "not-started"
+    task = {
+        "id": job.id,
+        "arn": job.arn,
+        "family": identity.job_definition,
+        "revision": known(str, identity.job_definition_revision),
+        "status": "stopped" if is_stopped else "failure",
+        "outcome": word,
+        "event_outcome": word,
+        "stopped_reason": job.status_reason,
+        "confirmed": True,
+        "complete": False,
+        "created_at": format_datetime(datetime_of_ms(job.created_ms) or ended),
+        "stopped_at": format_datetime(ended),
+    }
+    return known_members(task)
 
 
 def _tells_of_attempts(job: JobDetail) -> bool:

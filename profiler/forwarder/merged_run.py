@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import is_of_aws_batch
-from profiler.core.optional_math import known
+from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.run_event import EventAlone, RunEvent, StreamClaim
 from profiler.record.batch_job import BatchJob
@@ -61,20 +61,20 @@ class MergedRun(Struct, frozen=True, kw_only=True):
         """The report's; the event's without one, and for a run that was stopped: the monitor was
         stopped with it, perhaps earlier.
         """
-        reported = None
-        if self.report is not None and self.is_complete and self.report.record.status != "stopped":
-            reported = self.report.record.metrics.duration_ms
-        if reported is not None:
-            return reported
-        alone = None if self.event is None else self.event.alone
-        return None if alone is None else alone.record.metrics.duration_ms
+        by_event = None if self._alone is None else self._alone.record.metrics.duration_ms
+        if self.report is None or not self.is_complete or self.report.record.status == "stopped":
+            return by_event
+        return first_known(self.report.record.metrics.duration_ms, by_event)
+
+    @property
+    def _alone(self) -> EventAlone | None:
+        """The run as its event alone shows it; None also if that was read back from a document."""
+        return None if self.event is None else self.event.alone
 
     @property
     def ended_at(self) -> datetime | None:
         """When the run ended; by the event, if the report does not say."""
-        if self.finished_at is not None or self.event is None or self.event.alone is None:
-            return self.finished_at
-        return self.event.alone.finished_at
+        return self.finished_at or (None if self._alone is None else self._alone.finished_at)
 
     @property
     def metrics(self) -> Metrics:
@@ -91,13 +91,12 @@ class MergedRun(Struct, frozen=True, kw_only=True):
     def whole_record(self) -> Record:
         """The record with the event's data where the report has none, for other systems."""
         record = self.record
-        event = self.event
-        if event is None or event.alone is None:
+        if self._alone is None:
             return record
-        whole = completed(record, event.alone.record)
+        of_event = self._alone.record
         return replace(
-            whole,
-            container=completed(record.container, event.alone.record.container),
+            completed(record, of_event),
+            container=completed(record.container, of_event.container),
             likely_out_of_memory=self.outcome.ran_out_of_memory or record.likely_out_of_memory,
             metrics=self.metrics,
         )

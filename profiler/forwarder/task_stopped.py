@@ -33,6 +33,7 @@ from profiler.forwarder.invocation import (
     DeliveryError,
     ForwarderError,
     attempt,
+    print_once,
     raise_errors,
 )
 from profiler.forwarder.kill_after_resize import SizeChange, reduced_memory, size_change
@@ -342,20 +343,16 @@ class TaskStoppedHandler(Struct, frozen=True):
     def _print(
         self, run: EndedRun, result: TaskStoppedResult, kibana_url: str | None, errors: _Errors
     ) -> None:
-        """Print the ended run: once if everything was done, else in each attempt, of which the
-        last one counts. Without the table of keys, it is printed, too.
-        """
         line = ended_line(
             run, kibana_url=kibana_url, indexed=result.indexed, notified=result.notified
         )
-        if errors:
-            self.outputs.print_line(line)
-            return
-        key = f"{notification_key(run)}#log"
-        try:
-            self.outputs.once(key, lambda: self.outputs.print_line(line))
-        except ForwarderError:
-            self.outputs.print_line(line)
+        print_once(
+            line,
+            f"{notification_key(run)}#log",
+            once=self.outputs.once,
+            print_line=self.outputs.print_line,
+            errors=errors,
+        )
 
 
 def _with_gpu_memory_error(ended: EndedTask, reports: ReportFinder) -> EndedTask:

@@ -53,6 +53,9 @@ class EventEnd(Struct, frozen=True, kw_only=True):
     first_end: str | None = None
 
 
+_NO_EVENT: Final = EventEnd(cause="unknown")
+
+
 class Said(Struct, frozen=True, kw_only=True):
     """What an event says of the end, in lower case. ``stated`` is the task's reason.
 
@@ -84,12 +87,16 @@ class Said(Struct, frozen=True, kw_only=True):
 
 
 class _Seen(Struct, frozen=True, kw_only=True):
-    """What a report says of the end, beside the event, if there is one."""
+    """What a report says of the end, beside the event; ``_NO_EVENT`` says nothing."""
 
     record: Record
-    event: EventEnd | None
+    event: EventEnd
     status: Status
     memory_evidence: MemoryEvidence | None
+
+
+def _never(_: object) -> bool:
+    return False
 
 
 class _Row(Struct, frozen=True, kw_only=True):
@@ -101,8 +108,8 @@ class _Row(Struct, frozen=True, kw_only=True):
     cause: Cause
     title: str
     sentence: str | None = None
-    event: Callable[[Said], bool] | None = None
-    report: Callable[[_Seen], bool] | None = None
+    event: Callable[[Said], bool] = _never
+    report: Callable[[_Seen], bool] = _never
 
 
 def _says(*texts: str) -> Callable[[Said], bool]:
@@ -175,7 +182,7 @@ def _is_local_stop(seen: _Seen) -> bool:
 
 def _failed_by_itself(seen: _Seen) -> bool:
     """Whether the run failed, and the event knows no other cause."""
-    is_explained = seen.event is not None and seen.event.cause != "failure"
+    is_explained = seen.event is not _NO_EVENT and seen.event.cause != "failure"
     return seen.status == "failure" and not is_explained
 
 
@@ -188,14 +195,12 @@ def _is_gpu_error(seen: _Seen) -> bool:
 
 
 def _was_stopped_by_another_end(seen: _Seen) -> bool:
-    return seen.status == "stopped" and seen.event is not None and bool(seen.event.first_end)
+    return seen.status == "stopped" and bool(seen.event.first_end)
 
 
 def _has_status(status: Status) -> Callable[[_Seen], bool]:
     """The report's status, where the event does not know the end."""
-    return lambda seen: (
-        seen.status == status and (seen.event is None or seen.event.cause == "unknown")
-    )
+    return lambda seen: seen.status == status and seen.event.cause == "unknown"
 
 
 # The first row that the event or the report shows is the cause.
@@ -355,16 +360,17 @@ def outcome_of(
     know the end. ``container``: the batch's name, if no report has it.
     """
     container = container or (None if record is None else record.container.name)
-    if event is not None and event.cause != "unknown" and not is_confirmed:
+    event = event or _NO_EVENT
+    if event.cause != "unknown" and not is_confirmed:
         record = None
-    exit_code = None if event is None else event.exit_code
-    evidence: MemoryEvidence | None = None if event is None or not event.out_of_memory else "ecs"
+    exit_code = event.exit_code
+    evidence: MemoryEvidence | None = "ecs" if event.out_of_memory else None
     status: Status = "unknown"
     if record is not None:
         exit_code = first_known(exit_code, record.exit_code)
         evidence = evidence or _reported_evidence(record, event)
         status = known_status(record)
-        if event is not None and status == "running":
+        if event is not _NO_EVENT and status == "running":
             status = "unknown"  # a checkpoint, which is older than the event
     if status == "stopped" and _ended_by_itself(event):
         status = "unknown"
@@ -374,61 +380,50 @@ def outcome_of(
         _status(cause, exit_code, event, status),
         exit_code=exit_code,
         evidence=evidence,
-        reason=None if event is None else event.reason,
-        end=None if event is None else event.first_end,
+        reason=event.reason,
+        end=event.first_end,
         batch=container,
     )
 
 
-def _ended_by_itself(event: EventEnd | None) -> bool:
+def _ended_by_itself(event: EventEnd) -> bool:
     """Whether the exit code is none with which a container ends that ECS stops."""
-    return (
-        event is not None
-        and event.cause == "failure"
-        and event.exit_code not in _STOPPED_EXIT_CODES
-    )
+    return event.cause == "failure" and event.exit_code not in _STOPPED_EXIT_CODES
 
 
 def _cause(
-    event: EventEnd | None, record: Record | None, status: Status, evidence: MemoryEvidence | None
+    event: EventEnd, record: Record | None, status: Status, evidence: MemoryEvidence | None
 ) -> Cause:
     """The cause in the first row of the table that the event or the report shows."""
-    seen = None
-    if record is not None:
-        seen = _Seen(record=record, event=event, status=status, memory_evidence=evidence)
-    of_event = None if event is None else event.cause
+    of_event = event.cause
     if status == "stopped" and of_event in ("success", "failure"):
-        of_event = None  # the exit code does not tell who ended first
-    if seen is None:
-        return of_event or "unknown"
-    for row in TABLE:
-        if row.cause == of_event or (row.report is not None and row.report(seen)):
-            return row.cause
-    return "unknown"
+        of_event = "unknown"  # the exit code does not tell who ended first
+    if record is None:
+        return of_event
+    seen = _Seen(record=record, event=event, status=status, memory_evidence=evidence)
+    return next(row.cause for row in TABLE if row.cause == of_event or row.report(seen))
 
 
-def _reported_evidence(record: Record, event: EventEnd | None) -> MemoryEvidence | None:
+def _reported_evidence(record: Record, event: EventEnd) -> MemoryEvidence | None:
     """The report's evidence of a kill for memory; an inference only if the end is the event's."""
     if record.out_of_memory_evidence == "kernel-counter":
         return "kernel-counter"
     if not record.likely_out_of_memory:
         return None
-    if event is not None and event.exit_code not in (None, record.exit_code):
+    if event.exit_code not in (None, record.exit_code):
         return None
     if record.out_of_memory_evidence == "exit-137-at-limit":
         return "exit-137-at-limit"
     return "memory-at-limit"
 
 
-def _status(
-    cause: Cause, exit_code: int | None, event: EventEnd | None, reported: Status
-) -> Status:
+def _status(cause: Cause, exit_code: int | None, event: EventEnd, reported: Status) -> Status:
     """The status: the report's where the event does not know the end, or the batch was stopped."""
     if cause in _STATUSES:
         return _STATUSES[cause]
     if cause in _STOPS or reported == "stopped":
         return "stopped"
-    if cause == "unknown" or (event is None and reported in ("success", "failure")):
+    if cause == "unknown" or (event is _NO_EVENT and reported in ("success", "failure")):
         return reported
     return "success" if exit_code == 0 else "failure"
 
@@ -499,5 +494,5 @@ def written_outcome(
 
 def cause_of_event(said: Said) -> Cause:
     """The cause in the first row of the table that the event shows."""
-    shown = (row.cause for row in TABLE if row.event is not None and row.event(said))
+    shown = (row.cause for row in TABLE if row.event(said))
     return next(shown, "unknown")

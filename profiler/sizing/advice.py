@@ -2,10 +2,12 @@
 run.
 """
 
+import math
+
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import product
+from profiler.core.optional_math import first_known, product
 from profiler.record.family import Month
 from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import WHOLE_INSTANCE
@@ -51,19 +53,12 @@ class Advice(Struct, frozen=True, kw_only=True):
         A kill at a size below the current one does not count.
         """
         evidence = self.evidence
-        size_mb = self.choice.current.memory_mb
-        oom_size_mb = evidence.needs.oom_size_mb
-        peak_mb = evidence.needs.required_memory_mb
-        if evidence.outcomes.out_of_memory and (
-            size_mb is None or oom_size_mb is None or oom_size_mb >= size_mb
-        ):
+        size_mb = self.choice.current.memory_mb or 0
+        peak_mb = evidence.needs.required_memory_mb or 0
+        killed_at_mb = first_known(evidence.needs.oom_size_mb, math.inf)
+        if evidence.outcomes.out_of_memory and killed_at_mb >= size_mb:
             return f"{format_count(evidence.outcomes.out_of_memory, 'run')} ran out of memory"
-        if (
-            size_mb is not None
-            and peak_mb is not None
-            and is_near_limit(peak_mb, size_mb)
-            and not self.choice.need.fits(size_mb)
-        ):
+        if is_near_limit(peak_mb, size_mb) and not self.choice.need.fits(size_mb):
             return (
                 f"a run needed {format_memory(peak_mb)} of the task's {format_memory(size_mb)} of "
                 "memory"
@@ -107,11 +102,12 @@ class Advice(Struct, frozen=True, kw_only=True):
         """A sentence if the recommended size saves at least ``min_saving_percent``, and in a
         month the USD, which an estimate of the runs a month does not prove.
         """
-        saving_percent = self.choice.saving_percent
+        saving_percent = first_known(self.choice.saving_percent, -math.inf)
         usd = self.saving_usd_per_month
-        if not self.choice.changes or saving_percent is None or saving_percent < min_saving_percent:
+        if not self.choice.changes or saving_percent < min_saving_percent:
             return None
-        if min_saving_usd and (usd is None or usd < min_saving_usd or self.has_estimated_month):
+        is_unproven = first_known(usd, -math.inf) < min_saving_usd or self.has_estimated_month
+        if min_saving_usd and is_unproven:
             return None
         text = f"the recommended size saves {format_percent(saving_percent)}"
         if usd is not None:

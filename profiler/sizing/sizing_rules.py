@@ -5,6 +5,7 @@ first that applies decides. An act needs more than advice does, so a row may nee
 to act. docs/from-advice-to-effect.md lists the rows that leave a family alone.
 """
 
+import math
 from collections.abc import Callable
 from itertools import islice
 from typing import ClassVar, Final, Literal
@@ -12,7 +13,7 @@ from typing import ClassVar, Final, Literal
 from msgspec import Struct
 
 from profiler.core.ecs_terms import EC2, FARGATE
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import first_known, known, known_values
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent, format_task_size
 from profiler.sizing.advice import Advice
@@ -350,11 +351,9 @@ def _reserves_too_much(advice: Advice) -> str | None:
 def _would_save(advice: Advice) -> str | None:
     """A larger size that is recommended only for its margin saves nothing."""
     choice = advice.choice
-    saving_percent = choice.saving_percent
-    if saving_percent is not None:
-        is_cheaper = saving_percent > 0
-    else:
-        is_cheaper = not choice.has_more_memory
+    is_cheaper = not choice.has_more_memory
+    if choice.saving_percent is not None:
+        is_cheaper = choice.saving_percent > 0
     is_known = advice.evidence.outcomes.has_success
     if not (is_known and choice.is_fargate and choice.changes and is_cheaper):
         return None
@@ -414,16 +413,13 @@ def _saves_little(case: MeasuredCase) -> str | None:
     if case.smaller is None:
         return None
     saving_percent = case.smaller.option.saving_percent
-    if saving_percent is not None and saving_percent >= case.policy.min_saving_percent:
+    if first_known(saving_percent, -math.inf) >= case.policy.min_saving_percent:
         return None
     if case.smaller.refused is not None:
         return case.smaller.refused
     if not case.is_fargate:
         return _lowers_little(case, case.smaller)
-    if saving_percent is None:
-        shown = "an unknown part"
-    else:
-        shown = format_percent(saving_percent)
+    shown = known(format_percent, saving_percent) or "an unknown part"
     return f"the recommended size saves only {shown}"
 
 

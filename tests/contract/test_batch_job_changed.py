@@ -4,12 +4,16 @@ without an attempt.
 
 import json
 from collections.abc import Iterator
+from datetime import UTC
 from typing import Any
 
 import pytest
 
 import handler
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
 from profiler.forwarder.invocation import ForwarderError
+from profiler.forwarder.night_period import NightPeriod, first_period
+from profiler.forwarder.night_runs import runs_of_lines
 from tests import batch_jobs
 from tests.batch_jobs import SECRETS, end_without_attempt, queue_blocked_event
 from tests.fake_batch import FakeBatch
@@ -257,6 +261,51 @@ def test_a_job_without_an_attempt_has_a_document_without_numbers(
     assert document["batch"]["job_definition"] == document["task"]["family"] == "orders"
     assert "usage" not in document
     assert headers(slack) == ["❌ orders failed before it started"]
+
+
+@pytest.mark.parametrize("is_terminated", [False, True])
+def test_a_job_without_an_attempt_is_in_the_morning_message_without_a_cluster_too(
+    batch: FakeBatch,
+    slack: FakeSlack,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    is_terminated: bool,
+) -> None:
+    """Its line is that of a task that never started, and is printed once."""
+    monkeypatch.delenv("ELASTICSEARCH_URL")
+    job = batch.submit("orders", "nightly", "orders", parameters={"key": SECRETS[3]})
+    end_without_attempt(job, batch.now_ms, "CannotX", isTerminated=is_terminated)
+    for _ in range(2):
+        assert not send(batch.event(job))["indexed"]
+    printed = capsys.readouterr().out.splitlines()
+    (line,) = [text for text in printed if '"task.ended"' in text]
+    ended = json.loads(line)
+    assert ended["taskId"] == ended["batch"]["jobId"] == job["jobId"]
+    assert ended["stoppedReason"] == "CannotX"
+    assert not [secret for secret in SECRETS if secret in line]
+    now_ns = batch.now_ms * NS_PER_MS + NS_PER_DAY // 24
+    period = NightPeriod(last=first_period(now_ns), end_ns=now_ns, zone=UTC)
+    runs = runs_of_lines([(batch.now_ms, line)], period)
+    group = "stopped" if is_terminated else "failure"
+    assert {name: dict(families) for name, families in runs.counts.items()} == {
+        group: {"orders": 1}
+    }
+
+
+def test_of_a_job_with_attempts_or_of_a_dependent_one_no_line_is_printed(
+    batch: FakeBatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ECS's event prints that of each attempt; a dependent job is silent."""
+    ended = batch.submit("orders", "nightly", "orders")
+    ran(batch, ended, 1)
+    ran(batch, ended, 1)
+    ran(batch, ended, 1)
+    dependent = batch.submit("orders", "nightly", "orders")
+    end_without_attempt(dependent, batch.now_ms, "Dependent Job failed")
+    for job in (ended, dependent):
+        send(batch.event(job))
+    assert "task.ended" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("moment_ms", [10**18, -1, "1", 7_999_999_999_999])

@@ -88,7 +88,8 @@ def test_no_log_is_read_if_the_report_is_indexed(
     calls: list[str] = []
     before_calls(monkeypatch, calls.append)
     cluster.stored[f"{TASK_ID}/batch"] = SOURCE
-    assert handler.task_stopped(event(), InvocationContext()) == DONE
+    in_time = event(stoppedAt=format_datetime(datetime.now(UTC)))
+    assert handler.task_stopped(in_time, InvocationContext()) == DONE
     assert cluster.asked == [f"{TASK_ID}/batch"]
     assert "GetLogEvents" not in calls
     assert calls.count("DescribeTaskDefinition") == 1

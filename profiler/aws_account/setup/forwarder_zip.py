@@ -51,7 +51,6 @@ _SHARED_MODULES = (
     "aws_account/size_before",
     "aws_account/started_tasks",
     "aws_account/submitted_jobs",
-    "aws_account/tagged_revisions",
     "aws_account/target_overrides",
     "runs/past_runs/defined_jobs",
     "runs/past_runs/ended_tasks",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import requests
 
 _MAX_RETRIES = 10
+_ATTEMPTS_TO_ANNOUNCE = 3  # of a lost connection, which the second one mostly mends
 _MAX_WAIT_SECONDS = 2.5  # so all waits of a call together are below half a minute
 MAX_CONCURRENCY = 32  # of the calls of one client
 # botocore's minute, at each of eleven attempts, is a long silence without a route to AWS.
@@ -108,14 +109,17 @@ def check_region(region: str | None, profile: str | None) -> None:
 def _retry_handler() -> Callable[..., float | None]:
     """The waits before throttled calls: botocore's double up to minutes, in silence.
 
-    The first one is announced.
+    The first one is announced, and once that AWS cannot be reached, which botocore tries again.
     """
     waits = count()  # of several threads
+    lost = count()
 
     def wait_seconds(
         response: tuple[object, Mapping[str, Any]] | None, attempts: int, **_: object
     ) -> float | None:
         code = "" if response is None else str(response[1].get("Error", {}).get("Code"))
+        if response is None and attempts == _ATTEMPTS_TO_ANNOUNCE and next(lost) == 0:
+            warn("AWS cannot be reached yet: trying again for up to a minute.")
         if attempts > _MAX_RETRIES or not is_throttled(code):
             return None
         if next(waits) == 0:

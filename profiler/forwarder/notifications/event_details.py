@@ -46,7 +46,13 @@ from profiler.record.record_model import (
     Metrics,
     Recommendation,
 )
-from profiler.record.run_outcome import PREDICATES, Status, StopCategory, describe_exit_code
+from profiler.record.run_outcome import (
+    PREDICATES,
+    Outcome,
+    Status,
+    StopCategory,
+    describe_exit_code,
+)
 from profiler.record.story_rows import UNSEEN_LIMITS, Story, story_of
 from profiler.record.units import format_duration
 
@@ -199,12 +205,43 @@ def ended_line(
     run's document was written, the kind of the posted notification, and whether the task was one
     of a service.
     """
-    detail = ended_run(ended, kibana_url=kibana_url)
-    run = msgspec.to_builtins(replace(detail, markdown="", summary="", next_steps=""))
-    line = {"type": LINE_TYPE, **run, "indexed": indexed, "notified": notified}
+    line = _line_of(ended_run(ended, kibana_url=kibana_url), indexed=indexed, notified=notified)
     if ended.task.is_service_task:
         line["service"] = True
     return msgspec.json.encode(line).decode()
+
+
+def job_ended_line(
+    notice: JobNotice, outcome: Outcome, *, indexed: bool, notified: ChannelKind | None
+) -> str:
+    """The ``task.ended`` line of a job of AWS Batch that ended without an attempt, of which no
+    task's event tells; the job takes the place of the task.
+    """
+    job = notice.job
+    identity = job.identity()
+    detail = job_detail(notice)
+    run = EndedRunDetail(
+        text=detail.text,
+        task_id=job.id,
+        family=identity.job_definition or _UNKNOWN,
+        revision=known(str, identity.job_definition_revision),
+        batch=identity,
+        status=outcome.status,
+        outcome=outcome.cause,
+        outcome_sentence=outcome.sentence,
+        stop_category=outcome.category,
+        stopped_reason=detail.status_reason,
+        finished_at=detail.finished_at,
+    )
+    line = _line_of(_bounded(run), indexed=indexed, notified=notified)
+    return msgspec.json.encode(line).decode()
+
+
+def _line_of(
+    detail: EndedRunDetail, *, indexed: bool, notified: ChannelKind | None
+) -> dict[str, object]:
+    run = msgspec.to_builtins(replace(detail, markdown="", summary="", next_steps=""))
+    return {"type": LINE_TYPE, **run, "indexed": indexed, "notified": notified}
 
 
 def _sentence(notice: EndedRun) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from profiler.aws_account.aws_errors import UNKNOWN_REGION
 from profiler.cli.wiring.aws_options import aws_environment, check_region, open_clients
@@ -82,6 +83,21 @@ def test_a_throttled_call_waits_for_half_a_minute_at_most_and_says_so(
         "to half"
     )
     assert capfd.readouterr().err == f"task-profiler: {sentence} a minute.\n"
+
+
+def test_a_connection_that_cannot_be_made_is_announced_once_by_its_third_attempt(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    meta = open_clients("eu-west-1", None)("ecs").meta
+    call: Any = {"response": None, "request_dict": {"context": {}}}
+    call["operation"] = meta.service_model.operation_model("ListTasks")
+    call["caught_exception"] = EndpointConnectionError(endpoint_url="https://ecs.example.com")
+    said = []
+    for attempt in (1, 2, 3, 4, 1, 2, 3):
+        meta.events.emit("needs-retry.ecs.ListTasks", attempts=attempt, **call)
+        said.append(capfd.readouterr().err)
+    sentence = "task-profiler: AWS cannot be reached yet: trying again for up to a minute.\n"
+    assert said == ["", "", sentence, "", "", "", ""]
 
 
 def test_a_function_is_awaited_until_its_longest_time_and_other_services_are_not() -> None:
