@@ -7,6 +7,7 @@ live, and makes their events.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
@@ -236,7 +237,8 @@ class FakeBatch(FakeHttpServer):
         if len(asked["jobs"]) > _MAX_IDS:
             raise _refusal(f"jobs must be at most {_MAX_IDS} items.")
         kept = {job["jobId"]: job for job in self._kept()}
-        return {"jobs": [kept[name] for name in dict.fromkeys(asked["jobs"]) if name in kept]}
+        named = [kept[name] for name in dict.fromkeys(asked["jobs"]) if name in kept]
+        return {"jobs": list(map(self._with_children, named))}
 
     def _ListJobs(self, asked: Json) -> Json:  # noqa: N802
         places = [name for name in ("jobQueue", "arrayJobId", "multiNodeJobId") if asked.get(name)]
@@ -263,7 +265,17 @@ class FakeBatch(FakeHttpServer):
             status = asked.get("jobStatus", "RUNNING")
             listed = [job for job in listed if job["status"] == status]
         page = _PAGE if filters else _STATUS_PAGE
+        listed = list(map(self._with_children, listed))
         return _page("jobSummaryList", list(map(_summary, listed)), asked, page)
+
+    def _with_children(self, job: Json) -> Json:
+        """The job; the parent of an array with its children by their status."""
+        array = job.get("arrayProperties", {})
+        if "size" not in array or array["statusSummary"]:
+            return job
+        children = [one for name, one in self.jobs.items() if name.startswith(f"{job['jobId']}:")]
+        counts = Counter(child["status"] for child in children)
+        return {**job, "arrayProperties": {**array, "statusSummary": dict(counts)}}
 
     def _DescribeJobQueues(self, asked: Json) -> Json:  # noqa: N802
         found = _named(self.queues, asked.get("jobQueues", ()))
@@ -473,7 +485,8 @@ def _summary(job: Json) -> Json:
     container = job.get("container", {})
     ended = {name: container[name] for name in ("exitCode", "reason") if name in container}
     array = job.get("arrayProperties", {})
-    placed = {name: array[name] for name in ("size", "index") if name in array}
+    of_array = ("size", "index", "statusSummary") if "size" in array else ("index",)
+    placed = {name: array[name] for name in of_array if name in array}
     return (
         summary
         | ({"container": ended} if ended else {})

@@ -24,13 +24,13 @@ from profiler.core.ecs_terms import family_of, revision_number
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.batch_detail import STATUSES
 from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
 from profiler.task_definitions.definition_json import tags_of
 from profiler.task_definitions.job_forms import described_form, registered_form
 
 DESCRIBE_RIGHT = "batch:DescribeJobDefinitions"
 _ACTIVE = "ACTIVE"
-_STATUSES = ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING", "SUCCEEDED", "FAILED")
 # More names than these are looked for in the list of all.
 _MAX_NAMED = 10
 _UNPACED_CALLS = 10
@@ -142,7 +142,7 @@ class JobDefinitions:
         """The names of the definitions whose jobs Batch still knows in a queue: for seven days."""
         names: set[str] = set()
         what = f"The jobs of the queue {queue} could not be listed"
-        for status in _STATUSES:
+        for status in STATUSES:
             pages = self._pages(
                 what, "batch:ListJobs", "list_jobs", jobQueue=queue, jobStatus=status
             )

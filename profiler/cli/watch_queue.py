@@ -22,6 +22,7 @@ from profiler.core.clock import Clock
 from profiler.core.command_lines import command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS
+from profiler.record.batch_detail import PENDING, RUNNABLE, RUNNING, STARTING
 from profiler.record.units import format_count, format_duration
 
 _COLUMNS = (
@@ -31,8 +32,9 @@ _COLUMNS = (
     Column("Id", rank=1),
     Column("Why", is_cut=True, rank=2),
 )
-_STYLES = {"RUNNING": "green", "STARTING": "", "RUNNABLE": "yellow"}
-_WAITING = "RUNNABLE"
+_STYLES = {RUNNING: "green", STARTING: "", RUNNABLE: "yellow", PENDING: ""}
+# An array waits while children of it do.
+_WAITING = (RUNNABLE, PENDING)
 
 
 def print_queue(open_client: OpenClient, queue: str, clock: Clock, *, as_json: bool) -> None:
@@ -73,18 +75,19 @@ def queue_lines(
         status = Span(job.status, _STYLES[job.status])
         rows.append((status, name or UNKNOWN, duration, job.job_id, job.reason or ""))
     lines = [head, *table(_COLUMNS, rows, gap=1, width=width)]
-    waiting = next((job for job in jobs if job.status == _WAITING), None)
+    waiting = next((job for job in jobs if job.status in _WAITING), None)
     if waiting is not None:
         lines.append(line(Span(f"Why: {command_line('doctor', waiting.job_id)}", "dim")))
     return lines
 
 
 def _counts(jobs: Sequence[QueuedJob]) -> str:
-    """Such as ``2 jobs RUNNING, 100+ jobs RUNNABLE``."""
+    """Such as ``2 jobs RUNNING, 100+ jobs RUNNABLE, 1 array PENDING``."""
     texts = []
     for status in _STYLES:
         number = sum(job.status == status for job in jobs)
         more = "+" if number == MAX_JOBS else ""
+        kind = "array" if status == PENDING else "job"
         if number:
-            texts.append(f"{format_count(number, 'job').replace(' ', f'{more} ', 1)} {status}")
+            texts.append(f"{format_count(number, kind).replace(' ', f'{more} ', 1)} {status}")
     return ", ".join(texts) or "no job waits, starts or runs"

@@ -30,11 +30,15 @@ from profiler.record.batch_job import (
     resource_name,
 )
 
-SUCCEEDED: Final = "SUCCEEDED"
-FAILED: Final = "FAILED"
+SUBMITTED: Final = "SUBMITTED"
+PENDING: Final = "PENDING"
 RUNNABLE: Final = "RUNNABLE"
 STARTING: Final = "STARTING"
 RUNNING: Final = "RUNNING"
+SUCCEEDED: Final = "SUCCEEDED"
+FAILED: Final = "FAILED"
+# In the order of a job's life.
+STATUSES: Final = (SUBMITTED, PENDING, RUNNABLE, STARTING, RUNNING, SUCCEEDED, FAILED)
 ENDED: Final = frozenset({SUCCEEDED, FAILED})
 _SOURCE = "aws.batch"
 _STATE_CHANGE = "Batch Job State Change"
@@ -232,7 +236,7 @@ def parse_job(detail: Json) -> JobDetail | None:
         attempts=tuple(_attempts(values)),
         allowed_attempts=count(retry.get("attempts")) or 1,
         containers=tuple(_containers(values)),
-        array=_array(values),
+        array=array_of(values),
         nodes=_nodes(values),
         depends_on=tuple(known_values(depends_on)),
         is_on_eks=bool(mapping(values.get("eksProperties"))),
@@ -349,7 +353,8 @@ def _retry_of(values: Mapping[str, Json]) -> str | None:
     return job_id if is_job_id(job_id) else None
 
 
-def _array(values: Mapping[str, Json]) -> JobArray | None:
+def array_of(values: Mapping[str, Json]) -> JobArray | None:
+    """The array of a job, also of one in a list."""
     array = mapping(values.get("arrayProperties"))
     if not array:
         return None
@@ -361,6 +366,12 @@ def _array(values: Mapping[str, Json]) -> JobArray | None:
     return JobArray(
         size=count(array.get("size")), index=count(array.get("index")), children=children
     )
+
+
+def children_text(array: JobArray | None) -> str:
+    """The children of an array by their status: ``3 RUNNABLE, 7 RUNNING``; "" if not known."""
+    children = {} if array is None else array.children
+    return ", ".join(f"{children[one]:,} {one}" for one in STATUSES if children.get(one))
 
 
 def _nodes(values: Mapping[str, Json]) -> JobNodes | None:

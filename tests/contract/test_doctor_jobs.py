@@ -197,7 +197,7 @@ def test_a_queue_counts_its_jobs(batch: FakeBatch, doctor: Any) -> None:
     text = said(doctor("--queue", "nightly"))
     assert "The queue nightly has 1 job RUNNABLE, 0 jobs STARTING, 1 job RUNNING." in text
     asked = [request["jobStatus"] for request in batch.requests("ListJobs")]
-    assert sorted(asked) == ["RUNNABLE", "RUNNING", "STARTING"], "each once"
+    assert sorted(asked) == ["PENDING", "RUNNABLE", "RUNNING", "STARTING"], "each once"
     assert len(batch.requests("DescribeJobQueues")) == 1
 
 
@@ -205,6 +205,24 @@ def test_a_queue_with_more_jobs_than_are_listed_says_so(batch: FakeBatch, doctor
     for _ in range(1_001):
         batch.submit("orders", "nightly", "etl")
     assert "has 1,000+ jobs RUNNABLE, 0 jobs STARTING" in said(doctor("--queue", "nightly"))
+
+
+def test_an_array_waits_for_what_its_children_wait_for(batch: FakeBatch, doctor: Any) -> None:
+    """The array itself is PENDING until the last child has ended, and no queue lists a child."""
+    on_ec2(batch, "m5.xlarge", vcpus=2)
+    array = batch.submit("many", "nightly", "etl", arrayProperties={"size": 4})
+    for index in range(2):
+        batch.begin(batch.jobs[f"{array['jobId']}:{index}"])
+    waiting = batch.jobs[f"{array['jobId']}:2"]
+    waiting["statusReason"] = "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - no instance"
+    counts = "The children of the array many: 2 RUNNABLE, 2 RUNNING."
+    used_up = "2 jobs of this queue use 2 vCPU of the 2 that maxvCpus of spot allows."
+    for words in ((array["jobId"],), ("--queue", "nightly"), (waiting["jobId"],)):
+        text = said(doctor(*words))
+        assert used_up in text, words
+        assert "AWS says of many" in text, words
+        assert (counts in text) is (words != (waiting["jobId"],))
+    assert "It is number 1 of the queue." in said(doctor(array["jobId"]))
 
 
 def test_two_checks_at_once_are_refused(doctor: Any) -> None:

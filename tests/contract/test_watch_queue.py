@@ -50,10 +50,22 @@ def test_the_jobs_are_listed_with_awss_reason(batch: FakeBatch, watch: Any) -> N
 
 def test_json_has_one_object_for_each_job(batch: FakeBatch, watch: Any) -> None:
     job = batch.submit("waits", "nightly", "etl", arrayProperties={"size": 3})
-    job["status"] = "RUNNABLE"
+    batch.submit("after", "nightly", "etl", dependsOn=[{"jobId": job["jobId"]}])
+    batch.begin(batch.jobs[f"{job['jobId']}:1"])
     (row,) = map(json.loads, watch("--queue", "nightly", "--json").stdout.splitlines())
     assert row["jobId"] == job["jobId"]
-    assert (row["status"], row["children"]) == ("RUNNABLE", 3)
+    assert (row["status"], row["children"]) == ("PENDING", 3)
+    assert row["reason"] == "2 RUNNABLE, 1 RUNNING"
+
+
+def test_an_array_is_listed_with_its_children_by_their_status(batch: FakeBatch, watch: Any) -> None:
+    """Batch lists no child in a queue, and the array is PENDING until the last one has ended."""
+    job = batch.submit("waits", "nightly", "etl", arrayProperties={"size": 3})
+    done = watch("--queue", "nightly")
+    assert done.stdout.startswith("nightly  1 array PENDING\n")
+    assert "waits [3]" in done.stdout
+    assert "3 RUNNABLE" in done.stdout
+    assert f"task-profiler doctor {job['jobId']}" in done.stdout
 
 
 def test_a_long_queue_is_cut_and_said(batch: FakeBatch, watch: Any) -> None:

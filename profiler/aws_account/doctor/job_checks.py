@@ -21,11 +21,14 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.record.batch_detail import (
     ENDED,
     FAILED,
+    PENDING,
     RUNNABLE,
     RUNNING,
     STARTING,
     SUCCEEDED,
     JobDetail,
+    array_of,
+    children_text,
     parse_job,
 )
 from profiler.record.batch_job import resource_name
@@ -54,7 +57,9 @@ class _Reads(Struct):
 
     open_client: OpenClient
     problems: list[str] = []
-    listed: dict[tuple[str, str], list[Mapping[str, Any]]] = {}  # by the queue and the status
+    # By the queue or the array, and the status.
+    listed: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    arrays_of: dict[str, list[JobDetail]] = {}  # by the queue
 
     def jobs(self, ids: Sequence[str]) -> list[JobDetail]:
         found: list[JobDetail] = []
@@ -77,19 +82,35 @@ class _Reads(Struct):
         )
         return list(answer.get(member, ()))
 
-    def summaries(self, queue: str, status: str, most: int) -> list[Mapping[str, Any]]:
-        """The jobs of a queue with this status, the first of them. A status is listed once."""
-        if (queue, status) in self.listed:
-            return self.listed[queue, status]
-        found = self.listed[queue, status] = []
+    def arrays(self, queue: str) -> list[JobDetail]:
+        """The first arrays of a queue that have not ended: their children are not listed."""
+        if queue not in self.arrays_of:
+            listed = self.summaries(queue, PENDING, _MAX_RUNNING)
+            ids = [one["jobId"] for one in listed if array_of(one) is not None]
+            self.arrays_of[queue] = self.jobs(ids[:_PER_CALL])
+        return self.arrays_of[queue]
+
+    def waiting_child(self, array: JobDetail) -> JobDetail | None:
+        """The first child of an array that is RUNNABLE."""
+        listed = self.summaries(array.id, RUNNABLE, 1, place="arrayJobId")
+        return next(iter(self.jobs([one["jobId"] for one in listed])), None)
+
+    def summaries(
+        self, of: str, status: str, most: int, *, place: str = "jobQueue"
+    ) -> list[Mapping[str, Any]]:
+        """The jobs of a queue or an array with this status, the first of them. A status is listed
+        once.
+        """
+        if (of, status) in self.listed:
+            return self.listed[of, status]
+        found = self.listed[of, status] = []
         try:
             with aws_errors("The jobs of the queue could not be listed", "batch:ListJobs"):
                 jobs = read_items(
                     self.open_client("batch"),
                     "list_jobs",
                     "jobSummaryList",
-                    jobQueue=queue,
-                    jobStatus=status,
+                    **{place: of, "jobStatus": status},
                 )
                 found.extend(islice(jobs, most))  # what was listed before an error stays
         except TaskProfilerError as error:
@@ -176,7 +197,10 @@ def findings_of_job(open_client: OpenClient, job_id: str, now_ns: int) -> Iterat
         yield from _waits(job, reads)
         queues = reads.named("describe_job_queues", [job.queue_arn or ""])
         yield from _queue_findings(queues, job.queue_arn or "", reads, job)
-        yield from _place(job, reads)
+        child = reads.waiting_child(job) if job.is_array_parent else None
+        if child is not None:
+            yield from _reason(child)
+        yield from _place(child or job, reads)
     yield from _unread(reads)
 
 
@@ -191,12 +215,17 @@ def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
         raise TaskProfilerError(reason)
     waiting = reads.summaries(queue, RUNNABLE, _MAX_RUNNING)
     first = reads.jobs([waiting[0]["jobId"]]) if waiting else []
+    arrays = reads.arrays(queue)
+    if not first:
+        first = list(islice(known_values(map(reads.waiting_child, arrays)), 1))
     counts = [
         f"{_listed_jobs(reads.summaries(queue, status, _MAX_RUNNING))} {status}"
         for status in (STARTING, RUNNING)
     ]
     waits = f"{_listed_jobs(waiting)} RUNNABLE"
     yield ok(_QUEUE, f"The queue {resource_name(queue)} has {waits}, {', '.join(counts)}.")
+    for array in arrays:
+        yield note(_JOB, _children(array), f"See it: {command_line('doctor', array.id)}.")
     yield from _queue_findings(queues, queue, reads, first[0] if first else None)
     for job in first:
         yield from _reason(job)
@@ -233,10 +262,18 @@ def _state(job: JobDetail, reads: _Reads, now_ns: int) -> Iterator[Finding]:
             waited_ms = max(now_ns / NS_PER_MS - job.created_ms, 0)
             since = f", {format_duration(waited_ms)} after its submission"
         yield note(_JOB, f"{name} is {job.status}{since}.")
+        if job.is_array_parent:
+            yield note(_JOB, _children(job))
         yield from _reason(job)
         usual = _usual_wait(job, reads)
         if usual is not None:
             yield note(_JOB, usual)
+
+
+def _children(array: JobDetail) -> str:
+    """An array is PENDING until the last of its children has ended."""
+    counts = children_text(array.array) or "not counted yet"
+    return f"The children of the array {job_name(array)}: {counts}."
 
 
 def _definition(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
@@ -443,10 +480,16 @@ def _capacity_findings(
         running += of_status
     jobs = reads.jobs([one["jobId"] for one in running])
     used = sum(known_values(one.vcpu for one in jobs))
+    number = len(jobs)
+    for array in reads.arrays(queue):
+        children = {} if array.array is None else array.array.children
+        active = children.get(STARTING, 0) + children.get(RUNNING, 0)
+        number += active
+        used += active * (array.vcpu or 0)
     if used + job.vcpu > sum(known):
         yield problem(
             _CAPACITY,
-            f"{format_count(len(jobs), 'job')} of this queue{', which are not all,' * is_part} use "
+            f"{format_count(number, 'job')} of this queue{', which are not all,' * is_part} use "
             f"{format_vcpu(used)} of the {sum(known)} that maxvCpus of {shown} allows.",
             f"Wait for them. {advice}",
         )

@@ -9,17 +9,25 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.json_fields import count, mapping, text
 from profiler.core.text import on_one_line
-from profiler.record.batch_detail import RUNNABLE, RUNNING, STARTING
+from profiler.record.batch_detail import (
+    PENDING,
+    RUNNABLE,
+    RUNNING,
+    STARTING,
+    array_of,
+    children_text,
+)
 from profiler.record.batch_job import MAX_NAME_CHARS
 
-STATUSES = (RUNNING, STARTING, RUNNABLE)
+STATUSES = (RUNNING, STARTING, RUNNABLE, PENDING)
 MAX_JOBS = 100  # of each status
 _MAX_REASON_CHARS = 200
 
 
 class QueuedJob(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A job of the queue; ``since_ms`` is its start, else its submission. ``children``: of an
-    array, whose children are not listed.
+    array, whose children are not listed: it is PENDING until all of them have ended, and
+    ``reason`` has them by their status.
     """
 
     status: str
@@ -31,7 +39,9 @@ class QueuedJob(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
 
 
 def read_queue(open_client: OpenClient, queue: str) -> list[QueuedJob]:
-    """The first jobs of each status. Raises TaskProfilerError."""
+    """The first jobs of each status; of those that are PENDING, the arrays: the others wait for
+    jobs that they depend on. Raises TaskProfilerError.
+    """
     jobs: list[QueuedJob] = []
     for status in STATUSES:
         with aws_errors(f"The jobs of the queue {queue!r} could not be listed", "batch:ListJobs"):
@@ -39,7 +49,9 @@ def read_queue(open_client: OpenClient, queue: str) -> list[QueuedJob]:
             listed = read_items(
                 client, "list_jobs", "jobSummaryList", jobQueue=queue, jobStatus=status
             )
-            jobs += [_job(one, status) for one in islice(listed, MAX_JOBS)]
+            of_status = (_job(one, status) for one in listed)
+            shown = (job for job in of_status if status != PENDING or job.children is not None)
+            jobs += islice(shown, MAX_JOBS)
     return jobs
 
 
@@ -48,11 +60,12 @@ def _job(summary: Any, status: str) -> QueuedJob:  # noqa: ANN401  boto3's own
     name = on_one_line(text(values.get("jobName")) or "")[:MAX_NAME_CHARS]
     reason = on_one_line(text(values.get("statusReason")) or "")[:_MAX_REASON_CHARS]
     started_ms = count(values.get("startedAt"))
+    array = array_of(values)
     return QueuedJob(
         status=status,
         job_id=text(values.get("jobId")) or "",
         job_name=name,
         since_ms=started_ms or count(values.get("createdAt")),
-        reason=reason or None,
-        children=count(mapping(values.get("arrayProperties")).get("size")),
+        reason=reason or children_text(array) or None,
+        children=None if array is None else array.size,
     )
