@@ -19,6 +19,7 @@ from profiler.record.record_model import (
     Processor,
     Report,
     Sampling,
+    Visible,
 )
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
@@ -144,6 +145,15 @@ def child_killed() -> Report:
     return changed(shown_runs.etl(), memory_kills=kills, likely_out_of_memory=True)
 
 
+def unseen_limits() -> Report:
+    """A killed run of a program that sees the machine, with too many threads for the task."""
+    return changed(
+        shown_runs.out_of_memory(),
+        visible=Visible(cpus=8, memory_mb=16_000),
+        metrics={"cpu_wait_seconds": 9_000.0, "vcpu_saturated_percent": 90.0},
+    )
+
+
 def on_spot() -> Report:
     cost = Cost(
         usd=0.0101, price_basis="2026-10 us-west-2 on-demand, capacity provider FARGATE_SPOT"
@@ -200,6 +210,7 @@ RUNS: Mapping[str, Callable[[], Report]] = {
     "failure of a GPU": gpu_failure,
     "shared GPU": shared_gpu,
     "child killed": child_killed,
+    "unseen limits": unseen_limits,
     "Spot": on_spot,
     "partial": partial,
 }

@@ -3,17 +3,23 @@ opens thousands of them. Their results are the same.
 """
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from threading import Lock
 from types import FunctionType, MethodType
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary, ref
 
-from botocore import hooks
+from botocore import endpoint, hooks, regions
 from botocore.client import ClientCreator
-from botocore.hooks import EventAliaser, NodeList
+from botocore.endpoint_provider import EndpointProvider
+from botocore.hooks import EventAliaser, NodeList, _PrefixTrie
+from botocore.httpsession import URLLib3Session
 from botocore.loaders import JSONFileLoader, Loader
+from botocore.utils import get_environ_proxies
 
 
 @contextmanager
@@ -49,7 +55,10 @@ def cached_botocore() -> Iterator[None]:
         (ClientCreator, "_load_service_model"): model,
         (ClientCreator, "_create_client_class"): client_class,
         (hooks, "accepts_kwargs"): _accepts_kwargs,
-        (NodeList, "__copy__"): _copied_handlers,
+        (hooks, "_PrefixTrie"): _SharedNames,
+        (regions, "EndpointProvider"): _endpoint_provider(),
+        (endpoint, "get_environ_proxies"): _environ_proxies,
+        **_sessions_made_when_used(),
     }
     with ExitStack() as stack:
         for (owner, name), function in replaced.items():
@@ -68,6 +77,99 @@ def _accepts_kwargs(function: Any) -> Any:
     return _inspected(function)
 
 
-def _copied_handlers(handlers: NodeList) -> NodeList:
-    """As botocore's, which goes through ``copy.copy`` for each of the three lists."""
-    return NodeList(handlers.first[:], handlers.middle[:], handlers.last[:])
+class _SharedNames(_PrefixTrie):  # type: ignore[misc]  # botocore has no types
+    """As botocore's names of events, of which each client has a copy: what a copy does not change
+    stays shared.
+    """
+
+    _root: dict[str, Any]
+    _own: set[int] | None = None  # the ids of the nodes that are no other's; None: all
+
+    def __copy__(self) -> "_SharedNames":
+        copied = _SharedNames()
+        copied._root = self._root
+        self._own, copied._own = set(), set()
+        return copied
+
+    def append_item(self, key: str, value: Any, section: int = 1) -> None:
+        self._make_own(key)
+        super().append_item(key, value, section)
+        self._make_own(key)  # the new ones, too
+
+    def remove_item(self, key: str, value: Any) -> None:
+        self._make_own(key)
+        super().remove_item(key, value)
+
+    def _make_own(self, key: str) -> None:
+        """Copy what is shared on the way to a name."""
+        if self._own is None:
+            return
+        node = self._root = self._own_node(self._root, self._own)
+        for part in key.split("."):
+            children = node["children"]
+            if part not in children:
+                return
+            node = children[part] = self._own_node(children[part], self._own)
+
+    @staticmethod
+    def _own_node(node: dict[str, Any], own: set[int]) -> dict[str, Any]:
+        if id(node) in own:
+            return node
+        values = node["values"]
+        if values is not None:
+            values = NodeList(values.first[:], values.middle[:], values.last[:])
+        copied = {"chunk": node["chunk"], "children": {**node["children"]}, "values": values}
+        own.add(id(copied))
+        return copied
+
+
+def _endpoint_provider() -> Callable[..., Any]:
+    """A function that makes botocore's provider of endpoints once for the rules of a service, which
+    are read once (see ``load_file``).
+    """
+    made: dict[int, tuple[Any, Any]] = {}
+
+    def provider(*, ruleset_data: Any, **more: Any) -> Any:
+        if id(ruleset_data) not in made:
+            one = EndpointProvider(ruleset_data=ruleset_data, **more)
+            made[id(ruleset_data)] = ruleset_data, one
+        return made[id(ruleset_data)][1]
+
+    return provider
+
+
+def _environ_proxies(url: str) -> dict[str, str]:
+    """As botocore's, which goes through the environment three times."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return {}
+    proxies: dict[str, str] = get_environ_proxies(url)
+    return proxies
+
+
+def _sessions_made_when_used() -> dict[tuple[Any, str], Callable[..., Any]]:
+    """Each client has an HTTP session with a TLS context, which a server of this process never
+    gets.
+    """
+    make, send, close = URLLib3Session.__init__, URLLib3Session.send, URLLib3Session.close
+    lock = Lock()
+    unused: WeakKeyDictionary[Any, Callable[[], None]] = WeakKeyDictionary()
+
+    def prepare(session: Any, *arguments: Any, **options: Any) -> None:
+        reference = ref(session)
+        unused[session] = lambda: make(reference(), *arguments, **options)
+
+    def use(session: Any, request: Any) -> Any:
+        with lock:
+            if session in unused:
+                unused.pop(session)()
+        return send(session, request)
+
+    def end(session: Any) -> None:
+        if session not in unused:
+            close(session)
+
+    return {
+        (URLLib3Session, "__init__"): prepare,
+        (URLLib3Session, "send"): use,
+        (URLLib3Session, "close"): end,
+    }

@@ -4,9 +4,9 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import boto3
@@ -18,6 +18,7 @@ from moto.cloudformation.responses import CloudFormationResponse
 from moto.cloudformation.utils import yaml_tag_constructor
 from moto.core import responses
 from moto.core.responses import ActionResult
+from moto.core.serialize import XFormedAttributePicker
 from moto.core.utils import method_names_from_class
 from moto.ecr.responses import ECRResponse
 from moto.ecs.exceptions import TaskDefinitionNotFoundException
@@ -58,16 +59,33 @@ def _drop_no_values(value: Any, resources: Any) -> Any:
     return [item for item in cleaned if item is not None] if isinstance(cleaned, list) else cleaned
 
 
+class _AttributePicker(XFormedAttributePicker):
+    """As moto's, with the names under which a member may be found in a dictionary made once."""
+
+    _names: ClassVar[dict[tuple[int, str], tuple[Any, tuple[str, ...]]]] = {}
+
+    def get_possible_keys(self, context: Any) -> Generator[str, None, None]:
+        if type(context.obj) is not dict:
+            yield from super().get_possible_keys(context)
+            return
+        key = id(context.shape), context.key
+        if key not in self._names:
+            names = tuple(super().get_possible_keys(context))
+            self._names[key] = context.shape, names  # the shape stays, and so does its id
+        yield from self._names[key][1]
+
+
 @contextlib.contextmanager
 def patched_moto() -> Iterator[None]:
-    """Lists without AWS::NoValue; templates that libyaml reads; moto's modules, and the methods of
-    each service, listed once, not for each request.
+    """Lists without AWS::NoValue; templates that libyaml reads; moto's modules, the methods of each
+    service and the names of members, listed once, not for each request.
     """
     with (
         patch.object(parsing, "clean_json", _drop_no_values),
         patch.object(yaml, "Loader", FastLoader),
         patch.object(backends, "list_of_moto_modules", lambda: _MODULES),
         patch.object(responses, "method_names_from_class", _method_names),
+        patch.object(responses, "XFormedAttributePicker", _AttributePicker),
     ):
         yield
 

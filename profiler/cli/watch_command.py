@@ -371,6 +371,7 @@ class RunningDocument(JsonLine, frozen=True, kw_only=True):
     """A task that runs now, or has just ended.
 
     ``vcpuUsed`` is the mean and ``memoryUsedMB`` the most since the checkpoint before the newest.
+    ``vcpuSize`` of a job that nothing limits is what it asked for.
     """
 
     task_id: str
@@ -406,7 +407,7 @@ def run_document(watched: WatchedRun) -> RunningDocument:
         elapsed_ms=known(round, watched.elapsed_ms),
         usual=known(_usual_document, watched.usual),
         vcpu_used=vcpu_used,
-        vcpu_size=record.metrics.vcpu_size,
+        vcpu_size=vcpu_size(record),
         memory_used_mb=memory_used_mb,
         memory_size_mb=record.metrics.memory_size_mb,
         notices=tuple(notices),

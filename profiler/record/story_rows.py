@@ -15,11 +15,14 @@ from profiler.record.cpu_wait import cpu_wait_fact
 from profiler.record.fact_list import bytes_texts, kills_fact
 from profiler.record.gpu_facts import gpu_error_note, gpu_remedy, gpu_use_text, gpu_work_texts
 from profiler.record.gpu_sentences import all_gpu_advice, gpu_idle_texts
+from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.mention_limits import is_long_cpu_wait
 from profiler.record.process_rows import largest_texts
 from profiler.record.record_model import Record
+from profiler.record.run_outcome import Outcome
+from profiler.record.stop_causes import outcome_of
 
 RowName = Literal[
     "job",
@@ -32,6 +35,8 @@ RowName = Literal[
     "GPU error",
     "GPU remedy",
     "GPU advice",
+    "memory limit",
+    "CPU limit",
     "killed",
     "I/O",
     "largest",
@@ -39,6 +44,8 @@ RowName = Literal[
 ]
 # What the memory used lacks: kept pages of files, and huge pages.
 BESIDE_MEMORY: Final[tuple[RowName, ...]] = ("files", "huge")
+# The limits that a program does not see, where it hit them.
+UNSEEN_LIMITS: Final[tuple[RowName, ...]] = ("memory limit", "CPU limit")
 # Whose the numbers of the GPUs are, when they were idle and what that costs, how they worked, an
 # error that the verdict does not say, and what to do if their memory was too small.
 GPU_NOTES: Final[tuple[RowName, ...]] = ("GPU idle", "GPU work", "GPU error", "GPU remedy")
@@ -76,12 +83,14 @@ class Story(Struct, frozen=True):
         return next((row.sentence for row in self.named(name)), "")
 
 
-def story_of(record: Record) -> Story:
-    """All rows of a run."""
-    return Story(tuple(row for row in _rows(record) if row.text))
+def story_of(record: Record, outcome: Outcome | None = None) -> Story:
+    """All rows of a run; ``outcome``: how it ended, if more than the record says it."""
+    if outcome is None:
+        outcome = outcome_of(record, None)
+    return Story(tuple(row for row in _rows(record, outcome) if row.text))
 
 
-def _rows(record: Record) -> Iterator[StoryRow]:
+def _rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
     if record.batch is not None:
         yield StoryRow("job", job_text(record.batch))
     yield StoryRow("files", files_text(record.metrics))
@@ -90,6 +99,10 @@ def _rows(record: Record) -> Iterator[StoryRow]:
         wait = cpu_wait_fact(record)
         yield StoryRow("CPU wait", wait.text, as_sentence(wait.sentence))
     yield from _gpu_rows(record)
+    is_killed = outcome.ran_out_of_memory
+    memory = visible_memory_advice(record, is_out_of_memory=is_killed)
+    yield StoryRow("memory limit", memory or "")
+    yield StoryRow("CPU limit", visible_cpus_advice(record) or "")
     kills = kills_fact(record.memory_kills)
     if kills is not None:
         yield StoryRow("killed", kills.text, kills.sentence)

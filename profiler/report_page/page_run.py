@@ -29,7 +29,7 @@ from profiler.record.record_model import (
     Record,
     TaskSize,
 )
-from profiler.record.story_rows import GPU_NOTES, Story, story_of
+from profiler.record.story_rows import GPU_NOTES, UNSEEN_LIMITS, Story, story_of
 from profiler.record.task_needs import cpu_share, vcpu_size
 from profiler.record.units import span_ms
 from profiler.report_page.page_activity import activity_of
@@ -137,7 +137,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
     judged = judged_numbers(record, earlier)
     series = record.series or with_equal_steps(run.steps, run.past.started_at)
     moments = find_moments(record, series)
-    story = story_of(record)
+    story = story_of(record, run.past.outcome)
     return RunDetails(
         verdict=_verdict_texts(verdict_of(run.past, now_ns)),
         moments=[*map(_moment_row, moments)] or None,
@@ -152,6 +152,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         kills=_kills_row(record, story),
         usual=[field for field, is_usual in judged.items() if is_usual] or None,
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
+        limits=[row.sentence for row in story.named(*UNSEEN_LIMITS)] or None,
         gpu_use=story.text("GPU use") or None,
         beside=beside_gpus(record) or None,
         gpus=[_gpu_row(gpu) for gpu in record.gpus] or None,

@@ -33,7 +33,15 @@ from profiler.sizing.advice import advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
 from tests import screens, shown_runs
-from tests.awkward_runs import RUNS, child_killed, lonely_wait, missed_peak, recommended, shared_cpu
+from tests.awkward_runs import (
+    RUNS,
+    child_killed,
+    lonely_wait,
+    missed_peak,
+    recommended,
+    shared_cpu,
+    unseen_limits,
+)
 from tests.runs import evidence_of
 from tests.shown_runs import waiting_stacks
 from tests.terminals import texts as texts_of
@@ -242,3 +250,17 @@ def test_no_mark_is_lost_on_a_narrow_terminal() -> None:
     assert "▔ peak ≥81 %" in shown_texts[40]
     assert "▔ 4 GB, peak ≥81 %" in shown_texts[50]
     assert "▔ 4 GB, peak ≥3.2 GB (81 %)" in shown_texts[60]
+
+
+def test_each_screen_says_the_limits_that_a_program_did_not_see() -> None:
+    """Their sentences are in ``show``, which has them as advice, on the page and in mails; Slack has
+    that of the memory.
+    """
+    shown_texts = {
+        name: text.casefold() for name, text in shown(recommended(unseen_limits)).items()
+    }
+    memory = "the program sees 15.6 gb and may use 4: set the container's `memory`"
+    for name in ("show", "page", "event", "slack"):
+        assert memory in shown_texts[name], name
+    for name in ("show", "page", "event"):
+        assert "it sees 8 cpus and may use 2: set the number of workers." in shown_texts[name], name

@@ -96,7 +96,7 @@ def page_lines(
 ) -> list[Line]:
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.report.record
-    story = story_of(record)
+    story = story_of(record, run.outcome)
     moments = find_moments(record, series)
     verdict = verdict_of(run, view.now_ns)
     head = wrapped(verdict.text, view.width, Span("● ", verdict.tone), style=verdict.tone)

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 
 from profiler.core.optional_math import known
 from profiler.record.gpu_facts import beside_gpus
-from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.record_model import Record, SlowdownBounds
-from profiler.record.stop_causes import outcome_of
-from profiler.record.story_rows import Story
+from profiler.record.story_rows import UNSEEN_LIMITS, Story
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -122,7 +120,5 @@ def advice_texts(advice: Advice | None, record: Record, story: Story) -> Iterato
         if is_kept:
             count = int(not advice.evidence.outcomes.has_success)
         yield from advice.reasons[1 : 1 + count]
-    is_killed = outcome_of(record, None).ran_out_of_memory
-    memory = visible_memory_advice(record, is_out_of_memory=is_killed)
-    yield from (row.text for row in story.named("GPU remedy", "GPU advice"))
-    yield from filter(None, (memory, visible_cpus_advice(record)))
+    named = story.named("GPU remedy", "GPU advice", *UNSEEN_LIMITS)
+    yield from (row.text for row in named)

@@ -8,7 +8,10 @@ from configparser import Error, RawConfigParser
 from functools import cache
 from itertools import count
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from profiler.aws_account.aws_errors import UNKNOWN_REGION, OpenClient, aws_errors
 from profiler.cli.printing import warn
@@ -19,6 +22,7 @@ from profiler.core.errors import TaskProfilerError
 if TYPE_CHECKING:
     import requests
 
+_OPENED = f"{__name__}.open_clients"  # in a command's context
 _MAX_RETRIES = 10
 _ATTEMPTS_TO_ANNOUNCE = 3  # of a lost connection, which the second one mostly mends
 _MAX_WAIT_SECONDS = 2.5  # so all waits of a call together are below half a minute
@@ -135,9 +139,21 @@ def _retry_handler() -> Callable[..., float | None]:
 def open_clients(region: str | None, profile: str | None) -> OpenClient:
     """A function that makes boto3's client of a service, or raises TaskProfilerError.
 
-    Throttled calls are repeated.
+    Throttled calls are repeated. The parts of a command share its clients: a new session reads the
+    sign-in and the descriptions of the services again, which takes a tenth of a second.
     """
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return _open_clients(region, profile)
+    opened: dict[tuple[str | None, str | None], OpenClient] = context.meta.setdefault(_OPENED, {})
+    if (region, profile) not in opened:
+        opened[region, profile] = _open_clients(region, profile)
+    return opened[region, profile]
+
+
+def _open_clients(region: str | None, profile: str | None) -> OpenClient:
     retry_handler = _retry_handler()
+    lock = Lock()  # boto3's sessions make one client at a time
 
     @cache
     def session_and_config() -> tuple[Any, Any]:
@@ -158,7 +174,7 @@ def open_clients(region: str | None, profile: str | None) -> OpenClient:
     @cache
     def open_client(service: str) -> AwsClient:
         check_region(region, profile)
-        with aws_errors("AWS cannot be used"):
+        with lock, aws_errors("AWS cannot be used"):
             session, config = session_and_config()
             if service == "lambda":
                 config = config.merge(type(config)(read_timeout=_FUNCTION_SECONDS))

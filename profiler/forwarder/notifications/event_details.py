@@ -53,7 +53,7 @@ from profiler.record.run_outcome import (
     StopCategory,
     describe_exit_code,
 )
-from profiler.record.story_rows import Story, story_of
+from profiler.record.story_rows import UNSEEN_LIMITS, Story, story_of
 from profiler.record.units import format_duration
 
 LINE_TYPE = "task.ended"
@@ -299,7 +299,7 @@ def _with_markdown(detail: _AnyDetail) -> _AnyDetail:
 
 def _summary(notice: EndedRun) -> str:
     """The times, the numbers and the advice, as far as they are known."""
-    story = story_of(notice.record)
+    story = story_of(notice.record, notice.outcome)
     cpu, memory = value_formats.cpu_and_memory(notice.record, story)
     sentences = [
         _stated("Job: {}.", story.text("job")),
@@ -308,6 +308,7 @@ def _summary(notice: EndedRun) -> str:
         _stated("CPU: {}.", cpu),
         _stated("Memory: {}.", memory),
         story.sentence("killed"),
+        *(row.sentence for row in story.named(*UNSEEN_LIMITS)),
         *_gpu_sentences(notice, story),
         value_formats.source_of_numbers(notice),
     ]

@@ -34,7 +34,7 @@ from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_sched
 from profiler.record.batch_job import BatchJob
 from profiler.record.fact_list import cost_text, device_facts, peak_text, vcpu_curve_limit
 from profiler.record.gpu_facts import cause_sentence
-from profiler.record.hardware import neuron_totals, visible_memory_advice
+from profiler.record.hardware import neuron_totals
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
     NO_RECOMMENDATION,
@@ -190,7 +190,7 @@ def message_of(notification: Notification, *, kibana_url: str | None) -> SlackMe
 
 def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMessage:
     """Build the message of one stopped task."""
-    story = story_of(notice.record)
+    story = story_of(notice.record, notice.outcome)
     named = (
         ("cluster", notice.task.cluster),
         ("", notice.task.region),
@@ -338,8 +338,7 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     if outcome.ran_out_of_memory:
         lines.append(_memory_line(notice.metrics))
     if outcome.status == "failure":
-        seen = visible_memory_advice(notice.record, is_out_of_memory=outcome.ran_out_of_memory)
-        lines.append(known(as_sentence, seen))
+        lines.append(story.sentence("memory limit"))
     for sentence in value_formats.gpu_sentences(notice):
         lines.append(escape_text(sentence, MAX_SENTENCE_LENGTH))
     # ECS does not report killed child processes, a frequent cause of failures.

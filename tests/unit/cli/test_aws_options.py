@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import boto3
+import click
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
@@ -51,6 +52,17 @@ def test_the_users_number_of_attempts_is_kept(
         open_clients("eu-west-1", profile)("ecs").meta.config.retries["total_max_attempts"]
         == attempts
     )
+
+
+def test_the_parts_of_a_command_share_its_clients() -> None:
+    """A new session costs a tenth of a second. Another Region, profile or command has its own."""
+    with click.Context(click.Command("resize")):
+        clients = open_clients("eu-west-1", None)
+        with click.Context(click.Command("part"), parent=click.get_current_context()):
+            assert open_clients("eu-west-1", None)("logs") is clients("logs")
+        assert open_clients("us-east-1", None)("logs") is not clients("logs")
+    with click.Context(click.Command("resize")):
+        assert open_clients("eu-west-1", None)("logs") is not clients("logs")
 
 
 def test_a_throttled_call_waits_for_half_a_minute_at_most_and_says_so(

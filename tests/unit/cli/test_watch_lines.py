@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from profiler.aws_account.running_tasks.running_runs import RunningRun, SeenNotice
 from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
-from profiler.cli.watch_command import _draw, _Ending, _watch, watch_lines
+from profiler.cli.watch_command import _draw, _Ending, _watch, run_document, watch_lines
 from profiler.record.family import UsualDuration
-from profiler.record.record_model import Distribution, Interval, Report
+from profiler.record.record_model import UNKNOWN_SIZE, Distribution, Interval, Report
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import MESSAGE, checkpoint_at, ended, text
 from tests.terminals import texts
@@ -45,6 +45,21 @@ def test_a_row_has_time_usual_duration_cpu_and_memory() -> None:
         "Run       Family          Time  Of p95                 Median      p95     vCPU    Memory",
         "158d1c80  nightly-etl  10m 00s  ██████████··········  15m 00s  20m 00s  0.4 / 1  1 / 2 GB",
     ]
+
+
+def test_the_size_of_a_job_on_an_instance_is_what_it_asked_for() -> None:
+    metrics = replace(LINE.record.metrics, vcpu_size=16, vcpu_share=2)
+    cluster = "AWSBatch-spot-0a1b2c3d-1111-2222-3333-444455556666"
+    record = replace(
+        LINE.record,
+        metrics=metrics,
+        launch_type="EC2",
+        cluster=cluster,
+        task_size=UNKNOWN_SIZE,
+    )
+    job = watched(replace(LINE, record=record))
+    assert " 0.4 / 2 " in shown(job)[2]
+    assert run_document(job).vcpu_size == 2
 
 
 def test_what_is_unknown_is_a_dash() -> None:

@@ -117,10 +117,13 @@ function momentsOf(run, chart, flame) {
 }
 
 // The recommended size is what a reader acts on: it follows the verdict, and its reasons the numbers.
-// Of a run with GPUs, what they did comes first: they are what the machine costs.
+// Of a run with GPUs, what they did comes first: they are what the machine costs. The limits are those that the program
+// hit without seeing them.
 function sizeLead(run) {
   const advice = adviceOf(run.family);
-  const texts = [run.gpuUse && `${unbroken(run.gpuUse)}.`, advice && runAdviceText(run, advice)].filter(Boolean);
+  const limits = (run.limits ?? []).map(escapeControls);
+  const gpuUse = run.gpuUse && `${unbroken(run.gpuUse)}.`;
+  const texts = [gpuUse, advice && runAdviceText(run, advice), ...limits].filter(Boolean);
   return texts.map((textContent) => element("p", { className: "lead", textContent }));
 }
 
