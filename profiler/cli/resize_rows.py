@@ -27,6 +27,7 @@ from profiler.cli.styled_text import (
     sentences_about,
     table,
     table_width,
+    wrapped,
     write_lines,
 )
 from profiler.core.optional_math import known, sum_known
@@ -87,10 +88,11 @@ def print_plan(
     costs = [decision_of(family_plan).usd_per_month for family_plan in counted]
     say(total_saving(changes, costs))
     if days is not None and len(counted) > 1 and any(changes):
-        say(
-            f"By the runs of the last {days} days, and only what resize may change: the sum of "
-            "recommend is of its own runs and of every family."
+        basis = (
+            f"By runs of {days} days, and only what resize may change: recommend adds up every "
+            "family."
         )
+        write_lines(wrapped(basis, width))
     if changes and hint:
         say(hint)
 

@@ -74,7 +74,7 @@ def test_the_plan_has_what_each_family_would_save_and_changes_nothing(account: A
         "savedUsdPerMonth": 0,
     }
     shown = account.resize("nightly", "new").stdout
-    assert "1 of 2 families, $0.19 a month of $0.25.\nBy the runs of the last " in shown
+    assert "1 of 2 families, $0.19 a month of $0.25.\nBy runs of 35 days, and" in shown
     assert shown.endswith("--register registers the revisions.\n")
     assert account.described("nightly")[0]["revision"] == 1
 
