@@ -4,6 +4,7 @@ python -m tests.programs.turns PROGRAM SECONDS [ARGUMENT …]
 """
 
 import contextlib
+import fcntl
 import functools
 import http.server
 import mmap
@@ -210,6 +211,60 @@ def serve_by_pool(seconds: float, port: str) -> None:
             worker.join(0.35)
 
 
+def _in_child(work: Callable[[], object]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        forget()
+        work()
+        write_down()
+        os._exit(0)
+    return pid
+
+
+def ask_for_child(seconds: float, port: str) -> None:
+    """A child asks a slow server; its parent asks again and again whether it has ended."""
+    end = time.monotonic() + seconds
+
+    def work() -> None:
+        compute(0.3)
+        _ask(_connect(port), 0.9)
+
+    while time.monotonic() < end:
+        pid = _in_child(work)
+        while not os.waitpid(pid, os.WNOHANG)[0]:
+            time.sleep(0.05)
+        compute(0.05)
+
+
+def locked_by_child(seconds: float, path: str) -> None:
+    """A child holds the lock of a file, and sleeps."""
+    end, (reading, writing) = time.monotonic() + seconds, os.pipe()
+
+    def work() -> None:
+        with open(path, "w") as file:  # noqa: PTH123  a path of the command line
+            fcntl.flock(file, fcntl.LOCK_EX)
+            os.write(writing, b".")
+            sleep(0.9)
+
+    while time.monotonic() < end:
+        compute(0.3)
+        pid = _in_child(work)
+        os.read(reading, 1)
+        with open(path, "w") as file:  # noqa: PTH123
+            fcntl.flock(file, fcntl.LOCK_EX)
+        os.waitpid(pid, 0)
+
+
+def wait_for_signal(seconds: float) -> None:
+    """Wait for a signal that does not come, for a limited time."""
+    end = time.monotonic() + seconds
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    while time.monotonic() < end:
+        compute(0.3)
+        with phase("sleep"):
+            signal.sigtimedwait({signal.SIGUSR1}, 0.9)
+
+
 def spin(seconds: float) -> None:
     compute(seconds)
 
@@ -229,6 +284,9 @@ PROGRAMS: dict[str, Callable[..., None]] = {
             accept_nobody,
             serve_nobody,
             serve_by_pool,
+            ask_for_child,
+            locked_by_child,
+            wait_for_signal,
             spin,
         ),
     )

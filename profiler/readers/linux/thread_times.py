@@ -22,6 +22,7 @@ from profiler.readers.linux.cpu_pressure import (
 from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.process_tree import own_cpu_ns as process_cpu_ns
+from profiler.readers.linux.sockets import StreamState
 from profiler.readers.linux.thread_counters import (
     ReadingTime,
     Thread,
@@ -154,12 +155,14 @@ class ThreadReader:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
         self._calls = calls_of(os.uname().machine if machine is None else machine)
+        self._ask_stream = ask_stream
+        self._streams: dict[int, StreamState | None] = {}  # those asked in the present look
         self._resolver = WaitResolver(
             self._calls,
             proc_folder,
             own_cpu_ns,
             peer_inode=peer_inode,
-            ask_stream=ask_stream,
+            ask_stream=self._ask_once,
             batch_pids=lambda: self._processes,
         )
         self._budget_ns = float(_ADVANCE_NS)
@@ -277,8 +280,17 @@ class ThreadReader:
         growth = () if self._is_counting else None
         return Look(growth=growth, is_behind=True, cpus=self._cpus or 1)
 
+    def _ask_once(self, inode: int, stream: bytes) -> StreamState | None:
+        """The state of a connection, asked once in a look: of two waits of a thread, the end of one
+        and the begin of the next.
+        """
+        if inode not in self._streams:
+            self._streams[inode] = self._ask_stream(inode, stream)
+        return self._streams[inode]
+
     def _begin(self, now_ns: int) -> None:
         self._at_ns = now_ns
+        self._streams = {}
         self._is_short_of_memory = None
         self._growth = []
         self._seen = []
@@ -592,7 +604,7 @@ class ThreadReader:
             if asked < most and budget.allows():
                 self._ask_thread(process, thread, now.at_ns)
                 asked += not process.is_refused  # reading a state costs little
-                if thread.blocked is not None and thread.blocked.may_wait_for_children:
+                if thread.blocked is not None and _may_have_new_children(process, thread.blocked):
                     parents.append(thread)
             is_open = is_open or thread.is_stale or thread.is_postponed
         process.was_sleeping = False
@@ -671,12 +683,17 @@ class ThreadReader:
         return pids
 
     def _look_for_able(self, budget: _Budget) -> None:
-        """Look for threads that can run, though they have not run since they were blocked."""
+        """Look for threads that can run, though they have not run since they were blocked; those
+        that were asked in this look have said what they do.
+        """
         left = _MAX_STATES
+        asked = {seen.thread for seen in self._seen}
         for thread in reversed(self._recent):
             if left == 0 or not budget.allows():
                 return
             if thread.is_stale or thread.blocked is None or thread.blocked.is_hidden:
+                continue
+            if thread.thread_id in asked:
                 continue
             left -= 1
             if thread.read_state().letter == "R":
@@ -753,6 +770,13 @@ class ThreadReader:
                 return MEMORY
             return _HIDDEN_DISK if is_hidden else _DISK
         return _HIDDEN if is_hidden else _OTHER
+
+
+def _may_have_new_children(process: _Process, blocked: Blocked) -> bool:
+    """Whether it matters which children a thread has now: of pools, nobody asks for children."""
+    if blocked.may_wait_for_children:
+        return True
+    return blocked.may_ask_for_children and len(process.threads) <= _MAX_PARENTS
 
 
 def _busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | None:

@@ -36,6 +36,7 @@ Action = Literal[
     "epoll",
     "ring",
     "record lock",
+    "file lock",
     "disk",
     "sleep",
     "futex",
@@ -58,7 +59,8 @@ _ACTIONS: Mapping[Action, str] = {
     "disk": "sync msync io_getevents io_pgetevents",
     "sleep": "nanosleep clock_nanosleep",
     "futex": "futex futex_wait futex_waitv",
-    "lock": "flock semop semtimedop",
+    "file lock": "flock",
+    "lock": "semop semtimedop",
     # A thread in vfork waits until the child has executed its program.
     "child": "wait4 waitid clone clone3 vfork",
     "signal": "pause rt_sigsuspend rt_sigtimedwait",
@@ -170,7 +172,10 @@ _SLEEP = Blocked(wait=Wait("sleep"))
 _TIMED_FUTEX = Blocked(wait=Wait("sleep"), helpers="threads")
 # A signal may come from anybody; a server's first process waits so beside those that serve.
 _SIGNAL = Blocked(wait=Wait("other"), helpers="children")
-# What another process holds, such as the lock of a file.
+_TIMED_SIGNAL = Blocked(wait=Wait("sleep"), helpers="children")
+_LOCK_COMMANDS = (7, 38)  # of fcntl: F_SETLKW, F_OFD_SETLKW
+_SIGNAL_TIMEOUT = 2  # the position of the timeout of rt_sigtimedwait among its arguments
+# What another process holds.
 _LOCK = Blocked(wait=Wait("lock"))
 _LOCK_OF_THREAD = Blocked(wait=Wait("lock"), helpers="threads")
 _CHILD = Blocked(wait=Wait("child"), helpers="children")
@@ -223,8 +228,10 @@ class WaitResolver:
         name, action = self._calls.get(call.number, ("", None))
         blocked = _BY_ACTION.get(action or "", _OTHER)
         match action:
-            case "record lock":  # fcntl with F_SETLKW or F_OFD_SETLKW
-                blocked = _LOCK if call.int_argument(1) in (7, 38) else _OTHER
+            case "record lock" | "file lock":
+                blocked = self._wait_for_lock(pid, name, call)
+            case "signal" if name == "rt_sigtimedwait" and call.arguments[_SIGNAL_TIMEOUT]:
+                blocked = _TIMED_SIGNAL
             case "child":
                 blocked = _wait_for_child(name, call)
             case "futex":
@@ -291,6 +298,18 @@ class WaitResolver:
             if owner and os.path.exists(thread):  # noqa: PTH110  faster
                 return _LOCK_OF_THREAD
         return _TIMED_FUTEX
+
+    def _wait_for_lock(self, pid: int, name: str, call: SystemCall) -> Blocked:
+        """The wait for the lock of a file, by who holds it."""
+        if name == "fcntl" and call.int_argument(1) not in _LOCK_COMMANDS:
+            return _OTHER
+        try:
+            file = os.stat(f"{self._folder}/{pid}/fd/{call.int_argument(0)}")  # noqa: PTH116  faster
+        except OSError:
+            return _LOCK
+        place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+        holders = lock_holders(proc.read(f"{self._folder}/locks") or b"", place.encode()) - {pid}
+        return replace(_LOCK, helpers="pipe", helper_pids=holders) if holders else _LOCK
 
     def _link(self, pid: int, descriptor: int) -> str:
         """What the descriptor is open for, such as ``socket:[4711]``; empty if not readable."""
@@ -487,6 +506,20 @@ class WaitResolver:
                 is_own = f"{_SOCKET}{inode - 1}]" in links or f"{_SOCKET}{inode + 1}]" in links
             self._own_pairs[pid, link] = is_own
         return is_own
+
+
+def lock_holders(locks: bytes, place: bytes) -> frozenset[int]:
+    """Who holds locks of a file, by ``/proc/locks``; a line of one that waits has an arrow. A lock
+    of an open file has no process.
+    """
+    lines = [line.split() for line in locks.splitlines() if place in line]
+    return frozenset(
+        [
+            int(words[4])
+            for words in lines
+            if words[5:6] == [place] and b"->" not in words and words[4].isdigit()
+        ]
+    )
 
 
 def _wait_for_child(name: str, call: SystemCall) -> Blocked:

@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 # Whose work a thread waits for: that of its children and their descendants, of the other threads of
-# its process, or of the processes at the other ends of a pipe.
+# its process, or of the processes at the other ends of a pipe, or that hold the lock of a file.
 Helpers = Literal["nobody", "children", "threads", "pipe"]
 
 
@@ -34,11 +34,11 @@ class Blocked(Struct, frozen=True, kw_only=True):
     """What a blocked thread waits for.
 
     ``helpers`` are those whose work it waits for, ``helper_pids`` the processes at the other ends
-    of a pipe, or the child for which a thread waits, without it any child. ``may_be_idle``: it
-    watches nothing but listening and unconnected sockets, and ``connections`` on which something
-    has come before: where nothing comes on these, it waits for somebody to come, and ``otherwise``
-    is what else it waits for. ``has_timeout``: of poll, select or epoll. ``is_stopped``: by a
-    signal or a frozen group. ``is_hidden``: its system call is not readable.
+    of a pipe, or that hold a lock, or the child for which a thread waits, without it any child.
+    ``may_be_idle``: it watches nothing but listening and unconnected sockets, and ``connections``
+    on which something has come before: where nothing comes on these, it waits for somebody to come,
+    and ``otherwise`` is what else it waits for. ``has_timeout``: of poll, select or epoll.
+    ``is_stopped``: by a signal or a frozen group. ``is_hidden``: its system call is not readable.
     """
 
     wait: Wait
@@ -58,6 +58,11 @@ class Blocked(Struct, frozen=True, kw_only=True):
         """
         helpers = self.helpers if self.otherwise is None else self.otherwise.helpers
         return helpers in ("children", "pipe")
+
+    @property
+    def may_ask_for_children(self) -> bool:
+        """Whether the thread may sleep until it asks again whether a child has ended."""
+        return self.wait.kind == "sleep" and self.helpers == "nobody"
 
 
 STOPPED = Blocked(wait=Wait("other", "stopped"), is_stopped=True)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from profiler.readers.linux.cpu_pressure import PressureFiles
 from profiler.readers.linux.look import Look
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.linux.sockets import StreamState
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked, Wait
 from tests import fakes
@@ -24,6 +25,8 @@ SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 LOCKED = "202 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 ALL_SIGNALS = 0x7FFBFEFF  # as the kernel shows them: without SIGKILL and SIGSTOP
 WAITS_FOR_CHILD = "61 0xffffffff 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
+RECEIVING = "45 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
+CONNECTED = "0: 0100007F:9C40 0903000A:1538 01 0:0 0:0 0 1000 0 501 1 0\n"
 READING = "0 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 IN_A_PAGE_FAULT = "-1 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 
@@ -49,11 +52,20 @@ class FakeMachine:
         self.folder = folder
         self.cost_ns = 0
         self.clocks: dict[int, int] = {}
+        self.asked: list[int] = []  # the connections
         self.reader = ThreadReader(
-            self._own_cpu_ns, str(folder), machine, cpu_clock=lambda pid, _: self.clocks.get(pid)
+            self._own_cpu_ns,
+            str(folder),
+            machine,
+            cpu_clock=lambda pid, _: self.clocks.get(pid),
+            ask_stream=self._ask,
         )
         self._cpu_ns = 0
         self._present: dict[int, Blocked | None] = {}
+
+    def _ask(self, inode: int, _stream: bytes) -> StreamState:
+        self.asked.append(inode)
+        return StreamState(received_bytes=len(self.asked), owes=False)
 
     def _own_cpu_ns(self) -> int:
         self._cpu_ns += self.cost_ns
@@ -472,8 +484,10 @@ class TestLooksBetweenTheReadings:
         running.clocks[7] = 2
         assert running.look(1.2).waits == {Wait("sleep"): 2, Wait("lock"): 1}
 
-    def test_a_child_that_began_since(self, running: FakeMachine) -> None:
-        running.thread(7, run=1.01, call=WAITS_FOR_CHILD)
+    @pytest.mark.parametrize(("call", "kind"), [(WAITS_FOR_CHILD, "child"), (SLEEPING, "sleep")])
+    def test_a_child_that_began_since(self, call: str, kind: str, running: FakeMachine) -> None:
+        """The parent waits for it, or asks again and again whether it has ended."""
+        running.thread(7, run=1.01, call=call)
         (running.folder / "7" / "task" / "7" / "children").write_text("12 ")
         running.thread(12, run=0.01, call=READING)
         stat = f"12 (gzip) S 7 {'1 ' * 15}1 0 5 {'1 ' * 30}"
@@ -481,7 +495,7 @@ class TestLooksBetweenTheReadings:
         running.clocks[7] = 2
         shown = running.look(1.2)
         assert shown.look.processes[12].parent == 7
-        assert shown.waits == {Wait("child"): 1, Wait("lock"): 1, Wait("other"): 1}
+        assert shown.waits == {Wait(kind): 1, Wait("lock"): 1, Wait("other"): 1}
         assert not shown.look.misses_child
 
     def test_a_child_that_ended_meanwhile_is_missed(self, running: FakeMachine) -> None:
@@ -503,6 +517,24 @@ class TestLooksBetweenTheReadings:
         running.thread(7, state="R", call=SLEEPING)
         running.thread(9, state="R", call=LOCKED)
         assert [seen.blocked for seen in running.look(1.2).look.seen] == [None, None]
+
+    def test_a_thread_that_was_asked_is_not_looked_at_again(self, running: FakeMachine) -> None:
+        running.thread(7, run=1.01, state="R", call=LOCKED)  # it is woken after it was asked
+        running.clocks[7] = 2
+        assert [seen.thread for seen in running.look(1.2).look.seen] == [7]
+
+    def test_a_connection_is_asked_once_in_a_look(self, running: FakeMachine) -> None:
+        """It says what came in the wait before, and with how much the next one begins."""
+        (running.folder / "7" / "fd").mkdir()
+        (running.folder / "7" / "fd" / "3").symlink_to("socket:[501]")
+        (running.folder / "7" / "net").mkdir()
+        (running.folder / "7" / "net" / "tcp").write_text(CONNECTED)
+        for turn in range(3):
+            running.thread(7, run=1.01 + turn / 100, call=RECEIVING)
+            running.clocks[7] = 2 + turn
+            (seen,) = running.look(1.2 + turn / 10).look.seen
+            assert seen.came == (() if turn == 0 else (True,))
+        assert running.asked == [501, 501, 501]
 
     def test_what_was_read_of_ended_processes_is_known(self, running: FakeMachine) -> None:
         assert running.reader.take_read_ended_ns() == 0

@@ -28,6 +28,7 @@ from profiler.readers.linux.waited_target import (
     SystemCall,
     WaitResolver,
     calls_of,
+    lock_holders,
     parse_system_call,
     poll_descriptors,
     select_descriptors,
@@ -359,6 +360,46 @@ class TestWaitsForSomebodyToCome:
         blocked = process.blocked_in_poll([1, 5], NOT_A_TIMEOUT)
         assert present(blocked.otherwise).wait == Wait("child")
         assert blocked.may_wait_for_children
+
+
+def test_a_wait_for_a_signal_for_a_limited_time_is_a_sleep(process: FakeProcess) -> None:
+    assert process.waits("rt_sigtimedwait", 1, 2, 3) == Wait("sleep")
+    assert process.waits("rt_sigtimedwait", 1, 2, 0) == Wait("other")
+    assert process.waits("pause", 1, 2, 3) == Wait("other")
+
+
+@pytest.mark.parametrize(("name", "command"), [("flock", 0), ("fcntl", 7), ("fcntl", 38)])
+def test_the_lock_of_a_file_leads_to_the_processes_that_hold_it(
+    name: str, command: int, process: FakeProcess, tmp_path: Path
+) -> None:
+    locked, other = tmp_path / "locked", tmp_path / "other"
+    locked.touch()
+    other.touch()
+    process.opens(fd3=str(locked))
+    assert process.blocked(name, 3, command).helpers == "nobody"
+    number = count(1)
+    (tmp_path / "locks").write_text(
+        "".join(
+            f"{next(number)}: {words} {os.major(at.st_dev):02x}:{os.minor(at.st_dev):02x}:"
+            f"{at.st_ino} 0 EOF\n"
+            for words, at in (
+                ("FLOCK  ADVISORY  WRITE 12", locked.stat()),
+                ("-> FLOCK  ADVISORY  WRITE 13", locked.stat()),
+                ("OFDLCK ADVISORY  READ -1", locked.stat()),
+                (f"POSIX  ADVISORY  WRITE {PID}", locked.stat()),
+                ("FLOCK  ADVISORY  WRITE 14", other.stat()),
+            )
+        )
+    )
+    blocked = process.blocked(name, 3, command)
+    assert (blocked.wait, blocked.helper_pids) == (Wait("lock"), frozenset((12,)))
+    assert blocked.may_wait_for_children
+
+
+@given(st.binary(max_size=80))
+def test_the_kernels_locks_may_be_anything(locks: bytes) -> None:
+    lock_holders(locks, b"00:1e:1")
+    lock_holders(locks + b"00:1e:1", b"00:1e:1")
 
 
 def test_who_works_for_a_thread_that_waits(process: FakeProcess) -> None:
