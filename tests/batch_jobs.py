@@ -73,7 +73,7 @@ def submitted(
     }
     for name, override in _OVERRIDDEN.items():
         if override in asked or name in definition:
-            job[name] = asked.get(override) or definition[name]
+            job[name] = asked[override] if override in asked else definition[name]
     size = asked.get("arrayProperties", {}).get("size")
     if size is None:
         return [job]

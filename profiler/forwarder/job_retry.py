@@ -168,7 +168,8 @@ def submit_request(
     }
     tags[RETRY_OF] = job["jobId"]
     # Batch fails a job that propagates more tags, those of its definition included.
-    inherited = mapping(definition.get("tags")) if job.get("propagateTags") else {}
+    propagates = job.get("propagateTags") or definition.get("propagateTags")
+    inherited = mapping(definition.get("tags")) if propagates else {}
     if len({**inherited, **tags}) > _MAX_TAGS:
         raise RetryRefusedError(f"it has {_MAX_TAGS} tags, so that none can be added")
     request = {name: job[name] for name in _PASSED_ON if job.get(name)}

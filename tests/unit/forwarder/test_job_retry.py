@@ -153,19 +153,34 @@ def test_what_batch_says_of_the_job_counts(account: RetriedJobs, change: Json, r
     assert account.refusal(told).startswith(reason)
 
 
-@pytest.mark.parametrize("propagates", [True, False])
-def test_the_tags_of_a_definition_count_where_a_job_propagates_them(
-    account: RetriedJobs, *, propagates: bool
+@pytest.mark.parametrize(
+    ("asked", "defined", "is_refused"),
+    [
+        ({"propagateTags": True}, {}, True),
+        # Without its own word, a retry follows its definition.
+        ({"propagateTags": False}, {"propagateTags": True}, True),
+        ({}, {"propagateTags": True}, True),
+        ({}, {}, False),
+    ],
+)
+def test_the_tags_of_a_definition_count_where_a_retry_propagates_them(
+    account: RetriedJobs, asked: Json, defined: Json, *, is_refused: bool
 ) -> None:
     """Batch fails a job with more than fifty of both."""
-    account.batch.define("etl-tagged", tags={f"own-{number}": "" for number in range(20)})
-    asked: Json = {"propagateTags": True} if propagates else {}
+    own = {f"own-{number}": "" for number in range(20)}
+    account.batch.define("etl-tagged", tags=own, **defined)
     tags = {str(number): "" for number in range(30)}
     job = killed(account.batch, "etl-tagged", tags=tags, **asked)
-    if propagates:
+    if is_refused:
         assert account.refusal(job) == "it has 50 tags, so that none can be added."
     else:
         assert present(account.handle(job)).retried_as
+
+
+def test_a_priority_of_zero_is_passed_on(account: RetriedJobs) -> None:
+    asked: Json = {"shareIdentifier": "team", "schedulingPriorityOverride": 0}
+    account.batch.define("etl-urgent", schedulingPriority=9)
+    assert asked.items() <= account.request(killed(account.batch, "etl-urgent", **asked)).items()
 
 
 def test_a_forged_event_starts_nothing(account: RetriedJobs) -> None:
