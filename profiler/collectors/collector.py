@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from profiler.aggregation.record_draft import RecordDraft, left_out
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
+from profiler.core.optional_math import first_of, known_values
 from profiler.core.threads import BackgroundCall
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
@@ -174,15 +175,10 @@ class Collectors:
             collector.forget(batch)
 
     def startup_errors(self) -> tuple[str, ...]:
-        errors = [collector.startup_error for collector in self.required]
-        return tuple(error for error in errors if error is not None)
+        return known_values(collector.startup_error for collector in self.required)
 
     def longest_wait(self, batch: str, since_ns: int) -> "Wait | None":
-        for collector in self._waits:
-            wait = collector.longest_wait(batch, since_ns)
-            if wait is not None:
-                return wait
-        return None
+        return first_of(collector.longest_wait(batch, since_ns) for collector in self._waits)
 
     def final_readings(self) -> None:
         for collector in self.threads:
@@ -190,8 +186,7 @@ class Collectors:
 
     def stacks_line(self, record: Record, batch: str = COMMAND) -> bytes | None:
         with suppress(Exception):  # a defect of this line must not lose the report
-            lines = (collector.stacks_line(record, batch) for collector in self._lines)
-            return next((line for line in lines if line is not None), None)
+            return first_of(collector.stacks_line(record, batch) for collector in self._lines)
         return None
 
     def stop(self) -> None:

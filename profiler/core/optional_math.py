@@ -22,6 +22,14 @@ def known_values(values: Iterable[_Value | None]) -> tuple[_Value, ...]:
     return tuple(value for value in values if value is not None)
 
 
+def first_of(values: Iterable[_Value | None]) -> _Value | None:
+    """The first value that is known, if any; those behind it are not asked for."""
+    for value in values:
+        if value is not None:
+            return value
+    return None
+
+
 def known_members(members: Mapping[_Key, _Value | None]) -> dict[_Key, _Value]:
     """The members whose values are known."""
     return {key: value for key, value in members.items() if value is not None}

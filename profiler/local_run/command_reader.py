@@ -162,6 +162,7 @@ class CommandReader:
             _no_pages if prepared.own_cgroup.counts_memory else lazily_freed_pages,
         )
         self._huge_pages = HugePages(monotonic_ns, time.thread_time_ns)
+        self._counts_huge_pages = False
         self._bound_bytes = 0
         self._unsure_bound_bytes = 0
         self._quick_memory = QuickMemory(os.getpid(), unrelated)
@@ -234,6 +235,13 @@ class CommandReader:
     def average_bound_bytes(self) -> float:
         """The mean of what the command can have held more than the samples have, alike."""
         return 0.0 if self._unmapped is None else self._unmapped.average_bound_bytes
+
+    @property
+    def huge_pages_bound_bytes(self) -> int:
+        """The huge pages that none of the processes mapped, and that the command may have taken; 0
+        where its control group counts them as memory.
+        """
+        return 0 if self._counts_huge_pages else self._huge_pages.unmapped_bytes
 
     @property
     def has_hidden_processes(self) -> bool:
@@ -313,6 +321,7 @@ class CommandReader:
         mapped_file_bytes = None
         if group is not None:
             group = _with_pinned(group, processes)
+            self._counts_huge_pages = group.has_huge_pages
             self._add_kernel_bound(group.used_bytes)
         else:
             mapped_file_bytes = self._shares.file_bytes

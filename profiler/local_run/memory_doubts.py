@@ -31,6 +31,10 @@ _KERNEL_MEMORY_IS_UNSURE = (
 _MEMORY_IS_IN_SWAP = (
     "Up to {} of the processes' memory was in swap: the memory values do not include it."
 )
+_HUGE_PAGES_ARE_UNSURE = (
+    "Up to {} of huge pages were taken during the run that none of its processes mapped, perhaps "
+    "by other programs: the memory values do not include them."
+)
 _PROCESSES_ARE_HIDDEN = (
     "The memory peak and average are lower bounds: /proc hides processes of another user from "
     "this one (mount option hidepid)."
@@ -72,6 +76,10 @@ def _bounds(peak: MemoryPeak, command: CommandReader) -> Iterator[tuple[float, s
     if lacks_memory(peak_bytes, peak_bytes + swap_bytes):
         sentence = _MEMORY_IS_IN_SWAP.format(format_memory(swap_bytes / MIB))
         yield peak_bytes + swap_bytes, sentence
+    huge_bytes = command.huge_pages_bound_bytes
+    if lacks_memory(peak_bytes, peak_bytes + huge_bytes):
+        sentence = _HUGE_PAGES_ARE_UNSURE.format(format_memory(huge_bytes / MIB))
+        yield peak_bytes + huge_bytes, sentence
     if peak.source != "sampled":
         return
     for bound_bytes, sentence in (

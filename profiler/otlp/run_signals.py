@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from profiler.core.ecs_terms import arn_part
+from profiler.core.optional_math import first_known, first_of
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms, parse_ns
 from profiler.core.version import __version__
@@ -261,10 +262,8 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     @property
     def begin_ns(self) -> int:
         """The start of the root span; the end if no start is known."""
-        for known_ns in (self.pull_started_ns, self.started_ns):
-            if known_ns is not None:
-                return known_ns
-        return self._finished_ns
+        begin_ns = first_of((self.pull_started_ns, self.started_ns))
+        return first_known(begin_ns, self._finished_ns)
 
     @property
     def end_ns(self) -> int:
@@ -274,10 +273,8 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     @property
     def _finished_ns(self) -> int:
         finished_ns = parse_ns(self.record.finished_at)
-        for known_ns in (finished_ns, self.started_ns, self.pull_started_ns):
-            if known_ns is not None:
-                return known_ns
-        return self.observed_ns
+        end_ns = first_of((finished_ns, self.started_ns, self.pull_started_ns))
+        return first_known(end_ns, self.observed_ns)
 
 
 def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from profiler.core.ecs_terms import VCPU_SIZES
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import first_known, known_values
 from profiler.record.mention_limits import SATURATED_PERCENT
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import size_of, vcpu_limit
@@ -43,16 +43,15 @@ def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Fa
 def factors_of_run(slowdown: Factors, current_vcpu: float | None) -> Factors:
     """The factors of one run, by its slowdown at each vCPU size."""
     now = slowdown.get(current_vcpu or 0, SAME_DURATION)
+    vcpu_now = first_known(current_vcpu, math.inf)
     factors = {}
     # Every run of a window is asked about each size, and few sizes have a slowdown.
     for vcpu, there in slowdown.items():
         if vcpu not in _KNOWN_VCPUS:
             continue
-        limit = math.inf
-        if current_vcpu is not None:
-            if vcpu >= current_vcpu:
-                continue
-            limit = current_vcpu / vcpu
+        limit = vcpu_now / vcpu
+        if limit <= 1:
+            continue
         most = _quotient(there.max, now.min, limit)
         if most > 1:
             factors[vcpu] = SlowdownBounds(min=_quotient(there.min, now.max, limit), max=most)
@@ -65,14 +64,14 @@ def factors_at_each_vcpu(slowdown: Factors) -> Iterator[tuple[float, Factors]]:
     They are the same for all sizes at which the run is not slower, unless a limit cuts one.
     """
     largest = max(slowdown, default=0)
-    shared: Factors | None = None
+    factors: Factors = {}
+    is_shared = False
     for vcpu in VCPU_SIZES:
-        if shared is not None:
-            yield vcpu, shared
-            continue
-        factors = factors_of_run(slowdown, vcpu)
-        if vcpu > largest and all(slow.max * at <= vcpu for at, slow in slowdown.items()):
-            shared = factors
+        if not is_shared:
+            factors = factors_of_run(slowdown, vcpu)
+            is_shared = vcpu > largest and all(
+                slow.max * at <= vcpu for at, slow in slowdown.items()
+            )
         yield vcpu, factors
 
 
@@ -89,9 +88,9 @@ def with_saturated(
         return factors
     smaller = dict.fromkeys(smaller_vcpus(current_vcpu), SAME_DURATION)
     for run in runs:
-        vcpu = vcpu_limit(run.record)
+        vcpu = first_known(vcpu_limit(run.record), math.inf)
         percent = run.record.metrics.vcpu_saturated_percent or 0
-        if run.slowdown is None or vcpu is None or vcpu >= current_vcpu:
+        if run.slowdown is None or vcpu >= current_vcpu:
             continue
         if percent >= SATURATED_PERCENT:
             least = least_with_more(percent / 100, vcpu, current_vcpu)
@@ -130,7 +129,8 @@ def larger_factors(factors: Factors, others: Factors) -> Factors:
 
 def smaller_vcpus(current_vcpu: float | None) -> Sequence[float]:
     """Return Fargate's vCPU sizes below the current one; without a current size, all."""
-    return [vcpu for vcpu in VCPU_SIZES if current_vcpu is None or vcpu < current_vcpu]
+    vcpu_now = first_known(current_vcpu, math.inf)
+    return [vcpu for vcpu in VCPU_SIZES if vcpu < vcpu_now]
 
 
 def _quotient(slowdown: float, current_slowdown: float, limit: float) -> float:

@@ -1,5 +1,6 @@
 """One line of advice for the end of a run. Each follows from numbers of the record."""
 
+from profiler.core.optional_math import first_of
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.cpu_wait import cpu_wait_fact
 from profiler.record.fact_list import LargestWait, largest_wait
@@ -66,7 +67,7 @@ def _largest_part(record: Record) -> str | None:
     if wait is not None:
         parts.append((wait.percent, _waited(wait)))
     parts.sort(key=lambda part: -part[0])
-    return next((text for _, text in parts if text is not None), None)
+    return first_of(text for _, text in parts)
 
 
 def _waited(wait: LargestWait) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from profiler.core.clock import Clock
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import first_of, known_values
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.instance.accepted_end import is_last_end
 from profiler.monitor.instance.group_totals import (
@@ -156,10 +156,8 @@ class InstanceTask:
 
     def metadata_address(self) -> str | None:
         """The address at which the agent answers for the task."""
-        for container in self._containers.values():
-            if container.inspected.metadata_address is not None:
-                return container.inspected.metadata_address
-        return None
+        containers = self._containers.values()
+        return first_of(container.inspected.metadata_address for container in containers)
 
     def is_running(self, docker_id: str) -> bool:
         """Whether the end of a container was not seen yet."""

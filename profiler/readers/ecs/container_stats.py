@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from profiler.core.json_fields import Json, count
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import first_of, sum_known
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, memory_fields
@@ -212,11 +212,7 @@ def _memory(memory: _MemoryStats) -> MemoryReading | None:
 
 
 def _first_count(*values: Json) -> int | None:
-    for value in values:
-        number = count(value)
-        if number is not None:
-            return number
-    return None
+    return first_of(map(count, values))
 
 
 def sum_block_bytes(

@@ -30,12 +30,18 @@ class HugePages:
     """The huge pages of the processes of one tree together: a lower bound, as pages that several
     processes map count once, and never more than all that the machine's processes have.
 
-    ``used_cpu_ns``: the CPU time of the looks at the shared ones, which have a budget of their own.
+    ``unmapped_bytes``: how many more than at the first reading were taken and mapped by none of
+    these processes, such as a System V segment that its maker has left; another program may have
+    taken them. ``used_cpu_ns``: the CPU time of the looks at the shared ones, which have a budget
+    of their own.
     """
 
     def __init__(
         self, monotonic_ns: Callable[[], int], cpu_ns: Callable[[], int], pools: str = _POOLS
     ) -> None:
+        self._has_pools: bool | None = None
+        self._others_at_first_bytes: int | None = None
+        self.unmapped_bytes = 0
         self._pools = pools
         self._monotonic_ns = monotonic_ns
         self._cpu_ns = cpu_ns
@@ -48,9 +54,21 @@ class HugePages:
         holders = {
             process.pid: process.huge_page_bytes for process in processes if process.huge_page_bytes
         }
+        if self._has_pools is None:  # else nothing but this is read for a command without any
+            self._has_pools = has_pools()
+        if not holders and not self._has_pools:
+            return 0
+        machine_bytes = taken_bytes(self._pools)
+        if machine_bytes is not None:
+            # Of shared ones, each mapping counts here.
+            others_bytes = max(machine_bytes - sum(holders.values()), 0)
+            if self._others_at_first_bytes is None:
+                self._others_at_first_bytes = others_bytes
+            unmapped_bytes = others_bytes - self._others_at_first_bytes
+            self.unmapped_bytes = max(self.unmapped_bytes, unmapped_bytes)
         if not holders:
             return 0
-        return min_known(self._together_bytes(holders), taken_bytes(self._pools)) or 0
+        return min_known(self._together_bytes(holders), machine_bytes) or 0
 
     def _together_bytes(self, holders: Mapping[int, int]) -> int:
         if len(holders) == 1:
@@ -82,6 +100,11 @@ def _private_and_shared_bytes(holders: Iterable[int]) -> int:
     return private_bytes + shared_bytes
 
 
+def has_pools() -> bool:
+    """Whether the machine has huge pages."""
+    return bool(proc.bytes_after(proc.read("/proc/meminfo") or b"", b"Hugetlb:"))
+
+
 def taken_bytes(pools: str = _POOLS) -> int | None:
     """What processes have taken of all pools of the machine; None if that is not readable."""
     total_bytes: int | None = None
@@ -108,7 +131,7 @@ def group_files(folder: str) -> tuple[str, ...]:
     """The files of a group that count its huge pages, one for each size; none where the machine has
     no huge pages, which spares reading them.
     """
-    if not proc.bytes_after(proc.read("/proc/meminfo") or b"", b"Hugetlb:"):
+    if not has_pools():
         return ()
     try:
         names = os.listdir(folder)  # noqa: PTH208  only names are needed

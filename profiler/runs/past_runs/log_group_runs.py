@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import first_of
 from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.batch_job import WHOLE_NUMBERS, may_begin_job_id
@@ -301,11 +302,7 @@ class LogGroupRuns(RunSource):
             places.insert(
                 0, {"logGroupName": record.log_group, "logStreamNames": [record.log_stream]}
             )
-        for place in places:
-            stacks = self._last_stacks(report, place)
-            if stacks is not None:
-                return stacks
-        return None
+        return first_of(self._last_stacks(report, place) for place in places)
 
     def _last_stacks(self, report: Report, place: Mapping[str, object]) -> StacksLine | None:
         record = report.record

@@ -23,6 +23,7 @@ def _memory_doubts(
     counts_memory: bool = False,
     kernel_bound_mib: int = 0,
     unassigned_mib: int = 0,
+    huge_mib: int = 0,
 ) -> MemoryDoubts:
     """The doubts about a peak of 100 MiB."""
     command = Mock(
@@ -32,6 +33,7 @@ def _memory_doubts(
         has_hidden_processes=has_hidden,
         kernel_bound_bytes=kernel_bound_mib * _MIB,
         average_bound_bytes=unassigned_mib * _MIB,
+        huge_pages_bound_bytes=huge_mib * _MIB,
     )
     usage = ContainerUsage(1)
     usage.memory_max_bytes = 100 * _MIB
@@ -60,6 +62,16 @@ def test_memory_in_swap_is_not_in_the_peak(source: PeakSource) -> None:
     assert doubt == (
         "Up to 300 MB of the processes' memory was in swap: the memory values do not include it."
     )
+
+
+@pytest.mark.parametrize("source", ["sampled", "kernel"])
+def test_huge_pages_that_no_process_mapped_may_be_the_commands(source: PeakSource) -> None:
+    (doubt,) = _doubts(source=source, huge_mib=300)
+    assert doubt == (
+        "Up to 300 MB of huge pages were taken during the run that none of its processes mapped, "
+        "perhaps by other programs: the memory values do not include them."
+    )
+    assert _bound_mb(source=source, huge_mib=300) == 400
 
 
 def test_shared_memory_of_an_unknown_program_may_be_the_commands() -> None:

@@ -26,10 +26,13 @@ class _PlayedPages:
         self.now_ns = 0
         self._pools = pools
         self.take(10_000)
+        self.kib = 6000 * 2048
         self.pages = HugePages(lambda: self.now_ns, self._cpu_ns, str(pools))
         read = proc.read
 
         def read_played(path: str) -> bytes | None:
+            if path == "/proc/meminfo":
+                return b"Hugetlb: %d kB\n" % self.kib
             if not path.endswith("smaps_rollup"):
                 return read(path)
             self.looks += 1
@@ -112,3 +115,25 @@ def test_a_groups_files_of_huge_pages(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert found == ["hugetlb.1GB.usage_in_bytes", "hugetlb.2MB.current"]
     monkeypatch.setattr(proc, "read", lambda _: b"MemTotal: 1 kB\nHugetlb: 0 kB\n")
     assert group_files(str(tmp_path)) == ()
+
+
+def test_pages_that_no_process_of_the_tree_maps_may_be_its_own(played: _PlayedPages) -> None:
+    played.take(40)
+    assert played.held_mib() == 0
+    assert played.pages.unmapped_bytes == 0, "they were taken before"
+    played.take(140)
+    assert played.held_mib(p1=100) == 100
+    assert played.pages.unmapped_bytes == 0
+    assert played.held_mib() == 0
+    assert played.pages.unmapped_bytes == 100 * _MIB
+    played.take(40)
+    assert played.held_mib() == 0
+    assert played.pages.unmapped_bytes == 100 * _MIB, "they were there"
+
+
+def test_without_pools_nothing_of_them_is_read(played: _PlayedPages) -> None:
+    played.kib = 0
+    assert played.held_mib() == 0
+    played.take(10_100)
+    assert played.held_mib() == 0
+    assert played.pages.unmapped_bytes == 0
