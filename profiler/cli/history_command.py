@@ -39,7 +39,7 @@ from profiler.cli.styled_text import (
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.fact_list import cpu_text, peak_text
 from profiler.record.family_identity import FamilyKey, PlaceColumn, family_key, place_columns
 from profiler.record.gpu_facts import GPU_COLUMNS, gpu_cells
@@ -66,7 +66,6 @@ _JOB_COLUMNS = (
     Column("Attempt", is_right=True, rank=3),
     Column("Queue", rank=4),
 )
-_NO_JOB = BatchJob()
 _MAX_NAME_CHARS = 128  # of AWS Batch
 
 
@@ -212,7 +211,7 @@ class _Shown(Struct, frozen=True, kw_only=True):
             *(get(family) or UNKNOWN for _, get in self.places),
         ]
         if self.has_jobs:
-            cells += _job_cells(record.batch or _NO_JOB)
+            cells += _job_cells(record.batch or NO_JOB)
         cells += (
             Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),

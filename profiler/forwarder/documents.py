@@ -43,7 +43,7 @@ from profiler.forwarder.run_event import (
     read_run_event,
 )
 from profiler.forwarder.run_links import kibana_task, links_of_line, links_of_schedule_notice
-from profiler.record.batch_job import BatchJob, batch_values, read_batch
+from profiler.record.batch_job import NO_JOB, BatchJob, batch_values, read_batch
 from profiler.record.line_trust import MAX_RUN_LENGTH
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Record, Report
@@ -544,7 +544,7 @@ def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
         return {}
     wanted = merge(stored.report, event, stored.claim).record.batch
     if wanted is not None and wanted.job_id == present.job_id:
-        reported = stored.report.record.batch or BatchJob()
+        reported = stored.report.record.batch or NO_JOB
         of_events: dict[str, Any] = {
             name: value
             for name, value in batch_values(present).items()

@@ -4,7 +4,7 @@ environment.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.optional_math import known_members
 from profiler.core.text import on_one_line
@@ -55,6 +55,10 @@ class BatchJob(Model, frozen=True, kw_only=True):
     allowed_attempts: int | None = None
     array_index: int | None = None
     node_index: int | None = None
+
+
+# What a run that is no attempt of a job says of its job.
+NO_JOB: Final = BatchJob()
 
 
 def is_job_id(word: str) -> bool:

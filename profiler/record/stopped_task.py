@@ -22,10 +22,10 @@ from profiler.core.ecs_terms import (
     task_id,
 )
 from profiler.core.json_fields import integer, mapping, mappings
-from profiler.core.optional_math import known, known_members, quotient
+from profiler.core.optional_math import first_known, known, known_members, quotient
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import parse_datetime
-from profiler.record.batch_job import BatchJob, job_of_overrides
+from profiler.record.batch_job import NO_JOB, BatchJob, job_of_overrides
 from profiler.record.model_base import json_name
 from profiler.record.spot_price import FARGATE_SPOT
 
@@ -113,19 +113,17 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     @property
     def family(self) -> str | None:
         """The task definition's; of a job of AWS Batch, the job definition's name, if known."""
-        if self.batch is not None and self.batch.job_definition is not None:
-            return self.batch.job_definition
-        if self.definition_arn is None:
-            return None
-        return family_of(self.definition_arn)
+        job = self.batch or NO_JOB
+        return first_known(job.job_definition, known(family_of, self.definition_arn))
 
     @property
     def revision(self) -> str | None:
         """The end of the task definition's ARN, ``…:task-definition/FAMILY:REVISION``; as the
         family, the job definition's.
         """
-        if self.batch is not None and self.batch.job_definition is not None:
-            return known(str, self.batch.job_definition_revision)
+        job = self.batch or NO_JOB
+        if job.job_definition is not None:
+            return known(str, job.job_definition_revision)
         return (self.definition_arn or "").rpartition("/")[2].partition(":")[2] or None
 
     @property

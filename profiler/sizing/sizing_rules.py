@@ -7,7 +7,6 @@ to act. docs/from-advice-to-effect.md lists the rows that leave a family alone.
 
 import math
 from collections.abc import Callable
-from itertools import islice
 from typing import ClassVar, Final, Literal
 
 from msgspec import Struct
@@ -392,8 +391,8 @@ def _fits(case: MeasuredCase) -> str | None:
     if case.best_smaller is not None:
         return None
     of_all = case.advice_of_all
-    held = held_back(of_all.evidence.needs, of_all.choice, case.size)
-    return ": ".join(("the size fits", *islice(held, 1)))
+    held = next(held_back(of_all.evidence.needs, of_all.choice, case.size), None)
+    return "the size fits" if held is None else f"the size fits: {held}"
 
 
 def _has_few_days(case: MeasuredCase) -> str | None:

@@ -11,7 +11,7 @@ from profiler.core.ecs_terms import BATCH_LOG_GROUP, MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean, first_names
 from profiler.core.timestamps import NS_PER_DAY
-from profiler.record.batch_job import is_job_id, is_part_of_job, parent_id
+from profiler.record.batch_job import NO_JOB, is_job_id, is_part_of_job, parent_id
 from profiler.record.family_identity import family_key
 from profiler.record.record_model import (
     UNKNOWN_COST,
@@ -135,8 +135,9 @@ def _is_of_several(record: Record, name: str | None) -> bool:
 
 def _id_that_begins(record: Record, name: str) -> str:
     """The id that begins with the name: the run's, or its job's."""
-    if record.batch is not None and (record.batch.job_id or "").startswith(name):
-        return parent_id(record.batch.job_id or "")
+    job_id = (record.batch or NO_JOB).job_id or ""
+    if job_id and job_id.startswith(name):
+        return parent_id(job_id)
     return record.task_id
 
 

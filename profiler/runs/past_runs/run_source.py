@@ -16,7 +16,7 @@ from profiler.core.completeness import WHOLE, Completeness
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import decoded
 from profiler.core.timestamps import parse_ns
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import NO_JOB
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Record, Report, encode, parse_status
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from profiler.runs.step_series import StepSeries
 
 _MAX_RUNS_FOR_NAMES = 500
-_NO_JOB = BatchJob()
 _WILDCARDS = frozenset("*?[")
 # The fields of a record that ECS decides.
 IDENTITY_NAMES = (
@@ -225,7 +224,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         if self.run is None:
             return True
         identity = f"{record.task_id}/{record.container.name}"
-        job_id = (record.batch or _NO_JOB).job_id or ""
+        job_id = (record.batch or NO_JOB).job_id or ""
         return (
             identity.startswith(self.run)
             or job_id.startswith(self.run)
