@@ -167,7 +167,9 @@ def submit_request(
         if not name.startswith("aws:")
     }
     tags[RETRY_OF] = job["jobId"]
-    if len(tags) > _MAX_TAGS:
+    # Batch fails a job that propagates more tags, those of its definition included.
+    inherited = mapping(definition.get("tags")) if job.get("propagateTags") else {}
+    if len({**inherited, **tags}) > _MAX_TAGS:
         raise RetryRefusedError(f"it has {_MAX_TAGS} tags, so that none can be added")
     request = {name: job[name] for name in _PASSED_ON if job.get(name)}
     request |= {"retryStrategy": {"attempts": 1}, "tags": tags}
@@ -377,19 +379,19 @@ def _active_definition(batch: AwsClient, job: JobDetail) -> Mapping[str, Any]:
 
 def _submitted(batch: AwsClient, request: Mapping[str, Any], change: str) -> MemoryRetry:
     """Submit the job. Without a job in it, the retry says that nobody knows."""
-    # Slow to import.
-    from botocore.exceptions import BotoCoreError, ClientError
-
     try:
         answer = batch.submit_job(**request)
-    except (ClientError, BotoCoreError) as error:
+    # What botocore raises for an answer that it cannot read is of no class of its own.
+    except Exception as error:  # noqa: BLE001  after any other end, the key would be taken back
         code = error_code(error)
         if not _is_certain(error):
             return MemoryRetry(sentence=_UNKNOWN)
         if may_pass(error):
             raise not_yet("AWS Batch did not take it", code) from None
         raise RetryRefusedError(bounded_reason(_refusal(error, code))) from None
-    submitted = str(answer["jobId"])
+    submitted = text(answer.get("jobId"))
+    if not submitted:
+        return MemoryRetry(sentence=_UNKNOWN)
     name = submitted[:SHORT_ID_LENGTH]
     return MemoryRetry(sentence=f"Started again with {change}: job {name}.", retried_as=submitted)
 

@@ -189,6 +189,8 @@ class ThreadReader:
         self._recent: dict[Thread, int] = {}  # with their processes, in the order of their last run
         self._unread_run_ns = 0
         self._misses_child = False
+        self._newest_pid: int | None = None  # when the processes were read last
+        self._has_newer: bool | None = None
         self._is_group_frozen = False
         self._is_short_of_memory: bool | None = None
         self._at_ns = 0
@@ -199,6 +201,8 @@ class ThreadReader:
     def follow(self, processes: Collection[ProcessReading]) -> None:
         """Follow these processes, as of a reading of all of them."""
         last = self._last or ReadingTime(0, 0)
+        if self.sees_calls:
+            self._newest_pid = proc.read_last_pid(self._folder)
         known = self._processes
         followed = self._followed
         self._followed = processes
@@ -292,6 +296,7 @@ class ThreadReader:
         self._at_ns = now_ns
         self._streams = {}
         self._is_short_of_memory = None
+        self._has_newer = None
         self._growth = []
         self._seen = []
         self._ended = self._ended_between
@@ -604,7 +609,7 @@ class ThreadReader:
             if asked < most and budget.allows():
                 self._ask_thread(process, thread, now.at_ns)
                 asked += not process.is_refused  # reading a state costs little
-                if thread.blocked is not None and _may_have_new_children(process, thread.blocked):
+                if thread.blocked is not None and self._may_miss_child(process, thread.blocked):
                     parents.append(thread)
             is_open = is_open or thread.is_stale or thread.is_postponed
         process.was_sleeping = False
@@ -639,6 +644,20 @@ class ThreadReader:
             self._ended.append(thread.thread_id)
         else:
             self._seen.append(ThreadSeen(thread.thread_id, process.reading.pid, blocked, came))
+
+    def _may_miss_child(self, process: _Process, blocked: Blocked) -> bool:
+        """Whether a thread may have a child that began since the processes were read, and matters:
+        it waits for it, or asks again and again whether it has ended, which no thread of a pool
+        does.
+        """
+        if blocked.may_wait_for_children:
+            return True
+        if not blocked.may_ask_for_children or len(process.threads) > _MAX_PARENTS:
+            return False
+        if self._has_newer is None:
+            newest = proc.read_last_pid(self._folder)
+            self._has_newer = newest is None or newest != self._newest_pid
+        return self._has_newer
 
     def _look_at_children(
         self, process: _Process, parent: Thread, most: int, budget: _Budget, now: ReadingTime
@@ -770,13 +789,6 @@ class ThreadReader:
                 return MEMORY
             return _HIDDEN_DISK if is_hidden else _DISK
         return _HIDDEN if is_hidden else _OTHER
-
-
-def _may_have_new_children(process: _Process, blocked: Blocked) -> bool:
-    """Whether it matters which children a thread has now: of pools, nobody asks for children."""
-    if blocked.may_wait_for_children:
-        return True
-    return blocked.may_ask_for_children and len(process.threads) <= _MAX_PARENTS
 
 
 def _busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | None:

@@ -15,7 +15,7 @@ from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.job_retry import JobClients, should_retry
 from tests.batch_jobs import ACCOUNT, SECRETS, job_id
-from tests.fake_batch import FakeBatch
+from tests.fake_batch import Answer, FakeBatch
 from tests.retried_jobs import (
     INSTANCE,
     KILLED,
@@ -151,6 +151,21 @@ def test_what_batch_says_of_the_job_counts(account: RetriedJobs, change: Json, r
     told = {**told, "tags": {}, **{name: None for name in change if name != "container"}}
     told["platformCapabilities"] = ["FARGATE"]
     assert account.refusal(told).startswith(reason)
+
+
+@pytest.mark.parametrize("propagates", [True, False])
+def test_the_tags_of_a_definition_count_where_a_job_propagates_them(
+    account: RetriedJobs, *, propagates: bool
+) -> None:
+    """Batch fails a job with more than fifty of both."""
+    account.batch.define("etl-tagged", tags={f"own-{number}": "" for number in range(20)})
+    asked: Json = {"propagateTags": True} if propagates else {}
+    tags = {str(number): "" for number in range(30)}
+    job = killed(account.batch, "etl-tagged", tags=tags, **asked)
+    if propagates:
+        assert account.refusal(job) == "it has 50 tags, so that none can be added."
+    else:
+        assert present(account.handle(job)).retried_as
 
 
 def test_a_forged_event_starts_nothing(account: RetriedJobs) -> None:
@@ -465,6 +480,34 @@ def test_a_timeout_is_not_repeated(account: RetriedJobs) -> None:
         assert present(account.handle(job)).sentence.startswith("It is not known")
         account.table.done.clear()
     assert silent.calls == 1
+
+
+class Unreadable(FakeBatch):
+    """Does what it is asked, and answers something else, as a proxy may."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__()
+        self.content = content
+
+    def answer(self, request: Any, body: bytes) -> Answer:
+        status, headers, _ = super().answer(request, body)
+        return status, headers, self.content
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"jobId": "4dd5', b"<html>", b"\xff", b"[]"])
+def test_an_unreadable_answer_is_not_repeated(account: RetriedJobs, content: bytes) -> None:
+    """Batch has taken the job."""
+    job = killed(account.batch)
+    with Unreadable(content) as unreadable:
+        unreadable.queues = account.batch.queues
+        unreadable.definitions = account.batch.definitions
+        unreadable.jobs = account.batch.jobs
+        submit = unreadable.client()
+        account.clients = JobClients(account.clients.batch, submit, account.instances)
+        for _ in range(2):
+            assert present(account.handle(job)).sentence.startswith("It is not known")
+            account.table.done.clear()
+        assert len(unreadable.requests("SubmitJob")) == 1
 
 
 def test_a_submission_that_was_throttled_alone_is_tried_again(account: RetriedJobs) -> None:

@@ -498,6 +498,22 @@ class TestLooksBetweenTheReadings:
         assert shown.waits == {Wait(kind): 1, Wait("lock"): 1, Wait("other"): 1}
         assert not shown.look.misses_child
 
+    def test_who_sleeps_has_no_new_child_if_none_began_on_the_machine(
+        self, running: FakeMachine
+    ) -> None:
+        loads = running.folder / "loadavg"
+        loads.write_text("0.25 2.41 4.02 2/96 11\n")
+        running.reader.follow([process(), process(9)])
+        (running.folder / "7" / "task" / "7" / "children").write_text("12 ")
+        running.thread(12, run=0.01, call=READING)
+        (running.folder / "12" / "stat").write_text(f"12 (gzip) S 7 {'1 ' * 15}1 0 5 {'1 ' * 30}")
+        for turn, newest in enumerate((11, 12)):
+            loads.write_text(f"0.25 2.41 4.02 2/96 {newest}\n")
+            running.thread(7, run=1.01 + turn / 100)
+            running.clocks[7] = 2 + turn
+            shown = running.look(1.2 + turn / 10)
+            assert (12 in shown.look.processes) == (newest == 12)
+
     def test_a_child_that_ended_meanwhile_is_missed(self, running: FakeMachine) -> None:
         running.thread(7, run=1.01, call=WAITS_FOR_CHILD)
         running.clocks[7] = 2
