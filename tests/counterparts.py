@@ -57,9 +57,11 @@ def visited_port(port: str, seconds: float) -> Iterator[None]:
 
     thread = threading.Thread(target=visit, daemon=True)
     thread.start()
-    yield
-    is_over.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 @contextlib.contextmanager
@@ -67,5 +69,7 @@ def answering_server() -> Iterator[int]:
     """Serve on a free port of the loopback interface."""
     with _Server(("127.0.0.1", 0), _Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1]
-        server.shutdown()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()

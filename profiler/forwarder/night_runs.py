@@ -17,6 +17,7 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.forwarder.invocation import ReadError
 from profiler.forwarder.night_period import LATE_NS, NightPeriod
 from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedLine
+from profiler.record.batch_job import NO_JOB
 from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import count_runs
@@ -218,16 +219,21 @@ def runs_of_lines(
 
 def _last_attempts(runs: Sequence[EndedLine]) -> list[EndedLine]:
     """The runs without attempts of jobs of AWS Batch after which there was another one."""
+    attempts = [_attempt(run) for run in runs]
     last: dict[str, int] = {}
-    for run in runs:
-        if run.batch is not None and run.batch.job_id is not None:
-            name = run.batch.job_id
-            last[name] = max(last.get(name, 0), run.batch.attempt or 0)
+    for job_id, number in attempts:
+        last[job_id] = max(last.get(job_id, 0), number)
     return [
         run
-        for run in runs
-        if run.batch is None or (run.batch.attempt or 0) == last.get(run.batch.job_id or "", 0)
+        for run, (job_id, number) in zip(runs, attempts, strict=True)
+        if not job_id or number == last[job_id]
     ]
+
+
+def _attempt(run: EndedLine) -> tuple[str, int]:
+    """Which attempt of which job the run is; "" if no job is known."""
+    job = run.batch or NO_JOB
+    return job.job_id or "", job.attempt or 0
 
 
 def _kept(period: NightPeriod, kept_days: float) -> Completeness:

@@ -355,6 +355,12 @@ def test_the_lines_of_a_night_are_its_runs_and_each_task_counts_once() -> None:
     assert runs.reports == 1
 
 
+def test_an_attempt_of_a_job_whose_id_is_unknown_counts() -> None:
+    """A container's own environment can lack it."""
+    lines = [line("1", 1, batch={"attempt": 2}), line("2", 2, batch={"attempt": 1})]
+    assert runs_of_lines(lines, NIGHT).counts == {"success": {"nightly-etl": 2}}
+
+
 def test_the_selected_runs_alone_count_and_on_spot_the_cost_is_a_lower_bound() -> None:
     on_spot = {"usd": 0.25, "priceBasis": "at least, on FARGATE_SPOT: 30% of us-east-1 FARGATE"}
     lines = [line("1", 1, cost={"usd": 0.5}), line("2", 2, family="load", cost=on_spot)]
