@@ -1,4 +1,6 @@
-"""Tells a wait for a named pipe from one for a file: both have a path."""
+"""Tells a wait for a named pipe from one for a file, as both have a path, and which files have a
+status that can be asked for.
+"""
 
 import os
 import stat
@@ -21,17 +23,22 @@ def kind_of_sleep(
     pid: int, descriptor: int, proc_folder: str = "/proc"
 ) -> Literal["disk", "pipe", "other"]:
     """What a read or write waits for in an interruptible sleep, if its descriptor has a path."""
+    if not is_local(pid, descriptor, proc_folder):
+        return "disk"
+    try:
+        status = os.stat(f"{proc_folder}/{pid}/fd/{descriptor}")  # noqa: PTH116  faster
+    except OSError:
+        return "other"
+    return "pipe" if stat.S_ISFIFO(status.st_mode) else "other"
+
+
+def is_local(pid: int, descriptor: int, proc_folder: str = "/proc") -> bool:
+    """Whether a descriptor's file is in a local file system, so that a stat of it returns."""
     folder = f"{proc_folder}/{pid}"
     fdinfo = proc.read(f"{folder}/fdinfo/{descriptor}") or b""
     mount_id = proc.number_after(fdinfo, b"mnt_id:")
     mounts = proc.read_text(f"{folder}/mountinfo")
-    if _filesystem_type(mounts, mount_id) not in _LOCAL_FILESYSTEMS:
-        return "disk"
-    try:
-        status = os.stat(f"{folder}/fd/{descriptor}")  # noqa: PTH116  faster
-    except OSError:
-        return "other"
-    return "pipe" if stat.S_ISFIFO(status.st_mode) else "other"
+    return _filesystem_type(mounts, mount_id) in _LOCAL_FILESYSTEMS
 
 
 def _filesystem_type(mounts: str, mount_id: int | None) -> str | None:

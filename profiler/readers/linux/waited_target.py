@@ -18,7 +18,7 @@ from profiler.core.optional_math import known
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
-from profiler.readers.linux.named_pipes import kind_of_sleep
+from profiler.readers.linux.named_pipes import is_local, kind_of_sleep
 from profiler.readers.linux.sockets import Socket, Sockets, StreamState
 from profiler.readers.linux.waits import Blocked, Connection, Wait
 
@@ -300,11 +300,14 @@ class WaitResolver:
         return _TIMED_FUTEX
 
     def _wait_for_lock(self, pid: int, name: str, call: SystemCall) -> Blocked:
-        """The wait for the lock of a file, by who holds it."""
+        """The wait for the lock of a file, by who holds it, which is asked of local files only."""
         if name == "fcntl" and call.int_argument(1) not in _LOCK_COMMANDS:
             return _OTHER
+        descriptor = call.int_argument(0)
+        if not is_local(pid, descriptor, self._folder):
+            return _LOCK
         try:
-            file = os.stat(f"{self._folder}/{pid}/fd/{call.int_argument(0)}")  # noqa: PTH116  faster
+            file = os.stat(f"{self._folder}/{pid}/fd/{descriptor}")  # noqa: PTH116  faster
         except OSError:
             return _LOCK
         place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"

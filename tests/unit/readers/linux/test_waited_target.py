@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -112,6 +113,11 @@ class FakeProcess:
     def opens(self, **links: str) -> None:
         for name, link in links.items():
             (self.folder / "fd" / name.removeprefix("fd")).symlink_to(link)
+
+    def mounted(self, filesystem: str, descriptor: int) -> None:
+        """What the descriptor has open is in such a file system."""
+        (self.folder / "mountinfo").write_text(f"31 29 8:1 / /data rw - {filesystem} /dev/sda rw\n")
+        (self.folder / "fdinfo" / str(descriptor)).write_text("pos:\t0\nmnt_id:\t31\n")
 
     def table(self, name: str, *lines: str) -> None:
         (self.folder / "net" / name).write_text(
@@ -376,6 +382,7 @@ def test_the_lock_of_a_file_leads_to_the_processes_that_hold_it(
     locked.touch()
     other.touch()
     process.opens(fd3=str(locked))
+    process.mounted("ext4", 3)
     assert process.blocked(name, 3, command).helpers == "nobody"
     number = count(1)
     (tmp_path / "locks").write_text(
@@ -394,6 +401,19 @@ def test_the_lock_of_a_file_leads_to_the_processes_that_hold_it(
     blocked = process.blocked(name, 3, command)
     assert (blocked.wait, blocked.helper_pids) == (Wait("lock"), frozenset((12,)))
     assert blocked.may_wait_for_children
+
+
+@pytest.mark.parametrize("filesystem", ["nfs4", "fuse.sshfs", "ceph"])
+def test_a_locked_file_whose_status_may_never_come_is_not_asked_for_it(
+    filesystem: str, process: FakeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = tmp_path / "locked"
+    locked.touch()
+    process.opens(fd3=str(locked))
+    process.mounted(filesystem, 3)
+    monkeypatch.setattr(os, "stat", Mock(side_effect=AssertionError))
+    blocked = process.blocked("flock", 3)
+    assert (blocked.wait, blocked.helpers) == (Wait("lock"), "nobody")
 
 
 @given(st.binary(max_size=80))
