@@ -119,7 +119,8 @@ class UnmappedMemory:
             # What others freed meanwhile can hide the growth, but neither files nor segments.
             certain_bytes = self._files_bytes(growth_bytes, pids, has_grown=has_grown)
             if has_grown or has_segments:
-                certain_bytes += self._segments_bytes(growth_bytes, pids)
+                others_bytes = max(growth_bytes - certain_bytes, 0)
+                certain_bytes += self._segments_bytes(others_bytes, pids)
         own_bytes = max(certain_bytes - shmem_bytes, 0)
         return own_bytes, max(growth_bytes - shmem_bytes, own_bytes)
 
@@ -138,7 +139,7 @@ class UnmappedMemory:
 
     def _segments_bytes(self, growth_bytes: int, pids: Collection[int]) -> int:
         """The segments that are certainly no huge pages, which are no shared memory: a segment does
-        not tell which it has.
+        not tell which it has. ``growth_bytes`` is without the growth by files.
         """
         held_bytes = self._segments.held_bytes(pids)
         if held_bytes <= growth_bytes:
