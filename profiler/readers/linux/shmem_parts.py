@@ -41,6 +41,7 @@ class ShmemParts:
         mapped = {one.identity: one.shmem_bytes for one in processes if one.shmem_bytes}
         before = self._mapped
         if not mapped and not before:
+            self.is_behind = False
             return self._parts
         changes = [
             abs(mapped.get(identity, 0) - before.get(identity, 0)) for identity in mapped | before

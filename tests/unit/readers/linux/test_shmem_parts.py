@@ -70,6 +70,20 @@ def test_a_part_counts_each_page_once_and_is_read_again_after_a_notable_change(
     assert not machine.is_behind
 
 
+def test_nothing_is_left_to_read_after_the_end_of_a_process_that_was_not_read(
+    machine: _Machine,
+) -> None:
+    machine.share(7, 300)
+    machine.read(p7=300)
+    machine.now_ns = 10**12
+    machine.cost_ns = 10**9
+    machine.read()
+    machine.read(p8=300)
+    assert machine.is_behind, "the budget is spent"
+    machine.read()
+    assert not machine.is_behind
+
+
 def test_a_heap_that_grows_in_the_first_seconds_is_read_each_second(machine: _Machine) -> None:
     """ZGC's, which it maps three times."""
     machine.cost_ns = 3 * 10**6
