@@ -615,10 +615,10 @@ class ThreadReader:
         process.was_sleeping = False
         if not is_open:
             del self._stale[process.reading.pid]
-        for parent in parents:
-            asked += self._look_at_children(process, parent, most - asked, budget, now)
-            if parent.blocked is not None and parent.blocked.wait.kind == "child":
-                self._misses_child = self._misses_child or not self._has_living_child(process)
+        if parents:
+            asked += self._look_at_children(process, parents, most - asked, budget, now)
+        if any(one.blocked is not None and one.blocked.wait.kind == "child" for one in parents):
+            self._misses_child = self._misses_child or not self._has_living_child(process)
         return asked
 
     def _has_living_child(self, parent: _Process) -> bool:
@@ -660,13 +660,18 @@ class ThreadReader:
         return self._has_newer
 
     def _look_at_children(
-        self, process: _Process, parent: Thread, most: int, budget: _Budget, now: ReadingTime
+        self,
+        process: _Process,
+        parents: Collection[Thread],
+        most: int,
+        budget: _Budget,
+        now: ReadingTime,
     ) -> int:
-        """Look at the children of a thread that began since the processes were read; returns how
-        many were asked.
+        """Look at the children of these threads that began since the processes were read; returns
+        how many were asked.
         """
         asked = 0
-        for pid in self._children(process, parent):
+        for pid in self._children(process, parents):
             if pid in self._processes or asked >= most or not budget.allows():
                 continue
             stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
@@ -691,13 +696,12 @@ class ThreadReader:
             asked += 1 + self._ask_threads(child, most - asked, budget, now)
         return asked
 
-    def _children(self, process: _Process, parent: Thread) -> Collection[int]:
-        """The children of a thread, and of the others of its process if these are few."""
-        threads: Collection[Thread] = (parent,)
+    def _children(self, process: _Process, parents: Collection[Thread]) -> Collection[int]:
+        """The children of these threads, and of the others of their process if these are few."""
         if len(process.threads) <= _MAX_PARENTS:
-            threads = process.threads.values()
+            parents = process.threads.values()
         pids: list[int] = []
-        for thread in threads:
+        for thread in parents:
             pids += proc.parse_pids(proc.read(f"{thread.path}/children") or b"")
         return pids
 

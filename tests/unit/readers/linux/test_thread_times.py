@@ -5,11 +5,13 @@ import shutil
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from profiler.readers.linux import proc
 from profiler.readers.linux.cpu_pressure import PressureFiles
 from profiler.readers.linux.look import Look
 from profiler.readers.linux.process_tree import ProcessReading
@@ -513,6 +515,20 @@ class TestLooksBetweenTheReadings:
             running.clocks[7] = 2 + turn
             shown = running.look(1.2 + turn / 10)
             assert (12 in shown.look.processes) == (newest == 12)
+
+    def test_the_children_of_several_sleepers_are_listed_once(
+        self, running: FakeMachine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read = Mock(wraps=proc.read)
+        monkeypatch.setattr(proc, "read", read)
+        running.thread(7, run=1.01)
+        for number in (71, 72):
+            running.thread(7, number, run=0.01)
+        running.clocks[7] = 2
+        running.look(1.2)
+        listed = [path for (path,), _ in read.call_args_list if path.endswith("/children")]
+        folder = f"{running.folder}/7/task"
+        assert sorted(listed) == [f"{folder}/{number}/children" for number in (7, 71, 72)]
 
     def test_a_child_that_ended_meanwhile_is_missed(self, running: FakeMachine) -> None:
         running.thread(7, run=1.01, call=WAITS_FOR_CHILD)
