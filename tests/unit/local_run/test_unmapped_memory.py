@@ -1,51 +1,176 @@
-"""What a command holds of shared memory, by segments that may be of huge pages."""
+"""What of the new shared memory counts as the command's, and what may be; segments may be of huge
+pages.
+"""
 
-from typing import Any
+import itertools
+from unittest.mock import Mock
 
 import pytest
 
+from profiler.core.optional_math import known
 from profiler.local_run.unmapped_memory import UnmappedMemory
-from profiler.record.units import MIB
 
-_PIDS = (7,)
-
-
-class _Shared:
-    """The growth of the machine's shared memory."""
-
-    def __init__(self, growth_mib: int) -> None:
-        self._growth_mib = growth_mib
-
-    def growth_bytes(self) -> int:
-        return self._growth_mib * MIB
-
-    def is_growth_of(self, pids: object) -> bool:
-        return pids is None
+_MIB = 2**20
+_TREE_MIB = 10
 
 
-class _Files:
-    def __init__(self, held_mib: int) -> None:
-        self._held_mib = held_mib
+class _PlayedMemory:
+    """The shared memory in MiB: all growth, the files and the segments of the command, and whether
+    others run; ``huge`` are the huge pages that the machine's processes have taken.
+    """
 
-    def look(self, pids: object, growth_bytes: int) -> None:
-        """They are known."""
+    def __init__(self) -> None:
+        self.growth: int | None = 0
+        self.in_files = 0
+        self.in_segments = 0
+        self.huge: int | None = 0
+        self.is_alone = False
+        self.now_ns = 0
+        self._cpu_ns = itertools.count(0, 10**9)
+        shared = Mock()
+        shared.growth_bytes = self._growth_bytes
+        shared.is_growth_of = lambda _: self.is_alone
+        self.files = Mock()
+        self.files.held_bytes = lambda: self.in_files * _MIB
+        segments = Mock()
+        segments.held_bytes = lambda _: self.in_segments * _MIB
+        self.unmapped = UnmappedMemory(
+            shared,
+            self.files,
+            segments,
+            lambda: self.now_ns,
+            lambda: next(self._cpu_ns),
+            huge_bytes=lambda: known(_bytes, self.huge),
+        )
 
-    def held_bytes(self) -> int:
-        return self._held_mib * MIB
+    def _growth_bytes(self) -> int | None:
+        return known(_bytes, self.growth)
+
+    def read(self, *, tree: int = _TREE_MIB, shmem: int = 0) -> int:
+        return self.unmapped.read(tree * _MIB, shmem * _MIB, {1}) // _MIB
+
+    @property
+    def bound(self) -> int:
+        return self.unmapped.bound_bytes // _MIB
 
 
-class _Segments:
-    are_known = True
+def _bytes(size_mib: int) -> int:
+    return size_mib * _MIB
 
-    def held_bytes(self, pids: object) -> int:
-        return 100 * MIB if pids == _PIDS else 0
 
-    def follow(self, pids: object) -> None:
-        """The makers are known."""
+@pytest.fixture
+def played() -> _PlayedMemory:
+    return _PlayedMemory()
+
+
+def test_growth_that_nobody_is_known_to_have_made_is_a_bound(played: _PlayedMemory) -> None:
+    played.growth = 300
+    assert played.read() == 0
+    assert played.bound == 310
+    played.growth = 0
+    played.read()
+    assert played.bound == 310, "it stays: the command may have held it"
+
+
+def test_a_growth_that_is_not_notable_is_nothing(played: _PlayedMemory) -> None:
+    played.growth = 3
+    assert played.read() == 0
+    played.growth = 40
+    assert played.read(tree=1000) == 0
+    assert played.bound == 0
+    played.files.look.assert_not_called()
+
+
+def test_the_files_of_the_command_count(played: _PlayedMemory) -> None:
+    played.growth = 302
+    played.in_files = 300
+    assert played.read() == 300
+    assert played.bound == 0, "2 MiB more are not notable"
+    played.growth = 400
+    assert played.read() == 300
+    assert played.bound == 410
+
+
+def test_all_growth_counts_where_no_other_process_runs(played: _PlayedMemory) -> None:
+    played.is_alone = True
+    played.growth = 300
+    assert played.read() == 300
+    assert played.bound == 0
+
+
+def test_what_the_processes_map_counts_once(played: _PlayedMemory) -> None:
+    played.is_alone = True
+    played.growth = 300
+    assert played.read(tree=210, shmem=200) == 100
+    assert played.bound == 0
+
+
+def test_what_the_processes_map_is_a_part_of_what_they_made_or_was_there_before(
+    played: _PlayedMemory,
+) -> None:
+    played.is_alone = True
+    played.growth = 300
+    assert played.read(tree=410, shmem=400) == 0
+    assert played.bound == 0
+
+
+def test_between_two_full_readings_the_processes_map_as_much_as_at_the_last(
+    played: _PlayedMemory,
+) -> None:
+    played.is_alone = True
+    played.growth = 100
+    assert played.read(tree=110, shmem=100) == 0
+    played.growth = 300
+    assert played.unmapped.read_quickly(110 * _MIB, {1}) == 200 * _MIB
+    assert played.bound == 0
+
+
+def test_an_unknown_growth_is_nothing(played: _PlayedMemory) -> None:
+    played.growth = None
+    assert played.read() == 0
+    assert played.bound == 0
+
+
+def test_files_are_looked_for_when_the_growth_has_changed_and_the_budget_allows(
+    played: _PlayedMemory,
+) -> None:
+    played.growth = 300
+    played.read()
+    played.read()
+    assert played.files.look.call_count == 1, "nothing new"
+    played.growth = 400
+    played.read()
+    assert played.files.look.call_count == 1, "the first look was expensive"
+    played.now_ns = 10**13
+    played.read()
+    assert played.files.look.call_count == 2
+
+
+def test_the_cpu_time_of_a_look_is_counted(played: _PlayedMemory) -> None:
+    played.growth = 300
+    played.read()
+    assert played.unmapped.used_cpu_ns == 10**9
+    played.read()
+    assert played.unmapped.used_cpu_ns == 10**9, "no look"
+
+
+def test_the_segments_of_the_command_count_attached_or_not(played: _PlayedMemory) -> None:
+    played.growth = 302
+    played.in_segments = 300
+    assert played.read(tree=310, shmem=300) == 0, "attached: the process counts it"
+    assert played.read() == 300
+    assert played.bound == 0
+
+
+def test_segments_of_huge_pages_are_not_shared_memory(played: _PlayedMemory) -> None:
+    played.growth = 30
+    played.in_segments = 300
+    played.huge = 300
+    assert played.read() == 30
 
 
 @pytest.mark.parametrize(
-    ("growth_mib", "files_mib", "huge_mib", "held_mib"),
+    ("growth", "files", "huge", "held"),
     [
         (100, 0, 0, 100),
         (0, 0, 0, 100),  # another program has freed as much
@@ -61,16 +186,23 @@ class _Segments:
     ],
 )
 def test_a_segment_counts_unless_it_may_be_of_huge_pages(
-    growth_mib: int, files_mib: int, huge_mib: int | None, held_mib: int
+    growth: int, files: int, huge: int | None, held: int, played: _PlayedMemory
 ) -> None:
-    huge_bytes = None if huge_mib is None else huge_mib * MIB
-    shared: Any = _Shared(growth_mib)
-    files: Any = _Files(files_mib)
-    segments: Any = _Segments()
-    memory = UnmappedMemory(
-        shared, files, segments, lambda: 0, lambda: 0, huge_bytes=lambda: huge_bytes
-    )
-    assert memory.read(10 * MIB, 0, _PIDS) == held_mib * MIB
-    assert memory.read_quickly(10 * MIB, _PIDS) == held_mib * MIB
-    mapped_mib = files_mib + 110
-    assert memory.read((mapped_mib + 10) * MIB, mapped_mib * MIB, _PIDS) == 0, "they map it"
+    played.growth, played.in_files, played.in_segments = growth, files, 100
+    played.huge = huge
+    assert played.read() == held
+    assert played.unmapped.read_quickly(_TREE_MIB * _MIB, {1}) == held * _MIB
+    assert played.read(tree=files + 120, shmem=files + 110) == 0, "the processes map it"
+
+
+def test_the_mean_of_what_nobody_is_known_to_have_made(played: _PlayedMemory) -> None:
+    played.read()
+    played.growth = 300
+    played.now_ns = 10
+    played.read()
+    played.now_ns = 30
+    played.in_files = 300
+    played.read()
+    played.now_ns = 40
+    played.read()
+    assert played.unmapped.average_bound_bytes == 300 * _MIB * 20 / 40
