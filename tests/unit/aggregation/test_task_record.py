@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from profiler.aggregation.task_record import (
     usage_metrics,
     visible_of,
     with_cpu_demand,
+    with_idle_parts,
     with_peak,
 )
 from profiler.core.ecs_terms import arn_part, task_id
@@ -514,6 +516,19 @@ def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
     assert of_parts(record, parts[2:]).gpu_idle is None
     assert first.sampling == Sampling(sources=("a", "b"))
     assert replace(second, sampling=first.sampling) == first
+
+
+def test_the_idle_time_of_gpus_that_never_worked_is_not_divided() -> None:
+    record = Record(
+        task_id="1",
+        container=Container(name="batch"),
+        started_at="1970-01-01T00:00:10.000Z",
+        gpus=(Gpu(uuid="GPU-a"),),
+        gpu_idle=GpuIdle(percent=100, gpu_hours=0.1),
+    )
+    asked = Mock(return_value=(TimeBreakdown(on_cpu_percent=100), None))
+    assert with_idle_parts(record, Activity(idle_parts=asked)) == record
+    asked.assert_not_called()
 
 
 def test_programs_see_the_memory_and_the_cpus_of_the_machine() -> None:
