@@ -271,7 +271,7 @@ class FakeBatch(FakeHttpServer):
     def _with_children(self, job: Json) -> Json:
         """The job; the parent of an array with its children by their status."""
         array = job.get("arrayProperties", {})
-        if "size" not in array or array["statusSummary"]:
+        if "size" not in array or array.get("statusSummary"):
             return job
         children = [one for name, one in self.jobs.items() if name.startswith(f"{job['jobId']}:")]
         counts = Counter(child["status"] for child in children)

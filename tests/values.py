@@ -42,12 +42,16 @@ def present(value: T | None) -> T:
 
 
 # What `run` warns of where other programs are active meanwhile, as other tests are.
-_CAUSED_BY_OTHERS = ("is a lower bound: ", "The average memory use may have been ")
+_CAUSED_BY_OTHERS = (
+    "is a lower bound: ",
+    "The average memory use may have been ",
+    "huge pages were taken during the run",
+)
 
 
 def without_caused_by_others(warnings: Iterable[str]) -> list[str]:
     """The warnings but those that other programs cause: threads or processes ended before their
-    last reading, as they do on a busy machine, and the machine's kernel memory or shared memory
-    grew, perhaps by the command.
+    last reading, as they do on a busy machine, and the machine's kernel memory, shared memory or
+    huge pages grew, perhaps by the command.
     """
     return [text for text in warnings if not any(part in text for part in _CAUSED_BY_OTHERS)]

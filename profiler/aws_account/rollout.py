@@ -34,7 +34,7 @@ from profiler.aws_account.started_tasks import (
     SERVICE,
     starters_of_families,
 )
-from profiler.core.ecs_terms import cluster_name
+from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean
 from profiler.record.family_identity import PROOF_FAMILY
@@ -262,7 +262,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         what = "task definition family" if self.jobs is None else "job definition"
         sentence = (
             f"No {what} with an active revision{unselected} and the Region."
-            f"{did_you_mean(exact, known)}"
+            f"{did_you_mean(map(family_of, exact), known)}"
         )
         if not selected:
             raise TaskProfilerError(sentence)

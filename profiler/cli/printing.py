@@ -54,7 +54,7 @@ def size_text(size: "TaskSize") -> str:
 def total_saving(
     changes: Sequence[float | None], families: Sequence[float | None], mark: str = ""
 ) -> str:
-    """What the changed families save in a month, and what all families cost then.
+    """What the changed families save in a month, or cost more, and what all families cost now.
 
     No cost is known: the numbers. ``mark``: of estimated amounts.
     """
@@ -63,8 +63,10 @@ def total_saving(
     money = " would change"
     usd = sum_known(*families)
     if usd is not None:
-        saved = mark + format_usd(sum_known(*changes) or 0)
-        money = f", {saved} a month of {mark}{format_usd(usd)}"
+        saved_usd = sum_known(*changes) or 0
+        amount = mark + format_usd(abs(saved_usd))
+        relation = "of" if saved_usd >= 0 else "more than"
+        money = f", {amount} a month {relation} {mark}{format_usd(usd)}"
     return f"{len(changes)} of {format_count(len(families), 'family')}{money}."
 
 

@@ -338,6 +338,9 @@ def test_globs_that_select_nothing_are_named(account: Account) -> None:
     assert one.returncode == 1
     assert "registered job-xray:3" in one.stdout
     assert "is selected by 'nobody': check the names" in one.stderr
+    of_revision = account.run("add-monitor", "--family", "job-xray:3", *words)
+    assert of_revision.returncode == 1
+    assert of_revision.stderr.endswith("Did you mean job-xray?\n")
     plan = account.run(
         "remove-monitor", "--family", "job-xray", "--family", "nobody", "--cluster", "jobs"
     )

@@ -117,6 +117,13 @@ def is_memory_unsure(record: Record) -> bool:
     return any("memory peak may have been" in text for text in present(record.monitor).warnings)
 
 
+def lacks_advice(record: Record) -> bool:
+    """Whether memory, or huge pages of the machine, may be another test's: there is no advice."""
+    huge_pages = "huge pages were taken during the run"
+    is_unsure = any(huge_pages in text for text in present(record.monitor).warnings)
+    return is_unsure or is_memory_unsure(record)
+
+
 _NOBODY = 65534
 # Runs the program as another user, in a process that has loaded the libraries before: that user may
 # not see the interpreter's files. The first argument is the folder of the fixture `code_for_all`.

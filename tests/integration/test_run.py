@@ -24,7 +24,7 @@ from tests.integration.profiled import (
     started,
 )
 from tests.terminals import fork_on_terminal, read_until
-from tests.values import present
+from tests.values import present, without_caused_by_others
 from tools.waiting import READINGS
 
 # Prints a line when ready, then its signals; unbuffered, since a signal may come while it prints.
@@ -285,7 +285,7 @@ def test_processes_that_outlive_the_command_are_named_once() -> None:
     for pid in finished.stdout.split():
         os.kill(int(pid), signal.SIGKILL)
     monitor = report_of(finished.stderr).record.monitor
-    (warning,) = present(monitor).warnings
+    (warning,) = without_caused_by_others(present(monitor).warnings)
     assert warning.startswith("2 processes were still running when the command ended (sleep ×2)")
 
 
