@@ -137,10 +137,11 @@ def ended_lines(client: AwsClient, group: str, period: NightPeriod) -> Iterator[
         if run is not None and _is_late(run, written_ms * NS_PER_MS):
             late.add(run.task_id)
         yield written_ms, line
-    if not late:
+    if not late or period.late_ns <= period.oldest_ns:
         return
     named = [f'$.taskId = "{task}"' for task in sorted(late) if task.replace("-", "").isalnum()]
-    if len(named) <= _MAX_NAMED_TASKS:
+    # Another name, such as a test event's, cannot be in a pattern.
+    if len(named) == len(late) <= _MAX_NAMED_TASKS:
         told += f" && ({' || '.join(named)})"
     yield from _written_lines(client, group, told, period.oldest_ns, period.late_ns)
 

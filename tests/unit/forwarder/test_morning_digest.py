@@ -418,6 +418,25 @@ def test_an_event_that_is_sent_again_late_gives_no_second_run() -> None:
     ]
 
 
+def test_no_time_before_a_message_of_a_week_is_read() -> None:
+    """Its own lines are a week's: the second search would end before it begins."""
+    last = Remembered(end_ns=END_NS - 7 * DAY_NS, whole_ns=END_NS - 8 * DAY_NS)
+    week = replace(NIGHT, last=last)
+    group = LogGroup(rewritten(line("1", -40), 45))
+    assert runs_of_lines(ended_lines(group, "group", week), week).counts
+    assert group.patterns == ['{ $.type = "task.ended" }']
+
+
+@pytest.mark.parametrize("name", ["", "by_hand", 'a" || $.b = "'])
+def test_a_late_line_whose_task_cannot_be_in_a_pattern_is_found_by_all_lines(name: str) -> None:
+    """Such as of a test event: an empty condition, or one with a quote, would be no pattern."""
+    told = line(name, -40)
+    group = LogGroup(told, rewritten(told, 45), rewritten(line("1", -40), 45))
+    runs = runs_of_lines(ended_lines(group, "group", NIGHT), NIGHT)
+    assert runs.counts == {"success": {"nightly-etl": 1}}
+    assert group.patterns == ['{ $.type = "task.ended" }'] * 2
+
+
 @pytest.mark.parametrize(("late", "searches"), [(0, 1), (40, 2)])
 def test_the_week_before_is_read_for_late_lines_alone(late: int, searches: int) -> None:
     lines = [line("in-time", 1), *(rewritten(line(f"t{one}", -40), 45) for one in range(late))]
