@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from profiler.aws_account.running_tasks.queued_jobs import read_queue
 from profiler.cli.watch_queue import watch_queue
 from tests.command_line import run_here
 from tests.fake_batch import FakeBatch
@@ -72,6 +73,15 @@ def test_a_long_queue_is_cut_and_said(batch: FakeBatch, watch: Any) -> None:
     for number in range(130):
         batch.submit(f"job-{number}", "nightly", "etl")
     assert "100+ jobs RUNNABLE" in watch("--queue", "nightly").stdout
+
+
+def test_thousands_that_wait_for_other_jobs_take_one_call(batch: FakeBatch) -> None:
+    first = batch.submit("first", "nightly", "etl")
+    for number in range(2_100):
+        batch.submit(f"after-{number}", "nightly", "etl", dependsOn=[{"jobId": first["jobId"]}])
+    assert len(read_queue(lambda _: batch.client(), "nightly")) == 1
+    listed = [one["jobStatus"] for name, one in batch.calls if name == "ListJobs"]
+    assert listed == ["RUNNING", "STARTING", "RUNNABLE", "PENDING"]
 
 
 def test_an_empty_queue_and_a_missing_right(batch: FakeBatch, watch: Any) -> None:

@@ -21,6 +21,8 @@ from profiler.record.batch_job import MAX_NAME_CHARS
 
 STATUSES = (RUNNING, STARTING, RUNNABLE, PENDING)
 MAX_JOBS = 100  # of each status
+# What one call lists: the whole list is read again and again, and thousands may wait for others.
+_MAX_LISTED = 1_000
 _MAX_REASON_CHARS = 200
 
 
@@ -39,8 +41,8 @@ class QueuedJob(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
 
 
 def read_queue(open_client: OpenClient, queue: str) -> list[QueuedJob]:
-    """The first jobs of each status; of those that are PENDING, the arrays: the others wait for
-    jobs that they depend on. Raises TaskProfilerError.
+    """The first jobs of each status; of the first 1,000 that are PENDING, the arrays: the others
+    wait for jobs that they depend on. Raises TaskProfilerError.
     """
     jobs: list[QueuedJob] = []
     for status in STATUSES:
@@ -49,7 +51,7 @@ def read_queue(open_client: OpenClient, queue: str) -> list[QueuedJob]:
             listed = read_items(
                 client, "list_jobs", "jobSummaryList", jobQueue=queue, jobStatus=status
             )
-            of_status = (_job(one, status) for one in listed)
+            of_status = (_job(one, status) for one in islice(listed, _MAX_LISTED))
             shown = (job for job in of_status if status != PENDING or job.children is not None)
             jobs += islice(shown, MAX_JOBS)
     return jobs
