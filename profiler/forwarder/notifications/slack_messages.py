@@ -379,7 +379,7 @@ def _advice(notice: EndedRun) -> list[str]:
             resize = command_of_run(notice, "taskdef", "resize", notice.family)
             command = escape_text(resize, MAX_SENTENCE_LENGTH)
     lines = [size]
-    for reason in advice.reasons[:5]:
+    for reason in filter(None, advice.reasons[:5]):  # the line is anybody's: one can be empty
         text = escape_text(as_sentence(reason), MAX_SENTENCE_LENGTH)
         lines.append(f"• {text}")
     return [*lines, command]

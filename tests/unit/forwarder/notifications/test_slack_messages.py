@@ -431,6 +431,12 @@ SMALLER = [
 ]
 
 
+def test_an_empty_reason_of_an_advice_is_no_line() -> None:
+    """The line can be anybody's."""
+    shown = text_of(recorded(NOTICE, recommendation=replace(HALF, reasons=("", "Half would do."))))
+    assert shown.count("• ") == 1
+
+
 @pytest.mark.parametrize(
     "said",
     [
