@@ -69,17 +69,17 @@ def difference(value: _Number | None, less: _Number | None) -> _Number | None:
 
 
 def product(value: float | None, factor: float | None) -> float | None:
-    """Return the value so many times; None unless both are known."""
+    """Return the value multiplied by the factor; None unless both are known."""
     return None if value is None or factor is None else value * factor
 
 
-def quotient(value: float | None, parts: float) -> float | None:
-    """Return one of so many parts of a value; None if it is unknown."""
-    return None if value is None else value / parts
+def quotient(value: float | None, divisor: float) -> float | None:
+    """Return the value divided by the divisor; None if the value is unknown."""
+    return None if value is None else value / divisor
 
 
 def rounded(value: float | None, digits: int) -> float | None:
-    """Return the value with so many decimals; None if it is unknown."""
+    """Return the value rounded to a number of decimals; None if it is unknown."""
     return None if value is None else round(value, digits)
 
 

@@ -66,7 +66,7 @@ def set_monthly_saving(fields: Fields, runs_per_month: float | None) -> None:
     """
     saving_usd = number(mapping(fields.get("cost")).get("waste_usd"))
     if saving_usd is not None:
-        monthly_usd = saving_usd * (first_known(runs_per_month, 1))
+        monthly_usd = saving_usd * first_known(runs_per_month, 1)
         set_field(fields, "recommendation.saving_usd_per_month", monthly_usd)
 
 

@@ -375,15 +375,15 @@ def attempt_documents(
             "retry_of": job.retry_of,
             "retried_as": None if retry is None or each is not last else retry.retried_as,
         }
-        told: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
+        known_fields: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
         if any(task.values()):
-            told["task"] = known_members(task)
+            known_fields["task"] = known_members(task)
         began = datetime_of_ms(each.started_ms) or ended
         yield Document(
             index=settings.index("reports", began),
             id=run_id(task_id(each.task_arn), container),
-            fields=told,
-            upsert=merge_fields(told, _fields_alone(job, each, outcome, container)),
+            fields=known_fields,
+            upsert=merge_fields(known_fields, _fields_alone(job, each, outcome, container)),
             event=EventPart(event=RunEvent(), task_id=task_id(each.task_arn), is_of_job=True),
             searched=indices_of_runs(settings, ended),
         )

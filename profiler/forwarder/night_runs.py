@@ -131,8 +131,8 @@ def ended_lines(client: AwsClient, group: str, period: NightPeriod) -> Iterator[
     sent again. Lines in streams that are not the function's do not count. Raises ReadError.
     """
     late: set[str] = set()
-    told = f'$.type = "{LINE_TYPE}"'
-    for written_ms, line in _written_lines(client, group, told, period.late_ns):
+    condition = f'$.type = "{LINE_TYPE}"'
+    for written_ms, line in _written_lines(client, group, condition, period.late_ns):
         run = decoded(_DECODER.decode, line)
         if run is not None and _is_late(run, written_ms * NS_PER_MS):
             late.add(run.task_id)
@@ -142,8 +142,8 @@ def ended_lines(client: AwsClient, group: str, period: NightPeriod) -> Iterator[
     named = [f'$.taskId = "{task}"' for task in sorted(late) if task.replace("-", "").isalnum()]
     # Another name, such as a test event's, cannot be in a pattern.
     if len(named) == len(late) <= _MAX_NAMED_TASKS:
-        told += f" && ({' || '.join(named)})"
-    yield from _written_lines(client, group, told, period.oldest_ns, period.late_ns)
+        condition += f" && ({' || '.join(named)})"
+    yield from _written_lines(client, group, condition, period.oldest_ns, period.late_ns)
 
 
 def _written_lines(

@@ -23,9 +23,8 @@ class Judged(Struct, frozen=True, kw_only=True):
     several containers with reports is one run.
 
     ``size`` is the new one, ``change`` the old one. ``max_slowdown_percent`` is how much longer
-    runs may take. ``killed_elsewhere``: runs outside
-    Fargate that were killed at the new size. ``overlap``: why a slower run overlaps the next one,
-    in words.
+    runs may take. ``killed_elsewhere``: runs outside Fargate that were killed at the new size.
+    ``overlap``: why a slower run overlaps the next one, in words.
     """
 
     size: TaskSize

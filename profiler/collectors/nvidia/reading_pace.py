@@ -8,7 +8,7 @@ from collections.abc import Callable
 from profiler.core.clock import Clock, CpuBudget
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 
-# A call whose last times have a larger median is repeated after so many times the median.
+# A call whose last times have a median above _SLOW_NS is repeated after _PAUSES times that median.
 _SLOW_NS = NS_PER_MS
 _PAUSES = 2000
 _TIMED_CALLS = 5

@@ -41,9 +41,9 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     processes that share it, and none of files or freed lazily (:class:`MemoryShares`), which are
     ``lazily_freed_bytes``. ``anonymous_bytes`` is the part of the RSS that is neither file nor
     shared memory, ``shmem_bytes`` that in shared memory and tmpfs, of which the share may lack the
-    ``unread_shmem_bytes``; ``swap_bytes``,
-    ``page_table_bytes`` and ``huge_page_bytes`` are in addition to it. ``locked_bytes``: what the
-    process has locked, present or not. ``open_files_bound``: the most files that it may have open.
+    ``unread_shmem_bytes``; ``swap_bytes``, ``page_table_bytes`` and ``huge_page_bytes`` are in
+    addition to it. ``locked_bytes``: what the process has locked, present or not.
+    ``open_files_bound``: the most files that it may have open.
     ``name`` has the script of an interpreter, unless the ``arguments`` are read. ``state`` and
     ``blocks_signals`` are the main thread's.
     ``is_forked``: the process has not executed a program. ``children_faults`` counts the children
