@@ -137,7 +137,9 @@ class MeanAndMaximum:
         if value is not None and weight > 0:
             self.total += value * weight
             self.weight += weight
-            self.maximum = max_known(self.maximum, value)
+            # Not by max_known: each sample comes here several times.
+            if self.maximum is None or value > self.maximum:
+                self.maximum = value
 
     def merge(self, other: "MeanAndMaximum") -> None:
         """Count the readings of another one, too."""
