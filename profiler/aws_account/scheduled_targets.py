@@ -356,8 +356,8 @@ def _moved(target: ScheduledTarget, started: Mapping[str, Any], moved: str) -> d
         members = msgspec.json.decode(within_levels(started["Input"]), type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeError):
         raise TaskProfilerError(
-            f"The {target.title} was not updated, because its input is not plain JSON: update it by "
-            "hand."
+            f"The {target.title} was not updated, because its input is not plain JSON: update it "
+            "by hand."
         ) from None
     members[_JOB_DEFINITION] = msgspec.Raw(msgspec.json.encode(moved))
     return {**started, "Input": msgspec.json.encode(members).decode()}

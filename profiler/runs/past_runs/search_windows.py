@@ -387,9 +387,7 @@ def _top_hits(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def _counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
     count = bucket["doc_count"]
     measured = bucket["measured"]
-    counts = RunCounts(
-        first_ns=_nanoseconds(bucket["first"]), last_ns=_nanoseconds(bucket["last"])
-    )
+    counts = RunCounts(first_ns=_nanoseconds(bucket["first"]), last_ns=_nanoseconds(bucket["last"]))
     container = bucket["key"]["container"]
     counts.ends[container, outcome] = count
     counts.measured[container] = measured["doc_count"]
