@@ -47,19 +47,19 @@ _RESOURCES = "Resources"
 # The sections of a template that a task definition cannot have.
 _SECTIONS = (_RESOURCES, "AWSTemplateFormatVersion", "Transform")
 _JSON = re.compile(rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*[{\[]")
+_BY_TERRAFORM = (
+    "the module in taskdef/terraform, or paste the container that task-profiler taskdef container "
+    "--format terraform prints"
+)
+_BY_CDK = "what task-profiler taskdef container --format cdk prints"
 # Files of code: the ends of their names, what they are, and what gives a monitor to their
 # definitions.
 _CODE = (
-    (
-        (".tf", ".tf.json"),
-        "a file of Terraform",
-        "the module in taskdef/terraform, or paste the container that task-profiler taskdef "
-        "container --format terraform prints",
-    ),
+    ((".tf", ".tf.json"), "a file of Terraform", _BY_TERRAFORM),
     (
         (".ts", ".mts", ".js", ".mjs", ".cjs", ".py", ".java", ".cs", ".go"),
         "a program",
-        "what task-profiler taskdef container --format cdk prints",
+        _BY_CDK,
     ),
 )
 _YAML_LINE = re.compile(rb"^(\xef\xbb\xbf)?(---|%YAML|[\w\"'][^\n]*:(\s|$))", re.MULTILINE)
