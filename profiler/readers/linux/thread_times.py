@@ -138,8 +138,7 @@ class ThreadReader:
 
     ``own_cpu_ns`` is the calling thread's CPU time; ``peer_inode`` is as of
     :class:`~profiler.readers.linux.sockets.Sockets`. ``open_pressure`` opens the counters of a
-    process's control group. ``is_frozen``: whether this group is stopped. ``wall_ahead_ns``: by how
-    much the wall clock is ahead of the monotonic one. Not thread-safe.
+    process's control group. ``is_frozen``: whether this group is stopped. Not thread-safe.
     """
 
     def __init__(
@@ -153,7 +152,6 @@ class ThreadReader:
         open_pressure: Callable[[int], PressureFiles] | None = None,
         is_frozen: Callable[[int], bool] = lambda _: False,
         cpu_clock: CpuClock = process_cpu_ns,
-        wall_ahead_ns: Callable[[], int] = lambda: time.time_ns() - time.monotonic_ns(),
     ) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
@@ -167,7 +165,7 @@ class ThreadReader:
             peer_inode=peer_inode,
             ask_stream=self._ask_once,
             batch_pids=lambda: self._processes,
-            wall_ahead_ns=wall_ahead_ns,
+            wall_ahead_ns=_wall_ahead_ns,
         )
         self._budget_ns = float(_ADVANCE_NS)
         self._processes: dict[int, _Process] = {}
@@ -818,6 +816,11 @@ def _busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | 
         if 0 < least_ns <= (grown.run_ns + grown.wait_ns) / grown.steps:
             return grown
     return None
+
+
+def _wall_ahead_ns() -> int:
+    """By how much the wall clock is ahead of the monotonic one."""
+    return time.time_ns() - time.monotonic_ns()
 
 
 def _read_once(path: str) -> bytes:
