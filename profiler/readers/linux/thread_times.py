@@ -7,12 +7,12 @@ thread that has not been on a CPU is still blocked in the same call, and not rea
 
 import math
 import os
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import zip_longest
 
 from msgspec import Struct
 
+from profiler.core.clock import wall_ahead_ns
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.cpu_pressure import (
@@ -165,7 +165,7 @@ class ThreadReader:
             peer_inode=peer_inode,
             ask_stream=self._ask_once,
             batch_pids=lambda: self._processes,
-            wall_ahead_ns=_wall_ahead_ns,
+            wall_ahead_ns=wall_ahead_ns,
         )
         self._budget_ns = float(_ADVANCE_NS)
         self._processes: dict[int, _Process] = {}
@@ -816,11 +816,6 @@ def _busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | 
         if 0 < least_ns <= (grown.run_ns + grown.wait_ns) / grown.steps:
             return grown
     return None
-
-
-def _wall_ahead_ns() -> int:
-    """By how much the wall clock is ahead of the monotonic one."""
-    return time.time_ns() - time.monotonic_ns()
 
 
 def _read_once(path: str) -> bytes:
