@@ -17,7 +17,6 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.forwarder.invocation import ReadError
 from profiler.forwarder.night_period import LATE_NS, NightPeriod
 from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedLine
-from profiler.record.batch_job import NO_JOB
 from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import count_runs
@@ -233,7 +232,7 @@ def _last_attempts(runs: Sequence[EndedLine]) -> list[EndedLine]:
 
 def _attempt(run: EndedLine) -> tuple[str, int]:
     """Which attempt of which job the run is; "" if no job is known."""
-    job = run.batch or NO_JOB
+    job = run.batch
     return job.job_id or "", job.attempt or 0
 
 

@@ -91,8 +91,7 @@ def story_of(record: Record, outcome: Outcome | None = None) -> Story:
 
 
 def _rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
-    if record.batch is not None:
-        yield StoryRow("job", job_text(record.batch))
+    yield StoryRow("job", job_text(record.batch))
     yield StoryRow("files", files_text(record.metrics))
     yield StoryRow("huge", huge_pages_text(record.metrics))
     if is_long_cpu_wait(record):
@@ -108,9 +107,8 @@ def _rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
         yield StoryRow("killed", kills.text, kills.sentence)
     yield StoryRow("I/O", DOT.join(bytes_texts(record)))
     yield StoryRow("largest", DOT.join(largest_texts(record)))
-    if record.monitor is not None:
-        for warning in record.monitor.warnings:
-            yield StoryRow("warning", warning)
+    for warning in record.monitor.warnings:
+        yield StoryRow("warning", warning)
 
 
 def _gpu_rows(record: Record) -> Iterator[StoryRow]:

@@ -19,7 +19,15 @@ from profiler.core.json_fields import decoded
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux import proc
-from profiler.record.record_model import NOT_MEASURED, Distribution, Interval, Report, decode
+from profiler.record.model_base import absent_if_empty
+from profiler.record.record_model import (
+    NO_MONITOR,
+    NOT_MEASURED,
+    Distribution,
+    Interval,
+    Report,
+    decode,
+)
 from profiler.record.units import span_ms
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
 from profiler.runs.step_series import StepSeries, decode_steps
@@ -439,9 +447,7 @@ def _start(report: Report) -> str:
 def _checkpoint(report: Report, now_ns: int) -> Report:
     """The run of a killed profiler, as far as it was written down, as a checkpoint."""
     record = report.record
-    monitor = record.monitor
-    if monitor is not None:
-        monitor = replace(monitor, warnings=monitor.warnings[:-1])  # the last: "was killed"
+    monitor = replace(record.monitor, warnings=record.monitor.warnings[:-1])  # "was killed"
     metrics = replace(record.metrics, duration_ms=span_ms(parse_ns(record.started_at), now_ns))
     interval = Interval()
     if record.series is not None:
@@ -453,7 +459,7 @@ def _checkpoint(report: Report, now_ns: int) -> Report:
         record,
         status="running",
         finished_at=None,
-        monitor=monitor,
+        monitor=absent_if_empty(monitor, NO_MONITOR),
         metrics=metrics,
         interval=interval,
     )

@@ -34,7 +34,7 @@ class DefinedJobs:
         if not is_job(record):
             return None
         job = record.batch
-        if job is None or job.job_definition is None or job.job_definition_revision is None:
+        if job.job_definition is None or job.job_definition_revision is None:
             self.unnamed += 1
             return None
         if not self.has(job.job_definition):

@@ -11,7 +11,8 @@ from profiler.core.ecs_terms import BATCH_LOG_GROUP, MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean, first_names
 from profiler.core.timestamps import NS_PER_DAY
-from profiler.record.batch_job import NO_JOB, is_job_id, is_part_of_job, parent_id
+from profiler.record.activity_model import NO_STACKS
+from profiler.record.batch_job import is_job_id, is_part_of_job, parent_id
 from profiler.record.family_identity import family_key
 from profiler.record.record_model import (
     UNKNOWN_COST,
@@ -135,7 +136,7 @@ def _is_of_several(record: Record, name: str | None) -> bool:
 
 def _id_that_begins(record: Record, name: str) -> str:
     """The id that begins with the name: the run's, or its job's."""
-    job_id = (record.batch or NO_JOB).job_id or ""
+    job_id = record.batch.job_id or ""
     if job_id and job_id.startswith(name):
         return parent_id(job_id)
     return record.task_id
@@ -193,7 +194,7 @@ def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
 def no_stacks_sentence(source: RunSource, record: Record) -> str:
     """Say that the source does not have the call stacks of a run, and what to do."""
     run = f"{family_key(record).name} {record.task_id}"
-    if record.stacks is None:
+    if record.stacks is NO_STACKS:
         return (
             f"{run} has no call stacks: set TASK_PROFILER_STACKS=on for its monitor, or run the "
             "command with task-profiler run --stacks."

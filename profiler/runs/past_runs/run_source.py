@@ -120,7 +120,7 @@ def _with_identity_of(record: Record, line: bytes) -> bytes:
         if getattr(record, name) is not None
     }
     corrected = {**written, **known}
-    if record.batch is None:
+    if record.batch is NO_JOB:
         corrected.pop("batch", None)
     if corrected == written:
         return line
@@ -224,7 +224,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         if self.run is None:
             return True
         identity = f"{record.task_id}/{record.container.name}"
-        job_id = (record.batch or NO_JOB).job_id or ""
+        job_id = record.batch.job_id or ""
         return (
             identity.startswith(self.run)
             or job_id.startswith(self.run)

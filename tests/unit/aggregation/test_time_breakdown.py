@@ -17,7 +17,7 @@ from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.look import Look, ThreadSeen
 from profiler.readers.linux.thread_counters import ThreadGrowth
 from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked, Wait
-from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from tests.fakes import START_NS, seconds
 from tests.looked_run import (
@@ -479,8 +479,8 @@ def test_a_kernel_without_counters() -> None:
     assert run.breakdown.waiting_for_cpu_percent is None
     assert run.breakdown.network_percent == 75.0
     assert run.record().metrics == Metrics()
-    assert LookedRun().record().time_breakdown is None  # without a look
-    assert LookedRun(is_new=False).look(Did(1, NETWORK)).record().time_breakdown is None
+    assert LookedRun().record().time_breakdown == NO_BREAKDOWN  # without a look
+    assert LookedRun(is_new=False).look(Did(1, NETWORK)).record().time_breakdown == NO_BREAKDOWN
 
 
 def test_a_gap_is_covered_for_1_5_intervals_and_what_is_not_is_unknown() -> None:
@@ -562,7 +562,7 @@ def test_a_defect_costs_the_division_and_one_sentence() -> None:
     run = LookedRun().look(Did(1, SLEEP, 0.1))
     broken = ThreadGrowth(1, seconds(1), steps=0, thread=1)
     run.look(growth=[broken, ThreadGrowth(1, 1, steps=0)]).look(Did(1, SLEEP, 0.1))
-    assert run.record().time_breakdown is None
+    assert run.record().time_breakdown == NO_BREAKDOWN
     assert "error in the profiler (ZeroDivisionError)" in run.account.warnings[0]
     assert LookedRun().look(Did(1, SLEEP, 0.1)).account.warnings == ()
 

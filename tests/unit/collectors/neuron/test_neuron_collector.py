@@ -16,6 +16,7 @@ from profiler.collectors.neuron.neuron_monitor_supervisor import Outage
 from profiler.core.threads import ThreadFailure
 from profiler.local_run.command_reader import UnrelatedChildren
 from profiler.record.record_model import (
+    NO_NEURON,
     NOT_MEASURED,
     AverageAndMaximum,
     Container,
@@ -342,8 +343,8 @@ def test_an_error_of_the_collector_is_named_and_checkpoints_have_no_cores() -> N
     assert "The collection of Neuron values stopped at 1970-" in warning
     checkpoint = with_collected(replace(RECORD, status="running"), (fakes.collector,))
     assert present(checkpoint.monitor).warnings == (warning,)
-    assert record.neuron is not None
-    assert checkpoint.neuron is None
+    assert record.neuron != NO_NEURON
+    assert checkpoint.neuron == NO_NEURON
     assert fakes.collector.latest() is None
 
 
@@ -353,7 +354,7 @@ def test_a_neuron_monitor_that_ended_is_no_source_until_its_next_report() -> Non
     assert fakes.record() == RECORD  # it never had values
     fakes.report(BUSY)
     record = fakes.record()
-    assert record.neuron is not None
+    assert record.neuron != NO_NEURON
     assert record.sampling == Sampling()
     assert present(record.monitor).warnings == (
         (
@@ -361,7 +362,7 @@ def test_a_neuron_monitor_that_ended_is_no_source_until_its_next_report() -> Non
             "Neuron values end there."
         ),
     )
-    assert with_collected(replace(RECORD, status="running"), (fakes.collector,)).neuron is None
+    assert with_collected(replace(RECORD, status="running"), (fakes.collector,)).neuron == NO_NEURON
     assert fakes.collector.latest() is None
     fakes.source.outage = None
     assert fakes.record().sampling == Sampling(sources=("neuron-monitor",))

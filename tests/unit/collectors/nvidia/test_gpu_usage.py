@@ -10,6 +10,7 @@ from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, Xid
 from profiler.record.gpu_sentences import never_used_advice
 from profiler.record.record_model import (
+    NO_READINGS,
     NOT_MEASURED,
     AverageAndMaximum,
     Container,
@@ -377,7 +378,7 @@ def test_recent_readings_are_those_of_the_selected_gpus() -> None:
     )
     assert found.gpus_memory_bytes == 30
     nothing = taken(usage)
-    assert nothing.gpu_percent.summary() is None
+    assert nothing.gpu_percent.summary() == NO_READINGS
     assert nothing.gpus_memory_bytes is None
     usage.add(DriverReading(samples=(reading(memory_used_bytes=100), other)), seconds(3), START_NS)
     again = taken(usage)
