@@ -12,7 +12,9 @@ from profiler.core.optional_math import known
 from profiler.record.activity_model import NO_BREAKDOWN, NO_STACKS, Stacks, TimeBreakdown
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
+    NO_INTERVAL,
     NO_MONITOR,
+    NO_NEURON,
     GpuIdle,
     Monitor,
     Neuron,
@@ -20,6 +22,7 @@ from profiler.record.record_model import (
     Report,
     Series,
     encode,
+    without_course,
 )
 
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -43,16 +46,16 @@ MAX_TEXT_LENGTH = 200  # of a target, a command, a function, a file and a frame
 # first.
 _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
     {"series": None},
-    {"stacks": None},
+    {"stacks": NO_STACKS},
     {"containers": ()},
-    {"neuron": None},
+    {"neuron": NO_NEURON},
     {"gpus": ()},
     {"gpu_idle": None},
     {"processes": ()},
-    {"interval": None},
+    {"interval": NO_INTERVAL},
     {"tags": None},
-    {"time_breakdown": None},
-    {"monitor": None},
+    {"time_breakdown": NO_BREAKDOWN},
+    {"monitor": NO_MONITOR},
 )
 
 
@@ -85,8 +88,15 @@ def without_lists(record: Record) -> Record:
     """The record for the line of a notice below 64 KiB: identity, metrics and waits, within the
     limits.
     """
-    lists: dict[str, object] = dict.fromkeys(("series", "stacks", "neuron", "interval", "monitor"))
-    return _within_limits(replace(record, **lists, containers=(), gpus=(), processes=()))
+    shortened = replace(
+        without_course(record),
+        neuron=NO_NEURON,
+        interval=NO_INTERVAL,
+        monitor=NO_MONITOR,
+        containers=(),
+        gpus=(),
+    )
+    return _within_limits(shortened)
 
 
 def short_line(line: bytes) -> bytes:

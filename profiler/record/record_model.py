@@ -545,7 +545,7 @@ ABSENT_PARTS: Final = (
 def with_warnings(record: Record, warnings: Iterable[str]) -> Record:
     """Return the record with more warnings about the measurement."""
     added = tuple(warnings)
-    if not added or record.monitor == NO_MONITOR:
+    if not added or record.monitor is NO_MONITOR:
         return record
     return replace(
         record, monitor=replace(record.monitor, warnings=(*record.monitor.warnings, *added))

@@ -133,7 +133,7 @@ class EndedRunDetail(_RunDetail, frozen=True, kw_only=True):
     started_at: str | None = None
     finished_at: str | None = None
     metrics: Metrics | None = None
-    time_breakdown: TimeBreakdown | None = None
+    time_breakdown: TimeBreakdown = NO_BREAKDOWN
     cost: Cost = UNKNOWN_COST
     recommendation: Recommendation = NO_RECOMMENDATION
     unusual: tuple[UnusualMeasure, ...] = ()

@@ -35,6 +35,7 @@ from profiler.forwarder.subscription import LogEvent, Payload, log_line_document
 from profiler.record import record_model as model
 from profiler.record.event_end import end_of_event
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
+from profiler.record.record_model import NO_INTERVAL
 from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
 from tests.ended_runs import RUN_NOTICES, run_of
@@ -308,8 +309,8 @@ def template(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["report", "checkpoint"])
 def test_every_field_that_is_written_is_mapped(name: str) -> None:
     started, finished = "2026-03-01T00:01:00Z", "2026-03-01T00:02:00Z"
-    interval = replace(present(EVERY_FIELD.interval), started_at=started, finished_at=finished)
-    own = interval if name == "checkpoint" else None
+    interval = replace(EVERY_FIELD.interval, started_at=started, finished_at=finished)
+    own = interval if name == "checkpoint" else NO_INTERVAL
     record = replace(EVERY_FIELD, started_at=started, finished_at=finished, interval=own)
     known = dict(mapped(template(f"task-{name}s")["template"]["mappings"]["properties"]))
     assert set(leaves(document(record, f"task.{name}", kibana_url="https://kibana").fields)) <= set(

@@ -264,7 +264,7 @@ def test_gpus_and_neuron_cores_are_combined() -> None:
         sm_active_percent=Distribution(avg=5, max=90),
         memory_used_mb=Distribution(avg=3.5, max=9),
     )
-    assert gpu_totals(()) is None
+    assert gpu_totals(()) == GpuTotals()
     cores = (
         NeuronCore(index=0, utilization_percent=Distribution(avg=50, max=97)),
         NeuronCore(index=1),

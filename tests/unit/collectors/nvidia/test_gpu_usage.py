@@ -318,12 +318,12 @@ def taken(
 def test_each_batch_takes_the_readings_of_its_own_gpus_since_its_own_last_call() -> None:
     usage = GpuUsage(seconds(1))
 
-    def percent(uuid: str, batch: str) -> AverageAndMaximum | None:
+    def percent(uuid: str, batch: str) -> AverageAndMaximum:
         return taken(usage, {uuid}, batch).gpu_percent.summary()
 
     add_both(usage, 0, 10, 90)
     assert percent("GPU-a", "x") == AverageAndMaximum(avg=10, max=10)
-    assert percent("GPU-b", "y") is None  # it is new, and the other batch took the readings
+    assert percent("GPU-b", "y") == NO_READINGS  # it is new, and the other batch took the readings
     add_both(usage, 1, 20, 80)
     assert percent("GPU-a", "x") == AverageAndMaximum(avg=20, max=20)
     add_both(usage, 2, 30, 70)
