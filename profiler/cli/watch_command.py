@@ -331,7 +331,7 @@ def open_watched_tasks(
 
     clients = open_clients(options.region, options.profile)
     trust = AccountTrust()
-    named = RunFilter(run=name)
+    named = RunFilter(run=name or "")
     collected: RunsInProgress | RunningRuns = RunsInProgress(named, read=running_here)
     if not is_local:
         trust = log_trust(options)

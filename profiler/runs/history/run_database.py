@@ -490,7 +490,7 @@ def _condition(selection: "RunFilter") -> tuple[str, tuple[str, ...]]:
     if selection.until_ns is not None:
         text += " AND started_at < ?"
         values.append(format_ms(-(-selection.until_ns // NS_PER_MS) * NS_PER_MS))
-    if selection.run is not None:
+    if selection.run:
         text += " AND (instr(task_id, ?) = 1 OR family GLOB ? OR instr(record, ?) > 0)"
         # The part after the slash is a container, which is not a column; nor is a job's id.
         job_id = f'"jobId":"{selection.run}'

@@ -194,7 +194,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     statuses: tuple[str, ...] = ()
     since_ns: int | None = None
     until_ns: int | None = None
-    run: str | None = None
+    run: str = ""
     reads_checkpoints: bool = False
     only_counting: bool = False
 
@@ -221,7 +221,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
     def _names(self, record: Record | RecordHead, family: FamilyKey) -> bool:
         """Whether ``run`` names the run, its job or its family."""
-        if self.run is None:
+        if not self.run:
             return True
         identity = f"{record.task_id}/{record.container.name}"
         job_id = record.batch.job_id or ""

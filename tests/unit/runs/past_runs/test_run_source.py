@@ -109,7 +109,7 @@ def containers(*names: str, **more: Any) -> list[PastRun]:
 
 def test_every_container_of_a_task_with_a_report_is_found() -> None:
     both = containers("batch", "side", task_id="abc")
-    for name in ("abc", "ab", "nightly", None):
+    for name in ("abc", "ab", "nightly", ""):
         found = find_runs(ListedRuns([past(0, "xyz"), *both]), RunFilter(run=name))
         assert [run.report.record.container.name for run in found] == ["batch", "side"]
 
