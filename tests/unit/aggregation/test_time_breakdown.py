@@ -398,9 +398,7 @@ def run_beside(gpus: Gpus) -> LookedRun:
     return run.look(Did(1, DISK, 0.5)).look(Did(1, NETWORK, 0.0001, 0.999))
 
 
-def idle_parts(
-    run: LookedRun, first: float, last: float
-) -> tuple[TimeBreakdown | None, TimeBreakdown | None]:
+def idle_parts(run: LookedRun, first: float, last: float) -> tuple[TimeBreakdown, TimeBreakdown]:
     """What a run did while its GPUs were idle, by when they worked, in seconds of the run."""
     divide = present(run.account.activity(None, 0).idle_parts)
     return divide(START_NS + seconds(first), START_NS + seconds(last))
@@ -408,17 +406,16 @@ def idle_parts(
 
 def test_the_idle_time_of_gpus_is_divided_before_their_work_and_between() -> None:
     before, between = idle_parts(run_beside(Gpus()), 1, 4)
-    between = present(between)
     assert (between.on_cpu_percent, between.waiting_for_cpu_percent) == (20.0, 20.0)
     assert between.disk_percent == 60.0
-    assert before is None
-    before, between = map(present, idle_parts(run_beside(Gpus()), 3, 4))
+    assert before is NO_BREAKDOWN
+    before, between = idle_parts(run_beside(Gpus()), 3, 4)
     assert (before.on_cpu_percent, before.disk_percent) == (25.0, 75.0)
     assert between.waiting_for_cpu_percent == 99.9
 
 
 def test_without_gpus_no_idle_time_is_divided() -> None:
-    assert idle_parts(LookedRun().look(Did(1, NETWORK)), 1, 4) == (None, None)
+    assert idle_parts(LookedRun().look(Did(1, NETWORK)), 1, 4) == (NO_BREAKDOWN, NO_BREAKDOWN)
 
 
 def test_a_look_waits_until_the_work_of_the_gpus_is_known_for_a_minute_at_most() -> None:

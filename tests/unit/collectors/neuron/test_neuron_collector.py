@@ -17,6 +17,7 @@ from profiler.core.threads import ThreadFailure
 from profiler.local_run.command_reader import UnrelatedChildren
 from profiler.record.record_model import (
     NO_NEURON,
+    NO_READINGS,
     NOT_MEASURED,
     AverageAndMaximum,
     Container,
@@ -203,7 +204,7 @@ def test_recent_readings_are_those_of_all_cores_since_the_last_call() -> None:
     usage = NeuronUsage(1)
     usage.add(decoded(report(runtime({0: 80, 1: 20}, {0: 1, 1: 1}))))
     usage.add(decoded(report()))
-    for expected in (AverageAndMaximum(avg=50, max=80), None):
+    for expected in (AverageAndMaximum(avg=50, max=80), NO_READINGS):
         readings = DeviceReadings()
         usage.take_readings("", readings)
         assert readings.neuron_percent.summary() == expected
