@@ -235,7 +235,7 @@ def test_the_record_says_what_the_programs_did(mode: Mode) -> None:
         if wrong := problems(seen, sees_calls=mode != "monitor without SYS_PTRACE"):
             found[name] = wrong
         started_ns = parse_ns(seen.record.started_at)
-        if started_ns is not None:
+        if seen.stacks is not None and started_ns is not None:
             counts = right_samples(seen.phases, started_ns, seen.stacks)
             sys.stdout.write(f"{counts[0]} of {counts[1]} stack samples name the right function\n")
             right, everything = right + counts[0], everything + counts[1]
