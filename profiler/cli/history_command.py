@@ -131,7 +131,7 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
 def _write_table(runs: Sequence[PastRun]) -> None:
     retries = set()
     for run in runs:
-        if run.event is not None and run.event.retry_of:
+        if run.event.retry_of:
             retries.add(run.report.record.task_id)
     write_lines(table_lines(runs, terminal_columns(), retries))
     note = mixed_note([run.report.record for run in runs])

@@ -392,7 +392,7 @@ def _checkpoint_document(
     if _is_too_long(document_id):
         return _TOO_LONG
     fields = record_fields(record, CHECKPOINT, written)
-    fields["task"]["outcome"] = outcome_of(record, None).cause
+    fields["task"]["outcome"] = outcome_of(record).cause
     fields["record"] = replace_lone_surrogates(line)
     links = links_of_line(report, settings.kibana_url).document_fields()
     if links:

@@ -31,7 +31,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import cost_on
-from profiler.record.stop_causes import outcome_of
+from profiler.record.stop_causes import NO_EVENT, outcome_of
 
 _Part = TypeVar("_Part", bound=Struct)
 
@@ -200,7 +200,7 @@ def _run(
         is_confirmed = event.vouches_for(claim, _account_of(report))
     outcome = outcome_of(
         reported,
-        None if event is None else event.end,
+        NO_EVENT if event is None else event.end,
         container=record.container.name,
         is_confirmed=event is None or bool(is_confirmed),
     )

@@ -253,7 +253,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Outcome:
-        return self.judged or outcome_of(self.record, None)
+        return self.judged or outcome_of(self.record)
 
     @property
     def started_ns(self) -> int | None:

@@ -146,7 +146,7 @@ def gpu_cells(record: Record) -> list[str]:
 
 def gpu_remedy(record: Record) -> str | None:
     """What to do for a run that ran out of GPU memory; an error of the driver says it itself."""
-    if outcome_of(record, None).cause != "gpu-oom":
+    if outcome_of(record).cause != "gpu-oom":
         return None
     return as_sentence(MORE_GPU_MEMORY)
 

@@ -7,7 +7,7 @@ encode, is replaced in the event's text.
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -64,6 +64,10 @@ class EventContainer(Struct, frozen=True, kw_only=True):
     image_digest: str | None = None
     runtime_id: str | None = None
     memory_mb: int | None = None
+
+
+# What the event says of a batch that is not known.
+UNKNOWN_CONTAINER: Final = EventContainer(name="")
 
 
 class StoppedTask(Struct, frozen=True, kw_only=True):

@@ -86,7 +86,7 @@ class Story(Struct, frozen=True):
 def story_of(record: Record, outcome: Outcome | None = None) -> Story:
     """All rows of a run; ``outcome``: how it ended, if more than the record says it."""
     if outcome is None:
-        outcome = outcome_of(record, None)
+        outcome = outcome_of(record)
     return Story(tuple(row for row in _rows(record, outcome) if row.text))
 
 

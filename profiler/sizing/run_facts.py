@@ -102,7 +102,7 @@ def facts_of(
         needed_vcpu=needed_vcpu(record),
         slowdown=_slowdown(record.metrics),
         is_moved=record.launch_type != given.launch_type,
-        outcome=outcome or outcome_of(given, None),
+        outcome=outcome or outcome_of(given),
         is_confirmed=is_confirmed,
     )
 

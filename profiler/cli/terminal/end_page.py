@@ -224,7 +224,7 @@ def _facts(record: Record, room: int) -> str:
 
 
 def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ...]:
-    outcome = outcome_of(record, None)
+    outcome = outcome_of(record)
     is_kill = outcome.ran_out_of_memory or outcome.exit_code == SIGKILL_EXIT_CODE
     is_explained = is_kill or outcome.cause in ("gpu-oom", "gpu-error")
     if verdict.evidence is None or not (is_explained or verdict.tone == "warning"):

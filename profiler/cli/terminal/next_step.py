@@ -39,7 +39,7 @@ def next_step(record: Record, recommend: str) -> str | None:
     ``recommend`` is the command for a size; "" without one.
     """
     metrics = record.metrics
-    if outcome_of(record, None).ran_out_of_memory:
+    if outcome_of(record).ran_out_of_memory:
         return _more_memory(record, recommend)
     if record.likely_out_of_gpu_memory:
         return MORE_GPU_MEMORY
@@ -138,7 +138,7 @@ def _one_cpu(metrics: Metrics) -> str | None:
 def may_name_size(record: Record) -> bool:
     """Whether the advice can be a size."""
     is_long = (record.metrics.duration_ms or 0) >= _MIN_SIZED_MS
-    is_compared = outcome_of(record, None).ran_out_of_memory or (
+    is_compared = outcome_of(record).ran_out_of_memory or (
         is_long and record.task_size == UNKNOWN_SIZE
     )
     return is_compared and record.recommendation != NO_RECOMMENDATION

@@ -151,11 +151,11 @@ def _identity(record: Record) -> str:
     return joined(texts)
 
 
-def _retries(event: TaskEvent | None) -> str:
+def _retries(event: TaskEvent) -> str:
     texts: list[str] = []
-    if event is not None and event.retry_of:
+    if event.retry_of:
         texts.append(f"retry of {event.retry_of[:8]}")
-    if event is not None and event.retried_as:
+    if event.retried_as:
         texts.append(f"retried as {event.retried_as[:8]}")
     return joined(texts)
 

@@ -18,6 +18,7 @@ from profiler.runs.past_runs.defined_jobs import EVERY_RUN, EveryRun
 from profiler.runs.past_runs.ended_tasks import BELIEVED, BelievedLines, Word
 from profiler.runs.past_runs.log_places import ANY_PLACE, AnyPlace
 from profiler.runs.past_runs.run_source import (
+    NO_TASK_EVENT,
     PastRun,
     RunFilter,
     RunSource,
@@ -240,7 +241,7 @@ def final_report(run: PastRun) -> Report | None:
     if report.type != CHECKPOINT:
         return report
     record = report.record
-    if run.event is None:
+    if run.event is NO_TASK_EVENT:
         return None
     if not run.outcome.ran_out_of_memory:
         record = replace(record, metrics=Metrics(), containers=())

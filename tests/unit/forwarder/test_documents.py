@@ -36,7 +36,7 @@ from profiler.record import record_model as model
 from profiler.record.event_end import end_of_event
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
 from profiler.record.record_model import NO_INTERVAL
-from profiler.record.stopped_task import StoppedTask
+from profiler.record.stopped_task import UNKNOWN_CONTAINER, StoppedTask
 from profiler.sinks import LogTarget
 from tests.ended_runs import RUN_NOTICES, run_of
 from tests.fake_search import FakeSearchCluster
@@ -703,7 +703,7 @@ def test_the_notification_links_a_run_to_the_same_times_as_its_document(
     line: ReportLine | None,
 ) -> None:
     stream = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
-    end = end_of_event(FAILED, None)
+    end = end_of_event(FAILED, UNKNOWN_CONTAINER)
     ended = run_of(task=FAILED, end=end, container="batch", report_line=line, log=stream)
     links = ended.links("https://kibana")
     (document, *_) = event_documents(ended, ForwarderSettings(kibana_url="https://kibana"))

@@ -37,7 +37,7 @@ from profiler.runs.past_runs.moments import (
     frame_of,
     series_length_ms,
 )
-from profiler.runs.past_runs.run_source import PastRun, TaskEvent
+from profiler.runs.past_runs.run_source import NO_TASK_EVENT, PastRun, TaskEvent
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.fakes import START_NS
 from tests.shown_runs import (
@@ -347,7 +347,7 @@ def test_an_idle_stretch_names_the_peer_only_if_the_record_shows_it(
     ]
 
 
-def words(report: Report, event: TaskEvent | None = None, now_ns: int = NOW_NS) -> str:
+def words(report: Report, event: TaskEvent = NO_TASK_EVENT, now_ns: int = NOW_NS) -> str:
     verdict = verdict_of(PastRun(report=report, event=event, line=b""), now_ns)
     return f"{verdict.tone}: {verdict.text} {verdict.evidence or ''}".strip()
 
