@@ -94,8 +94,7 @@ class PastRun(Struct, frozen=True, kw_only=True):
     @property
     def has_end_of_event(self) -> bool:
         """Whether ECS's event says how the run ended: of a task's containers, only the batch's."""
-        end = None if self.event is None else self.event.end
-        return end is not None and end.cause != "unknown"
+        return self.event.end.cause != "unknown"
 
     @property
     def started_at(self) -> str:
