@@ -305,6 +305,7 @@ class CommandReader:
         """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the
         processes reaped so far.
         """
+        self._huge_pages.read_pools()
         processes = self._shares.divide(self._tree.read())
         self.processes = processes
         if not processes:
