@@ -369,34 +369,48 @@ def swap_space() -> Iterator[None]:
 
 _IN_SWAP = "block = bytearray(b'x') * (300 * 2**20)\n"
 _SHARED_IN_SWAP = "with open('/dev/shm/block', 'wb') as file:\n    for i in range(300): file.write(bytes(2**20))\n"
+# A reading that pages the profiler in costs so much that a full one, which has the processes' swap,
+# may follow much later. A shorter interval has a larger share of the CPU.
+_SWAP_INTERVAL = ("--interval", "0.2")
 # What of the memory is in swap, before and after the readings: that of the program's control group,
 # or its own.
-_GROUP_SWAP = """
-def swap_bytes():
-    own = open("/proc/self/cgroup").read().strip().removeprefix("0::")
-    return int(open(f"/sys/fs/cgroup{own}/memory.swap.current").read())
+_HOLDS_GROUP_SWAP = f"""
+{READINGS_OF_FILES}
+own = open("/proc/self/cgroup").read().strip().removeprefix("0::")
+def swap_mb():
+    return int(open(f"/sys/fs/cgroup{{own}}/memory.swap.current").read()) / 2**20
+print(swap_mb())
+wait_until_read(f"/sys/fs/cgroup{{own}}/memory.swap.current")
+print(swap_mb())
 """
-_OWN_SWAP = """
-def swap_bytes():
-    swap = open("/proc/self/smaps_rollup").read().partition("\\nSwap:")[2]
-    return int(swap.split()[0]) << 10
+_HOLDS_OWN_SWAP = f"""
+{READINGS_OF_FILES}
+def swap_mb():
+    return int(open("/proc/self/smaps_rollup").read().partition("\\nSwap:")[2].split()[0]) / 1024
+print(swap_mb())
+wait_until_read("/proc/self/status", count=2, seconds=1700)
+print(swap_mb())
 """
-_HOLDS_IN_SWAP = f"print(swap_bytes() / 2**20)\n{_HOLDS}print(swap_bytes() / 2**20)\n"
-_AFTER_SHARED = "os.unlink('/dev/shm/block')\n"
 
 
 @scenario
 def memory_in_swap() -> Results:
     """Half of 300 MiB, in a delegated group and for a user without one, and of a file in memory."""
+    after_shared = "os.unlink('/dev/shm/block')\n"
     with swap_space():
         return {
-            name: profile(*_python(program), properties=(*properties, "MemoryMax=150M"), user=user)
+            name: profile(
+                *_python(program),
+                properties=(*properties, "MemoryMax=150M"),
+                user=user,
+                options=_SWAP_INTERVAL,
+            )
             for name, program, properties, user in (
-                ("own group", f"{_GROUP_SWAP}{_IN_SWAP}{_HOLDS_IN_SWAP}", DELEGATED, "root"),
-                ("no group", f"{_OWN_SWAP}{_IN_SWAP}{_HOLDS_IN_SWAP}", (), "nobody"),
+                ("own group", _IN_SWAP + _HOLDS_GROUP_SWAP, DELEGATED, "root"),
+                ("no group", _IN_SWAP + _HOLDS_OWN_SWAP, (), "nobody"),
                 (
                     "file in memory",
-                    f"{_GROUP_SWAP}{_SHARED_IN_SWAP}{_HOLDS_IN_SWAP}{_AFTER_SHARED}",
+                    _SHARED_IN_SWAP + _HOLDS_GROUP_SWAP + after_shared,
                     DELEGATED,
                     "root",
                 ),
