@@ -162,6 +162,7 @@ class CommandReader:
             _no_pages if prepared.own_cgroup.counts_memory else lazily_freed_pages,
         )
         self._huge_pages = HugePages(monotonic_ns, time.thread_time_ns)
+        self._huge_pages.begin()
         self._counts_huge_pages = False
         self._bound_bytes = 0
         self._unsure_bound_bytes = 0

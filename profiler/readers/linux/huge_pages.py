@@ -30,7 +30,7 @@ class HugePages:
     """The huge pages of the processes of one tree together: a lower bound, as pages that several
     processes map count once, and never more than all that the machine's processes have.
 
-    ``unmapped_bytes``: how many more than at the first reading were taken and mapped by none of
+    ``unmapped_bytes``: how many more than at the start were taken and mapped by none of
     these processes, such as a System V segment that its maker has left; another program may have
     taken them. The pools are of another moment than the processes, of which one may end or begin:
     what counts was there before and after they were read, at two readings in a row.
@@ -42,7 +42,7 @@ class HugePages:
     ) -> None:
         self._has_pools: bool | None = None
         self._before_bytes: int | None = None
-        self._others_at_first_bytes: int | None = None
+        self._at_start_bytes: int | None = None
         self._last_unmapped_bytes = 0
         self.unmapped_bytes = 0
         self._pools = pools
@@ -51,6 +51,11 @@ class HugePages:
         self._budget = CpuBudget(_SHARED_CPU, _SHARED_ADVANCE_NS)
         self._last: tuple[Mapping[int, int], int] = ({}, 0)
         self.used_cpu_ns = 0
+
+    def begin(self) -> None:
+        """To be called when the processes begin: what is taken then is others'."""
+        self.read_pools()
+        self._at_start_bytes = self._before_bytes
 
     def read_pools(self) -> None:
         """To be called before the processes are read."""
@@ -74,12 +79,9 @@ class HugePages:
 
     def _add_unmapped(self, machine_bytes: int | None, mapped_bytes: int) -> None:
         """Add a reading; of shared pages, each mapping counts."""
-        if machine_bytes is None:
+        if machine_bytes is None or self._at_start_bytes is None:
             return
-        others_bytes = max(machine_bytes - mapped_bytes, 0)
-        if self._others_at_first_bytes is None:
-            self._others_at_first_bytes = others_bytes
-        now_bytes = others_bytes - self._others_at_first_bytes
+        now_bytes = machine_bytes - mapped_bytes - self._at_start_bytes
         self.unmapped_bytes = max(self.unmapped_bytes, min(now_bytes, self._last_unmapped_bytes))
         self._last_unmapped_bytes = now_bytes
 

@@ -126,6 +126,7 @@ def test_a_groups_files_of_huge_pages(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_pages_that_no_process_of_the_tree_maps_may_be_its_own(played: _PlayedPages) -> None:
     played.take(40)
+    played.pages.begin()
     assert played.held_mib() == 0
     assert played.pages.unmapped_bytes == 0, "they were taken before"
     played.take(140)
@@ -140,10 +141,21 @@ def test_pages_that_no_process_of_the_tree_maps_may_be_its_own(played: _PlayedPa
     assert played.pages.unmapped_bytes == 100 * _MIB, "they were there"
 
 
+def test_pages_that_are_unmapped_before_the_first_reading_are_none_of_before(
+    played: _PlayedPages,
+) -> None:
+    played.take(0)
+    played.pages.begin()
+    played.take(100)
+    assert played.held_mib() == 0
+    assert played.held_mib() == 0
+    assert played.pages.unmapped_bytes == 100 * _MIB
+
+
 def test_short_processes_that_follow_each_other_leave_no_pages(played: _PlayedPages) -> None:
     """Whether one begins after the processes were read, or one ends before."""
     played.take(0)
-    assert played.held_mib() == 0
+    played.pages.begin()
     for _ in range(3):
         played.take(100)
         assert played.held_mib(before_mib=0) == 0
