@@ -90,6 +90,12 @@ class PastRun(Struct, frozen=True, kw_only=True):
         return outcome_of(self.report.record, end, is_confirmed=self.is_confirmed)
 
     @property
+    def has_end_of_event(self) -> bool:
+        """Whether ECS's event says how the run ended: of a task's containers, only the batch's."""
+        end = None if self.event is None else self.event.end
+        return end is not None and end.cause != "unknown"
+
+    @property
     def started_at(self) -> str:
         """The start, or the time of the line if the start is unknown."""
         return self.report.record.started_at or self.report.time
