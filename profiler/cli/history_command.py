@@ -27,15 +27,8 @@ from profiler.cli.printing import (
     warned_notes,
     write_record_lines,
 )
-from profiler.cli.styled_text import (
-    OUTCOME_STYLES,
-    Column,
-    Line,
-    Span,
-    shorten,
-    table,
-    write_lines,
-)
+from profiler.cli.styled_text import OUTCOME_STYLES, Line, Span, shorten, write_lines
+from profiler.cli.tables import Column, table
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns

@@ -29,15 +29,8 @@ from profiler.cli.options import (
     past_run_options,
 )
 from profiler.cli.printing import UNKNOWN, value_text, warn, write_json_lines
-from profiler.cli.styled_text import (
-    Column,
-    Line,
-    Span,
-    sentences_about,
-    table,
-    table_width,
-    write_lines,
-)
+from profiler.cli.styled_text import Line, Span, sentences_about, write_lines
+from profiler.cli.tables import Column, table, table_width
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source
 from profiler.core.clock import Clock, SystemClock

@@ -39,19 +39,16 @@ from profiler.cli.printing import (
     write_out,
 )
 from profiler.cli.styled_text import (
-    MIN_COLUMNS,
     OUTCOME_STYLES,
-    Column,
     Line,
     Span,
     line,
     render_lines,
     shows_colours,
-    table,
-    table_width,
     wrapped,
     write_lines,
 )
+from profiler.cli.tables import MIN_COLUMNS, Column, table, table_width
 from profiler.cli.terminal.page_parts import bare_vcpu
 from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_log_groups import log_groups, log_trust, open_pages

@@ -6,7 +6,8 @@ none, which a look at their characters shows.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 _MASK = "…"
 # In names of options and variables. "key" alone would also match --key-column.
@@ -52,7 +53,7 @@ _LAST_DIGIT = r"\S*\d"
 _LAST_LETTER = r"\S*[A-Za-z]"
 
 
-class _SecretOptions(NamedTuple):
+class _SecretOptions(Struct, frozen=True):
     """A program's options whose value is a secret; ``needs_colon``: if it is ``USER:PASSWORD``."""
 
     names: tuple[str, ...]

@@ -6,17 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from profiler.cli.printing import value_text
-from profiler.cli.styled_text import (
-    INDENT,
-    Column,
-    Line,
-    Span,
-    line,
-    separated,
-    shorten,
-    table,
-    wrapped,
-)
+from profiler.cli.styled_text import INDENT, Line, Span, line, separated, shorten, wrapped
+from profiler.cli.tables import Column, table
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks
 from profiler.record.record_model import Record

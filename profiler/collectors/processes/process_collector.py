@@ -399,14 +399,15 @@ class ProcessCollector:
 
     def _look(self, tracked: _TrackedContainer, threads: ThreadReader, looks: LookTimes) -> None:
         now_ns = self._clock.monotonic_ns()
-        began_ns = self._machine.own_cpu_ns()
+        began_ns = self._machine.own_cpu_ns() - threads.lookup_ns
         look = threads.look(now_ns)
         if look is not None and look.processes:
             with self._lock:
                 batch = tracked.batch
                 read_ns = now_ns + self._wall_offset_ns
                 batch.time.add_look(read_ns, look, batch.usage.series, looks.part_ns)
-        looks.done(now_ns, self._machine.own_cpu_ns() - began_ns)
+        used_ns = self._machine.own_cpu_ns() - threads.lookup_ns
+        looks.done(now_ns, used_ns - began_ns)
 
     def _follow_threads(
         self,

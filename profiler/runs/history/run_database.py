@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import create_private_folders
-from profiler.core.json_fields import decoded
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux import proc
@@ -214,7 +213,7 @@ class HistoryStore:
         if rows:
             from profiler.readers.linux.program_names import read_live_name  # mostly none is there
         for line, points, command, pid, pid_started in rows:
-            report = decoded(decode, line)
+            report = _decoded(line)
             if report is not None:
                 is_alive = read_live_name(pid, pid_started) is not None
                 runs.append((line, report, points, command, is_alive))
@@ -318,7 +317,7 @@ class HistoryStore:
             while connection is not None:
                 page = connection.execute(query, (*last, *values)).fetchall()
                 for _, _, line, command in page:
-                    report = decoded(decode, line)
+                    report = _decoded(line)
                     if report is None:
                         self.unreadable_count += 1
                     else:
@@ -361,7 +360,7 @@ class HistoryStore:
             if connection is None:
                 return
             for (line,) in connection.execute(_LAST_SUCCESSES, (family, before)):
-                report = decoded(decode, line)
+                report = _decoded(line)
                 if report is not None:
                     yield report
 
@@ -402,6 +401,12 @@ class HistoryStore:
 
 def _first_column(rows: Iterable[tuple[str, ...]]) -> list[str]:
     return [row[0] for row in rows]
+
+
+def _decoded(line: bytes) -> Report | None:
+    from profiler.core.json_fields import decoded  # not to add a run
+
+    return decoded(decode, line)
 
 
 def _query_int(connection: sqlite3.Connection, question: str) -> int:

@@ -30,6 +30,7 @@ from tests.looked_run import (
     LOCK,
     NETWORK,
     SLEEP,
+    TIMED_FUTEX,
     Did,
     LookedRun,
     all_parts,
@@ -54,13 +55,13 @@ class TestCouldAnythingRun:
         assert run.parts == {"waiting_for_cpu": 60.0, "sleep": 40.0}
 
     @pytest.mark.parametrize(
-        ("one", "both", "busy"), [(0, 0, 50.0), (0, 10, 50.0), (12, 4, 80.0), (8, 1, 90.0)]
+        ("one", "both", "busy"), [(0, 0, 50.0), (0, 10, 50.0), (12, 4, 80.0), (8, 1, 69.8)]
     )
     def test_where_the_bounds_lie_apart_looks_say_how_many_can_run_together(
         self, one: int, both: int, busy: float
     ) -> None:
-        """Two threads that run for half of each step: together, or one after the other. How often
-        a look comes while they run is chance.
+        """Two threads that run for half of each step: together, or one after the other. Where the
+        looks find only half of what ran, each may have run at its own times.
         """
         run = LookedRun()
         for number in range(20):
@@ -255,6 +256,21 @@ class TestWhoseWaitHeldTheRunBack:
         run.look(Did(2, SLEEP, 0.001)).look(Did(1, NETWORK, 0.9), Did(2, SLEEP, 0.001))
         run.look(Did(1, NETWORK, 0.9), Did(2, SLEEP, 0.001))
         assert run.parts.get("sleep", 0) < 0.2
+
+    @pytest.mark.parametrize("woken", [TIMED_FUTEX, None])
+    def test_who_is_woken_before_a_timeout_waited_for_who_works(
+        self, woken: Blocked | None
+    ) -> None:
+        """It may be seen when it runs, or when it waits again. Each task is done by a thread that
+        begins to wait after the one for which it does it.
+        """
+        run = LookedRun()
+        for _ in range(10):
+            run.look(Did(1, woken, 0.1, was_woken=True), Did(2, LOCK, 0.1), length=0.1)
+            run.look(Did(1, TIMED_FUTEX, 0.05), Did(2, LOCK), length=0.05)
+            run.look(Did(2, NETWORK, 0.05), length=0.5).look(length=0.5)
+        assert run.parts["network"] > 75
+        assert run.parts.get("sleep", 0) < 8  # the last wait is not over
 
     def test_a_look_that_finds_a_thread_able_to_run_says_nothing(self) -> None:
         run = LookedRun().look(Did(1, SLEEP, 0.2), Did(2, NETWORK, 0.2))
