@@ -98,7 +98,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
 def _gpu_values(record: Record) -> dict[str, Any]:
     """The fields of all GPUs together."""
     totals = gpu_totals(record.gpus)
-    if totals is None:
+    if not totals.count:
         return {}
     idle = record.gpu_idle
     return {
@@ -159,7 +159,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         beside=beside_gpus(record) or None,
         gpus=[_gpu_row(gpu) for gpu in record.gpus] or None,
         gpu_notes=[row.sentence for row in story.named(*GPU_NOTES, "GPU advice")] or None,
-        neuron=known(_neuron_row, record.neuron),
+        neuron=_neuron_row(record.neuron),
         labels=_pairs(record.labels),
         job=story.text("job") or None,
         tags=_pairs(record.tags),
