@@ -17,7 +17,7 @@ from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.look import Look, ThreadSeen
 from profiler.readers.linux.thread_counters import ThreadGrowth
 from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked, Wait
-from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from tests.fakes import START_NS, seconds
 from tests.looked_run import (
@@ -414,9 +414,7 @@ def run_beside(gpus: Gpus) -> LookedRun:
     return run.look(Did(1, DISK, 0.5)).look(Did(1, NETWORK, 0.0001, 0.999))
 
 
-def idle_parts(
-    run: LookedRun, first: float, last: float
-) -> tuple[TimeBreakdown | None, TimeBreakdown | None]:
+def idle_parts(run: LookedRun, first: float, last: float) -> tuple[TimeBreakdown, TimeBreakdown]:
     """What a run did while its GPUs were idle, by when they worked, in seconds of the run."""
     divide = present(run.account.activity(None, 0).idle_parts)
     return divide(START_NS + seconds(first), START_NS + seconds(last))
@@ -424,17 +422,16 @@ def idle_parts(
 
 def test_the_idle_time_of_gpus_is_divided_before_their_work_and_between() -> None:
     before, between = idle_parts(run_beside(Gpus()), 1, 4)
-    between = present(between)
     assert (between.on_cpu_percent, between.waiting_for_cpu_percent) == (20.0, 20.0)
     assert between.disk_percent == 60.0
-    assert before is None
-    before, between = map(present, idle_parts(run_beside(Gpus()), 3, 4))
+    assert before is NO_BREAKDOWN
+    before, between = idle_parts(run_beside(Gpus()), 3, 4)
     assert (before.on_cpu_percent, before.disk_percent) == (25.0, 75.0)
     assert between.waiting_for_cpu_percent == 99.9
 
 
 def test_without_gpus_no_idle_time_is_divided() -> None:
-    assert idle_parts(LookedRun().look(Did(1, NETWORK)), 1, 4) == (None, None)
+    assert idle_parts(LookedRun().look(Did(1, NETWORK)), 1, 4) == (NO_BREAKDOWN, NO_BREAKDOWN)
 
 
 def test_a_look_waits_until_the_work_of_the_gpus_is_known_for_a_minute_at_most() -> None:
@@ -495,8 +492,8 @@ def test_a_kernel_without_counters() -> None:
     assert run.breakdown.waiting_for_cpu_percent is None
     assert run.breakdown.network_percent == 75.0
     assert run.record().metrics == Metrics()
-    assert LookedRun().record().time_breakdown is None  # without a look
-    assert LookedRun(is_new=False).look(Did(1, NETWORK)).record().time_breakdown is None
+    assert LookedRun().record().time_breakdown == NO_BREAKDOWN  # without a look
+    assert LookedRun(is_new=False).look(Did(1, NETWORK)).record().time_breakdown == NO_BREAKDOWN
 
 
 def test_a_gap_is_covered_for_1_5_intervals_and_what_is_not_is_unknown() -> None:
@@ -578,7 +575,7 @@ def test_a_defect_costs_the_division_and_one_sentence() -> None:
     run = LookedRun().look(Did(1, SLEEP, 0.1))
     broken = ThreadGrowth(1, seconds(1), steps=0, thread=1)
     run.look(growth=[broken, ThreadGrowth(1, 1, steps=0)]).look(Did(1, SLEEP, 0.1))
-    assert run.record().time_breakdown is None
+    assert run.record().time_breakdown == NO_BREAKDOWN
     assert "error in the profiler (ZeroDivisionError)" in run.account.warnings[0]
     assert LookedRun().look(Did(1, SLEEP, 0.1)).account.warnings == ()
 
