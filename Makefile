@@ -30,7 +30,7 @@ given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pythons slow fuzz e2e e2e-arm64 e2e-cgroup2 search real browser iac orchestrators gpu endurance downloads lint types check javascript format schema page-types kibana commands lambda-zip bench bench-instance bench-local bench-forwarder bench-nvml image release-check actionlint prometheus otlp waits bench-why bench-compare hashes audit bench-monitor pictures coverage mutants site site-publish clean
+.PHONY: help demo test pythons slow fuzz e2e e2e-arm64 e2e-cgroup2 search real browser iac orchestrators engines gpu endurance downloads lint types check javascript format schema page-types kibana commands lambda-zip bench bench-instance bench-local bench-forwarder bench-nvml image release-check actionlint prometheus otlp waits bench-why bench-compare hashes audit bench-monitor pictures coverage mutants site site-publish clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,8 +87,11 @@ otlp: $(VENV)/.dev $(if $(shell command -v go 2>/dev/null),$(OTELCOL)) ## The ex
 waits: $(VENV)/.dev $(VENV)-waits/.made ## What runs of real frameworks, languages and servers waited for (needs Node.js, Java, and Debian's redis-server, postgresql, socat, nginx-light, openssh-server, dbus; Go if it is there)
 	$(BIN)/pytest -m waits --timeout 0 tests/waits tests/integration/test_known_waits.py
 
-orchestrators: $(VENV)/.dev $(VENV)-orchestrators/.made ## What Airflow, Dagster and Prefect say about a task with a monitor, and what Nextflow and Snakemake read (ten minutes; WRITE=1 writes the table of the page)
+orchestrators: $(VENV)/.dev $(patsubst %,$(VENV)-orchestrators/%/.made,airflow dagster prefect snakemake) ## What Airflow, Dagster and Prefect say about a task with a monitor, and what Nextflow and Snakemake read (ten minutes; WRITE=1 writes the table of the page)
 	WRITE='$(WRITE)' $(BIN)/pytest tests/orchestrators --timeout 0
+
+engines: $(VENV)/.dev $(VENV)-orchestrators/snakemake/.made ## What Nextflow and Snakemake read, and Snakemake's rules in the wrapper (needs Java and Maven)
+	$(BIN)/pytest tests/orchestrators/test_engine_configuration.py --timeout 0
 
 gpu: $(VENV)/.dev ## The GPU numbers under a real load (needs an NVIDIA GPU and its driver)
 	$(BIN)/pytest tests/gpu
@@ -296,15 +299,23 @@ $(VENV)-release/.made: pyproject.toml
 	@touch $@
 
 # uv resolves Airflow in seconds, pip in many minutes.
-$(VENV)-orchestrators/.made: $(wildcard tests/orchestrators/*.txt)
-	@rm -rf $(VENV)-orchestrators
-	@$(PYTHON) -m venv $(VENV)-orchestrators/uv
-	@$(VENV)-orchestrators/uv/bin/pip install --quiet --disable-pip-version-check 'uv>=0.9'
-	@for tool in airflow dagster prefect snakemake; do \
-	  $(VENV)-orchestrators/uv/bin/uv venv --quiet --python $(PYTHON) $(VENV)-orchestrators/$$tool && \
-	  $(VENV)-orchestrators/uv/bin/uv pip install --quiet --python $(VENV)-orchestrators/$$tool/bin/python \
-	    --requirements tests/orchestrators/$$tool.txt || exit 1; \
-	done
+$(VENV)-orchestrators/uv/.made:
+	@rm -rf $(@D)
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/pip install --quiet --disable-pip-version-check 'uv>=0.9'
+	@touch $@
+
+$(VENV)-orchestrators/%/.made: tests/orchestrators/%.txt $(VENV)-orchestrators/uv/.made
+	@rm -rf $(@D)
+	@$(VENV)-orchestrators/uv/bin/uv venv --quiet --python $(PYTHON) $(@D)
+	@$(VENV)-orchestrators/uv/bin/uv pip install --quiet --python $(@D)/bin/python --requirements $<
+	@touch $@
+
+# With pip, as everything that CI installs.
+$(VENV)-orchestrators/snakemake/.made: tests/orchestrators/snakemake.txt
+	@rm -rf $(@D)
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
 # As users install it: not editable, and without the tools of development.

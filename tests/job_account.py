@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.record_model import UNKNOWN_SIZE, Report, Visible
 from tests import batch_jobs
 from tests.batch_jobs import arn, job_id
@@ -97,7 +97,7 @@ class JobAccount:
         **more: Any,
     ) -> None:
         """Jobs after those that the definition has; the task's family is of another name."""
-        start = sum(one.record.batch is not None for one in self.reports)
+        start = sum(one.record.batch != NO_JOB for one in self.reports)
         for number in range(start, start + count):
             of_job: dict[str, Any] = {
                 "job_id": job_id(number),
@@ -203,6 +203,10 @@ class JobAccount:
             "Parameters": {"password": batch_jobs.SECRETS[2]},
             **more,
         }
+        self.schedule_input(name, json.dumps(request))
+
+    def schedule_input(self, name: str, text: str) -> None:
+        """A schedule that submits a job each night by this input."""
         self.aws.client("scheduler").create_schedule(
             Name=name,
             ScheduleExpression="cron(0 3 * * ? *)",
@@ -210,7 +214,7 @@ class JobAccount:
             Target={
                 "Arn": _SUBMIT_JOB,
                 "RoleArn": f"arn:aws:iam::{batch_jobs.ACCOUNT}:role/schedules",
-                "Input": json.dumps(request),
+                "Input": text,
             },
         )
 
@@ -219,4 +223,9 @@ class JobAccount:
         return target["BatchParameters"]
 
     def submitted_by_schedule(self, name: str) -> Any:
-        return json.loads(self.aws.client("scheduler").get_schedule(Name=name)["Target"]["Input"])
+        return json.loads(self.schedule_text(name))
+
+    def schedule_text(self, name: str) -> str:
+        """A schedule's input as it is kept."""
+        schedule = self.aws.client("scheduler").get_schedule(Name=name)
+        return str(schedule["Target"]["Input"])

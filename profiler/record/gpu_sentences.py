@@ -95,8 +95,6 @@ def _done_while_idle(idle: GpuIdle, record: Record) -> str | None:
     times, whenever the GPUs were idle.
     """
     times = idle.waiting_for
-    if times is None:
-        return None
     if first_known(idle.between_percent, _PERCENT) < MIN_SHOWN_GPU_PERCENT:
         return None
     largest = [activity for activity in _activities(times)[:3] if activity[0] >= MIN_WAIT_PERCENT]
@@ -198,8 +196,6 @@ def startup_sentence(record: Record) -> str | None:
         f"({format_percent(percent)} of the run)"
     )
     times = idle.waiting_before
-    if times is None:
-        return f"{text}: imports and loading"
     part_percent, kind = _activities(times)[0]
     if part_percent < _LARGE_PART_PERCENT:
         return f"{text}: imports and loading"
@@ -210,9 +206,9 @@ def _data_advice(record: Record) -> str | None:
     """A sentence on what the GPUs waited for between their first and last work, if the largest
     part of that time shows it.
     """
-    times = None if record.gpu_idle is None else record.gpu_idle.waiting_for
-    if times is None or not _can_be_judged(record):
+    if record.gpu_idle is None or not _can_be_judged(record):
         return None
+    times = record.gpu_idle.waiting_for
     work_seconds = _work_seconds(record)
     between_percent = _between_percent(record)
     waited_seconds = between_percent / _PERCENT * work_seconds

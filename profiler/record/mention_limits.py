@@ -148,7 +148,7 @@ def counted_cpu_wait(record: Record) -> float | None:
     percent = cpu_wait_percent(metrics)
     if waited is not None and waited < max(_MIN_CPU_WAIT_SECONDS, least_seconds):
         return 0
-    if times is not None and percent is not None and times.on_cpu_percent is not None:
+    if percent is not None and times.on_cpu_percent is not None:
         savable = (times.waiting_for_cpu_percent or 0) + times.on_cpu_percent * percent / _PERCENT
         return percent if savable >= MIN_CPU_WAIT_PERCENT else 0
     return percent

@@ -31,6 +31,14 @@ _FAILED_TO_START = "taskfailedtostart"
 _STOPPED_EXIT_CODES = (0, SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE)
 # Its command, or its working directory.
 _COMMAND = r"\bexec:? |\bchdir to cwd\b"
+# The system's words for a file that cannot be executed. A lack of memory is none of them.
+_NOT_EXECUTABLE = (
+    *("no such file or directory", "permission denied", "operation not permitted"),
+    *("not a directory", "is a directory", "too many levels of symbolic links"),
+    *("text file busy", "argument list too long", "invalid argument"),
+)
+# Docker's words for a definition whose user or command the image does not have.
+_NOT_IN_IMAGE = ("unable to find user", "unable to find group", "no command specified")
 # The codes of Docker for a command that could not be started.
 _COMMAND_EXIT_CODES = (None, 126, 127, 128)
 _STOPS: Final[frozenset[Cause]] = frozenset(
@@ -53,7 +61,7 @@ class EventEnd(Struct, frozen=True, kw_only=True):
     first_end: str | None = None
 
 
-_NO_EVENT: Final = EventEnd(cause="unknown")
+NO_EVENT: Final = EventEnd(cause="unknown")
 
 
 class Said(Struct, frozen=True, kw_only=True):
@@ -87,7 +95,7 @@ class Said(Struct, frozen=True, kw_only=True):
 
 
 class _Seen(Struct, frozen=True, kw_only=True):
-    """What a report says of the end, beside the event; ``_NO_EVENT`` says nothing."""
+    """What a report says of the end, beside the event; ``NO_EVENT`` says nothing."""
 
     record: Record
     event: EventEnd
@@ -144,13 +152,11 @@ def _names_host(said: Said) -> bool:
 def _is_command(said: Said) -> bool:
     if said.exit_code not in _COMMAND_EXIT_CODES:
         return False
-    if said.has("executable file not found", "exec format error"):
+    if said.has("executable file not found", "exec format error", *_NOT_IN_IMAGE):
         return True
     # A mount, too, can name a file that does not exist. A hook of the runtime is no command.
     is_of_command = re.search(_COMMAND, said.reasons) and not said.has("hook")
-    return bool(is_of_command) and said.has(
-        "no such file or directory", "permission denied", "not a directory"
-    )
+    return bool(is_of_command) and said.has(*_NOT_EXECUTABLE)
 
 
 def _lacks_resources(said: Said) -> bool:
@@ -182,7 +188,7 @@ def _is_local_stop(seen: _Seen) -> bool:
 
 def _failed_by_itself(seen: _Seen) -> bool:
     """Whether the run failed, and the event knows no other cause."""
-    is_explained = seen.event is not _NO_EVENT and seen.event.cause != "failure"
+    is_explained = seen.event is not NO_EVENT and seen.event.cause != "failure"
     return seen.status == "failure" and not is_explained
 
 
@@ -264,8 +270,8 @@ TABLE: Final = (
     _Row(
         cause="command",
         title="Command could not be started",
-        sentence="The container's command or its working directory does not exist in its image, or "
-        "cannot be used there",
+        sentence="The container's command, its user or its working directory does not exist in its "
+        "image, or cannot be used there",
         event=_is_command,
     ),
     _Row(
@@ -348,7 +354,7 @@ _KILLED_IN_SUCCESS = (
 
 def outcome_of(
     record: Record | None,
-    event: EventEnd | None,
+    event: EventEnd = NO_EVENT,
     *,
     is_confirmed: bool = True,
     container: str | None = None,
@@ -360,7 +366,6 @@ def outcome_of(
     know the end. ``container``: the batch's name, if no report has it.
     """
     container = container or (None if record is None else record.container.name)
-    event = event or _NO_EVENT
     if event.cause != "unknown" and not is_confirmed:
         record = None
     exit_code = event.exit_code
@@ -370,7 +375,7 @@ def outcome_of(
         exit_code = first_known(exit_code, record.exit_code)
         evidence = evidence or _reported_evidence(record, event)
         status = known_status(record)
-        if event is not _NO_EVENT and status == "running":
+        if event is not NO_EVENT and status == "running":
             status = "unknown"  # a checkpoint, which is older than the event
     if status == "stopped" and _ended_by_itself(event):
         status = "unknown"
@@ -423,7 +428,7 @@ def _status(cause: Cause, exit_code: int | None, event: EventEnd, reported: Stat
         return _STATUSES[cause]
     if cause in _STOPS or reported == "stopped":
         return "stopped"
-    if cause == "unknown" or (event is _NO_EVENT and reported in ("success", "failure")):
+    if cause == "unknown" or (event is NO_EVENT and reported in ("success", "failure")):
         return reported
     return "success" if exit_code == 0 else "failure"
 

@@ -1,5 +1,5 @@
 """Nextflow's own parser, and Snakemake itself, read the lines of ``recommend --format`` (``make
-orchestrators``; Nextflow needs Java and Maven).
+engines``; Nextflow needs Java and Maven).
 """
 
 import json
@@ -43,7 +43,7 @@ def test_nextflows_parser_reads_the_sizes(jobs: Path, tmp_path: Path) -> None:
 
 def test_snakemake_takes_the_sizes_of_a_profile(jobs: Path, tmp_path: Path) -> None:
     if not SNAKEMAKE.exists():
-        skip_or_fail("Snakemake is not installed: make orchestrators installs it")
+        skip_or_fail("Snakemake is not installed: make engines installs it")
     profile = tmp_path / "profile"
     profile.mkdir()
     (profile / "config.yaml").write_text(written_for("snakemake", jobs))
@@ -64,7 +64,7 @@ def test_snakemake_takes_the_sizes_of_a_profile(jobs: Path, tmp_path: Path) -> N
 def test_snakemake_runs_rules_in_the_wrapper_to_their_own_ends(tmp_path: Path) -> None:
     """Outputs, exit codes and Snakemake's verdict are those of the rules, and each has a record."""
     if not SNAKEMAKE.exists():
-        skip_or_fail("Snakemake is not installed: make orchestrators installs it")
+        skip_or_fail("Snakemake is not installed: make engines installs it")
     wrapper = f"{sys.executable} -m profiler run --no-history --output runs.jsonl --name"
     rule = 'rule {0}:\n    output: "{0}.txt"\n    shell: "{1} {0} -- {2}"\n'
     good = rule.format("FASTQC", wrapper, "touch FASTQC.txt")

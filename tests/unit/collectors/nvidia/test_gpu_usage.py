@@ -10,6 +10,7 @@ from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, Xid
 from profiler.record.gpu_sentences import never_used_advice
 from profiler.record.record_model import (
+    NO_READINGS,
     NOT_MEASURED,
     AverageAndMaximum,
     Container,
@@ -317,12 +318,12 @@ def taken(
 def test_each_batch_takes_the_readings_of_its_own_gpus_since_its_own_last_call() -> None:
     usage = GpuUsage(seconds(1))
 
-    def percent(uuid: str, batch: str) -> AverageAndMaximum | None:
+    def percent(uuid: str, batch: str) -> AverageAndMaximum:
         return taken(usage, {uuid}, batch).gpu_percent.summary()
 
     add_both(usage, 0, 10, 90)
     assert percent("GPU-a", "x") == AverageAndMaximum(avg=10, max=10)
-    assert percent("GPU-b", "y") is None  # it is new, and the other batch took the readings
+    assert percent("GPU-b", "y") == NO_READINGS  # it is new, and the other batch took the readings
     add_both(usage, 1, 20, 80)
     assert percent("GPU-a", "x") == AverageAndMaximum(avg=20, max=20)
     add_both(usage, 2, 30, 70)
@@ -377,7 +378,7 @@ def test_recent_readings_are_those_of_the_selected_gpus() -> None:
     )
     assert found.gpus_memory_bytes == 30
     nothing = taken(usage)
-    assert nothing.gpu_percent.summary() is None
+    assert nothing.gpu_percent.summary() == NO_READINGS
     assert nothing.gpus_memory_bytes is None
     usage.add(DriverReading(samples=(reading(memory_used_bytes=100), other)), seconds(3), START_NS)
     again = taken(usage)
