@@ -124,7 +124,7 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
 def _write_table(runs: Sequence[PastRun]) -> None:
     retries = set()
     for run in runs:
-        if run.event is not None and run.event.retry_of:
+        if run.event.retry_of:
             retries.add(run.report.record.task_id)
     write_lines(table_lines(runs, terminal_columns(), retries))
     note = mixed_note([run.report.record for run in runs])
@@ -153,7 +153,7 @@ def table_lines(
     families = [family_key(run.report.record) for run in runs]
     shown = _Shown(
         places=place_columns(families),
-        has_jobs=any(run.report.record.batch for run in runs),
+        has_jobs=any(run.report.record.batch is not NO_JOB for run in runs),
         has_gpus=any(run.report.record.gpus for run in runs),
         has_commands=any(run.command for run in runs),
     )
@@ -204,7 +204,7 @@ class _Shown(Struct, frozen=True, kw_only=True):
             *(get(family) or UNKNOWN for _, get in self.places),
         ]
         if self.has_jobs:
-            cells += _job_cells(record.batch or NO_JOB)
+            cells += _job_cells(record.batch)
         cells += (
             Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),

@@ -341,7 +341,7 @@ def past_tasks(
 def _task(run: PastRun) -> StartedTask | None:
     record = run.report.record
     event = run.event
-    if event is None or event.started_by is None or record.family is None or not run.started_ns:
+    if event.started_by is None or record.family is None or not run.started_ns:
         return None
     duration_ms = record.metrics.duration_ms or 0
     return StartedTask(

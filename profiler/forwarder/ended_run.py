@@ -19,7 +19,7 @@ from profiler.record.event_end import failures_of_others
 from profiler.record.record_model import Cost, Metrics, Number, Record, Report
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import EventEnd
-from profiler.record.stopped_task import EventContainer, StoppedTask
+from profiler.record.stopped_task import UNKNOWN_CONTAINER, EventContainer, StoppedTask
 
 _RETRY_IS_UNKNOWN = (
     "It is not known yet whether the run is started again: Lambda retries the event."
@@ -96,12 +96,12 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return self.task.family or "unknown"
 
     @property
-    def batch(self) -> EventContainer | None:
+    def batch(self) -> EventContainer:
         """The batch in the event; with its name alone if the event does not list it, as after a
         failed start.
         """
         if self.container is None:
-            return None
+            return UNKNOWN_CONTAINER
         return self.task.container(self.container)
 
     @property
@@ -114,7 +114,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         """Whether the batch has run, as far as anybody knows."""
         if self.report_line is not None or self.task.started_at is not None:
             return True
-        return self.batch is not None and self.batch.exit_code is not None
+        return self.batch.exit_code is not None
 
     @property
     def failed_container(self) -> str | None:

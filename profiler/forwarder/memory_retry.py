@@ -68,7 +68,7 @@ def should_retry(ended: EndedTask, families: tuple[str, ...]) -> bool:
     """
     is_scheduled = (ended.task.started_by or "").startswith(tuple(STARTERS.values()))
     outcome = ended.outcome
-    if not is_selected(ended.family, families) or not is_scheduled or ended.batch is None:
+    if not is_selected(ended.family, families) or not is_scheduled or ended.container is None:
         return False
     is_proven = outcome.memory_evidence == "ecs" or (
         outcome.memory_evidence == "kernel-counter" and ended.is_complete
@@ -296,7 +296,7 @@ class MemoryRetries(Struct, frozen=True):
             killed_id, old = family.killed_run(ended, short_id)
         new = TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb)
         if not task.is_on_fargate:
-            new = TaskSize(memory_mb=None if ended.batch is None else ended.batch.memory_mb)
+            new = TaskSize(memory_mb=ended.batch.memory_mb)
         sentence = end_of_retry(
             short_id,
             succeeded=ended.outcome.status == "success",

@@ -22,7 +22,6 @@ from profiler.forwarder.notifications.event_details import (
     EndedLine,
     RepeatedAttempt,
 )
-from profiler.record.batch_job import NO_JOB
 from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import count_runs
@@ -249,7 +248,7 @@ def _attempt(run: EndedLine) -> tuple[str, float]:
     """Which attempt of which job the run is; "" if no job is known. A line of the job itself is of
     its end.
     """
-    job = run.batch or NO_JOB
+    job = run.batch
     if job.job_id is not None and job.job_id == run.task_id:
         return job.job_id, math.inf
     return job.job_id or "", job.attempt or 0

@@ -253,7 +253,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Outcome:
-        return self.judged or outcome_of(self.record, None)
+        return self.judged or outcome_of(self.record)
 
     @property
     def started_ns(self) -> int | None:
@@ -324,10 +324,8 @@ def _run_attributes(run: ExportedRun) -> list[Message]:
     )
 
 
-def _batch_attributes(job: BatchJob | None) -> Mapping[str, Value]:
+def _batch_attributes(job: BatchJob) -> Mapping[str, Value]:
     """The job of AWS Batch, by the names of documents: the conventions have none for it."""
-    if job is None:
-        return {}
     return {f"task_profiler.batch.{name}": value for name, value in batch_values(job).items()}
 
 

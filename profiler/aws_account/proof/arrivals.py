@@ -26,7 +26,7 @@ from profiler.record.event_end import end_of_event
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.line_trust import AccountTrust, is_lambda_stream
 from profiler.record.record_model import CHECKPOINT, Record
-from profiler.record.stop_causes import EventEnd
+from profiler.record.stop_causes import NO_EVENT, EventEnd
 from profiler.record.stopped_task import StoppedTask
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, ReadPages
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
@@ -100,10 +100,10 @@ class ProofTask(Struct, kw_only=True):
         return None if self.run is None else self.run.report.record
 
     @property
-    def event_end(self) -> EventEnd | None:
+    def event_end(self) -> EventEnd:
         """How the batch ended, by AWS."""
         if self.end is None:
-            return None
+            return NO_EVENT
         return end_of_event(self.end, self.end.container(self.container))
 
     @property

@@ -437,7 +437,7 @@ def _task_row(plan: ProofPlan, task: ProofTask, reason: str | None) -> Row:
     if reason is None:
         return row
     cause = "resources"  # a task that waits, waits for capacity
-    if task.event_end is not None:
+    if task.end is not None:
         cause = task.event_end.cause
     elif task.failure is not None and not _is_about_capacity(reason):
         cause = "refused"
@@ -455,7 +455,7 @@ def _why_not_run(task: ProofTask, wait_seconds: float) -> str | None:
         return task.failure
     if task.has_run:
         return None
-    if task.event_end is None:
+    if task.end is None:
         return f"it was {task.state or 'unknown'} after {_minutes(wait_seconds)}"
     return task.event_end.reason or "ECS gave no reason"
 

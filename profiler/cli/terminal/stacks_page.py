@@ -67,7 +67,7 @@ def _add(root: FunctionNode, folded: str, count: int, own_files: Sequence[str] |
 def stacks_lines(record: Record, stacks: StacksLine, width: int) -> list[Line]:
     """All data on the stacks of a run."""
     root = function_tree(stacks)
-    known = record.stacks or Stacks(source="")
+    known = record.stacks
     source = f" by {known.source}" if known.source else ""
     samples = f"{format_count(known.samples, 'sample')}, " if known.samples else ""
     title = (

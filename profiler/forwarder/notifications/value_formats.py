@@ -13,7 +13,7 @@ from profiler.record.gpu_facts import (
     gpu_word,
     gpus_memory_text,
 )
-from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_error, gpu_totals
+from profiler.record.hardware import NeuronTotals, gpu_error, gpu_totals
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Distribution, Recommendation, Record
 from profiler.record.run_outcome import Status
@@ -121,7 +121,7 @@ def series(values: Sequence[float | None] | None, size: float | None, least: flo
 
 def gpus(record: Record) -> str:
     """The use of all GPUs of the run together, with a clear statement if none was ever used."""
-    totals = gpu_totals(record.gpus) or GpuTotals()
+    totals = gpu_totals(record.gpus)
     if gpu_word(record) == NEVER_USED:
         return f"{bar(0)}  never used: allocated and billed"
     parts = [_use(totals.utilization_percent)]
@@ -197,8 +197,7 @@ def longest_wait(notice: EndedRun) -> str | None:
 
 
 def _is_well_sampled(record: Record, percent: float) -> bool:
-    breakdown = record.time_breakdown
-    covered = None if breakdown is None else breakdown.covered_percent
+    covered = record.time_breakdown.covered_percent
     interval_ms = record.sampling.interval_ms
     duration_ms = record.metrics.duration_ms or 0
     if interval_ms is not None and duration_ms < _MIN_INTERVALS * interval_ms:

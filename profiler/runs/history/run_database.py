@@ -18,7 +18,15 @@ from profiler.core.files import absolute, create_private_folders
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux import proc
-from profiler.record.record_model import NOT_MEASURED, Distribution, Interval, Report, decode
+from profiler.record.model_base import absent_if_empty
+from profiler.record.record_model import (
+    NO_MONITOR,
+    NOT_MEASURED,
+    Distribution,
+    Interval,
+    Report,
+    decode,
+)
 from profiler.record.units import span_ms
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
 from profiler.runs.step_series import StepSeries, decode_steps
@@ -442,9 +450,7 @@ def _start(report: Report) -> str:
 def _checkpoint(report: Report, now_ns: int) -> Report:
     """The run of a killed profiler, as far as it was written down, as a checkpoint."""
     record = report.record
-    monitor = record.monitor
-    if monitor is not None:
-        monitor = replace(monitor, warnings=monitor.warnings[:-1])  # the last: "was killed"
+    monitor = replace(record.monitor, warnings=record.monitor.warnings[:-1])  # "was killed"
     metrics = replace(record.metrics, duration_ms=span_ms(parse_ns(record.started_at), now_ns))
     interval = Interval()
     if record.series is not None:
@@ -456,7 +462,7 @@ def _checkpoint(report: Report, now_ns: int) -> Report:
         record,
         status="running",
         finished_at=None,
-        monitor=monitor,
+        monitor=absent_if_empty(monitor, NO_MONITOR),
         metrics=metrics,
         interval=interval,
     )
@@ -487,7 +493,7 @@ def _condition(selection: "RunFilter") -> tuple[str, tuple[str, ...]]:
     if selection.until_ns is not None:
         text += " AND started_at < ?"
         values.append(format_ms(-(-selection.until_ns // NS_PER_MS) * NS_PER_MS))
-    if selection.run is not None:
+    if selection.run:
         text += " AND (instr(task_id, ?) = 1 OR family GLOB ? OR instr(record, ?) > 0)"
         # The part after the slash is a container, which is not a column; nor is a job's id.
         job_id = f'"jobId":"{selection.run}'
