@@ -288,7 +288,7 @@ class Families:
             row = rows[kind]
             dropped, dropped_on_fargate = self._dropped.get(kind, (TasksRead(), TasksRead()))
             counted: Iterable[RunFacts] = runs.values()
-            if any(map(_is_priced_on_fargate, windows[row])):
+            if _is_priced_on_fargate(windows[row]):
                 dropped = dropped_on_fargate
                 counted = filter(_is_on_fargate, counted)
             of_kind = _tasks_read(counted).with_others(dropped)
@@ -333,8 +333,11 @@ def _is_on_fargate(run: RunFacts) -> bool:
     return run.record.launch_type == FARGATE
 
 
-def _is_priced_on_fargate(run: RunFacts) -> bool:
-    return run.is_measured and _is_on_fargate(run)
+def _is_priced_on_fargate(window: Sequence[RunFacts]) -> bool:
+    """Whether runs on Fargate were measured, and not only before the family went elsewhere."""
+    measured_ns = [run.began_ns for run in window if run.is_measured and _is_on_fargate(run)]
+    elsewhere_ns = [run.began_ns for run in window if not _is_on_fargate(run)]
+    return bool(measured_ns) and measured_ns[-1] >= min(elsewhere_ns, default=0)
 
 
 def evidence_of_runs(
@@ -349,7 +352,7 @@ def evidence_of_runs(
     if not runs:
         return None
     priced = window
-    if any(map(_is_priced_on_fargate, runs)):
+    if _is_priced_on_fargate(window):
         priced = [run for run in window if _is_on_fargate(run)]
     latest_measured = [run for run in priced if run.is_measured][-1]
     latest = with_size_of(latest_measured.record, priced[-1].record)
