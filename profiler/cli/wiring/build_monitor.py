@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from profiler.cli.wiring.build_collectors import metadata_source, read_tags
 from profiler.cli.wiring.monitor_process import MonitorProcess
 from profiler.collectors.collector import TagRequest
-from profiler.core.stop_request import SignalHandler
+from profiler.core.signal_handler import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.monitor.loop import monitor_task
 from profiler.monitor.shared_parts import SharedParts

@@ -10,7 +10,7 @@ from profiler.collectors.collector import Collector, Collectors, TagRequest, Tas
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.deadline_writer import standard_outputs
 from profiler.core.log import JsonLog
-from profiler.core.stop_request import SignalHandler
+from profiler.core.signal_handler import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.loop import MonitoredTask
