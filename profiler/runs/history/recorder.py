@@ -109,7 +109,7 @@ class HistoryRecorder:
         report: Report,
         series: RunSeries | None,
         stacks_line: bytes | None = None,
-    ) -> str | None:
+    ) -> tuple[str, ...]:
         """Add the run. Returns a sentence about a failure, which affects only the entry."""
         if self._write_call is not None:
             self._write_call.result()
@@ -123,13 +123,14 @@ class HistoryRecorder:
             if has_others:
                 store.add_abandoned_runs()
         except TaskProfilerError as error:
-            return f"This run is not in the history. {error}"
+            return (f"This run is not in the history. {error}",)
         except ImportError as error:
-            return (
+            sentence = (
                 f"This run is not in the history: this Python has no SQLite ({error}), use "
                 "another one."
             )
-        return None
+            return (sentence,)
+        return ()
 
 
 def _points(report: Report, series: RunSeries | None) -> bytes:
