@@ -155,7 +155,7 @@ def report(
         else:
             say(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / 1_000_000)}")
     note = unconfirmed_note(run.past for run in runs)
-    if note is not None:
+    if note:
         warn(note)
     if run_id is None:
         _warn_about_omissions(data, len(runs) + older.count)

@@ -148,7 +148,7 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
         duration = families_known.of(schedule.schedule.family_key).usual_duration()
         title, row = schedule_row(schedule, duration, now_ns)
         why = why_nothing(schedule.schedule, death, now_ns)
-        if why is not None:
+        if why:
             starts_nothing = True
             row = replace(row, reason=" ".join(filter(None, (why, row.reason))))
         rows.append((title, row))
@@ -168,15 +168,15 @@ class Death(Protocol):
     def __call__(self, revision: str, *, is_of_job: bool) -> str | None: ...
 
 
-def why_nothing(schedule: Schedule, death: Death, now_ns: int) -> str | None:
-    """Why a schedule that may still be due starts nothing, as a sentence; None: it starts tasks or
+def why_nothing(schedule: Schedule, death: Death, now_ns: int) -> str:
+    """Why a schedule that may still be due starts nothing, as a sentence; "": it starts tasks or
     jobs, or this could not be read.
     """
     pin = revision_of(schedule.definition_arn)
     if pin is None or not may_start_again(schedule, now_ns):
-        return None
+        return ""
     why = death(pin, is_of_job=schedule.job_name is not None)
-    return None if why is None else f"It is pinned to {pin}, which {why}, so it starts nothing."
+    return "" if why is None else f"It is pinned to {pin}, which {why}, so it starts nothing."
 
 
 def read_schedules(

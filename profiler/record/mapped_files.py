@@ -45,12 +45,12 @@ def are_comparable(metrics: Metrics, other: Metrics) -> bool:
     return counts_files(metrics) == counts_files(other)
 
 
-def mixed_note(records: Sequence[Record]) -> str | None:
+def mixed_note(records: Sequence[Record]) -> str:
     """A sentence if the memory of some runs may include mapped files, unlike that of others."""
     measured = [one for one in records if one.metrics.max_memory_used_mb is not None]
     older = sum(counts_files(one.metrics) for one in measured)
     if not 0 < older < len(measured):
-        return None
+        return ""
     return f"The memory of {format_count(older, 'run')} may {INCLUDES_FILES}."
 
 

@@ -227,7 +227,7 @@ def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ..
     outcome = outcome_of(record)
     is_kill = outcome.ran_out_of_memory or outcome.exit_code == SIGKILL_EXIT_CODE
     is_explained = is_kill or outcome.cause in ("gpu-oom", "gpu-error")
-    if verdict.evidence is None or not (is_explained or verdict.tone == "warning"):
+    if not (verdict.evidence and (is_explained or verdict.tone == "warning")):
         return ()
     return _rows(verdict.evidence, Span(INDENT), view)[:_MAX_WRAPPED]
 

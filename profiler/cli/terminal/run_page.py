@@ -102,7 +102,7 @@ def page_lines(
     verdict = verdict_of(run, view.now_ns)
     head = wrapped(verdict.text, view.width, Span("● ", verdict.tone), style=verdict.tone)
     sections: Sequence[Section] = (
-        (0, (*head, *wrapped(verdict.evidence or "", view.width, INDENT))),
+        (0, (*head, *wrapped(verdict.evidence, view.width, INDENT))),
         (0, _facts(run, story, view)),
         (1, (*_usage(record, view), *_told(story.named(*BESIDE_MEMORY), view))),
         (2, (*time_lines(record, story, view), *_gpu_use(story, view))),

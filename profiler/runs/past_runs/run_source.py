@@ -142,11 +142,11 @@ def uncounted_note(place: str, runs: int) -> str:
     )
 
 
-def unconfirmed_note(runs: Iterable[PastRun]) -> str | None:
+def unconfirmed_note(runs: Iterable[PastRun]) -> str:
     """The sentence about listed runs that nothing vouches for; None without any."""
     count = sum(not run.counts for run in runs)
     if not count:
-        return None
+        return ""
     return (
         f"{format_count(count, 'run')} unconfirmed: nothing proves whose task it was, so it counts "
         "in no advice."
