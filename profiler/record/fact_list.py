@@ -22,6 +22,7 @@ from profiler.record.mention_limits import (
     WAIT_FOR_CPU,
     are_bytes_partial,
     is_cpu_partial,
+    is_gpu_use_partial,
 )
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import (
@@ -160,7 +161,9 @@ VCPU_AVERAGE = NumberRow(
 GPU_AVERAGE = NumberRow(
     "GPU average", "%", "gpus.utilization_percent.avg", "gpu", compared_on_page=True
 )
-GPU_IDLE = NumberRow("GPU idle", "%", "record.gpu_idle.percent", "gpuIdle")
+GPU_IDLE = NumberRow(
+    "GPU idle", "%", "record.gpu_idle.percent", "gpuIdle", is_least=is_gpu_use_partial
+)
 GPU_IDLE_BETWEEN = NumberRow(
     "GPU idle between", "%", "record.gpu_idle.between_percent", "gpuBetween", compared_on_page=True
 )

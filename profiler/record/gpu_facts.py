@@ -69,6 +69,14 @@ def gpu_memory_text(gpu: Gpu) -> str:
     return _memory_text(used_mb, gpu.memory_limit_mb or gpu.memory_size_mb)
 
 
+def gpu_idle_text(gpu: Gpu) -> str:
+    """The share of the run in which the GPU was idle: ``≥58 %`` if its work is not known for the
+    whole run; "" if it is unknown.
+    """
+    is_least = gpu.utilization_covered_percent is not None
+    return measured(gpu.idle_percent, is_least=is_least).text(format_percent)
+
+
 def _memory_text(used_mb: float | None, size_mb: float | None) -> str:
     peak = measured(used_mb, is_least=True).text(format_memory)
     return f"{peak} of {format_memory(size_mb)}" if peak and size_mb else peak

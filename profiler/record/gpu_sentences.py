@@ -11,11 +11,13 @@ from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle
+from profiler.record.measured import measured
 from profiler.record.mention_limits import (
     MIN_GPU_IDLE_PERCENT,
     MIN_SHOWN_GPU_PERCENT,
     MIN_WAIT_PERCENT,
     PAST_WAITS,
+    is_gpu_use_partial,
     wait_in_words,
 )
 from profiler.record.record_model import Gpu, GpuIdle, Record, known_status
@@ -59,8 +61,9 @@ def gpu_idle_sentence(record: Record) -> str | None:
         gpus = f"the {len(record.gpus) or ''} GPUs{whose} were".replace("  ", " ")
     else:
         gpus = f"the GPU{whose} was"
+    percent = measured(min(idle.percent, _PERCENT), is_least=is_gpu_use_partial(record))
     text = (
-        f"{gpus} idle {format_percent(min(idle.percent, _PERCENT))} of the "
+        f"{gpus} idle {percent.words(format_percent)} of the "
         f"run{' on average' if is_several else ''}"
     )
     places = ", ".join(_idle_places(idle, record))
@@ -137,7 +140,8 @@ def gpu_idle_texts(record: Record) -> Iterator[str]:
     if sentence is not None and idle is not None and not has_failed:
         yield sentence
         usd = "" if idle.usd is None else f" ({format_usd(idle.usd)})"
-        yield f"{format_gpu_hours(idle.gpu_hours)}{usd}"
+        hours = measured(idle.gpu_hours, is_least=is_gpu_use_partial(record))
+        yield f"{hours.text(format_gpu_hours)}{usd}"
 
 
 def gpu_advice(record: Record) -> Iterator[str]:

@@ -129,7 +129,7 @@ def is_idle(gpu: Gpu) -> bool:
     """
     if gpu.utilization_percent.max != 0 or gpu.shared:
         return False
-    if gpu.utilization_source not in _GAP_FREE:
+    if gpu.utilization_source not in _GAP_FREE or gpu.utilization_covered_percent is not None:
         return False
     used_mb = gpu.memory_used_mb.max
     return used_mb is not None and used_mb < _UNUSED_MB

@@ -83,6 +83,11 @@ def is_cpu_partial(record: Record) -> bool:
     return covered is not None and covered < MIN_COVERED_PERCENT
 
 
+def is_gpu_use_partial(record: Record) -> bool:
+    """Whether the work of a GPU is not known for more than a twentieth of the run."""
+    return any(gpu.utilization_covered_percent is not None for gpu in record.gpus)
+
+
 def are_bytes_partial(record: Record) -> bool:
     """Whether the bytes of more than a twentieth of a task's run may be missing: no reading of the
     stats covers its end.

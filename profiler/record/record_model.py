@@ -237,6 +237,8 @@ class Gpu(Model, frozen=True, kw_only=True):
     ``utilizationSource``; ``idlePercent`` is the rest of the run. The four values from
     ``smActivePercent`` on, and the bytes, exist on Hopper and newer. With ``shared``, another
     program used the GPU in the run: all values but the memory are of all programs.
+    ``utilizationCoveredPercent`` is the share of the run in which the work of the GPU is known, if
+    that is less than 95: the idle time is then a lower bound, and below 50 it is absent.
     """
 
     uuid: str
@@ -244,6 +246,7 @@ class Gpu(Model, frozen=True, kw_only=True):
     name: str | None = None
     utilization_percent: Distribution = NOT_MEASURED
     utilization_source: str | None = None
+    utilization_covered_percent: float | None = None
     shared: bool | None = None
     sm_active_percent: Distribution = NOT_MEASURED
     sm_occupancy_percent: Distribution = NOT_MEASURED

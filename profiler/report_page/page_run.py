@@ -10,6 +10,7 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.fact_list import NUMBERS, number_value, usual_number
 from profiler.record.gpu_facts import (
     beside_gpus,
+    gpu_idle_text,
     gpu_memory_text,
     gpu_word,
 )
@@ -228,7 +229,7 @@ def _gpu_row(gpu: Gpu) -> PageGpu:
         percent=finite_number(utilization.avg),
         top=finite_number(utilization.max),
         sm=finite_number(gpu.sm_active_percent.avg),
-        idle=finite_number(gpu.idle_percent),
+        idle=gpu_idle_text(gpu) or None,
         shared=gpu.shared or None,
         memory=gpu_memory_text(gpu) or None,
         size=finite_number(gpu.memory_limit_mb or gpu.memory_size_mb),

@@ -238,12 +238,12 @@ def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus() -> None:
     gpus = (
         Gpu(uuid="a", idle_seconds=1800.0, idle_percent=25.0),
         Gpu(uuid="b", idle_seconds=5400.0, idle_percent=75.0),
-        Gpu(uuid="c"),
     )
     two_hours_ms = 7_200_000
     assert gpu_idle(gpus, two_hours_ms, 12.0) == GpuIdle(percent=50, gpu_hours=2, usd=12)
     assert gpu_idle(gpus[:1], two_hours_ms, None) == GpuIdle(percent=25, gpu_hours=0.5)
-    assert gpu_idle(gpus[2:], two_hours_ms, 12.0) is None
+    assert gpu_idle((*gpus, Gpu(uuid="c")), two_hours_ms, 12.0) is None, "of one it is unknown"
+    assert gpu_idle((), two_hours_ms, 12.0) is None
     assert gpu_idle(gpus, None, 12.0) is None
     second = Gpu(uuid="a", idle_seconds=1.0, idle_percent=0.014)
     assert present(gpu_idle((second,), two_hours_ms, None)).gpu_hours == 0.000278
