@@ -137,7 +137,7 @@ def _json_line(run: PastRun) -> bytes:
     its start.
     """
     record = run.report.record
-    if run.line is not None or record.status != "running":
+    if run.has_record or record.status != "running":
         return run.json_line()
     shown = {"family": record.family, "elapsedMs": record.metrics.duration_ms}
     return msgspec.json.encode({**shown, **msgspec.json.decode(run.json_line())})

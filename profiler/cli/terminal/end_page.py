@@ -208,7 +208,7 @@ def _facts(record: Record, room: int) -> str:
     metrics = record.metrics
     peak = number_fact(MEMORY_PEAK, record).short
     peaks: list[str] = []
-    if metrics.max_memory_used_mb is not None and not _has_curves(record.series):
+    if metrics.has_memory and not _has_curves(record.series):
         if metrics.memory_size_mb:
             peaks.append(f"{peak} of {format_memory(metrics.memory_size_mb)}")
         peaks.append(peak)

@@ -19,7 +19,7 @@ from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.text import printable
-from profiler.core.threads import BackgroundCall
+from profiler.core.threads import BackgroundCall, NoCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.local_record import Placement, read_sizes
 from profiler.local_run.prepared_run import PreparedRun
@@ -239,17 +239,17 @@ class _Surroundings(Struct, RunSurroundings):
     def find_batch_job(self) -> BatchJob:
         return job_of_variables(os.environ)
 
-    def request_placement(self) -> BackgroundCall[Placement | None] | None:
+    def request_placement(self) -> NoCall[Placement | None]:
         endpoint = endpoint_address(os.environ)
         if endpoint is None:
-            return None
+            return NoCall()
         return BackgroundCall(
             partial(read_placement, *endpoint), self._clock, _MAX_PLACEMENT_SECONDS
         )
 
-    def request_earlier_peak(self) -> "BackgroundCall[HighestPeak] | None":
+    def request_earlier_peak(self) -> "NoCall[HighestPeak]":
         if self._options.no_history:
-            return None
+            return NoCall()
         from profiler.cli.run_family import highest_peak_of  # most runs do without it
 
         return BackgroundCall(

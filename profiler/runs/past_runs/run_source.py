@@ -87,6 +87,11 @@ class PastRun(Struct, frozen=True, kw_only=True):
     container_ids: tuple[str, ...] = ()
 
     @property
+    def has_record(self) -> bool:
+        """Whether a monitor or a profiler has written of the run."""
+        return self.line is not None
+
+    @property
     def outcome(self) -> Outcome:
         """How the run ended, by its report and ECS's event."""
         return outcome_of(self.report.record, self.event.end, is_confirmed=self.is_confirmed)

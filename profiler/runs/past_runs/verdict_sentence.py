@@ -196,7 +196,7 @@ def _lost(run: PastRun) -> str:
     is_checkpoint = run.report.type == CHECKPOINT
     if run.report.record.launch_type == LOCAL and not is_checkpoint:
         return "The profiler did not see the end of the command."
-    if run.line is None:
+    if not run.has_record:
         return "The run left no report: only what ECS reported is known."
     if is_checkpoint:
         return "The run left no report: the numbers come from its last checkpoint."

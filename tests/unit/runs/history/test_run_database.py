@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.errors import TaskProfilerError
+from profiler.core.threads import BackgroundCall
 from profiler.record.record_model import Report, encode
 from profiler.record.run_outcome import Status
 from profiler.runs.history import run_database
@@ -271,9 +272,10 @@ class RecordedHistory:
 
     def keep(self) -> None:
         self.recorder.keep_so_far(self._build)
-        if self.recorder._write_call is not None:
+        call = self.recorder._write_call
+        if isinstance(call, BackgroundCall):
             # A real disk may need longer than the profiler waits.
-            self.recorder._write_call._thread.join()
+            call._thread.join()
 
     def _build(self) -> tuple[Report, RunSeries | None]:
         self.built += 1
