@@ -421,6 +421,10 @@ def attempt_documents(
         known_fields: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
         if any(task.values()):
             known_fields["task"] = known_members(task)
+        job_ended = ended_at(job)
+        if task["last_attempt"] and job_ended is not None:
+            # The morning message after the job's end is the first one that may count it.
+            known_fields["event"] = {"ingested": format_datetime(job_ended)}
         began = datetime_of_ms(each.started_ms) or ended
         yield Document(
             index=settings.index("reports", began),
