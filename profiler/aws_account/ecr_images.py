@@ -40,7 +40,7 @@ class EcrImage(Struct, frozen=True, kw_only=True):
 def ecr_image(name: str) -> EcrImage | None:
     """The image with this name; None if it is not in a private registry of Amazon ECR."""
     match = _NAME.fullmatch(name)
-    return None if match is None else EcrImage(**match.groupdict())
+    return EcrImage(**match.groupdict()) if match else None
 
 
 def is_in_registry(open_client: OpenClient, image: EcrImage) -> bool | None:

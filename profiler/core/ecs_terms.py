@@ -80,7 +80,7 @@ def cluster_name(cluster: str | None) -> str | None:
 
 def is_of_aws_batch(cluster: str | None) -> bool:
     """Whether the cluster has a name that AWS Batch gives: ``AWSBatch-…``, ``…_Batch_UUID``."""
-    return cluster is not None and re.search(_BATCH_CLUSTER, cluster) is not None
+    return cluster is not None and bool(re.search(_BATCH_CLUSTER, cluster))
 
 
 def compute_environment_of(cluster: str) -> str | None:
@@ -88,7 +88,7 @@ def compute_environment_of(cluster: str) -> str | None:
     ``NAME_Batch_UUID``; None for other clusters.
     """
     found = re.fullmatch(rf"AWSBatch-(.+)-{_UUID}|(.+)_Batch_{_UUID}", cluster)
-    return None if found is None else found[1] or found[2]
+    return found[1] or found[2] if found else None
 
 
 def family_of(definition: str) -> str:

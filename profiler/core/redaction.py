@@ -84,7 +84,7 @@ def redact(words: Sequence[str]) -> str:
     previous_is_option = False
     options = _NO_OPTIONS
     for word in words:
-        is_option = word.startswith("-") and re.fullmatch(_OPTION, word) is not None
+        is_option = word.startswith("-") and bool(re.fullmatch(_OPTION, word))
         attached = _attached(word, options)
         if masks_next and not is_option:
             is_masked = not options.needs_colon or ":" in word or _is_named_option(shown)
@@ -94,7 +94,7 @@ def redact(words: Sequence[str]) -> str:
         else:
             shown.append(_redact_word(word))
         masks_next = is_option and (
-            re.search(_SECRET_NAME, word) is not None or _takes_secret(word, options)
+            bool(re.search(_SECRET_NAME, word)) or _takes_secret(word, options)
         )
         if word in _SEPARATORS or word.endswith(";"):
             options = _NO_OPTIONS
@@ -124,7 +124,7 @@ def without_credentials(text: str) -> str:
 
 def _is_named_option(shown: Sequence[str]) -> bool:
     """Whether the last word is an option that is secret by its own name."""
-    return bool(shown) and re.search(_SECRET_NAME, shown[-1]) is not None
+    return bool(shown) and bool(re.search(_SECRET_NAME, shown[-1]))
 
 
 def _options_after(word: str, options: _SecretOptions) -> _SecretOptions:
@@ -186,7 +186,7 @@ def _redact_text(text: str) -> str:
 
 def _redact_member(member: re.Match[str]) -> str:
     quote, name, colon, value, inner_quote = member.groups()
-    if re.search(_SECRET_NAME, name) is None or value in _NO_SECRETS:
+    if not re.search(_SECRET_NAME, name) or value in _NO_SECRETS:
         return member[0]
     end = inner_quote or (value[0] if value[0] in "\"'" else "")
     return f"{quote}{name}{quote}{colon}{end}{_MASK}{end}"
@@ -194,13 +194,13 @@ def _redact_member(member: re.Match[str]) -> str:
 
 def _redact_assigned(assigned: re.Match[str]) -> str:
     name, sign, value = assigned.groups()
-    if re.search(_SECRET_NAME, name) is None:
+    if not re.search(_SECRET_NAME, name):
         return assigned[0]
     return f"{name}{sign}{value[0]}{_MASK}{value[0]}"
 
 
 def _redact_parameter(parameter: re.Match[str]) -> str:
-    is_secret = re.search(_SECRET_NAME, parameter[2]) is not None
+    is_secret = bool(re.search(_SECRET_NAME, parameter[2]))
     if not is_secret or parameter[3] in _NO_SECRETS:
         return parameter[0]
     return parameter[1] + _MASK
@@ -212,7 +212,7 @@ def _redact_opaque_tokens(text: str) -> str:
         return text
     digit = re.match(_LAST_DIGIT, text)
     letter = re.match(_LAST_LETTER, text)
-    if digit is None or letter is None:
+    if not digit or not letter:
         return text
     end = min(digit.end(), letter.end())
     return re.sub(_OPAQUE_TOKEN, lambda token: _MASK if token.start() < end else token[0], text)

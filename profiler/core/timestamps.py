@@ -36,7 +36,7 @@ def parse_ns(text: object) -> int | None:
 @lru_cache(maxsize=64)
 def _parsed_ns(text: str) -> int | None:
     match = re.fullmatch(_RFC3339, text, re.ASCII)
-    if match is None:
+    if not match:
         return None
     seconds_text, fraction, offset = match.groups()
     moment = parse_datetime(seconds_text + ("+00:00" if offset in "Zz" else offset))

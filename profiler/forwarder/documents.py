@@ -575,7 +575,7 @@ def notice_document(
             f"The notification's time {line.time[:_MAX_SHOWN_LENGTH]!r} is not an RFC 3339 time "
             "between 1970 and 2200."
         )
-    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", notice.kind) is None:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", notice.kind):
         return InvalidReport(
             f"The notification's kind {notice.kind[:_MAX_SHOWN_LENGTH]!r} is not a word."
         )

@@ -315,7 +315,7 @@ def read_trusted_groups(environment: Mapping[str, str]) -> TrustedGroups:
     monitors: tuple[InstanceMonitorGroup, ...] = ()
     if arn and cluster:
         match = _LOG_GROUP_ARN.fullmatch(arn)
-        if match is None:
+        if not match:
             raise SettingsError(
                 "INSTANCE_MONITOR_LOG_GROUP must be the ARN of a log group: "
                 "arn:aws:logs:REGION:ACCOUNT:log-group:NAME."

@@ -223,7 +223,7 @@ def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
             if name.lower() != "traceparent":
                 continue
             match = _TRACEPARENT.fullmatch(value.strip())
-            if match is not None:
+            if match:
                 trace, span, flags = match.groups()
                 return SpanParent(trace_id=trace, span_id=span, flags=int(flags, 16))
     return None

@@ -224,7 +224,7 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
     if it has none.
     """
     match = _TASK_MEMORY.fullmatch(str(definition.get("memory")))
-    if match is None:
+    if not match:
         return None
     amount = float(match[1])
     if match[2]:
@@ -243,7 +243,7 @@ def windows_of(definition: Mapping[str, object]) -> str | None:
     for constraint in mappings(definition.get("placementConstraints")):
         expression = text(constraint.get("expression")) or ""
         placed = _ON_WINDOWS.search(expression)
-        if placed is not None and placed["negation"] is None:
+        if placed and placed["negation"] is None:
             return f"Windows, by the placement {expression!r}"
     for volume in mappings(definition.get("volumes")):
         # The API and CloudFormation write its name differently.

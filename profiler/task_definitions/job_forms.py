@@ -380,7 +380,7 @@ def asked_amount(container: Mapping[str, object], kind: Kind) -> float | None:
         if requirement.get("type") == kind:
             written = requirement.get("value")
     found = _AMOUNT.fullmatch(str(written))
-    return None if found is None else float(found[0]) or None
+    return (float(found[0]) or None) if found else None
 
 
 def _memory(form: Mapping[str, object]) -> int:

@@ -343,7 +343,7 @@ def _without(value: Mapping[str, object], names: Collection[str]) -> dict[str, o
 def task_cpu_units(definition: Mapping[str, object]) -> float | None:
     """The task's CPU units, written as ``"1024"`` or ``"1 vCPU"``; None if it has none."""
     match = _TASK_CPU.fullmatch(str(definition.get("cpu")))
-    if match is None:
+    if not match:
         return None
     if match[2]:
         return float(match[1]) * _CPU_UNITS

@@ -115,7 +115,7 @@ def _json_node(text: str, start: int) -> Node:
 
 def _after_space(text: str, at: int) -> int:
     match = _SPACE.match(text, at)
-    return at if match is None else match.end()
+    return at if not match else match.end()
 
 
 def yaml_tree(text: str, source_name: str) -> Node:

@@ -70,7 +70,7 @@ def _of_terraform(data: bytes, file: str) -> Sequence[WrittenSize]:
     resources = []
     for at, (_, row) in enumerate(rows):
         start = _RESOURCE.match(row)
-        if start is not None:
+        if start:
             resources.append(_resource(rows[at:], file, start[1]))
     if not resources:
         raise TaskProfilerError(

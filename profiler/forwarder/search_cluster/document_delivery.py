@@ -48,14 +48,14 @@ class FailedItem(Struct, frozen=True):
     def task_id(self) -> str | None:
         if isinstance(self.document, str):
             match = _TASK_ID.search(self.document)
-            return None if match is None else match.group(1)
+            return match.group(1) if match else None
         document_id = None
         if isinstance(self.document, dict):
             document_id = self.document.get("id")
         if not isinstance(document_id, str):
             return None
         match = _RUN_ID.match(document_id)
-        return None if match is None else match.group(1)
+        return match.group(1) if match else None
 
 
 # Keeps all failures. Raises DeliveryError if one was not kept.

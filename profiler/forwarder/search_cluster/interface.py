@@ -101,7 +101,7 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         reason = self.reason or ""
         if self.error in _INDEX_ERRORS or _OF_MAPPING.search(reason):
             return False
-        return is_index_working or _OF_DOCUMENT.search(reason) is not None
+        return is_index_working or bool(_OF_DOCUMENT.search(reason))
 
 
 def hit_sources(response: Json) -> list[Mapping[str, Json]]:
