@@ -355,7 +355,7 @@ def _started_by_schedules(
     from profiler.aws_account.submitted_jobs import read_queues
     from profiler.schedules.schedule_model import ClusterTasks
 
-    if all(schedule.job_name is None for schedule in schedules):
+    if not any(schedule.is_of_jobs for schedule in schedules):
         return read_clusters(_client("ecs"), [arn], now_ns)[arn]
     queues = read_queues(
         _client,

@@ -64,7 +64,7 @@ class MissedReasons:
         """Return the reason as a sentence; None if AWS returns none, or not yet."""
         end_ns = due_ns + schedule.window_minutes * NS_PER_MINUTE + _START_NS
         # Of a job, only the dead-letter queue has the reason.
-        calls = self._calls("RunTask", due_ns, end_ns) if schedule.job_name is None else ()
+        calls = () if schedule.is_of_jobs else self._calls("RunTask", due_ns, end_ns)
         letters = self._dead_letters(schedule.dead_letter_arn)
         for event in filter(None, calls):
             reason = _failure(event, schedule)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.core.command_lines import command_line
+from profiler.core.command_lines import command_line, option_words
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import listed
 from profiler.task_definitions.containers import read_containers, requested_batch, roles_of
@@ -90,8 +90,7 @@ def _with_problem(
     words: list[str] = []
     for member in members:
         words += ("--family", member)
-    if image is not None:
-        words += ("--image", image)
+    words += option_words({"--image": image})
     command = command_line(
         "taskdef", "add-monitor", *words, "--report-stream", "monitor", "--register"
     )

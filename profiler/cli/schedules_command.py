@@ -182,7 +182,7 @@ def why_nothing(schedule: Schedule, death: Death, now_ns: int) -> str | None:
     pin = revision_of(schedule.definition_arn)
     if pin is None or not may_start_again(schedule, now_ns):
         return None
-    why = death(pin, is_of_job=schedule.job_name is not None)
+    why = death(pin, is_of_job=schedule.is_of_jobs)
     return None if why is None else f"It is pinned to {pin}, which {why}, so it starts nothing."
 
 
@@ -202,7 +202,7 @@ def read_schedules(
     readable = []
     for schedule in listed.schedules:
         clusters: list[str | None] = [None]
-        if schedule.job_name is None:
+        if not schedule.is_of_jobs:
             clusters += [cluster_name(schedule.cluster_arn), schedule.cluster_arn]
         if cluster in clusters and matches_any(schedule.family, families):
             readable.append(schedule)
@@ -251,7 +251,7 @@ def judge_account(
     """
     clusters = read_clusters(
         open_client("ecs"),
-        {schedule.cluster_arn for schedule in asked if schedule.job_name is None},
+        {schedule.cluster_arn for schedule in asked if not schedule.is_of_jobs},
         now_ns,
     )
     clusters |= read_queues(open_client, asked, now_ns, pause=clock.sleep)
@@ -415,8 +415,8 @@ def schedule_row(
         kind=schedule.kind,
         expression=schedule.expression,
         time_zone=schedule.time_zone,
-        cluster=place if schedule.job_name is None else None,
-        queue=None if schedule.job_name is None else place,
+        cluster=None if schedule.is_of_jobs else place,
+        queue=place if schedule.is_of_jobs else None,
         family=schedule.family,
         last_due=last_due,
         outcome=outcome,

@@ -629,7 +629,7 @@ def schedule_notice_document(
 
 def _noticed_task(line: ScheduleNoticeLine) -> Fields:
     """The task that the notice is about, or the job."""
-    if line.queue is None:
+    if not line.is_of_jobs:
         return {"task": {"id": line.notice.task_id, "family": line.family}}
     job = {
         "job_id": line.notice.task_id,

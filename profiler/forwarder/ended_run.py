@@ -5,6 +5,7 @@ outputs print: the same, with what the search cluster, the log and a retry add.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -56,21 +57,25 @@ class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry_of: str | None = None
 
 
+NO_COMPARISON: Final = Comparison(text="")
+NO_RETRY: Final = MemoryRetry(sentence="")
+
+
 def tried_retry(
     start_again: Callable[[], MemoryRetry | None], errors: list[ForwarderError]
-) -> MemoryRetry | None:
-    """Start a run again. If that is not possible now, the notice says so: Lambda retries the
-    event.
+) -> MemoryRetry:
+    """Start a run again; NO_RETRY if it must not be. If that is not possible now, the notice says
+    so: Lambda retries the event.
     """
     try:
-        return start_again()
+        return start_again() or NO_RETRY
     except InProgressError:
         raise  # the other invocation posts the notice
     except ForwarderError as error:
         errors.append(error)
         if isinstance(error, DeliveryError):
             return MemoryRetry(sentence=_RETRY_IS_UNKNOWN)
-        return None
+        return NO_RETRY
 
 
 class EndedTask(Struct, frozen=True, kw_only=True):
@@ -177,26 +182,24 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 class EndedRun(EndedTask, frozen=True, kw_only=True):
     """One ended run as the outputs print it.
 
-    ``comparison``: None with too few recent runs of the family. ``log_lines`` are the batch's,
+    ``comparison``: empty with too few recent runs of the family. ``log_lines`` are the batch's,
     else those of the ``failed_container``. ``reduced_memory``: in words, if the killed run's
     memory had been reduced.
     """
 
-    retry: MemoryRetry | None = None
-    comparison: Comparison | None = None
+    retry: MemoryRetry = NO_RETRY
+    comparison: Comparison = NO_COMPARISON
     log_lines: tuple[str, ...] = ()  # the newest is the last
     reduced_memory: str | None = None
 
     @property
     def went_wrong(self) -> bool:
         """Whether the run failed or took notably longer than its family's recent runs."""
-        return self.outcome.status == "failure" or (
-            self.comparison is not None and self.comparison.is_slow
-        )
+        return self.outcome.status == "failure" or self.comparison.is_slow
 
     @property
     def unusual(self) -> tuple[UnusualMeasure, ...]:
-        return () if self.comparison is None else self.comparison.unusual
+        return self.comparison.unusual
 
 
 def run_of_task(

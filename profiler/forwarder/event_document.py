@@ -26,7 +26,7 @@ from profiler.forwarder.documents import (
     run_id,
     unconfirmed,
 )
-from profiler.forwarder.ended_run import EndedTask, MemoryRetry
+from profiler.forwarder.ended_run import NO_RETRY, EndedTask, MemoryRetry
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.line_kinds import read_line
@@ -42,7 +42,7 @@ _MAX_REQUEST_SECONDS = 5.0
 
 
 def event_documents(
-    ended: EndedTask, settings: ForwarderSettings, retry: MemoryRetry | None = None
+    ended: EndedTask, settings: ForwarderSettings, retry: MemoryRetry = NO_RETRY
 ) -> tuple[Document, ...]:
     """The documents to write, a final report of the logs first; none without a batch or any time
     of the task. Each other container that the monitor reports on has a document of its own.
@@ -55,8 +55,7 @@ def event_documents(
     event = ended.run.event
     if batch is None or event is None:
         return ()
-    if retry is not None:
-        event = replace(event, retry_of=retry.retry_of, retried_as=retry.retried_as)
+    event = replace(event, retry_of=retry.retry_of, retried_as=retry.retried_as)
     numbers = None
     if line is not None and line.is_final:
         numbers = _numbers(line, task, settings)

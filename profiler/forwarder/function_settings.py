@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -139,6 +139,10 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
     def selects(self, subject: Subject, family: str) -> bool:
         """Whether NOTIFY and NOTIFY_FAMILIES select this."""
         return subject in self.subjects and matches_any(family, self.families)
+
+
+# Of settings that cannot be read: nothing is selected.
+NO_NOTICES: Final = NoticeSettings(subjects=frozenset())
 
 
 def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:

@@ -24,8 +24,13 @@ from profiler.forwarder.documents import (
     indices_of_runs,
     run_id,
 )
-from profiler.forwarder.ended_run import MemoryRetry, tried_retry
-from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
+from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry, tried_retry
+from profiler.forwarder.function_settings import (
+    NO_NOTICES,
+    ForwarderSettings,
+    NoticeSettings,
+    Subject,
+)
 from profiler.forwarder.invocation import (
     DeliveryError,
     ForwarderError,
@@ -39,7 +44,7 @@ from profiler.forwarder.kill_after_resize import reduced_memory_of_job
 from profiler.forwarder.notifications.event_details import job_ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notify
 from profiler.forwarder.run_event import RunEvent
-from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
+from profiler.forwarder.search_cluster.document_delivery import NOT_DELIVERED, DeliveryResult
 from profiler.record.batch_detail import FAILED, SUCCEEDED, JobAttempt, JobDetail, JobEvent
 from profiler.record.batch_job import batch_values
 from profiler.record.event_end import JOB_ENDS, document_outcome
@@ -124,10 +129,12 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         if not is_told and not _tells_of_attempts(job):
             return JobResult(status=job.status)
         errors: list[ForwarderError] = []
-        retry = None
+        retry = NO_RETRY
         if is_told and not event.is_queue_blocked:
             retry = tried_retry(partial(self.start_again, job), errors)
-        settings = attempt(self.outputs.settings, errors) if is_told else None
+        settings = NO_NOTICES
+        if is_told:
+            settings = attempt(self.outputs.settings, errors) or NO_NOTICES
         index = attempt(self.outputs.index, errors)
         indexed = (
             index is not None
@@ -137,7 +144,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         notice = JobNotice(job=job, is_blocked=event.is_queue_blocked, retry=retry)
         notified: ChannelKind | None = None
         subject: Subject = "success" if notice.is_success else "failure"
-        if settings is not None and settings.selects(subject, notice.family):
+        if settings.selects(subject, notice.family):
             notified = self._announce(notice, settings, index, errors)
         result = JobResult(status=job.status, indexed=indexed, notified=notified)
         if is_told and not event.is_queue_blocked:
@@ -165,7 +172,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         self,
         index: JobIndex,
         job: JobDetail,
-        retry: MemoryRetry | None,
+        retry: MemoryRetry,
         errors: list[ForwarderError],
     ) -> bool:
         """Write the document of a job without an attempt, or complete those of its attempts' tasks.
@@ -179,11 +186,11 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
             documents = [alone]
         if not documents:
             return False
-        delivered = attempt(lambda: index.deliver(documents), errors)
-        if delivered is not None and delivered.rejected:
+        delivered = attempt(lambda: index.deliver(documents), errors) or NOT_DELIVERED
+        if delivered.rejected:
             reason = delivered.rejected[0].reason
             errors.append(DeliveryError(f"The cluster refused the job's document: {reason}"))
-        return delivered is not None and delivered.indexed > 0
+        return delivered.indexed > 0
 
     def _announce(
         self,
@@ -353,7 +360,7 @@ def _tells_of_attempts(job: JobDetail) -> bool:
 
 
 def attempt_documents(
-    job: JobDetail, settings: ForwarderSettings, retry: MemoryRetry | None = None
+    job: JobDetail, settings: ForwarderSettings, retry: MemoryRetry = NO_RETRY
 ) -> Iterator[Document]:
     """What Batch knows of the job's attempts, for the documents of their tasks, which are in the
     job's account and Region. ``retry``: the job that was submitted again, which the last one names.
@@ -373,7 +380,7 @@ def attempt_documents(
             "repeated": (each is not last or not job.has_ended) or None,
             "last_attempt": (each is last and _could_be_repeated(job)) or None,
             "retry_of": job.retry_of,
-            "retried_as": None if retry is None or each is not last else retry.retried_as,
+            "retried_as": retry.retried_as if each is last else None,
         }
         known_fields: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
         if any(task.values()):

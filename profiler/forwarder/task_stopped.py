@@ -20,6 +20,7 @@ from profiler.forwarder.batch_report import (
 )
 from profiler.forwarder.documents import Document
 from profiler.forwarder.ended_run import (
+    NO_COMPARISON,
     Comparison,
     EndedRun,
     EndedTask,
@@ -28,7 +29,12 @@ from profiler.forwarder.ended_run import (
     tried_retry,
 )
 from profiler.forwarder.event_document import event_documents
-from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
+from profiler.forwarder.function_settings import (
+    NO_NOTICES,
+    ForwarderSettings,
+    NoticeSettings,
+    Subject,
+)
 from profiler.forwarder.invocation import (
     DeliveryError,
     ForwarderError,
@@ -40,7 +46,7 @@ from profiler.forwarder.kill_after_resize import SizeChange, reduced_memory, siz
 from profiler.forwarder.merged_run import merge
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
-from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
+from profiler.forwarder.search_cluster.document_delivery import NOT_DELIVERED, DeliveryResult
 from profiler.record.event_end import judge_candidates
 from profiler.record.gpu_memory_texts import SEARCHED_LINES, gpu_memory_error
 from profiler.record.run_outcome import Status
@@ -151,11 +157,11 @@ class TaskStoppedHandler(Struct, frozen=True):
         Raises ForwarderError after all were tried.
         """
         errors: _Errors = []
-        settings = attempt(self.outputs.settings, errors)
+        settings = attempt(self.outputs.settings, errors) or NO_NOTICES
         index = attempt(self.outputs.index, errors)
         known_task = self._known(task)
         reports = self.account.reports(task, known_task.containers.batch)
-        found = self._ended(known_task, reports, settings or NoticeSettings(), index)
+        found = self._ended(known_task, reports, settings, index)
         # First: neither the log nor the GPU decides whether a run that was killed for memory starts
         # again.
         start = partial(self.account.start_again, found.confirmed, known_task.definition)
@@ -172,11 +178,10 @@ class TaskStoppedHandler(Struct, frozen=True):
             reduced_memory=reduced_memory(ended, known_task.size_change),
         )
         notified: ChannelKind | None = None
-        if settings is not None and should_notify(run, settings, is_unusual=bool(run.unusual)):
+        if should_notify(run, settings, is_unusual=bool(run.unusual)):
             notified = self._notify(run, settings, errors)
         result = TaskStoppedResult(status=run.outcome.status, indexed=indexed, notified=notified)
-        kibana_url = None if settings is None else settings.kibana_url
-        self._print(run, result, kibana_url, errors)
+        self._print(run, result, settings.kibana_url, errors)
         self.outputs.export(run)
         raise_errors(errors)
         return result
@@ -287,7 +292,7 @@ class TaskStoppedHandler(Struct, frozen=True):
     def _last_lines(
         self,
         ended: EndedTask,
-        settings: NoticeSettings | None,
+        settings: NoticeSettings,
         reports: ReportFinder,
         containers: TaskContainers,
     ) -> tuple[str, ...]:
@@ -295,7 +300,7 @@ class TaskStoppedHandler(Struct, frozen=True):
 
         If they cannot be read, the notice is posted without them.
         """
-        if settings is None or not should_notify(ended, settings, is_unusual=True):
+        if not should_notify(ended, settings, is_unusual=True):
             return ()
         if ended.outcome.status != "failure" and ended.failed_container is None:
             return ()
@@ -306,9 +311,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             self.outputs.warn(f"The notification of task {ended.task.id} has no log lines. {error}")
             return ()
 
-    def _index(
-        self, index: Index, ended: EndedTask, retry: MemoryRetry | None, errors: _Errors
-    ) -> bool:
+    def _index(self, index: Index, ended: EndedTask, retry: MemoryRetry, errors: _Errors) -> bool:
         """Write the documents. Returns whether that succeeded."""
         documents = event_documents(ended, index.settings, retry)
         if not documents:
@@ -317,14 +320,14 @@ class TaskStoppedHandler(Struct, frozen=True):
                 "are unknown."
             )
             return False
-        delivered = attempt(lambda: index.deliver(documents), errors)
-        if delivered is not None and delivered.rejected:
+        delivered = attempt(lambda: index.deliver(documents), errors) or NOT_DELIVERED
+        if delivered.rejected:
             errors.append(
                 DeliveryError(
                     f"The cluster refused the task's document: {delivered.rejected[0].reason}"
                 )
             )
-        return delivered is not None and delivered.indexed > 0
+        return delivered.indexed > 0
 
     def _notify(
         self, run: EndedRun, settings: NoticeSettings, errors: _Errors
@@ -369,13 +372,11 @@ def _with_gpu_memory_error(ended: EndedTask, reports: ReportFinder) -> EndedTask
     return replace(ended, run=run)
 
 
-def _comparison(
-    ended: EndedTask, settings: NoticeSettings | None, index: Index | None
-) -> Comparison | None:
+def _comparison(ended: EndedTask, settings: NoticeSettings, index: Index | None) -> Comparison:
     """The comparison with the family, if there may be a notice."""
-    if index is None or settings is None or not should_notify(ended, settings, is_unusual=True):
-        return None
-    return index.compare(ended)
+    if index is None or not should_notify(ended, settings, is_unusual=True):
+        return NO_COMPARISON
+    return index.compare(ended) or NO_COMPARISON
 
 
 def selects(settings: NoticeSettings, task: StoppedTask, *, is_success: bool) -> bool:

@@ -10,7 +10,7 @@ from profiler.aws_account.instance_monitors import instance_monitor_of
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.report_paths import Permission, ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.core.command_lines import command_line
+from profiler.core.command_lines import command_line, option_words
 from profiler.core.container_roles import repository
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY, arn_account
 from profiler.core.errors import TaskProfilerError
@@ -50,8 +50,7 @@ def add_command(*families: str, image: str | None = None) -> str:
     words: list[str] = []
     for family in families:
         words += ("--family", family)
-    if image is not None:
-        words += ("--image", image)
+    words += option_words({"--image": image})
     return command_line("taskdef", "add-monitor", *words)
 
 

@@ -266,8 +266,7 @@ def _sentence(notice: EndedRun) -> str:
         predicate = PREDICATES[outcome.status]
     else:
         predicate = f"ended with success, but {unusual}"
-    retry = None if notice.retry is None else notice.retry.sentence
-    more = (wait, notice.reduced_memory, retry)
+    more = (wait, notice.reduced_memory, notice.retry.sentence)
     return " ".join(
         [f"{name} {predicate}{exit_code}{reason}.", *(sentence for sentence in more if sentence)]
     )
@@ -515,7 +514,7 @@ def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> Sche
     cluster = cluster_name(line.cluster)
     links = _bounded_links(links_of_schedule_notice(line, kibana_url))
     subject = f"Family {line.family or _UNKNOWN}"
-    if line.queue is not None:
+    if line.is_of_jobs:
         subject = f"Job definition {line.family or _UNKNOWN} in queue {line.queue}"
     detail = _bounded(
         ScheduleNoticeDetail(

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from profiler.core.command_lines import aws_command_line, command_line
+from profiler.core.command_lines import aws_command_line, command_line, option_words
 from profiler.core.ecs_terms import cluster_name
+from profiler.core.optional_math import known_values
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.job_notice import JobNotice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -76,12 +77,13 @@ def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
     """How to see the schedule's due times; for a run that is missing, what is wrong with its task;
     for one that is there, how to watch it. Of jobs, their queue is looked at.
     """
-    if line.queue is not None:
-        of_jobs = ("schedules",) if line.family is None else ("schedules", line.family)
-        due = command_line(*of_jobs, region=line.region)
-        queue = ("doctor" if line.notice.task_id is None else "watch", "--queue", line.queue)
-        look = NextStep("look", command_line(*queue, region=line.region))
-        return NextStep(_SEE_DUE, due), look
+    if line.is_of_jobs:
+        due = command_line("schedules", *known_values((line.family,)), region=line.region)
+        queue = option_words({"--queue": line.queue})
+        look = command_line(
+            "watch" if line.notice.task_id else "doctor", *queue, region=line.region
+        )
+        return NextStep(_SEE_DUE, due), NextStep("look", look)
     steps = [_schedules(cluster_name(line.cluster), line.region)]
     if line.notice.kind == "missed" and line.family is not None:
         steps.append(NextStep("look", command_line("doctor", line.family, region=line.region)))
@@ -93,8 +95,8 @@ def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
 
 
 def _schedules(cluster: str | None, region: str | None) -> NextStep:
-    words = ("schedules",) if cluster is None else ("schedules", "--cluster", cluster)
-    return NextStep(_SEE_DUE, command_line(*words, region=region))
+    words = option_words({"--cluster": cluster})
+    return NextStep(_SEE_DUE, command_line("schedules", *words, region=region))
 
 
 def in_words(steps: Iterable[NextStep]) -> str:

@@ -346,10 +346,8 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     if outcome.status != "success" and notice.reason:
         reason = escape_text(notice.reason, 1000)
         lines.append(f"Reason from ECS: {reason}" if reason else None)
-    if notice.reduced_memory is not None:
-        lines.append(escape_text(notice.reduced_memory, MAX_SENTENCE_LENGTH))
-    if notice.retry is not None:
-        lines.append(escape_text(notice.retry.sentence, MAX_SENTENCE_LENGTH))
+    lines.append(escape_text(notice.reduced_memory or "", MAX_SENTENCE_LENGTH))
+    lines.append(escape_text(notice.retry.sentence, MAX_SENTENCE_LENGTH))
     return [line for line in lines if line]
 
 
@@ -399,10 +397,7 @@ def _is_before_the_end(notice: EndedRun, record: Record, advice: Recommendation)
 
 
 def _why(notice: EndedRun, story: Story) -> list[str]:
-    sentences = []
-    if notice.comparison is not None:
-        sentences.append(notice.comparison.text)
-    sentences.append(value_formats.longest_wait(notice) or "")
+    sentences = [notice.comparison.text, value_formats.longest_wait(notice) or ""]
     said = (*value_formats.gpu_sentences(notice), cause_sentence(notice.outcome, notice.record))
     notes = [row.sentence for row in story.named(*GPU_NOTES)]
     sentences += [note for note in notes if note not in said]
@@ -441,14 +436,13 @@ def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None
         name = schedule.name
     else:
         name = f"{schedule.group}/{schedule.name}"
-    is_of_queue = line.queue is not None
     location = (
         ("cluster", cluster_name(line.cluster)),
         ("queue", line.queue),
         ("", line.region),
-        ("definition" if is_of_queue else "family", line.family),
+        ("definition" if line.is_of_jobs else "family", line.family),
         ("rule" if schedule.kind == "rule" else "schedule", name),
-        ("job" if is_of_queue else "task", notice.task_id),
+        ("job" if line.is_of_jobs else "task", notice.task_id),
     )
     expression = f"{schedule.expression or ''} {schedule.time_zone or ''}".strip()
     return _notice_message(

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -124,6 +124,7 @@ class DeliveryResult(Struct, frozen=True, kw_only=True):
     completeness: Completeness = WHOLE
 
 
+NOT_DELIVERED: Final = DeliveryResult(indexed=0)
 DeliverDocuments = Callable[[Sequence[Document]], DeliveryResult]
 
 

@@ -220,7 +220,7 @@ class FakeIndex:
     ("error", "said"),
     [
         (DeliveryError("ThrottlingException"), ["It is not known yet"]),
-        (SettingsError("RETRY_MAX_MEMORY_MB"), [None]),
+        (SettingsError("RETRY_MAX_MEMORY_MB"), [""]),
         (invocation.InProgressError("busy"), []),
     ],
     ids=[
@@ -230,7 +230,7 @@ class FakeIndex:
     ],
 )
 def test_a_retry_that_fails_raises_after_document_and_notice(
-    error: ForwarderError, said: list[str | None]
+    error: ForwarderError, said: list[str]
 ) -> None:
     fakes = StoppedTaskFakes()
     fakes.errors["retry"] = error
@@ -239,7 +239,7 @@ def test_a_retry_that_fails_raises_after_document_and_notice(
     (asked,) = fakes.asked_to_retry
     assert fakes.documents_at_retry == []
     assert asked.container == "batch"
-    assert [notice.retry and notice.retry.sentence[:19] for notice, _ in fakes.notices] == said
+    assert [notice.retry.sentence[:19] for notice, _ in fakes.notices] == said
     assert all("retried_as" not in document.fields["task"] for document in fakes.documents)
 
 
