@@ -23,7 +23,7 @@ from profiler.forwarder.invocation import (
     ThrottledError,
 )
 from profiler.forwarder.line_kinds import has_stacks, read_line, read_notice
-from profiler.forwarder.run_event import CONTAINER_ID, StreamClaim
+from profiler.forwarder.run_event import CONTAINER_ID, OWN_STREAM, StreamClaim
 from profiler.record.line_trust import (
     CONFIRMING_VOUCHERS,
     TrustedGroups,
@@ -165,13 +165,13 @@ def container_names(task: StoppedTask) -> Mapping[str, str]:
 class ReportLine(Struct, frozen=True):
     """A report or checkpoint, its line, and whether it is in the search cluster already.
 
-    ``claim``: its log stream, if that does not name the task.
+    ``claim``: its log stream.
     """
 
     report: Report
     text: str
     is_indexed: bool = False
-    claim: StreamClaim | None = None
+    claim: StreamClaim = OWN_STREAM
 
     @property
     def is_final(self) -> bool:
@@ -499,7 +499,7 @@ class ReportFinder(Struct):
 
 def _is_unproven(line: ReportLine) -> bool:
     """Whether not even the task's event can vouch for the report's log stream."""
-    return line.claim is not None and line.claim.voucher != CONTAINER_ID
+    return not line.claim.is_own and line.claim.voucher != CONTAINER_ID
 
 
 def _is_profiler_line(text: str) -> bool:

@@ -109,7 +109,7 @@ class Stored(Struct, frozen=True, kw_only=True):
         return mapping(self.fields.get("event")).get("dataset") == JOB_DATASET
 
     @property
-    def claim(self) -> StreamClaim | None:
+    def claim(self) -> StreamClaim:
         return read_claim(self.fields)
 
     @property
@@ -199,8 +199,8 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         return arrived is not None and arrived - stopped > _LATE
 
     @property
-    def claim(self) -> StreamClaim | None:
-        """The log stream of a report, if it does not name the task."""
+    def claim(self) -> StreamClaim:
+        """The log stream of a report."""
         return read_claim(self.fields)
 
     @property
@@ -234,8 +234,7 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
             return False
         if self.is_late or (stored.is_of_job_alone and not self.event.is_of_job):
             return True
-        has_line = stored.has_report or stored.claim is not None
-        if has_line or stored.job_end is not None:
+        if stored.has_report or not stored.claim.is_own or stored.job_end:
             return self.event.refutes(stored) or bool(_corrections(self, stored))
         return False
 
@@ -310,18 +309,20 @@ def _is_accepted(document: Document, stored: Stored) -> bool:
     """
     claim = document.claim
     event = read_run_event(stored.fields)
-    if event is not None and event.is_of_other_account(document.report_account):
+    if event is None:
+        if not document.is_of_event and _differ_in_account(document, stored):
+            return claim.is_own and not stored.claim.is_own
+        event = RunEvent()  # which says nothing
+    if event.is_of_other_account(document.report_account):
         return False
-    if event is None and not document.is_of_event and _differ_in_account(document, stored):
-        return claim is None and stored.claim is not None
-    if claim is None:
+    if claim.is_own:
         return True
-    if event is not None and event.refutes(claim):
+    if event.refutes(claim):
         return False
-    is_first = not stored.has_report or stored.claim is not None
+    is_first = not stored.has_report or not stored.claim.is_own
     if claim.voucher == INSTANCE_MONITOR:
         return is_first
-    return is_first or (event is not None and event.vouches_for(claim))
+    return is_first or event.vouches_for(claim)
 
 
 def _differ_in_account(document: Document, stored: Stored) -> bool:
@@ -497,7 +498,7 @@ def _corrections(document: Document, stored: Stored) -> Fields:
     if document.event.is_of_job:
         return fields
     is_vouched_for = event.vouches_for(stored.claim, stored.report_account)
-    if not is_vouched_for and event.vouches_for(None):
+    if not is_vouched_for and event.vouches_for():
         fields = merge_fields(fields, {"task": {"confirmed": False}})
     times = mapping(stored.fields.get("event"))
     before = {

@@ -14,7 +14,7 @@ from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
 from profiler.forwarder.merged_run import MergedRun, completed, merge, run_of_event
-from profiler.forwarder.run_event import run_event
+from profiler.forwarder.run_event import OWN_STREAM, StreamClaim, run_event
 from profiler.forwarder.run_links import RunLinks, links_of_run
 from profiler.record.event_end import failures_of_others
 from profiler.record.record_model import Cost, Metrics, Number, Record, Report
@@ -147,6 +147,11 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return self.run.cost
 
     @property
+    def claim(self) -> StreamClaim:
+        """The log stream of the report."""
+        return OWN_STREAM if self.report_line is None else self.report_line.claim
+
+    @property
     def is_complete(self) -> bool:
         return self.report_line is not None and self.report_line.is_final
 
@@ -165,7 +170,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         """The task without a report of a log stream that nothing confirms, on which nobody acts."""
         line = self.report_line
         event = self.run.event
-        if line is None or line.claim is None or self.run.is_confirmed or event is None:
+        if line is None or line.claim.is_own or self.run.is_confirmed or event is None:
             return self
         return replace(self, run=run_of_event(event), report_line=None, report_log=None)
 
@@ -219,8 +224,6 @@ def run_of_task(
     ``resized_from``: the tag of a definition that ``taskdef resize`` registered.
     """
     event = run_event(task, end, container, log=log, monitor=monitor, resized_from=resized_from)
-    claim = None
-    if line is not None:
-        report = report or line.report
-        claim = line.claim
-    return merge(report, event, claim)
+    if line is None:
+        return merge(report, event)
+    return merge(report or line.report, event, line.claim)

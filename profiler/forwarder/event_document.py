@@ -31,7 +31,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.line_kinds import read_line
 from profiler.forwarder.merged_run import MergedRun, run_of_event
-from profiler.forwarder.run_event import RunEvent, read_claim, run_event
+from profiler.forwarder.run_event import OWN_STREAM, RunEvent, read_claim, run_event
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.event_end import end_of_event
 from profiler.record.record_model import Report
@@ -75,7 +75,7 @@ def event_documents(
         None if checkpoint is None else checkpoint.text,
         settings.kibana_url,
         moment=moment,
-        claim=None if checkpoint is None else checkpoint.claim,
+        claim=OWN_STREAM if checkpoint is None else checkpoint.claim,
     )
     document = Document(
         index=place[0],
@@ -128,7 +128,7 @@ def _numbers(line: ReportLine, task: StoppedTask, settings: ForwarderSettings) -
     """The document of a report of the logs, in the account of the task; None if it is invalid."""
     record = replace(line.report.record, account_id=_account_id(task))
     document = report_document(replace(line.report, record=record), line.text, settings)
-    if isinstance(document, Document) and line.claim is not None:
+    if isinstance(document, Document) and not line.claim.is_own:
         document = unconfirmed(document, line.claim)
     if not isinstance(document, Document):
         return None
@@ -140,7 +140,7 @@ def _own_fields(run: MergedRun, event: RunEvent) -> Fields:
     fields = event_fields(event)
     if run.outcome.status != "unknown":
         fields = merge_fields(fields, outcome_fields(run))
-    fields["task"]["confirmed"] = event.vouches_for(None)
+    fields["task"]["confirmed"] = event.vouches_for()
     return fields
 
 
@@ -195,7 +195,7 @@ def find_indexed_report(
     event = run_event(task, end_of_event(task, batch), batch.name)
     claim = read_claim(source)
     report_account = text(mapping(source.get("task")).get("report_account"))
-    if claim is not None and not event.vouches_for(claim):
+    if not claim.is_own and not event.vouches_for(claim):
         return None
     if event.is_of_other_account(report_account):
         return None

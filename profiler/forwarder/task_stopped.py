@@ -367,8 +367,7 @@ def _with_gpu_memory_error(ended: EndedTask, reports: ReportFinder) -> EndedTask
     error = gpu_memory_error(reports.lines_read(ended.log, SEARCHED_LINES))
     if error is None or event is None or ended.outcome.status != "failure":
         return ended
-    claim = None if ended.report_line is None else ended.report_line.claim
-    run = merge(ended.run.report, replace(event, gpu_memory_error=error), claim)
+    run = merge(ended.run.report, replace(event, gpu_memory_error=error), ended.claim)
     return replace(ended, run=run)
 
 

@@ -38,7 +38,7 @@ from profiler.forwarder.merged_run import merge
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.forwarder.notifications.slack_messages import ended_task_message
-from profiler.forwarder.run_event import StreamClaim
+from profiler.forwarder.run_event import OWN_STREAM, StreamClaim
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.search_cluster.interface import bulk_lines
@@ -573,10 +573,10 @@ def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
 
 @pytest.mark.parametrize(
     ("claim", "is_said"),
-    [(None, True), (StreamClaim(voucher="trusted-group", stream="anything"), False)],
+    [(OWN_STREAM, True), (StreamClaim(voucher="trusted-group", stream="anything"), False)],
 )
 def test_only_a_confirmed_report_says_that_a_reduced_memory_killed_a_run(
-    *, claim: StreamClaim | None, is_said: bool
+    *, claim: StreamClaim, is_said: bool
 ) -> None:
     tags = [{"key": "task-profiler:resized-from", "value": "4/2048/8192"}]
     fakes = StoppedTaskFakes(described={**WITH_MONITOR, "memory": "512", "tags": tags})
