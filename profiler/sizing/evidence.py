@@ -6,11 +6,19 @@ A run without measurements counts only if it ran out of memory: its size was too
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import known_values, max_known, mean_known, min_known
+from profiler.core.optional_math import (
+    first_known,
+    known,
+    known_values,
+    max_known,
+    mean_known,
+    min_known,
+)
 from profiler.record.family_identity import FamilyKey
 from profiler.record.gpu_facts import gpu_family_text
 from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
@@ -280,9 +288,8 @@ class Families:
             tasks = {run.record.task_id for run in runs.values()}
             of_kind = _tasks_read(runs.values(), len(tasks))
             row = rows[kind]
-            for known in (read.get(row), self._dropped.get(kind)):
-                if known is not None:
-                    of_kind = of_kind.with_others(known)
+            for others in known_values((read.get(row), self._dropped.get(kind))):
+                of_kind = of_kind.with_others(others)
             read[row] = of_kind
         return read
 
@@ -385,7 +392,7 @@ def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
 
 def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
     """The needs, with the memory that runs needed."""
-    measured_runs = [run for run in runs if run.needed_memory_mb is not None]
+    measured_runs = [run for run in runs if run.has_memory]
     counted = runs_that_count(measured_runs)
     older_mb = [_needed_memory_mb(run) for run in measured_runs if run.counts_files]
     of_largest = Metrics()
@@ -397,8 +404,8 @@ def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
         required_memory_mb=max_known(*map(_needed_memory_mb, counted)),
         batch_peak_mb=of_largest.max_memory_used_mb,
         batch_p99_mb=of_largest.memory_used_mb.p99,
-        with_files_mb=None if fullest is None else fullest.memory_with_files_mb,
-        mapped_files_mb=None if fullest is None else mapped_files_mb(fullest.record.metrics),
+        with_files_mb=known(attrgetter("memory_with_files_mb"), fullest),
+        mapped_files_mb=mapped_files_mb(Metrics() if fullest is None else fullest.record.metrics),
         huge_pages_mb=max_known(*(huge_pages_mb(run.record) for run in measured_runs)),
         bound_mb=max_known(*(bound_memory_mb(run.record) for run in measured_runs)),
         older_memory_mb=max(older_mb) if len(counted) < len(measured_runs) else None,
@@ -420,7 +427,7 @@ def runs_that_count(runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
     """The runs whose memory calls for a size. Those whose peak may include mapped files do not,
     once enough others are known: see :mod:`profiler.record.mapped_files`.
     """
-    measured_runs = [run for run in runs if run.needed_memory_mb is not None]
+    measured_runs = [run for run in runs if run.has_memory]
     return of_one_meaning(measured_runs, lambda run: run.counts_files)
 
 
@@ -500,9 +507,7 @@ def _mean_percent(
         percent = read(record)
         if percent is None:
             continue
-        duration_ms = 1.0
-        if record.metrics.duration_ms is not None:
-            duration_ms = record.metrics.duration_ms
+        duration_ms = first_known(record.metrics.duration_ms, 1.0)
         products.append(percent * duration_ms)
         durations_ms.append(duration_ms)
     total_ms = math.fsum(durations_ms)
@@ -526,6 +531,5 @@ def _is_too_short(record: Record) -> bool:
     """
     if is_sampled_each_minute(record):
         return (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
-    samples = record.sampling.samples
-    is_sampled = known_peak_source(record.metrics) == "sampled"
-    return is_sampled and samples is not None and samples < MIN_SAMPLES
+    samples = first_known(record.sampling.samples, MIN_SAMPLES)
+    return known_peak_source(record.metrics) == "sampled" and samples < MIN_SAMPLES

@@ -6,6 +6,7 @@ Each property answers one question, and the rules of :mod:`profiler.sizing.sizin
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -111,7 +112,7 @@ class ResizeCase:
     @cached_property
     def runs(self) -> RunsAtSize:
         """The runs at the definition's size on Fargate, which alone judge it."""
-        return self.window.sizes.get(self.size) or RunsAtSize()
+        return self.window.at(self.size)
 
     @cached_property
     def own(self) -> RevisionRuns:
@@ -268,9 +269,8 @@ class ResizeCase:
         each with the shortest time to the next due time.
         """
         for hour, longest_ms in self.runs.longest_ms.items():
-            interval_ms = self.circumstances.intervals_ms.get(hour)
-            if interval_ms is not None:
-                yield longest_ms, interval_ms
+            if hour in self.circumstances.intervals_ms:
+                yield longest_ms, self.circumstances.intervals_ms[hour]
 
     def _overlap_since(self, before: SizeBefore) -> str | None:
         """Why runs with fewer vCPUs now overlap the next one, if none did so before."""
@@ -314,18 +314,17 @@ class MeasuredCase(ResizeCase):
 
     def usd_per_run_at(self, size: TaskSize) -> float | None:
         """What a run cost at a size."""
-        at_size = self.advised.at(size)
-        return None if at_size is None else at_size.advice.usd_per_run
+        return known(attrgetter("advice.usd_per_run"), self.advised.at(size))
 
     @cached_property
     def was_killed(self) -> bool:
         """Whether a run was killed at the definition's size, or at a container's limit."""
-        if self.revision.killed_limit is not None:
+        if self.revision.killed_limit:
             return True
         if not self.evidence.outcomes.out_of_memory:
             return False
-        killed_at_mb = self.evidence.needs.oom_size_mb
-        return killed_at_mb is None or killed_at_mb >= (self.size.memory_mb or 0)
+        killed_at_mb = first_known(self.evidence.needs.oom_size_mb, math.inf)
+        return killed_at_mb >= (self.size.memory_mb or 0)
 
     # The sizes.
 
@@ -385,6 +384,11 @@ class MeasuredCase(ResizeCase):
         options = self._smaller_options
         return ChosenSize(option=options[0]) if options else None
 
+    @property
+    def has_better(self) -> bool:
+        """Whether a smaller size would be better, whether or not it may be taken."""
+        return bool(self._smaller_options)
+
     @cached_property
     def _smaller_options(self) -> list[SizeOption]:
         advice = self.advice_of_all
@@ -405,9 +409,8 @@ class MeasuredCase(ResizeCase):
         choice = advice.choice
         if choice.is_fargate or choice.size.memory_mb is None:
             return choice.ranked
-        vcpu = self.size.vcpu or 1
-        if choice.size.vcpu is not None:
-            vcpu = min(max(math.ceil(choice.size.vcpu), 1), vcpu)
+        present = self.size.vcpu or 1
+        vcpu = min(max(math.ceil(first_known(choice.size.vcpu, present)), 1), present)
         return [reserved_size(Size(vcpu, math.ceil(choice.size.memory_mb)))]
 
     def _is_fast_enough(self, vcpu: float) -> bool:
@@ -423,7 +426,7 @@ class MeasuredCase(ResizeCase):
         first_refusal = None
         for option in options:
             refused = refusal(option)
-            if refused is None:
+            if not refused:
                 yield ChosenSize(option=option, refused=first_refusal)
             first_refusal = first_refusal or refused
 

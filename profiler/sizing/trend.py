@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Final
 
 from msgspec import Struct
 
@@ -25,7 +26,8 @@ class Growth(Struct, frozen=True, kw_only=True):
 
     @property
     def is_notable(self) -> bool:
-        return self.per_run * (self.runs - 1) >= _MIN_NOTABLE_SHARE * self.now
+        rise = self.per_run * (self.runs - 1)
+        return rise > 0 and rise >= _MIN_NOTABLE_SHARE * self.now
 
     def after(self, runs: int) -> float:
         return self.now + self.per_run * runs
@@ -40,6 +42,9 @@ class Growth(Struct, frozen=True, kw_only=True):
         """As above; None also for a limit that is far away."""
         runs = self.runs_until(limit)
         return None if runs is None or runs > _MAX_RUNS_AHEAD else runs
+
+
+NO_GROWTH: Final = Growth(per_run=0, now=0, runs=0)
 
 
 def growth(values: Sequence[float]) -> Growth | None:

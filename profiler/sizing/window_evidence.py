@@ -32,9 +32,7 @@ def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
     """What the runs on Fargate at a size show, with the needs and the kills of those elsewhere;
     None if none on Fargate was measured.
     """
-    runs = window.sizes.get(size)
-    if runs is None:
-        return None
+    runs = window.at(size)
     measured = [run for run in runs.deciding() if run.is_measured]
     if not measured:
         return None
