@@ -203,6 +203,10 @@ class JobAccount:
             "Parameters": {"password": batch_jobs.SECRETS[2]},
             **more,
         }
+        self.schedule_input(name, json.dumps(request))
+
+    def schedule_input(self, name: str, text: str) -> None:
+        """A schedule that submits a job each night by this input."""
         self.aws.client("scheduler").create_schedule(
             Name=name,
             ScheduleExpression="cron(0 3 * * ? *)",
@@ -210,7 +214,7 @@ class JobAccount:
             Target={
                 "Arn": _SUBMIT_JOB,
                 "RoleArn": f"arn:aws:iam::{batch_jobs.ACCOUNT}:role/schedules",
-                "Input": json.dumps(request),
+                "Input": text,
             },
         )
 
@@ -219,4 +223,9 @@ class JobAccount:
         return target["BatchParameters"]
 
     def submitted_by_schedule(self, name: str) -> Any:
-        return json.loads(self.aws.client("scheduler").get_schedule(Name=name)["Target"]["Input"])
+        return json.loads(self.schedule_text(name))
+
+    def schedule_text(self, name: str) -> str:
+        """A schedule's input as it is kept."""
+        schedule = self.aws.client("scheduler").get_schedule(Name=name)
+        return str(schedule["Target"]["Input"])

@@ -389,6 +389,34 @@ ENDS: tuple[RunEnd, ...] = (
         _CANNOT_START.format('exec: "/app/etl.py": permission denied'),
     ),
     *(
+        _not_started(
+            f"a command: {why}",
+            "command",
+            "command",
+            _CANNOT_START.format(f'exec: "/app/etl": {why}'),
+        )
+        for why in ("is a directory", "text file busy", "operation not permitted")
+    ),
+    _not_started(
+        "a user that the image does not have",
+        "command",
+        "its user",
+        "CannotCreateContainerError: Error response from daemon: unable to find user etl: no "
+        "matching entries in passwd file",
+    ),
+    _not_started(
+        "neither the definition nor the image has a command",
+        "command",
+        "command",
+        "CannotCreateContainerError: Error response from daemon: No command specified",
+    ),
+    _not_started(
+        "no memory for the command",
+        "resources",
+        "resources",
+        _CANNOT_START.format('exec: "/app/etl": cannot allocate memory'),
+    ),
+    *(
         _not_started(f"a working directory: {why}", "command", "working directory", _cwd(why))
         for why in ("no such file or directory", "permission denied", "not a directory")
     ),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors, noted_errors
@@ -351,8 +352,15 @@ def _moved(target: ScheduledTarget, started: Mapping[str, Any], moved: str) -> d
     if _JOB_PARAMETERS in started:
         job = {**started[_JOB_PARAMETERS], _JOB_DEFINITION: moved}
         return {**started, _JOB_PARAMETERS: job}
-    request = json.dumps({**_request(started), _JOB_DEFINITION: moved}, ensure_ascii=False)
-    return {**started, "Input": request}
+    try:
+        members = msgspec.json.decode(within_levels(started["Input"]), type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeError):
+        raise TaskProfilerError(
+            f"The {target.title} was not updated, because its input is not plain JSON: update it "
+            "by hand."
+        ) from None
+    members[_JOB_DEFINITION] = msgspec.Raw(msgspec.json.encode(moved))
+    return {**started, "Input": msgspec.json.encode(members).decode()}
 
 
 def _is_universal(arn: str, call: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -41,7 +42,7 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.kill_after_resize import reduced_memory_of_job
-from profiler.forwarder.notifications.event_details import job_ended_line
+from profiler.forwarder.notifications.event_details import RepeatedAttempt, job_ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notify
 from profiler.forwarder.run_event import RunEvent
 from profiler.forwarder.search_cluster.document_delivery import NOT_DELIVERED, DeliveryResult
@@ -51,6 +52,7 @@ from profiler.record.event_end import JOB_ENDS, document_outcome
 from profiler.record.job_end import (
     AttemptCosts,
     EndedChild,
+    attempt_outcome,
     ended_at,
     failed_child,
     is_announced,
@@ -147,19 +149,32 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         if settings.selects(subject, notice.family):
             notified = self._announce(notice, settings, index, errors)
         result = JobResult(status=job.status, indexed=indexed, notified=notified)
-        if is_told and not event.is_queue_blocked:
-            self._print(notice, result, errors)
+        if not event.is_queue_blocked:
+            self._print(notice, result, errors, is_told=is_told)
         raise_errors(errors)
         return result
 
-    def _print(self, notice: JobNotice, result: JobResult, errors: list[ForwarderError]) -> None:
-        """Print the end of a job without an attempt, as that of a task is printed."""
-        task = _task_of_unstarted(notice.job)
-        if task is None:
+    def _print(
+        self,
+        notice: JobNotice,
+        result: JobResult,
+        errors: list[ForwarderError],
+        *,
+        is_told: bool,
+    ) -> None:
+        """Print what no task's event tells of a job: that its last attempt is repeated, and the end
+        of one without an attempt, without a task of the last one, or that waited for another one.
+        """
+        job = notice.job
+        outcome = None
+        if job.attempts:
+            if self._has_waited(job, errors) or _has_no_task(job):
+                outcome = attempt_outcome(job, job.attempts[-1])
+        elif is_told:
+            outcome = known(document_outcome, _task_of_unstarted(job))
+        if outcome is None:
             return
-        line = job_ended_line(
-            notice, document_outcome(task), indexed=result.indexed, notified=result.notified
-        )
+        line = job_ended_line(notice, outcome, indexed=result.indexed, notified=result.notified)
         print_once(
             line,
             f"{notice.key}#log",
@@ -167,6 +182,22 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
             print_line=self.outputs.print_line,
             errors=errors,
         )
+
+    def _has_waited(self, job: JobDetail, errors: list[ForwarderError]) -> bool:
+        """Whether the job ended after it was said that its last attempt is repeated; says so if it
+        has not ended. Of the two events, the first one decides.
+        """
+        number = job.attempts[-1].number
+        repeated = RepeatedAttempt(job_id=job.id, attempt=number)
+
+        def say() -> str:
+            if not job.has_ended:
+                self.outputs.print_line(msgspec.json.encode(repeated).decode())
+            return str(job.status)
+
+        key = f"job/{job.arn or job.id}/{number}#repeated"
+        first = attempt(lambda: self.outputs.once(key, say), errors)
+        return job.has_ended and first not in (None, job.status)
 
     def _index(
         self,
@@ -274,6 +305,11 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         posted = notify(channels, notice, kind, self.outputs.once, refusals)
         errors += refusals
         return kind if posted and not refusals else None
+
+
+def _has_no_task(job: JobDetail) -> bool:
+    """Whether the job ended with an attempt that never became a task; of nodes, it is not known."""
+    return job.has_ended and job.attempts[-1].task_arn is None and job.nodes is None
 
 
 def _ran_out_of_memory(job: JobDetail) -> bool:

@@ -168,14 +168,14 @@ def submit_request(
     }
     tags[RETRY_OF] = job["jobId"]
     # Batch fails a job that propagates more tags, those of its definition included.
-    propagates = job.get("propagateTags") or definition.get("propagateTags")
+    propagates = job.get("propagateTags", definition.get("propagateTags"))
     inherited = mapping(definition.get("tags")) if propagates else {}
     if len({**inherited, **tags}) > _MAX_TAGS:
         raise RetryRefusedError(f"it has {_MAX_TAGS} tags, so that none can be added")
     request = {name: job[name] for name in _PASSED_ON if job.get(name)}
     request |= {"retryStrategy": {"attempts": 1}, "tags": tags}
-    if job.get("propagateTags"):
-        request["propagateTags"] = True
+    if job.get("propagateTags") is not None:
+        request["propagateTags"] = job["propagateTags"]
     if request.get("shareIdentifier") and job.get("schedulingPriority") is not None:
         request["schedulingPriorityOverride"] = job["schedulingPriority"]
     consumed = job.get("consumableResourceProperties")

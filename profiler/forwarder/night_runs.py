@@ -16,7 +16,12 @@ from profiler.core.json_fields import decoded
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.forwarder.invocation import ReadError
 from profiler.forwarder.night_period import LATE_NS, NightPeriod
-from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedLine
+from profiler.forwarder.notifications.event_details import (
+    LINE_TYPE,
+    REPEATED_TYPE,
+    EndedLine,
+    RepeatedAttempt,
+)
 from profiler.record.batch_job import NO_JOB
 from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
@@ -30,6 +35,7 @@ from profiler.record.units import format_count
 
 FAILED_OUTCOMES = (OUT_OF_MEMORY, "failure")
 _DECODER = msgspec.json.Decoder(EndedLine)
+_REPEATED = msgspec.json.Decoder(RepeatedAttempt)
 _MAX_NAMED_TASKS = 16  # in a filter pattern, which has at most 1,024 characters
 
 
@@ -124,14 +130,14 @@ class FamilyHistory(Struct, frozen=True, kw_only=True):
 
 
 def ended_lines(client: AwsClient, group: str, period: NightPeriod) -> Iterator[tuple[int, str]]:
-    """The ``task.ended`` lines of runs that may be in the period, with the time in milliseconds of
-    each.
+    """The lines of runs that may be in the period, and of attempts that are repeated, with the time
+    in milliseconds of each.
 
     Of a task with a late line, also the lines of the week before, because its event may have been
     sent again. Lines in streams that are not the function's do not count. Raises ReadError.
     """
     late: set[str] = set()
-    condition = f'$.type = "{LINE_TYPE}"'
+    condition = f'$.type = "{LINE_TYPE}" || $.type = "{REPEATED_TYPE}"'
     for written_ms, line in _written_lines(client, group, condition, period.late_ns):
         run = decoded(_DECODER.decode, line)
         if run is not None and _is_late(run, written_ms * NS_PER_MS):
@@ -142,7 +148,7 @@ def ended_lines(client: AwsClient, group: str, period: NightPeriod) -> Iterator[
     named = [f'$.taskId = "{task}"' for task in sorted(late) if task.replace("-", "").isalnum()]
     # Another name, such as a test event's, cannot be in a pattern.
     if len(named) == len(late) <= _MAX_NAMED_TASKS:
-        condition += f" && ({' || '.join(named)})"
+        condition = f'$.type = "{LINE_TYPE}" && ({" || ".join(named)})'
     yield from _written_lines(client, group, condition, period.oldest_ns, period.late_ns)
 
 
@@ -177,16 +183,22 @@ def runs_of_lines(
     *,
     kept_days: float = math.inf,
 ) -> NightRuns:
-    """The period's selected runs of ``task.ended`` lines, each with the time in milliseconds at
-    which it was written. A task that was printed twice counts once, in the message after its first
-    line. Older lines than ``kept_days`` are deleted.
+    """The period's selected runs of lines, each with the time in milliseconds at which it was
+    written. A task that was printed twice counts once, in the message after its first line. An
+    attempt of a job that is repeated only costs. Older lines than ``kept_days`` are deleted.
     """
     runs: dict[str, EndedLine] = {}
     ends: dict[str, int] = {}
+    repeated: dict[str, int] = {}
     counted = set(period.last.tasks)
     for written_ms, line in sorted(lines, key=lambda written: written[0]):
         run = decoded(_DECODER.decode, line)
-        if run is None or run.family == PROOF_FAMILY or not is_selected(run):
+        if run is None:
+            again = decoded(_REPEATED.decode, line)
+            if again is not None:
+                repeated[again.job_id] = max(repeated.get(again.job_id, 0), again.attempt)
+            continue
+        if run.family == PROOF_FAMILY or not is_selected(run):
             continue
         ended_ns = _ended_ns(run, written_ms * NS_PER_MS)
         if ended_ns < period.late_ns:
@@ -198,7 +210,7 @@ def runs_of_lines(
             runs[run.task_id] = run
     newest_first = sorted(ends.items(), key=lambda end: -end[1])
     of_period = [runs[task] for task, _ in newest_first if task in runs]
-    last = _last_attempts(of_period)
+    last = _last_attempts(of_period, repeated)
     outcomes = [(_line_outcome(run).group, run.family) for run in last]
     failed: dict[tuple[str, str], FailedRun] = {}
     for (outcome, family), run in zip(outcomes, last, strict=True):
@@ -218,10 +230,12 @@ def runs_of_lines(
     )
 
 
-def _last_attempts(runs: Sequence[EndedLine]) -> list[EndedLine]:
-    """The runs without attempts of jobs of AWS Batch after which there was another one."""
+def _last_attempts(runs: Sequence[EndedLine], repeated: Mapping[str, int]) -> list[EndedLine]:
+    """The runs without attempts of jobs of AWS Batch after which there was another one, or will
+    be, by the number of the last one that is ``repeated``.
+    """
     attempts = [_attempt(run) for run in runs]
-    last: dict[str, int] = {}
+    last: dict[str, float] = {job_id: number + 1 for job_id, number in repeated.items()}
     for job_id, number in attempts:
         last[job_id] = max(last.get(job_id, 0), number)
     return [
@@ -231,9 +245,13 @@ def _last_attempts(runs: Sequence[EndedLine]) -> list[EndedLine]:
     ]
 
 
-def _attempt(run: EndedLine) -> tuple[str, int]:
-    """Which attempt of which job the run is; "" if no job is known."""
+def _attempt(run: EndedLine) -> tuple[str, float]:
+    """Which attempt of which job the run is; "" if no job is known. A line of the job itself is of
+    its end.
+    """
     job = run.batch or NO_JOB
+    if job.job_id is not None and job.job_id == run.task_id:
+        return job.job_id, math.inf
     return job.job_id or "", job.attempt or 0
 
 

@@ -31,6 +31,14 @@ _FAILED_TO_START = "taskfailedtostart"
 _STOPPED_EXIT_CODES = (0, SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE)
 # Its command, or its working directory.
 _COMMAND = r"\bexec:? |\bchdir to cwd\b"
+# The system's words for a file that cannot be executed. A lack of memory is none of them.
+_NOT_EXECUTABLE = (
+    *("no such file or directory", "permission denied", "operation not permitted"),
+    *("not a directory", "is a directory", "too many levels of symbolic links"),
+    *("text file busy", "argument list too long", "invalid argument"),
+)
+# Docker's words for a definition whose user or command the image does not have.
+_NOT_IN_IMAGE = ("unable to find user", "unable to find group", "no command specified")
 # The codes of Docker for a command that could not be started.
 _COMMAND_EXIT_CODES = (None, 126, 127, 128)
 _STOPS: Final[frozenset[Cause]] = frozenset(
@@ -144,13 +152,11 @@ def _names_host(said: Said) -> bool:
 def _is_command(said: Said) -> bool:
     if said.exit_code not in _COMMAND_EXIT_CODES:
         return False
-    if said.has("executable file not found", "exec format error"):
+    if said.has("executable file not found", "exec format error", *_NOT_IN_IMAGE):
         return True
     # A mount, too, can name a file that does not exist. A hook of the runtime is no command.
     is_of_command = re.search(_COMMAND, said.reasons) and not said.has("hook")
-    return bool(is_of_command) and said.has(
-        "no such file or directory", "permission denied", "not a directory"
-    )
+    return bool(is_of_command) and said.has(*_NOT_EXECUTABLE)
 
 
 def _lacks_resources(said: Said) -> bool:
@@ -264,8 +270,8 @@ TABLE: Final = (
     _Row(
         cause="command",
         title="Command could not be started",
-        sentence="The container's command or its working directory does not exist in its image, or "
-        "cannot be used there",
+        sentence="The container's command, its user or its working directory does not exist in its "
+        "image, or cannot be used there",
         event=_is_command,
     ),
     _Row(

@@ -82,6 +82,8 @@ def checked_address(url: str) -> str:
         raise UsageError(
             f"{url} is not an address of a web server: write it with http:// or https://."
         )
+    if not rest.strip("/:"):
+        raise UsageError(f"The address {url} has no host: write {scheme}://HOST.")
     return url.rstrip("/")
 
 

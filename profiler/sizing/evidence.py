@@ -77,7 +77,7 @@ MIN_SAMPLES = 10
 class Outcomes(Struct, frozen=True, kw_only=True):
     """How many runs were there, and how did they end?
 
-    ``runs`` are measured; ``out_of_memory_unmeasured`` and ``ignored`` are not among them.
+    ``runs`` are measured tasks; ``out_of_memory_unmeasured`` and ``ignored`` are not among them.
     """
 
     runs: int
@@ -262,8 +262,7 @@ class Families:
         if len(runs) >= 2 * self._last + 100:
             kept = {run.key: run for run in self._newest(runs.values())}
             self._runs[kind] = kept
-            tasks = {run.record.task_id for run in runs.values()}
-            tasks -= {run.record.task_id for run in kept.values()}
+            tasks = _tasks(runs.values()) - _tasks(kept.values())
             dropped = self._dropped.get(kind, TasksRead())
             self._dropped[kind] = dropped.with_others(_tasks_read(runs.values(), len(tasks)))
 
@@ -285,8 +284,7 @@ class Families:
         read: dict[FamilyKey, TasksRead] = {}
         rows = self._rows()
         for kind, runs in self._runs.items():
-            tasks = {run.record.task_id for run in runs.values()}
-            of_kind = _tasks_read(runs.values(), len(tasks))
+            of_kind = _tasks_read(runs.values(), len(_tasks(runs.values())))
             row = rows[kind]
             for others in known_values((read.get(row), self._dropped.get(kind))):
                 of_kind = of_kind.with_others(others)
@@ -358,21 +356,29 @@ def with_size_of(latest: Record, newest: Record) -> Record:
 
 
 def outcomes_of(window: Sequence[RunFacts]) -> Outcomes:
-    """How runs ended, of which some are measured."""
+    """How runs ended, of which some are measured. A task is one run, however many of its containers
+    have a report: its worst end counts.
+    """
     runs = [run for run in window if run.is_measured]
-    killed = [run for run in window if run.outcome.ran_out_of_memory]
-    killed_unmeasured = sum(not run.is_measured for run in killed)
+    measured_tasks = _tasks(runs)
+    killed = _tasks(run for run in window if run.outcome.ran_out_of_memory)
+    failed = _tasks(run for run in runs if run.outcome.status == "failure")
+    stopped = _tasks(run for run in runs if run.outcome.status == "stopped")
     return Outcomes(
-        runs=len(runs),
-        failed=sum(run.outcome.status == "failure" for run in runs),
-        stopped=sum(run.outcome.status == "stopped" for run in runs),
+        runs=len(measured_tasks),
+        failed=len(failed),
+        stopped=len(stopped - failed),
         has_success=any(map(has_succeeded, runs)),
         out_of_memory=len(killed),
-        out_of_memory_unmeasured=killed_unmeasured,
-        ignored=len(window) - len(runs) - killed_unmeasured,
+        out_of_memory_unmeasured=len(killed - measured_tasks),
+        ignored=len(_tasks(window) - measured_tasks - killed),
         first_started_at=runs[0].began,
         last_started_at=runs[-1].began,
     )
+
+
+def _tasks(runs: Iterable[RunFacts]) -> set[str]:
+    return {run.record.task_id for run in runs}
 
 
 def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
@@ -466,7 +472,7 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
         durations_ms=durations_ms,
         has_run_at_current_vcpu=bool(records_now),
         window_ns=window[-1].began_ns - window[0].began_ns,
-        window_tasks=len({run.record.task_id for run in window}),
+        window_tasks=len(_tasks(window)),
     )
 
 

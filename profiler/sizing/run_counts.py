@@ -39,12 +39,13 @@ class RunCounts(Struct, kw_only=True):
     """Counts of runs of one revision at one size, such as a search cluster computes.
 
     ``ends`` has the number of runs by the container's name and how they ended: each container of a
-    task may have a report. ``first_success_ns`` and ``last_success_ns`` are of measured runs.
+    task may have a report. ``measured`` and ``killed_unmeasured`` are by the name, too.
+    ``first_success_ns`` and ``last_success_ns`` are of measured runs.
     """
 
     ends: Counter[tuple[str, Outcome]] = field(default_factory=Counter)
-    measured: int = 0
-    killed_unmeasured: int = 0
+    measured: Counter[str] = field(default_factory=Counter)
+    killed_unmeasured: Counter[str] = field(default_factory=Counter)
     first_ns: int | None = None
     last_ns: int | None = None
     first_success_ns: int | None = None
@@ -81,7 +82,7 @@ class RunCounts(Struct, kw_only=True):
         for (name, outcome), count in self.ends.items():
             if outcome in outcomes:
                 counts[name] += count
-        return max(counts.values(), default=0)
+        return least_tasks(counts)
 
     def add(self, run: RunFacts) -> None:
         record = run.record
@@ -90,21 +91,26 @@ class RunCounts(Struct, kw_only=True):
         self.first_ns = min_known(self.first_ns, run.began_ns)
         self.last_ns = max_known(self.last_ns, run.began_ns)
         if run.is_measured:
-            self.measured += 1
+            self.measured[record.container.name] += 1
         elif outcome == "killed":
-            self.killed_unmeasured += 1
+            self.killed_unmeasured[record.container.name] += 1
         if run.is_measured and outcome in ("success", "not known"):
             self.first_success_ns = min_known(self.first_success_ns, run.began_ns)
             self.last_success_ns = max_known(self.last_success_ns, run.began_ns)
 
     def merge(self, other: "RunCounts") -> None:
         self.ends.update(other.ends)
-        self.measured += other.measured
-        self.killed_unmeasured += other.killed_unmeasured
+        self.measured.update(other.measured)
+        self.killed_unmeasured.update(other.killed_unmeasured)
         self.first_ns = min_known(self.first_ns, other.first_ns)
         self.last_ns = max_known(self.last_ns, other.last_ns)
         self.first_success_ns = min_known(self.first_success_ns, other.first_success_ns)
         self.last_success_ns = max_known(self.last_success_ns, other.last_success_ns)
+
+
+def least_tasks(runs: Counter[str]) -> int:
+    """The least number of tasks of runs, which are counted by their container's name."""
+    return max(runs.values(), default=0)
 
 
 class RevisionRuns:

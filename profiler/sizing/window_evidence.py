@@ -22,7 +22,7 @@ from profiler.sizing.evidence import (
 )
 from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.memory_margin import NeedSpread, spread_of
-from profiler.sizing.run_counts import RunCounts
+from profiler.sizing.run_counts import RunCounts, least_tasks
 from profiler.sizing.run_facts import RunFacts, in_order
 from profiler.sizing.runs_at_size import NEWEST_RUNS, RunsAtSize
 from profiler.sizing.slowdown_factors import Factors, larger_factors
@@ -41,7 +41,7 @@ def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
     needs = _needs_at(runs, size.vcpu)
     elsewhere = window.elsewhere.get(size)
     if elsewhere is not None:
-        killed = elsewhere.counts.outcomes["killed"]
+        killed = elsewhere.counts.tasks_with("killed")
         outcomes = replace(outcomes, out_of_memory=outcomes.out_of_memory + killed)
         needs = _larger_needs(needs, _needs_at(elsewhere, size.vcpu))
         needs = _with_memory(needs, [runs, elsewhere])
@@ -75,7 +75,7 @@ def spread_in(window: FamilyWindow) -> NeedSpread | None:
         return None
     measured = newest.runs
     if not needs.has_older:
-        measured = sum(runs.counts.measured for runs in at_sizes)
+        measured = sum(runs.counts.measured.total() for runs in at_sizes)
     return replace(newest, largest_mb=needs.required_memory_mb, runs=measured)
 
 
@@ -89,14 +89,16 @@ def largest_need(window: FamilyWindow) -> RunFacts | None:
 
 
 def _outcomes(counts: RunCounts) -> Outcomes:
+    measured_tasks = least_tasks(counts.measured)
+    killed_unmeasured = least_tasks(counts.killed_unmeasured)
     return Outcomes(
-        runs=counts.measured,
-        failed=counts.outcomes["failed"],
-        stopped=counts.outcomes["stopped"],
+        runs=measured_tasks,
+        failed=counts.tasks_with("failed"),
+        stopped=counts.tasks_with("stopped"),
         has_success=counts.outcomes["success"] + counts.outcomes["not known"] > 0,
-        out_of_memory=counts.outcomes["killed"],
-        out_of_memory_unmeasured=counts.killed_unmeasured,
-        ignored=counts.runs - counts.measured - counts.killed_unmeasured,
+        out_of_memory=counts.tasks_with("killed"),
+        out_of_memory_unmeasured=killed_unmeasured,
+        ignored=max(0, counts.tasks - measured_tasks - killed_unmeasured),
         first_started_at=format_ms(counts.first_ns or 0),
         last_started_at=format_ms(counts.last_ns or 0),
     )

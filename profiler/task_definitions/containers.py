@@ -38,7 +38,9 @@ _ON_WINDOWS = re.compile(
 _WINDOWS_VOLUME = "fsxwindowsfileservervolumeconfiguration"
 _WINDOWS_IMAGE = re.compile(
     r"mcr\.microsoft\.com/(?:windows|dotnet/framework)\b"
-    r"|microsoft/(?:aspnet|iis|nanoserver|windowsservercore)\b",
+    r"|(?:docker\.io/)?microsoft/(?:aspnet|dotnet-framework|iis|nanoserver|windowsservercore)\b"
+    # The tags of images for several systems, such as golang:1.22-windowsservercore-ltsc2022.
+    r"|[^@]*:[^/@]*(?:windowsservercore|nanoserver)",
     re.IGNORECASE,
 )
 

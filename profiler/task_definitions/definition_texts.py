@@ -47,6 +47,21 @@ _RESOURCES = "Resources"
 # The sections of a template that a task definition cannot have.
 _SECTIONS = (_RESOURCES, "AWSTemplateFormatVersion", "Transform")
 _JSON = re.compile(rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*[{\[]")
+_BY_TERRAFORM = (
+    "the module in taskdef/terraform, or paste the container that task-profiler taskdef container "
+    "--format terraform prints"
+)
+_BY_CDK = "what task-profiler taskdef container --format cdk prints"
+# Files of code: the ends of their names, what they are, and what gives a monitor to their
+# definitions.
+_CODE = (
+    ((".tf", ".tf.json"), "a file of Terraform", _BY_TERRAFORM),
+    (
+        (".ts", ".mts", ".js", ".mjs", ".cjs", ".py", ".java", ".cs", ".go"),
+        "a program",
+        _BY_CDK,
+    ),
+)
 _YAML_LINE = re.compile(rb"^(\xef\xbb\xbf)?(---|%YAML|[\w\"'][^\n]*:(\s|$))", re.MULTILINE)
 _UNCHANGED = (
     "{} was not changed, because its form does not allow to change the definition alone: change it "
@@ -238,9 +253,8 @@ def change_job_text(data: bytes, source_name: str, change: ChangeJob) -> Changed
 
 def _job_root(data: bytes, source_name: str) -> Node | None:
     """The tree of a text that is a job definition. Raises TaskProfilerError."""
+    _check_no_code(data, source_name)
     if not _JSON.match(data):
-        if source_name.endswith(".tf"):
-            return None
         text = decoded(data, source_name)
         root = yaml_tree(text, source_name)
     else:
@@ -248,6 +262,18 @@ def _job_root(data: bytes, source_name: str) -> Node | None:
         root = json_tree(decoded(data, source_name), source_name)
     is_other = any(name in root.members for name in (*_SECTIONS, "containerDefinitions"))
     return root if is_job_definition(root.members) and not is_other else None
+
+
+def _check_no_code(data: bytes, source_name: str) -> None:
+    """Raise TaskProfilerError for a file of Terraform or of a program."""
+    if _JSON.match(data) and not source_name.endswith(".tf.json"):
+        return
+    for endings, kind, monitor in _CODE:
+        if source_name.endswith(endings):
+            raise TaskProfilerError(
+                f"{source_name} is {kind}, which no command changes: for a monitor, use {monitor}; "
+                "for sizes, let it read the file that taskdef resize --write-sizes FILE writes."
+            )
 
 
 def _check(source: _Source, wanted: list[object], after: bytes, source_name: str) -> None:
@@ -275,15 +301,11 @@ def _comparable(value: object) -> object:
 
 def _response(data: bytes, source_name: str) -> TaskDefinitionDocument | None:
     """The document if the text is a response of ECS. Raises TaskProfilerError."""
-    if not _JSON.match(data):
-        if source_name.endswith(".tf"):
-            raise TaskProfilerError(
-                f"{source_name} is a file of Terraform, which no command changes: use the module "
-                "in taskdef/terraform, or paste the container that task-profiler taskdef container "
-                "--format terraform prints."
-            )
-        if source_name.endswith((".yaml", ".yml")) or _YAML_LINE.search(data):
-            return None
+    _check_no_code(data, source_name)
+    if not _JSON.match(data) and (
+        source_name.endswith((".yaml", ".yml")) or _YAML_LINE.search(data)
+    ):
+        return None
     value = read_json(data, source_name)
     if isinstance(value, dict) and any(section in value for section in _SECTIONS):
         return None

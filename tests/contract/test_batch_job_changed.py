@@ -308,6 +308,120 @@ def test_of_a_job_with_attempts_or_of_a_dependent_one_no_line_is_printed(
     assert "task.ended" not in capsys.readouterr().out
 
 
+def counted(period: NightPeriod, printed: list[tuple[int, str]]) -> tuple[Any, NightPeriod]:
+    """What a message says of the lines that were printed before it, and the period of the next."""
+    before = [(at_ms, line) for at_ms, line in printed if at_ms * NS_PER_MS < period.end_ns]
+    runs = runs_of_lines(before, period)
+    last = period.remember(runs.remembered)
+    following = NightPeriod(last=last, end_ns=period.end_ns + NS_PER_DAY, zone=UTC)
+    return {name: dict(families) for name, families in runs.counts.items()}, following
+
+
+def first_message(batch: FakeBatch) -> NightPeriod:
+    """The period of a message that is sent now."""
+    now_ns = (batch.now_ms + 1) * NS_PER_MS
+    return NightPeriod(last=first_period(now_ns), end_ns=now_ns, zone=UTC)
+
+
+Printed = list[tuple[int, str]]
+
+
+class Events:
+    """Sends events, and keeps the lines that are printed meanwhile."""
+
+    def __init__(self, batch: FakeBatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.batch = batch
+        self.capsys = capsys
+        self.printed: Printed = []
+
+    def send(self, *events: dict[str, Any]) -> None:
+        for event in events:
+            send(event)
+        self.printed += [
+            (self.batch.now_ms, line)
+            for line in self.capsys.readouterr().out.splitlines()
+            if '"task.ended"' in line or '"job.repeated"' in line
+        ]
+
+    def task(self, job: dict[str, Any], number: int) -> dict[str, Any]:
+        ended = job["attempts"][number - 1]["container"]
+        containers = [{"name": "default", "exitCode": ended.get("exitCode")}]
+        return batch_jobs.task_event(job, number, containers=containers)
+
+
+@pytest.fixture
+def events(
+    batch: FakeBatch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Events:
+    """Without a search cluster."""
+    monkeypatch.delenv("ELASTICSEARCH_URL")
+    return Events(batch, capsys)
+
+
+@pytest.mark.parametrize("hours", [1, 20])
+def test_without_a_cluster_a_job_whose_next_attempt_still_runs_is_in_the_message_of_its_end(
+    batch: FakeBatch, events: Events, hours: int
+) -> None:
+    job = batch.submit("orders", "nightly", "orders")
+    ran(batch, job, 1)
+    events.send(batch.event(job), events.task(job, 1), batch.event(job))
+    assert ['"job.repeated"' in line for _, line in events.printed].count(True) == 1
+    alone = batch.submit("orders", "nightly", "orders", retryStrategy={"attempts": 1})
+    ran(batch, alone, 1)
+    events.send(events.task(alone, 1), batch.event(alone))
+    told, following = counted(first_message(batch), events.printed)
+    assert told == {"failure": {"orders": 1}}, "the control alone"
+    batch.now_ms += hours * 60 * MINUTE
+    ran(batch, job, 0)
+    events.send(events.task(job, 2), batch.event(job))
+    told, following = counted(following, events.printed)
+    assert told == {"success": {"orders": 1}}
+    assert counted(following, events.printed)[0] == {}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("is_between", [True, False])
+def test_without_a_cluster_a_job_that_somebody_ends_while_it_waits_is_in_one_message(
+    batch: FakeBatch, events: Events, order: int, *, is_between: bool
+) -> None:
+    """In that of its end, whatever came first: its task's event, or Batch's two."""
+    job = batch.submit("orders", "nightly", "orders")
+    ran(batch, job, 1)
+    waiting = [events.task(job, 1), batch.event(job)]
+    events.send(*waiting[::order])
+    messages = []
+    following = first_message(batch)
+    if is_between:
+        told, following = counted(following, events.printed)
+        messages.append(told)
+    batch.now_ms += 60 * MINUTE
+    job |= {"status": "FAILED", "stoppedAt": batch.now_ms, "isTerminated": True}
+    events.send(batch.event(job), batch.event(job))
+    following = NightPeriod(last=following.last, end_ns=following.end_ns + NS_PER_DAY, zone=UTC)
+    for _ in range(2):
+        told, following = counted(following, events.printed)
+        messages.append(told)
+    assert [told for told in messages if told] == [{"failure": {"orders": 1}}]
+    assert messages[-1] == {}
+
+
+def test_without_a_cluster_a_job_whose_last_attempt_got_no_task_is_in_one_message(
+    batch: FakeBatch, events: Events
+) -> None:
+    job = batch.submit("orders", "nightly", "orders")
+    ran(batch, job, 1)
+    events.send(events.task(job, 1), batch.event(job))
+    batch.begin(job)
+    batch.end(job, None, status_reason="Task failed to start")
+    batch.end(job, None, status_reason="Task failed to start")
+    del job["attempts"][-1]["container"]["taskArn"]
+    job |= {"status": "FAILED", "stoppedAt": batch.now_ms}
+    events.send(batch.event(job))
+    told, following = counted(first_message(batch), events.printed)
+    assert sum(told["failure"].values()) == 1
+    assert counted(following, events.printed)[0] == {}
+
+
 @pytest.mark.parametrize("moment_ms", [10**18, -1, "1", 7_999_999_999_999])
 def test_a_time_that_no_calendar_has_costs_nothing(
     moment_ms: object, batch: FakeBatch, slack: FakeSlack, cluster: FakeElasticsearch

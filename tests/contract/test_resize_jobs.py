@@ -432,6 +432,36 @@ def test_a_schedule_put_back_moves_again_only_if_its_definition_is_named(
     assert account.submitted_by_schedule("night")["JobDefinition"] == "nightly:2"
 
 
+def test_a_moved_schedule_keeps_each_value_of_its_input_as_it_was_written(
+    account: JobAccount,
+) -> None:
+    """A number that no float holds was Infinity afterwards, which AWS does not read."""
+    numbers = '{"a": 1e999, "b": 0.10, "c": 12345678901234567890123, "d": "ü"}'
+    text = f'{{"JobName": "n", "JobQueue": "nightly", "JobDefinition": "%s", "Odd": {numbers}}}'
+    account.oversized("nightly")
+    account.schedule_input("night", text % "nightly:1")
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    moved = account.schedule_text("night")
+    assert f'"Odd":{numbers}' in moved
+    assert json.loads(moved)["JobDefinition"] == "nightly:2"
+
+
+@pytest.mark.parametrize("odd", ["NaN", "-Infinity", '"\\ud800"'])
+def test_an_input_that_is_no_json_of_aws_is_not_moved_and_named(
+    account: JobAccount, odd: str
+) -> None:
+    text = f'{{"JobQueue": "nightly", "JobDefinition": "nightly:1", "Odd": {odd}}}'
+    account.oversized("nightly")
+    account.schedule_input("night", text)
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 1
+    assert "The schedule night was not updated, because its input is not plain JSON" in flat(
+        done.stdout + done.stderr
+    )
+    assert account.schedule_text("night") == text
+
+
 def memory(value: object) -> dict[str, Any]:
     return {"ResourceRequirements": [{"Type": "MEMORY", "Value": value}]}
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 
 _WEB_SCHEMES = ("https", "http")
+_NO_HOST = re.compile(r"//(?:[/:?#]|\Z)")
 _HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}(?:/\S*)?", re.ASCII)
 
 
@@ -64,6 +65,8 @@ def parse_source(text: str) -> Source:
         )
     match kind.lower():
         case "http" | "https" if name.startswith("//"):
+            if _NO_HOST.match(name):
+                raise UsageError(f"--from {text!r} names no host: write {kind}://HOST.")
             return Source("search", text)
     match kind:
         case "logs" | "insights" if colon:

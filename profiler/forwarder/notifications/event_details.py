@@ -57,6 +57,7 @@ from profiler.record.story_rows import UNSEEN_LIMITS, Story, story_of
 from profiler.record.units import format_duration
 
 LINE_TYPE = "task.ended"
+REPEATED_TYPE = "job.repeated"
 _MAX_TEXT_LENGTH = 400
 # The limits of texts that may be longer.
 _MAX_LENGTHS = {
@@ -145,6 +146,15 @@ class EndedLine(EndedRunDetail, frozen=True, kw_only=True):
     service: bool = False
 
 
+class RepeatedAttempt(
+    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag=REPEATED_TYPE
+):
+    """The line of an attempt of a job of AWS Batch after which Batch makes another one."""
+
+    job_id: str
+    attempt: int
+
+
 def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[str, Struct]:
     """Return the type of a notification's event, and its detail: texts truncated, in JSON
     smaller than 32 KB.
@@ -214,8 +224,9 @@ def ended_line(
 def job_ended_line(
     notice: JobNotice, outcome: Outcome, *, indexed: bool, notified: ChannelKind | None
 ) -> str:
-    """The ``task.ended`` line of a job of AWS Batch that ended without an attempt, of which no
-    task's event tells; the job takes the place of the task.
+    """The ``task.ended`` line of a job of AWS Batch whose end is that of no task, so that no task's
+    event tells of it: it had no attempt, or waited for another one. The job takes the place of the
+    task.
     """
     job = notice.job
     identity = job.identity()

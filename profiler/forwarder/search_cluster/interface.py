@@ -48,7 +48,9 @@ _OF_DOCUMENT = re.compile(
 )
 # The mapping of the index, or of its template, which may name a field; and its limit, which newer
 # servers report with a place in the document: "[1:2047] failed to parse: Limit of total fields".
-_OF_MAPPING = re.compile(r"failed to parse mapping|limit of total fields", re.IGNORECASE)
+_OF_MAPPING = re.compile(
+    r"failed to parse mapping|no handler for type|limit of total fields", re.IGNORECASE
+)
 _MIN_FAILURE_STATUS = 300
 # Of one search. A run has one document, unless its reports claim different starts.
 _MAX_HITS = 10_000

@@ -387,14 +387,12 @@ def _top_hits(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def _counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
     count = bucket["doc_count"]
     measured = bucket["measured"]
-    counts = RunCounts(
-        measured=measured["doc_count"],
-        first_ns=_nanoseconds(bucket["first"]),
-        last_ns=_nanoseconds(bucket["last"]),
-    )
-    counts.ends[bucket["key"]["container"], outcome] = count
+    counts = RunCounts(first_ns=_nanoseconds(bucket["first"]), last_ns=_nanoseconds(bucket["last"]))
+    container = bucket["key"]["container"]
+    counts.ends[container, outcome] = count
+    counts.measured[container] = measured["doc_count"]
     if outcome == "killed":
-        counts.killed_unmeasured = count - measured["doc_count"]
+        counts.killed_unmeasured[container] = count - measured["doc_count"]
     if outcome == "success":
         counts.first_success_ns = _nanoseconds(measured["first"])
         counts.last_success_ns = _nanoseconds(measured["last"])

@@ -117,6 +117,14 @@ def test_an_address_that_is_nearly_right_is_told_the_right_one(address: str, mea
     assert done.stderr.endswith(f"is not an address: write {meant}.\n")
 
 
+@pytest.mark.parametrize("address", ["https://", "http:///task", "https://:9200"])
+def test_an_address_without_a_host_is_a_mistake(address: str) -> None:
+    done = run_here({}, "history", "--from", address)
+    assert done.returncode == 2
+    scheme = address.partition(":")[0]
+    assert done.stderr.endswith(f"names no host: write {scheme}://HOST.\n")
+
+
 @pytest.mark.parametrize(
     ("beginning", "said"),
     [

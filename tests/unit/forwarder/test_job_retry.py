@@ -157,8 +157,7 @@ def test_what_batch_says_of_the_job_counts(account: RetriedJobs, change: Json, r
     ("asked", "defined", "is_refused"),
     [
         ({"propagateTags": True}, {}, True),
-        # Without its own word, a retry follows its definition.
-        ({"propagateTags": False}, {"propagateTags": True}, True),
+        ({"propagateTags": False}, {"propagateTags": True}, False),
         ({}, {"propagateTags": True}, True),
         ({}, {}, False),
     ],
@@ -177,9 +176,16 @@ def test_the_tags_of_a_definition_count_where_a_retry_propagates_them(
         assert present(account.handle(job)).retried_as
 
 
-def test_a_priority_of_zero_is_passed_on(account: RetriedJobs) -> None:
-    asked: Json = {"shareIdentifier": "team", "schedulingPriorityOverride": 0}
-    account.batch.define("etl-urgent", schedulingPriority=9)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"shareIdentifier": "team", "schedulingPriorityOverride": 0},
+        {"propagateTags": False},
+        {"propagateTags": True},
+    ],
+)
+def test_a_submission_of_zero_or_false_is_passed_on(account: RetriedJobs, asked: Json) -> None:
+    account.batch.define("etl-urgent", schedulingPriority=9, propagateTags=True)
     assert asked.items() <= account.request(killed(account.batch, "etl-urgent", **asked)).items()
 
 

@@ -361,6 +361,7 @@ def test_on_ec2_the_overrides_have_the_raised_limit_alone() -> None:
         {
             "Input": '{"containerOverrides":[{"name":"batch","command":["<aws.scheduler.scheduled-time>"]}]}'
         },
+        {"Input": '{"ephemeralStorage": {"sizeInGiB": 1e999}}'},
         {"InputPath": "$.detail"},
         {"InputTransformer": {"InputTemplate": "{}"}},
     ],

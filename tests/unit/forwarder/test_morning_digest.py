@@ -2,6 +2,7 @@
 that it is made of.
 """
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -361,6 +362,35 @@ def test_an_attempt_of_a_job_whose_id_is_unknown_counts() -> None:
     assert runs_of_lines(lines, NIGHT).counts == {"success": {"nightly-etl": 2}}
 
 
+def repeated(job: str, number: int, hours: float) -> tuple[int, str]:
+    """The line of an attempt that is repeated."""
+    written_ns = NIGHT.start_ns + round(hours * 3600 * NS_PER_SECOND)
+    told = {"type": "job.repeated", "jobId": job, "attempt": number}
+    return written_ns // NS_PER_MS, msgspec.json.encode(told).decode()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_attempt_that_is_repeated_only_costs(*, is_first: bool) -> None:
+    """Its line may come before that of its task."""
+    attempts = [
+        line("1", 1, batch={"jobId": "j", "attempt": 1}, cost={"usd": 1}),
+        line("2", 2, batch={"jobId": "k", "attempt": 1}, cost={"usd": 1}),
+    ]
+    told = repeated("j", 1, 0.9 if is_first else 1.1)
+    runs = runs_of_lines([*attempts, told], NIGHT)
+    assert runs.counts == {"success": {"nightly-etl": 1}}
+    assert runs.cost == Exactly(2)
+    assert {task for task, _ in runs.remembered} <= {"1", "2"}
+
+
+@pytest.mark.parametrize("odd", [{"jobId": 5}, {"attempt": "1"}, {"attempt": None}, {"type": "x"}])
+def test_a_line_of_a_repetition_of_another_form_says_nothing(odd: dict[str, Any]) -> None:
+    of_job = line("1", 1, batch={"jobId": "j", "attempt": 1})
+    told = json.dumps({"type": "job.repeated", "jobId": "j", "attempt": 1, **odd})
+    runs = runs_of_lines([of_job, (of_job[0], told)], NIGHT)
+    assert runs.counts == {"success": {"nightly-etl": 1}}
+
+
 def test_the_selected_runs_alone_count_and_on_spot_the_cost_is_a_lower_bound() -> None:
     on_spot = {"usd": 0.25, "priceBasis": "at least, on FARGATE_SPOT: 30% of us-east-1 FARGATE"}
     lines = [line("1", 1, cost={"usd": 0.5}), line("2", 2, family="load", cost=on_spot)]
@@ -394,6 +424,7 @@ class LogGroup:
         return [{"events": events[:1]}, {}, {"events": events[1:]}]
 
 
+ALL_LINES = '{ $.type = "task.ended" || $.type = "job.repeated" }'
 NEVER = {"finishedAt": None, "status": "failure", "stopCategory": "image", "outcome": "image"}
 
 
@@ -413,7 +444,7 @@ def test_an_event_that_is_sent_again_late_gives_no_second_run() -> None:
     assert [task for task, _ in runs.remembered] == ["3"]
     names = " || ".join(f'$.taskId = "{task}"' for task in "123")
     assert group.patterns == [
-        '{ $.type = "task.ended" }',
+        ALL_LINES,
         f'{{ $.type = "task.ended" && ({names}) }}',
     ]
 
@@ -424,7 +455,7 @@ def test_no_time_before_a_message_of_a_week_is_read() -> None:
     week = replace(NIGHT, last=last)
     group = LogGroup(rewritten(line("1", -40), 45))
     assert runs_of_lines(ended_lines(group, "group", week), week).counts
-    assert group.patterns == ['{ $.type = "task.ended" }']
+    assert group.patterns == [ALL_LINES]
 
 
 @pytest.mark.parametrize("name", ["", "by_hand", 'a" || $.b = "'])
@@ -434,7 +465,7 @@ def test_a_late_line_whose_task_cannot_be_in_a_pattern_is_found_by_all_lines(nam
     group = LogGroup(told, rewritten(told, 45), rewritten(line("1", -40), 45))
     runs = runs_of_lines(ended_lines(group, "group", NIGHT), NIGHT)
     assert runs.counts == {"success": {"nightly-etl": 1}}
-    assert group.patterns == ['{ $.type = "task.ended" }'] * 2
+    assert group.patterns == [ALL_LINES] * 2
 
 
 @pytest.mark.parametrize(("late", "searches"), [(0, 1), (40, 2)])
@@ -444,7 +475,7 @@ def test_the_week_before_is_read_for_late_lines_alone(late: int, searches: int) 
     runs = runs_of_lines(ended_lines(group, "group", NIGHT), NIGHT)
     assert runs.counts == {"success": {"nightly-etl": 1 + late}}
     # So many tasks fit into no pattern.
-    assert group.patterns == ['{ $.type = "task.ended" }'] * searches
+    assert group.patterns == [ALL_LINES] * searches
 
 
 def test_a_task_that_never_started_ended_when_its_line_was_written() -> None:

@@ -412,7 +412,22 @@ def test_a_task_with_several_reports_is_paid_once() -> None:
         1_185_000,
     ]
     assert runs_per_month(both) == runs_per_month(alone)
-    assert both.outcomes.runs == 12
+    assert both.outcomes.runs == 6
+
+
+def test_a_task_with_several_reports_is_one_run_with_its_worst_end() -> None:
+    failed: dict[str, Any] = {"status": "failure", "exit_code": 1}
+    killed = {**failed, "exit_code": 137, "likely_out_of_memory": True}
+    ends: list[dict[str, Any]] = [{}, failed, killed]
+    both = [
+        *(report(number) for number in range(12)),
+        *(report(n, container=Container(name="side"), **ends[n % 3]) for n in range(12)),
+    ]
+    outcomes = evidence_of(both).outcomes
+    assert (outcomes.runs, outcomes.failed, outcomes.out_of_memory) == (12, 8, 4)
+    text = reasons(*both)
+    assert text.startswith("12 runs in ")
+    assert " (8 failed, 4 out of memory) used" in text
 
 
 def local(number: int = 0, *, machine: tuple[float, float] = (8, 16_000), **more: Any) -> Report:

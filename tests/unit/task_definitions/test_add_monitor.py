@@ -210,7 +210,12 @@ def test_a_monitor_before_other_containers_moves_to_the_end(place: int) -> None:
     ],
 )
 def test_a_definition_that_does_not_ask_for_windows_gets_a_monitor(linux: dict[str, Any]) -> None:
-    for image in ("team/windows:1", "mcr.microsoft.com/dotnet/runtime:8.0"):
+    for image in (
+        "team/windows:1",
+        "mcr.microsoft.com/dotnet/runtime:8.0",
+        "team/nanoserver-reports:1",
+        "team/microsoft/iis:1",
+    ):
         given = definition({**BATCH, "image": image}, **linux)
         assert added(dict(given)).monitor is not None
 
@@ -258,6 +263,14 @@ FOREIGN = "'task-monitor' is not Task Profiler's"
             definition({**BATCH, "image": "mcr.microsoft.com/windows/servercore/iis"}),
             {},
             ("Windows, by the image mcr.microsoft.com/windows", "does not work"),
+        ),
+        *(
+            (definition({**BATCH, "image": image}), {}, (f"by the image {image}", "does not work"))
+            for image in (
+                "docker.io/microsoft/iis",
+                "golang:1.22-windowsservercore-ltsc2022",
+                "mcr.microsoft.com/dotnet/runtime:8.0-nanoserver-ltsc2022",
+            )
         ),
         (definition({"image": "etl:26"}), {}, ("container number 1", 'give it a "name"')),
         (definition(BATCH, {"name": "", "image": "etl:26"}), {}, ("container number 2",)),

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.definition_texts import ChangedText, change_text, read_definitions
+from profiler.task_definitions.definition_texts import (
+    ChangedText,
+    change_text,
+    located_definitions,
+    read_definitions,
+    read_job,
+)
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor, remove_monitor
 
 YAML = """\
@@ -201,6 +207,29 @@ def test_a_file_of_terraform_gets_the_ways_for_terraform() -> None:
     resource = b'resource "aws_ecs_task_definition" "etl" {}'
     with pytest.raises(TaskProfilerError, match="taskdef container --format terraform prints"):
         read_definitions(resource, "jobs.tf")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "language"),
+    [
+        ("jobs.tf.json", '{"resource": {"aws_ecs_task_definition": {}}}', "terraform"),
+        ("app.ts", 'import * as ecs from "aws-cdk-lib/aws-ecs";\nconst a: number = 1;\n', "cdk"),
+        ("app.py", "from aws_cdk import aws_ecs as ecs\n", "cdk"),
+        ("main.go", "package main\n", "cdk"),
+    ],
+)
+def test_code_gets_the_ways_for_code(name: str, text: str, language: str) -> None:
+    for read in (read_definitions, read_job, located_definitions):
+        with pytest.raises(TaskProfilerError) as refused:
+            read(text.encode(), name)
+        assert f"taskdef container --format {language} prints" in str(refused.value)
+        assert "resize --write-sizes FILE" in str(refused.value)
+
+
+def test_a_definition_in_json_is_one_whatever_its_name() -> None:
+    text = b'{"family": "etl", "containerDefinitions": [{"name": "etl", "image": "etl:1"}]}'
+    ((definition, _),) = read_definitions(text, "definition.py")
+    assert definition["family"] == "etl"
 
 
 @pytest.mark.parametrize(

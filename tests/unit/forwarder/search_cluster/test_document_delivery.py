@@ -169,6 +169,7 @@ OF_INDEX = [
         PARSING,
         "Failed to parse mapping: No handler for type [flattened] declared on field [record]",
     ),
+    refused(400, PARSING, "No handler for type [flattened] declared on field [labels]"),
     refused(400, "resource_already_exists_exception", "index [x/abc] already exists"),
     refused(400, "invalid_index_name_exception", "Invalid index name [X], must be lowercase"),
     refused(400, "invalid_alias_name_exception", "Invalid alias name [x]: an index exists"),
