@@ -202,9 +202,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         timed = [schedule_of(target) for target in targets if is_timed(target)]
         enabled = [schedule for schedule in timed if schedule.is_enabled]
         overrides = [
-            target
-            for target in self.overriding(family, document)
-            if target.overrides.unknown is None
+            target for target in self.overriding(family, document) if not target.overrides.unknown
         ]
         return replace(
             circumstances_of(document),

@@ -49,12 +49,12 @@ class DeadTarget(Struct, frozen=True, kw_only=True):
 
 
 class PlannedFamily(Struct, frozen=True, kw_only=True):
-    """One family of the plan, from ``document`` (None if it cannot be read) to ``changed``."""
+    """One family of the plan, from ``document`` (empty if it cannot be read) to ``changed``."""
 
     family: str
     action: Action | ResizeAction
     notes: tuple[str, ...] = ()  # with the reason if nothing can be done
-    document: TaskDefinitionDocument | None = None
+    document: TaskDefinitionDocument = TaskDefinitionDocument(definition={})
     changed: ChangedDefinition = ChangedDefinition(definition={})
     problems: tuple[str, ...] = ()  # what ``doctor`` would find afterwards
     started_by: tuple[str, ...] = ()  # empty if no task was seen, and no schedule
@@ -92,8 +92,6 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     @property
     def revision_arn(self) -> str:
         """Of the revision that the plan starts from; empty without one."""
-        if self.document is None:
-            return ""
         return self.document.arn or ""
 
     @property
@@ -167,7 +165,7 @@ def plan_removal(family: str, document: TaskDefinitionDocument, image: str | Non
     if removed.old_monitor is not None:
         action = "remove monitor"
         log_group = removed.old_monitor.own_log_group
-        if log_group is not None:
+        if log_group:
             notes.append(f"The log group {log_group} is kept.")
     return PlannedFamily(
         family=family, action=action, notes=tuple(notes), document=document, changed=removed
@@ -176,5 +174,5 @@ def plan_removal(family: str, document: TaskDefinitionDocument, image: str | Non
 
 def check_obstacle(planned: PlannedFamily) -> None:
     """Raise TaskProfilerError if the family must be left alone."""
-    if planned.obstacle is not None:
+    if planned.obstacle:
         raise TaskProfilerError(f"It is left alone. {planned.obstacle}")

@@ -12,7 +12,7 @@ from profiler.aws_account.family_circumstances import (
 )
 from profiler.aws_account.owned_families import left_to_service
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.size_before import EarlierRevisions
+from profiler.aws_account.size_before import EarlierRevisions, OldSize
 from profiler.core.ecs_terms import arn_account, arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known_values
@@ -196,8 +196,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             account.newest_withdrawn(case.family), case.newest_seen, tagged
         )
         revision = replace(revision, withdrawn=withdrawn)
-        is_ours = revision.resized_from is not None or revision.reverted_from is not None
-        if is_ours:
+        if revision.is_ours:
             return revision
         revision = case.revisions.with_overwritten(revision, tagged)
         if self.are_for_source:
@@ -210,7 +209,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             return
         for target in self.account.overriding(case.family, case.document):
             refusal = target.overrides.refusal(changed.definition)
-            if refusal is not None:
+            if refusal:
                 raise TaskProfilerError(f"the {target.title} starts it, and {refusal}")
 
 
@@ -324,7 +323,7 @@ def _is_left_to_others(circumstances: Circumstances) -> bool:
     """Whether somebody else decides on the definition, or nobody can."""
     system = (circumstances.operating_system or "").upper()
     owners = (circumstances.stack, circumstances.off_tag, circumstances.left_to)
-    is_of_owner = any(owner is not None for owner in owners)
+    is_of_owner = bool(known_values(owners))
     return is_of_owner or circumstances.is_service or system.startswith("WINDOWS")
 
 
@@ -338,12 +337,7 @@ def _changed(case: _Case, decision: Resize, *, is_tagged: bool) -> ChangedDefini
     tag = SizeBefore(revision=case.revisions.number, size=definition_size(present)).tag
     if decision.action == "revert":
         old = case.revisions.old_size()
-        as_then = None
-        if is_job_definition(present) and old.definition is not None:
-            as_then = job_with_size_of(present, old.definition)
-        changed = as_then or _sized(present, old.size, seen)
-        if old.definition is not None and not is_job_definition(present):
-            changed = with_size(with_size_of(present, old.definition), TaskSize(), seen)
+        changed = _put_back(present, old, seen)
         if not is_tagged:
             return changed
         return replace(changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag))
@@ -351,6 +345,18 @@ def _changed(case: _Case, decision: Resize, *, is_tagged: bool) -> ChangedDefini
     if document.arn is None or not is_tagged:
         return changed
     return replace(changed, definition=with_size_tag(changed.definition, RESIZED_FROM, tag))
+
+
+def _put_back(present: Mapping[str, object], old: OldSize, seen: SeenMemory) -> ChangedDefinition:
+    """The definition with an old size, as the old revision has it if that can be read. Raises
+    TaskProfilerError.
+    """
+    if old.definition is None:
+        return _sized(present, old.size, seen)
+    if is_job_definition(present):
+        as_then = job_with_size_of(present, old.definition)
+        return as_then or _sized(present, old.size, seen)
+    return with_size(with_size_of(present, old.definition), TaskSize(), seen)
 
 
 def _sized(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory) -> ChangedDefinition:
@@ -365,8 +371,7 @@ def _repeated_kills(case: _Case) -> tuple[str, ...]:
     if not is_job_definition(case.document.definition):
         return ()
     killed = any(runs.counts.outcomes["killed"] for _, runs in case.window.everywhere())
-    sentence = repeated_kill(case.document.definition) if killed else None
-    return () if sentence is None else (sentence,)
+    return known_values([repeated_kill(case.document.definition)] if killed else [])
 
 
 def _seen_memory(window: FamilyWindow, size: TaskSize, margin: MemoryMargin) -> SeenMemory:

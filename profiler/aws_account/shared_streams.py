@@ -28,7 +28,7 @@ def batch_streams(definition: Mapping[str, object], revision_arn: str) -> frozen
     streams = set[str]()
     for container in containers:
         stream = streams_of_container(container, revision_arn)
-        if stream is not None and container.name in names:
+        if stream and container.name in names:
             streams.add(stream)
     return frozenset(streams)
 
@@ -62,9 +62,8 @@ def with_shared_streams(
     families_of: dict[str, set[str]] = {}
     streams_by_family = dict(others)
     for plan in planned:
-        if plan.document is not None:
-            definition = plan.document.definition
-            streams_by_family[plan.family] = batch_streams(definition, plan.revision_arn)
+        definition = plan.document.definition
+        streams_by_family[plan.family] = batch_streams(definition, plan.revision_arn)
     for family, streams in streams_by_family.items():
         for stream in streams:
             families_of.setdefault(stream, set()).add(family)

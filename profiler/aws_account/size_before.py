@@ -5,6 +5,7 @@ A tag can be written by everybody who may tag a definition, so what it says is c
 revision that it names.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
@@ -13,7 +14,8 @@ from msgspec.structs import replace
 from profiler.aws_account.registered_definitions import may_exist
 from profiler.core.ecs_terms import MONITOR_NAME, revision_number
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import known
+from profiler.core.optional_math import first_known, known
+from profiler.core.text import stated
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -78,7 +80,7 @@ class EarlierRevisions(Struct, frozen=True):
         tag = self.newest.tags.get(RESIZED_FROM)
         before = size_before(tag)
         if before is None:
-            said = "no tag" if tag is None else f"{tag!r} in the tag"
+            said = stated("{!r} in the tag", tag) or "no tag"
             raise TaskProfilerError(
                 f"The revision {self.family}:{self.number} has {said} {RESIZED_FROM}, so no size "
                 "before is known: register the size that it had."
@@ -92,12 +94,12 @@ class EarlierRevisions(Struct, frozen=True):
                 "size by hand."
             )
         obstacle = self._obstacle(before.size, is_known=old is not None)
-        if obstacle is not None:
+        if obstacle:
             raise TaskProfilerError(
                 f"The tag {RESIZED_FROM} says {shown}, {obstacle}: set the size by hand."
             )
-        number = revision_number(self.number)
-        if number is not None and int(before.revision) >= number:
+        number = first_known(revision_number(self.number), math.inf)
+        if int(before.revision) >= number:
             raise TaskProfilerError(
                 f"The tag {RESIZED_FROM} names {self.family}:{before.revision}, which is "
                 "not an earlier revision, so somebody changed the tag: set the size by hand."

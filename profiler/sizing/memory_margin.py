@@ -71,7 +71,7 @@ class MemoryMargin(Struct, frozen=True, kw_only=True):
     @property
     def of_one_value(self) -> "MemoryMargin":
         """The margin above a value of which only the largest is known, not the spread."""
-        if not self.why or self.percent >= UNKNOWN_PERCENT:
+        if self.why is None or self.percent >= UNKNOWN_PERCENT:
             return self
         return UNKNOWN_MARGIN
 
@@ -123,7 +123,7 @@ def _own_margin(spread: NeedSpread, least: MemoryMargin) -> MemoryMargin:
     differ = f"the largest of {format_count(spread.runs, 'run')} {lies} their median"
     share = math.sqrt(MIN_SPREAD_RUNS / max(spread.runs, MIN_SPREAD_RUNS))
     percent = min(spread.percent * share, MAX_SPREAD_PERCENT)
-    if percent <= least.percent and least.why:
+    if percent <= least.percent and least.why is not None:
         return least
     return MemoryMargin(percent=max(percent, least.percent), why=differ)
 

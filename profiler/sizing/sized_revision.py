@@ -57,6 +57,12 @@ class SizedRevision(Struct, frozen=True, kw_only=True):
     reverted_from: SizeBefore | None = None
     overwritten: TaskSize | None = None
     withdrawn: str | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this project has set its size."""
+        return self.resized_from is not None or self.reverted_from is not None
+
     killed_limit: str | None = None
     registered_ns: int | None = None
 

@@ -7,6 +7,7 @@ to act. docs/from-advice-to-effect.md lists the rows that leave a family alone.
 
 import math
 from collections.abc import Callable
+from functools import wraps
 from typing import ClassVar, Final, Literal
 
 from msgspec import Struct
@@ -60,6 +61,7 @@ _Reason = Callable[[MeasuredCase], str | None]
 def _after_a_change(reason: _ReasonOfChange) -> _Reason:
     """The reason of a row that applies only to a definition whose size was changed."""
 
+    @wraps(reason)
     def applied(case: MeasuredCase) -> str | None:
         return None if case.judged is None else reason(case, case.judged)
 
@@ -69,6 +71,7 @@ def _after_a_change(reason: _ReasonOfChange) -> _Reason:
 def _with_a_smaller_size(reason: _ReasonOfSmaller) -> _Reason:
     """The reason of a row that applies only if a smaller size may be taken."""
 
+    @wraps(reason)
     def applied(case: MeasuredCase) -> str | None:
         return None if case.smaller is None else reason(case, case.smaller)
 

@@ -34,9 +34,11 @@ class Growth(Struct, frozen=True, kw_only=True):
 
     def runs_until(self, limit: float) -> int | None:
         """Return the number of further runs until the trend passes the limit; None if it already
-        has.
+        has, or never does.
         """
-        return None if self.now > limit else int((limit - self.now) // self.per_run) + 1
+        if self.now > limit or not self.runs:
+            return None
+        return int((limit - self.now) // self.per_run) + 1
 
     def runs_until_near(self, limit: float) -> int | None:
         """As above; None also for a limit that is far away."""

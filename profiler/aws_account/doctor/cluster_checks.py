@@ -268,21 +268,20 @@ class ClusterChecks(Struct):
         """The last due time of more than a day ago, after the revision's registration and the
         schedule's change.
         """
-        document = monitor.planned.document
-        if document is None or document.registered_ns is None:
+        registered_ns = monitor.planned.document.registered_ns
+        if registered_ns is None:
             return None
-        since_ns = max(document.registered_ns, self.now_ns - DAYS * NS_PER_DAY)
+        since_ns = max(registered_ns, self.now_ns - DAYS * NS_PER_DAY)
         for schedule in self.schedules:
             if schedule.family != monitor.planned.family:
                 continue
             try:
+                due_ns = 0
                 if schedule.is_enabled:
-                    due_ns = last_due(schedule, self.now_ns - NS_PER_DAY)
-                else:
-                    due_ns = None
+                    due_ns = last_due(schedule, self.now_ns - NS_PER_DAY) or 0
             except ScheduleExpressionError:
                 continue
-            if due_ns is not None and due_ns > max(since_ns, schedule.modified_ns or 0):
+            if due_ns > max(since_ns, schedule.modified_ns or 0):
                 return due_ns
         return None
 
