@@ -107,7 +107,7 @@ def find_monitor(
     """
     monitors = find_monitors(containers, image)
     for monitor in reversed(monitors):
-        if batch is not None and is_monitor_for(monitor, batch):
+        if batch and is_monitor_for(monitor, batch):
             return monitor
     named = _named(containers, MONITOR_NAME)
     if named is None:
@@ -245,7 +245,7 @@ def windows_of(definition: Mapping[str, object]) -> str | None:
     for constraint in mappings(definition.get("placementConstraints")):
         expression = text(constraint.get("expression")) or ""
         placed = _ON_WINDOWS.search(expression)
-        if placed and placed["negation"] is None:
+        if placed and not placed["negation"]:
             return f"Windows, by the placement {expression!r}"
     for volume in mappings(definition.get("volumes")):
         # The API and CloudFormation write its name differently.
