@@ -415,7 +415,7 @@ def _night_message(
     # The other functions do not need these.
     from profiler.forwarder.cluster_night import ClusterNight
     from profiler.forwarder.digest_delivery import NightMessage
-    from profiler.forwarder.morning_digest import DigestPlace, NightSaving, summarize
+    from profiler.forwarder.morning_digest import NO_SAVING, DigestPlace, summarize
     from profiler.forwarder.night_runs import (
         FamilyHistory,
         MissedTimes,
@@ -426,7 +426,7 @@ def _night_message(
     searched = _settings()
     missed = MissedTimes()
     history = FamilyHistory()
-    saving: NightSaving | None = None
+    saving = NO_SAVING
     if searched.url is None:
         group = os.environ.get("TASK_STOPPED_LOG_GROUP", "").strip()
         lines = ended_lines(_client("logs"), group, period)
@@ -464,15 +464,15 @@ def _night_message(
     )
 
 
-def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "NightSaving | None":
-    """What `taskdef resize` would save, of the families with the largest savings; None if no last
-    run recommends a cheaper size.
+def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "NightSaving":
+    """What `taskdef resize` would save, of the families with the largest savings; nothing if no
+    last run recommends a cheaper size.
     """
-    from profiler.forwarder.morning_digest import MAX_SIZED, families_to_size
+    from profiler.forwarder.morning_digest import MAX_SIZED, NO_SAVING, families_to_size
 
     families = families_to_size(history)
     if not families:
-        return None
+        return NO_SAVING
     from profiler.forwarder.night_savings import Budget, NightSizes, SearchedCluster
 
     settings = _settings()

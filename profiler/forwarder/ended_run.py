@@ -101,13 +101,16 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return self.task.family or "unknown"
 
     @property
-    def batch(self) -> EventContainer | None:
+    def batch(self) -> EventContainer:
         """The batch in the event; with its name alone if the event does not list it, as after a
-        failed start.
+        failed start, and without a name if it is not known.
         """
-        if self.container is None:
-            return None
-        return self.task.container(self.container)
+        return self.task.container(self.container or "")
+
+    @property
+    def has_line(self) -> bool:
+        """Whether there is a report or a checkpoint."""
+        return self.report_line is not None
 
     @property
     def outcome(self) -> Outcome:
@@ -117,9 +120,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     @property
     def has_started(self) -> bool:
         """Whether the batch has run, as far as anybody knows."""
-        if self.report_line is not None or self.task.started_at is not None:
-            return True
-        return self.batch is not None and self.batch.exit_code is not None
+        return self.has_line or bool(self.task.started_at) or self.batch.has_run
 
     @property
     def failed_container(self) -> str | None:

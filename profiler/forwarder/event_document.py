@@ -53,7 +53,7 @@ def event_documents(
     batch = ended.batch
     line = ended.report_line
     event = ended.run.event
-    if batch is None or event is None:
+    if not ended.container or event is None:
         return ()
     event = replace(event, retry_of=retry.retry_of, retried_as=retry.retried_as)
     numbers = None

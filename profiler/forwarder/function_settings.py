@@ -71,7 +71,7 @@ class Credentials(Struct, frozen=True, kw_only=True):
 
     @property
     def basic(self) -> tuple[str, str] | None:
-        if self.username is None or self.password is None:
+        if not (self.username and self.password):
             return None
         return (self.username, self.password)
 
@@ -284,7 +284,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         password=text("ELASTICSEARCH_PASSWORD"),
         aws=_signing_service(text("ELASTICSEARCH_URL") or "", environment),
     )
-    if (credentials.username is None) != (credentials.password is None):
+    if bool(credentials.username) != bool(credentials.password):
         raise SettingsError(
             "Only one of ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD is set: set both or neither."
         )
@@ -449,7 +449,7 @@ def read_credentials(name: str, fetch: FetchSecret) -> Credentials:
         username=secret.username or None,
         password=secret.password or None,
     )
-    if credentials.api_key is None and credentials.basic is None:
+    if not (credentials.api_key or credentials.basic):
         raise SettingsError(
             f"The secret {name} contains neither api_key, nor username and password."
         )

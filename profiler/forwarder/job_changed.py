@@ -15,7 +15,7 @@ from profiler.core.ecs_terms import arn_account, arn_region, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import Json, count, field_at, mapping, mappings, number, text
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.optional_math import known, known_members
+from profiler.core.optional_math import known, known_members, known_values
 from profiler.core.timestamps import datetime_of_ms, format_datetime
 from profiler.forwarder.document_fields import Fields, fields_of_outcome, merge_fields
 from profiler.forwarder.documents import (
@@ -251,15 +251,12 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
 
         Raises DeliveryError if it is busy.
         """
-        has_failed = job.array is not None and job.array.children.get(FAILED, 0) > 0
-        if not job.is_array_parent or not has_failed:
+        if not job.is_array_parent or not job.array.children.get(FAILED):
             return ()
         children: list[EndedChild] = []
         try:
             for summary in self.list_failed(job.id):
-                child = failed_child(summary, job.memory_mb)
-                if child is not None:
-                    children.append(child)
+                children += known_values((failed_child(summary, job.memory_mb),))
                 if len(children) == MAX_CHILDREN:
                     break
         except TaskProfilerError as error:
@@ -391,7 +388,7 @@ def _task_of_unstarted(job: JobDetail) -> Fields | None:
 
 def _tells_of_attempts(job: JobDetail) -> bool:
     """Whether the event can know more of the job's attempts than ECS: not of a single success."""
-    is_single = job.status == SUCCEEDED and job.retry_of is None
+    is_single = job.status == SUCCEEDED and not job.retry_of
     return len(job.attempts) > (1 if is_single else 0)
 
 

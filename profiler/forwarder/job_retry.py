@@ -13,6 +13,7 @@ certain refusal takes it back.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from profiler.core.aws_clients import (
 )
 from profiler.core.ecs_terms import RETRY_OF
 from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import datetime_of_ms
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
@@ -47,7 +49,7 @@ from profiler.forwarder.retry_rules import (
     legal_size,
     not_yet,
 )
-from profiler.record.batch_detail import FAILED, SUCCEEDED, JobDetail, parse_job
+from profiler.record.batch_detail import FAILED, NO_ARRAY, SUCCEEDED, JobDetail, parse_job
 from profiler.record.batch_job import resource_name
 from profiler.record.family import NeedAtSize
 from profiler.record.job_end import judge_attempt
@@ -89,7 +91,7 @@ def should_retry(job: JobDetail, families: tuple[str, ...]) -> bool:
     """
     if job.status != FAILED or job.is_terminated or job.is_cancelled or not job.attempts:
         return False
-    if job.array is not None or job.parent_id is not None:
+    if job.array != NO_ARRAY or job.is_child:
         return False
     outcome, _ = judge_attempt(job, job.attempts[-1])
     is_proven = is_memory_failure(outcome) and outcome.memory_evidence == "ecs"
@@ -104,7 +106,7 @@ def larger_job(job: JobDetail, max_memory_mb: float) -> LargerJob:
     """
     place = _killed_place(job)
     killed = job.containers[place]
-    if job.vcpu is None or job.memory_mb is None or not killed.vcpu or not killed.memory_mb:
+    if not (job.vcpu and job.memory_mb and killed.vcpu and killed.memory_mb):
         raise RetryRefusedError("its size is unknown")
     old = Size(job.vcpu, job.memory_mb)
     wanted_mb = math.ceil(grown_mb(killed.memory_mb, killed.memory_mb, NeedAtSize()))
@@ -132,7 +134,7 @@ def _killed_place(job: JobDetail) -> int:
 
 
 def _check_kind(job: JobDetail) -> None:
-    if job.retry_of is not None:
+    if job.retry_of:
         raise RetryRefusedError("it was a retry")
     if job.depends_on:
         raise RetryRefusedError("it depends on other jobs")
@@ -149,7 +151,7 @@ def _check_submitter(job: Mapping[str, Any], known: JobDetail) -> None:
         if _STEP_FUNCTIONS in names:
             raise RetryRefusedError("AWS Step Functions submitted it, and repeats its jobs itself")
     engine = engine_of(known.identity().job_definition or "")
-    if engine is not None:
+    if engine:
         raise RetryRefusedError(f"{engine.capitalize()} submitted it, and repeats its jobs itself")
 
 
@@ -176,8 +178,9 @@ def submit_request(
     request |= {"retryStrategy": {"attempts": 1}, "tags": tags}
     if job.get("propagateTags") is not None:
         request["propagateTags"] = job["propagateTags"]
-    if request.get("shareIdentifier") and job.get("schedulingPriority") is not None:
-        request["schedulingPriorityOverride"] = job["schedulingPriority"]
+    if request.get("shareIdentifier"):
+        priority = {"schedulingPriorityOverride": job.get("schedulingPriority")}
+        request |= known_members(priority)
     consumed = job.get("consumableResourceProperties")
     if consumed and consumed != definition.get("consumableResourceProperties"):
         request["consumableResourcePropertiesOverride"] = consumed
@@ -282,11 +285,9 @@ class JobRetries(Struct, frozen=True):
 
         Raises ForwarderError.
         """
-        if not job.has_ended or job.parent_id is not None:
+        if not job.has_ended or job.is_child:
             return None
-        if job.retry_of is not None and is_selected(
-            job.identity().job_definition or "", self.families
-        ):
+        if job.retry_of and is_selected(job.identity().job_definition or "", self.families):
             return self._of_retry(job, job.retry_of)
         if not should_retry(job, self.families):
             return None
@@ -336,7 +337,7 @@ class JobRetries(Struct, frozen=True):
         except InProgressError:
             return self._unknown(job.id)
         retry = msgspec.json.decode(kept, type=MemoryRetry)
-        return retry if retry.retried_as is not None else self._unknown(job.id)
+        return retry if retry.retried_as else self._unknown(job.id)
 
     def _unknown(self, job_id: str) -> MemoryRetry:
         self.warn(f"Job {job_id}: {_UNKNOWN}")
@@ -350,7 +351,7 @@ class JobRetries(Struct, frozen=True):
                 killed = parse_job(_described(self.aws().batch, killed_id))
             except (RetryRefusedError, DeliveryError):
                 killed = None
-            old_mb = None if killed is None else killed.memory_mb
+            old_mb = known(attrgetter("memory_mb"), killed)
         sentence = end_of_retry(
             killed_id, succeeded=job.status == SUCCEEDED, old_mb=old_mb, new_mb=job.memory_mb
         )
@@ -372,8 +373,8 @@ def _active_definition(batch: AwsClient, job: JobDetail) -> Mapping[str, Any]:
         "its job definition could not be read (batch:DescribeJobDefinitions)",
         lambda: batch.describe_job_definitions(jobDefinitions=[arn]),
     )
-    definition = next(iter(answer["jobDefinitions"]), None)
-    if definition is None or definition.get("status") != "ACTIVE":
+    definition: dict[str, Any] = next(iter(answer["jobDefinitions"]), {})
+    if definition.get("status") != "ACTIVE":
         raise RetryRefusedError(f"its job definition {resource_name(arn)} is deregistered")
     return dict(definition)
 

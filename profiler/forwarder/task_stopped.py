@@ -42,7 +42,12 @@ from profiler.forwarder.invocation import (
     print_once,
     raise_errors,
 )
-from profiler.forwarder.kill_after_resize import SizeChange, reduced_memory, size_change
+from profiler.forwarder.kill_after_resize import (
+    NOT_RESIZED,
+    SizeChange,
+    reduced_memory,
+    size_change,
+)
 from profiler.forwarder.merged_run import merge
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
@@ -133,14 +138,12 @@ class _Known(Struct, frozen=True, kw_only=True):
     definition: Mapping[str, object] | None
     containers: TaskContainers
     end: EventEnd
-    size_change: SizeChange | None = None
+    size_change: SizeChange = NOT_RESIZED
 
     @property
     def other_runs(self) -> tuple[str, ...]:
         """The containers that ran, other than the batch, of which the monitor reports each."""
-        ran = {
-            container.name for container in self.task.containers if container.exit_code is not None
-        }
+        ran = {container.name for container in self.task.containers if container.has_run}
         others = (name for name in self.containers.reported if name != self.containers.batch)
         return tuple(name for name in others if name in ran)
 
@@ -204,7 +207,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             definition=definition,
             containers=replace(containers, batch=batch),
             end=end,
-            size_change=size_change(definition),
+            size_change=size_change(definition or {}),
         )
 
     def _ended(
@@ -235,7 +238,6 @@ class TaskStoppedHandler(Struct, frozen=True):
                 "looked for everywhere."
             )
         report_log = containers.log_of(line)
-        change = known_task.size_change
         log = containers.batch_log
         priced = reports.priced(line, containers)
         existing_log = log if reports.exists(log) else None
@@ -247,7 +249,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             report=priced,
             log=existing_log,
             monitor=containers.monitor or MONITOR_NAME,
-            resized_from=None if change is None else change.tag,
+            resized_from=known_task.size_change.tag,
         )
         return EndedTask(
             task=task,
@@ -268,7 +270,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         # hundred.
         containers = known_task.containers
         is_read = (
-            containers.monitor is not None
+            bool(containers.monitor)
             or not known_task.task.is_service_task
             or selects(settings, known_task.task, is_success=known_task.end.cause == "success")
         )
@@ -282,11 +284,9 @@ class TaskStoppedHandler(Struct, frozen=True):
         """
         task = known_task.task
         containers = known_task.containers
-        if containers.monitor is not None and task.started_at is not None:
+        if containers.monitor and task.started_at:
             return True
-        has_run = (
-            containers.batch is not None and task.container(containers.batch).exit_code is not None
-        )
+        has_run = task.container(containers.batch or "").has_run
         return has_run and self.account.is_on_instance(task)
 
     def _last_lines(
@@ -302,7 +302,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         """
         if not should_notify(ended, settings, is_unusual=True):
             return ()
-        if ended.outcome.status != "failure" and ended.failed_container is None:
+        if ended.outcome.status != "failure" and not ended.failed_container:
             return ()
         try:
             log = containers.logs.get(ended.failed_container or ended.container or "")
@@ -365,7 +365,7 @@ def _with_gpu_memory_error(ended: EndedTask, reports: ReportFinder) -> EndedTask
     """
     event = ended.run.event
     error = gpu_memory_error(reports.lines_read(ended.log, SEARCHED_LINES))
-    if error is None or event is None or ended.outcome.status != "failure":
+    if not error or event is None or ended.outcome.status != "failure":
         return ended
     run = merge(ended.run.report, replace(event, gpu_memory_error=error), ended.claim)
     return replace(ended, run=run)

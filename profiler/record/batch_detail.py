@@ -94,6 +94,9 @@ class JobArray(Struct, frozen=True, kw_only=True):
     children: Mapping[str, int] = {}
 
 
+NO_ARRAY: Final = JobArray()
+
+
 class JobNodes(Struct, frozen=True, kw_only=True):
     """The nodes of a multi-node job, or the index of one of them."""
 
@@ -127,7 +130,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     attempts: tuple[JobAttempt, ...] = ()
     allowed_attempts: int = 1
     containers: tuple[JobContainer, ...] = ()
-    array: JobArray | None = None
+    array: JobArray = NO_ARRAY
     nodes: JobNodes | None = None
     depends_on: tuple[str, ...] = ()
     is_on_eks: bool = False
@@ -154,7 +157,12 @@ class JobDetail(Struct, frozen=True, kw_only=True):
 
     @property
     def is_array_parent(self) -> bool:
-        return self.array is not None and self.array.size is not None and self.parent_id is None
+        return self.array.size is not None and not self.is_child
+
+    @property
+    def is_child(self) -> bool:
+        """Whether it is a part of an array or of a multi-node job."""
+        return self.parent_id is not None
 
     @property
     def has_ended(self) -> bool:
@@ -181,7 +189,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
             queue=resource_name(self.queue_arn or "") or None,
             attempt=attempt,
             allowed_attempts=self.allowed_attempts,
-            array_index=None if self.array is None else self.array.index,
+            array_index=self.array.index,
             node_index=None if self.nodes is None else self.nodes.index,
         )
 
@@ -353,11 +361,9 @@ def _retry_of(values: Mapping[str, Json]) -> str | None:
     return job_id if is_job_id(job_id) else None
 
 
-def array_of(values: Mapping[str, Json]) -> JobArray | None:
-    """The array of a job, also of one in a list."""
+def array_of(values: Mapping[str, Json]) -> JobArray:
+    """The array of a job, also of one in a list; empty for a single job."""
     array = mapping(values.get("arrayProperties"))
-    if not array:
-        return None
     children = {
         status: number
         for status, value in mapping(array.get("statusSummary")).items()

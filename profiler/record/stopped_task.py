@@ -65,6 +65,10 @@ class EventContainer(Struct, frozen=True, kw_only=True):
     runtime_id: str | None = None
     memory_mb: int | None = None
 
+    @property
+    def has_run(self) -> bool:
+        return self.exit_code is not None
+
 
 class StoppedTask(Struct, frozen=True, kw_only=True):
     """A task that has stopped.

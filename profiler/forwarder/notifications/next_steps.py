@@ -39,12 +39,12 @@ def steps_after_run(run: EndedRun) -> tuple[NextStep, ...]:
     """What helps with a run that did not succeed; nothing for a success."""
     if run.outcome.status == "success":
         return ()
-    if run.report_line is not None and run.report_log is not None:
+    if run.has_line and run.report_log is not None:
         return (NextStep("look", command_of_run(run, "show", run.task.id)),)
     if run.has_started:
         return ()
     steps = []
-    if run.task.family is not None:
+    if run.task.family:
         command = command_line("doctor", run.task.family, region=run.task.region)
         steps.append(NextStep("look", command))
     if (run.task.started_by or "").startswith(tuple(STARTERS.values())):

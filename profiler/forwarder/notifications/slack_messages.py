@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from profiler.core.ecs_terms import FARGATE, cluster_name
 from profiler.core.optional_math import known, known_values
 from profiler.core.redaction import redact, redact_line
-from profiler.core.text import as_sentence, on_one_line
+from profiler.core.text import as_sentence, on_one_line, stated
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.job_notice import JobNotice
@@ -126,7 +126,7 @@ def buttons(links: RunLinks) -> JsonObject | None:
     """Return a button for each known address."""
     elements = []
     for action, url in asdict(links).items():
-        if url is not None and len(url) <= MAX_URL_LENGTH:
+        if url and len(url) <= MAX_URL_LENGTH:
             text = plain_text(_BUTTONS[action])
             elements.append({"type": "button", "action_id": action, "text": text, "url": url})
     return {"type": "actions", "elements": elements} if elements else None
@@ -224,8 +224,7 @@ def _job_names(job: BatchJob | None) -> Iterator[tuple[str, str | None]]:
 
 
 def _title(notice: EndedRun) -> str:
-    revision = "" if notice.task.revision is None else f":{notice.task.revision}"
-    tail = escape_text(revision, 30)
+    tail = escape_text(stated(":{}", notice.task.revision), 30)
     head = f"{value_formats.headline(notice)} · "
     room = MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)
     return f"{head}{escape_text(notice.family, room)}{tail}"
@@ -235,7 +234,7 @@ def _fallback(notice: EndedRun) -> str:
     outcome = notice.outcome
     parts = [_title(notice)]
     code = known(describe_exit_code, outcome.exit_code)
-    if code is not None and outcome.cause != "failure":
+    if code and outcome.cause != "failure":
         parts.append(f"exit code {escape_text(code, MAX_VALUE_LENGTH)}")
     text = ", ".join(parts)
     last_line = _last_line(notice)
@@ -310,7 +309,7 @@ def _log(lines: Sequence[str], container: str | None) -> JsonObject | None:
     ``container``: whose they are, if not the batch's.
     """
     title = f"*{_LOG_TITLE}*"
-    if container is not None:
+    if container:
         title = f"*{_LOG_TITLE} of {escape_text(container.replace('*', ''), MAX_NAME_LENGTH)}*"
     shown: list[str] = []
     left = MAX_SECTION_LENGTH - utf16_length(f"{title}\n{_CODE_FENCE}\n{_CODE_FENCE}")
@@ -331,8 +330,7 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     outcome = notice.outcome
     lines: list[str | None] = []
     unusual = value_formats.unusual(notice)
-    if unusual is not None:
-        lines.append(f"Success, but {unusual}.")
+    lines.append(stated("Success, but {}.", unusual))
     cause = cause_sentence(outcome, notice.record)
     lines.append(escape_text(cause or "", MAX_SENTENCE_LENGTH))
     if outcome.ran_out_of_memory:
@@ -357,8 +355,9 @@ def _memory_line(metrics: Metrics) -> str | None:
     peak = peak_text(metrics)
     if peak:
         sizes.append(f"measured peak {peak}")
-    if metrics.memory_size_mb is not None:
-        sizes.append(f"limit {format_memory(metrics.memory_size_mb)}")
+    limit = known(format_memory, metrics.memory_size_mb)
+    if limit:
+        sizes.append(f"limit {limit}")
     return f"Memory: {', '.join(sizes)}." if sizes else None
 
 
@@ -432,10 +431,7 @@ def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMes
 def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None) -> SlackMessage:
     schedule = line.schedule
     notice = line.notice
-    if schedule.group is None:
-        name = schedule.name
-    else:
-        name = f"{schedule.group}/{schedule.name}"
+    name = stated("{}/", schedule.group) + schedule.name
     location = (
         ("cluster", cluster_name(line.cluster)),
         ("queue", line.queue),
@@ -497,16 +493,12 @@ def _night_message(summary: NightSummary) -> SlackMessage:
 def _summary_line(line: SummaryLine) -> str:
     """The line with its time in the reader's zone, its link, and its command as code."""
     text = escape_text(line.text, MAX_SENTENCE_LENGTH)
-    if line.at is not None:
+    if line.at:
         seconds = int(line.at.timestamp())
         text += f", <!date^{seconds}^{{time}}|{line.at:%H:%M} UTC>"
-    if (
-        line.url is not None
-        and len(line.url) <= MAX_URL_LENGTH
-        and not _LINK_BREAK.search(line.url)
-    ):
+    if line.url and len(line.url) <= MAX_URL_LENGTH and not _LINK_BREAK.search(line.url):
         text += f" · <{line.url.translate(_ESCAPES)}|open>"
-    if line.command is not None:
+    if line.command:
         command = escape_text(line.command.replace("`", ""), MAX_SENTENCE_LENGTH)
         text += f" `{command}`"
     return text
