@@ -29,6 +29,7 @@ from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.job_forms import (
     is_job_definition,
     is_on_fargate,
+    job_timeout_ms,
     least_job_vcpu,
     why_left_alone,
 )
@@ -61,6 +62,7 @@ def circumstances_of(document: TaskDefinitionDocument) -> Circumstances:
         is_job=True,
         left_to=why_left_alone(document.definition),
         least_vcpu=least_job_vcpu(document.definition),
+        timeout_ms=job_timeout_ms(document.definition),
     )
 
 
@@ -182,7 +184,8 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     services run; both raise TaskProfilerError. ``other_starters`` name what started
     the tasks of a family that ECS lists. ``newest_withdrawn`` is the number of a family's newest
     deregistered revision, and ``tagged`` are the tags of our revisions by their numbers, of the
-    family of an ARN; both raise TaskProfilerError. ``overrides_of`` a target are its sizes.
+    family of an ARN; both raise TaskProfilerError. ``overrides_of`` a target are its sizes, and
+    ``timeout_ms_of`` it the timeout that it sets.
     """
 
     targets: Callable[[], Sequence[ScheduledTarget]]
@@ -192,6 +195,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     other_starters: Callable[[str], Sequence[str]] = lambda _family: ()
     newest_withdrawn: Callable[[str], int | None] = lambda _family: None
     overrides_of: Callable[[ScheduledTarget], SizeOverrides] = size_overrides
+    timeout_ms_of: Callable[[ScheduledTarget], float | None] = lambda _target: None
     now_ns: int
 
     def circumstances(
@@ -204,8 +208,11 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         overrides = [
             target for target in self.overriding(family, document) if not target.overrides.unknown
         ]
+        known = circumstances_of(document)
+        timeouts_ms = known_values([known.timeout_ms, *map(self.timeout_ms_of, targets)])
         return replace(
-            circumstances_of(document),
+            known,
+            timeout_ms=min(timeouts_ms, default=None),
             is_service=family in self.of_services(),
             intervals_ms=shortest_gaps_ms(enabled, self.now_ns),
             overrides=tuple(target.as_known(document, seen) for target in overrides),

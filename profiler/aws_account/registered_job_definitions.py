@@ -17,7 +17,7 @@ from profiler.aws_account.cloudformation_owners import JOB_DEFINITION_TYPE, Clou
 from profiler.aws_account.family_circumstances import FamilyAccount
 from profiler.aws_account.registered_definitions import LastBody, glob_prefix
 from profiler.aws_account.scheduled_targets import ScheduledTarget, without_nulls
-from profiler.aws_account.target_overrides import job_size_overrides
+from profiler.aws_account.target_overrides import job_size_overrides, submitted_timeout_ms
 from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import family_of, revision_number
@@ -232,6 +232,7 @@ def read_job_account(
         tagged=definitions.tagged,
         newest_withdrawn=definitions.newest_withdrawn,
         overrides_of=job_size_overrides,
+        timeout_ms_of=submitted_timeout_ms,
         now_ns=now_ns,
     )
 

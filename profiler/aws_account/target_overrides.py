@@ -18,6 +18,7 @@ from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed
 from profiler.core.json_fields import count, mapping, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import known, known_members
+from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -34,6 +35,10 @@ _VARIABLE = re.compile(r"<[\w.-]+>")
 # Stands for the value of a variable. No AWS API accepts this character in a size.
 _UNKNOWN = "\ue000"
 _UNREADABLE = "its input cannot be read, so it can override sizes"
+
+
+class _UnreadableError(ValueError):
+    """What a target submits cannot be known; the message says why."""
 
 
 class SizeOverrides(Struct, frozen=True, kw_only=True):
@@ -120,18 +125,38 @@ def size_overrides(target: ScheduledTarget) -> SizeOverrides:
 
 def job_size_overrides(target: ScheduledTarget) -> SizeOverrides:
     """The sizes that a target that submits a job sets in place of its definition's."""
+    try:
+        return _of_job(_submission(target))
+    except _UnreadableError as error:
+        return SizeOverrides(unknown=str(error))
+
+
+def submitted_timeout_ms(target: ScheduledTarget) -> float | None:
+    """The timeout that a target sets in place of its job definition's; None if it is not known to
+    set one.
+    """
+    try:
+        timeout = mapping(mapping(_submission(target)).get("timeout"))
+    except _UnreadableError:
+        return None
+    seconds = count(timeout.get("attemptDurationSeconds"))
+    return None if seconds is None else seconds * MS_PER_SECOND
+
+
+def _submission(target: ScheduledTarget) -> object:
+    """What a target submits, with the names of SubmitJob. Raises _UnreadableError."""
     started = target.content if target.kind == "rule" else target.content["Target"]
     transformer = mapping(started.get("InputTransformer"))
     source = text(started.get("Input")) or "{}"
     if transformer:
         source = text(transformer.get("InputTemplate")) or ""
     elif started.get("InputPath") is not None and not is_timed(target):
-        return SizeOverrides(unknown="its input is a part of the event, which can override sizes")
+        raise _UnreadableError("its input is a part of the event, which can override sizes")
     try:
         read: Any = json.loads(within_levels(_without_variables(source)))
-    except ValueError:
-        return SizeOverrides(unknown=_UNREADABLE)
-    return _of_job(uncapitalized(read))
+    except ValueError as error:
+        raise _UnreadableError(_UNREADABLE) from error
+    return uncapitalized(read)
 
 
 def _of_job(asked: object) -> SizeOverrides:

@@ -64,6 +64,11 @@ def vcpu_size(record: Record) -> Number | None:
     return record.metrics.vcpu_size if is_cpu_limited(record) else vcpu_limit(record)
 
 
+def is_vcpu_asked(record: Record) -> bool:
+    """Whether ``vcpu_size`` is what a job asked for, and no limit."""
+    return not is_cpu_limited(record) and size_of(record).vcpu is not None
+
+
 def cpu_share(record: Record) -> Distribution:
     """The use of CPU in percent of the size; where nothing limits it, of what was asked for, which
     can be less than was used.

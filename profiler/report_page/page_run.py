@@ -30,7 +30,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.story_rows import GPU_NOTES, UNSEEN_LIMITS, Story, story_of
-from profiler.record.task_needs import cpu_share, vcpu_size
+from profiler.record.task_needs import cpu_share, is_vcpu_asked, vcpu_size
 from profiler.record.units import span_ms
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
@@ -66,6 +66,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         cpu=finite_number(cpu.avg),
         memory=finite_number(memory.avg),
         vcpu_size=finite_number(vcpu_size(record)),
+        vcpu_asked=is_vcpu_asked(record) or None,
         vcpu_avg=finite_number(vcpu.avg),
         vcpu_p95=finite_number(vcpu.p95),
         vcpu_max=finite_number(vcpu.max),

@@ -45,7 +45,7 @@ _MIN_DAYS_BETWEEN = 13
 # A reverted family is left alone for this number of runs, or for this time.
 RUNS_AFTER_REVERT = 60
 _DAYS_AFTER_REVERT = 90
-# A run may take this share of the time between two starts.
+# A run may take this share of the time between two starts, and of its job's timeout.
 _MAX_SHARE_OF_INTERVAL = 0.9
 
 
@@ -410,7 +410,9 @@ class MeasuredCase(ResizeCase):
         if choice.is_fargate or choice.size.memory_mb is None:
             return choice.ranked
         present = self.size.vcpu or 1
-        vcpu = min(max(math.ceil(first_known(choice.size.vcpu, present)), 1), present)
+        least_vcpu = max(math.ceil(self.circumstances.least_vcpu), 1)
+        wanted = math.ceil(first_known(choice.size.vcpu, present))
+        vcpu = min(max(wanted, least_vcpu), present)
         return [reserved_size(Size(vcpu, math.ceil(choice.size.memory_mb)))]
 
     def _is_fast_enough(self, vcpu: float) -> bool:
@@ -432,7 +434,11 @@ class MeasuredCase(ResizeCase):
 
     def refusal_of(self, option: SizeOption) -> str | None:
         """Why a smaller size may not be taken."""
-        return self._refused_by_target(option) or self._refused_by_overlap(option)
+        return (
+            self._refused_by_target(option)
+            or self._refused_by_overlap(option)
+            or self._refused_by_timeout(option)
+        )
 
     def _refused_by_target(self, option: SizeOption) -> str | None:
         least_vcpu = self.circumstances.least_vcpu
@@ -469,6 +475,21 @@ class MeasuredCase(ResizeCase):
                     f"next one is due {format_duration(interval_ms)} after its start"
                 )
         return refusal
+
+    def _refused_by_timeout(self, option: SizeOption) -> str | None:
+        """The longest run decides, as for an overlap."""
+        factor = option.likely_factor.max
+        timeout_ms = self.circumstances.timeout_ms
+        if factor <= 1 or timeout_ms is None:
+            return None
+        slower_ms = max(self.runs.longest_ms.values(), default=0) * factor
+        if slower_ms <= _MAX_SHARE_OF_INTERVAL * timeout_ms:
+            return None
+        size = format_task_size(option.size.vcpu, option.size.memory_mb)
+        return (
+            f"with {size}, a run would take up to {format_duration(slower_ms)}, and AWS Batch "
+            f"stops an attempt after {format_duration(timeout_ms)}"
+        )
 
 
 def resize_case(

@@ -100,7 +100,7 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     Step Functions". ``missing_runs`` is why its runs are only a part of the window's, in words.
     ``is_job``: its runs are jobs of AWS Batch, whose submissions can override the size;
     ``left_to``: why its size is nobody's here, in words; ``least_vcpu``: what its containers need
-    together.
+    together; ``timeout_ms``: the shortest time after which Batch stops an attempt.
     """
 
     operating_system: str | None = None
@@ -114,3 +114,4 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     is_job: bool = False
     left_to: str | None = None
     least_vcpu: float = 0
+    timeout_ms: float | None = None

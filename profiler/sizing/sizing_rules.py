@@ -550,8 +550,8 @@ REASONS_AGAINST: Final = (
         action="none",
         reason=_may_not_be_taken,
         size=_better_size,
-        docs="whose slower run could overlap the next one, or whose schedule overrides sizes that "
-        "do not fit",
+        docs="whose slower run could overlap the next one or exceed its job's timeout, or whose "
+        "schedule overrides sizes that do not fit",
     ),
     Rule(
         action="none",

@@ -13,9 +13,10 @@ from typing import Any, Final, Literal
 
 from profiler.core.ecs_terms import AWSLOGS, BATCH_LOG_GROUP, EC2, FARGATE
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.core.optional_math import first_known, known, known_members, known_values, product
 from profiler.core.text import on_one_line
+from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.record_model import TaskSize
 from profiler.record.units import as_number, format_task_size
 from profiler.sizing.job_rows import engine_of
@@ -159,6 +160,13 @@ def repeated_kill(definition: Mapping[str, object]) -> str | None:
         '{"onReason": "OutOfMemoryError*", "action": "EXIT"} first into evaluateOnExit of its '
         "retryStrategy."
     )
+
+
+def job_timeout_ms(definition: Mapping[str, object]) -> float | None:
+    """The time after which Batch stops an attempt of the definition's jobs; None without one."""
+    timeout = mapping(mapping(definition.get(JOB)).get("timeout"))
+    seconds = count(timeout.get("attemptDurationSeconds"))
+    return None if seconds is None else seconds * MS_PER_SECOND
 
 
 def check_propagated_tags(definition: Mapping[str, object]) -> None:

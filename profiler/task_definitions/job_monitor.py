@@ -45,6 +45,7 @@ from profiler.task_definitions.monitor_changes import (
 )
 from profiler.task_definitions.monitor_container import PID_MODE_ADDED, PID_MODE_LABEL
 
+_MANAGED = "MANAGED_INSTANCES"
 _WRAPPER = ("python3", "-I", "-m", "profiler", "run")
 _END_OF_OPTIONS = "--"
 # A container of Batch has no labels, so that a tag of the definition remembers an added pidMode.
@@ -196,6 +197,11 @@ def _with_monitor(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefi
             f"The job definition has {ONE_CONTAINER}, in which AWS Batch allows no second "
             "container: --wrap puts task-profiler run before its command, for which its image "
             "needs Python 3.11 and this package."
+        )
+    if definition.get("platformCapabilities") == [_MANAGED]:
+        raise TaskProfilerError(
+            "On Managed Instances, it is not known how little a second container may ask for: use "
+            "--wrap."
         )
     if not is_on_fargate(definition):
         raise TaskProfilerError(

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from playwright.sync_api import Page
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.record.batch_job import BatchJob
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Container, Cost
 from tests import shown_runs
@@ -177,14 +178,23 @@ def test_the_selection_is_saved_as_csv(opened: Opener, tmp_path: Path) -> None:
         shown_runs.failure(),
         record=replace(shown_runs.failure().record, family='=1+1,"x"', task_id="odd"),
     )
-    tab = opened(page_of(tmp_path, *shown_runs.night(), odd))
+    job = run_report(
+        task_id="job",
+        size=None,
+        metrics={"vcpu_size": 8, "vcpu_share": 4},
+        launch_type="EC2",
+        batch=BatchJob(job_id="j"),
+        finished_at=KILLED.finished_at,
+    )
+    tab = opened(page_of(tmp_path, *shown_runs.night(), odd, job))
     with tab.expect_download() as waiting:
         tab.click("#csv")
     with Path(waiting.value.path()).open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert waiting.value.suggested_filename == "task-runs.csv"
-    assert len(rows) == 4
+    assert len(rows) == 5
     by_id = {row["taskId"]: row for row in rows}
+    assert (by_id["job"]["vcpuSize"], by_id["job"]["vcpuShare"]) == ("", "4"), "what it asked for"
     assert by_id["odd"]["family"] == '\'=1+1,"x"', "a spreadsheet does not run it"
     killed = by_id[KILLED.task_id]
     assert killed["outcome"] == "out of memory"

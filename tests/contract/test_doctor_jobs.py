@@ -113,6 +113,19 @@ def test_more_than_an_instance_registers(
     assert ("which no allowed instance registers" in text) is is_said
 
 
+def test_a_job_for_another_platform_than_its_queues(batch: FakeBatch, doctor: Any) -> None:
+    container = {"image": "etl:26", "vcpus": 1, "memory": 2048}
+    batch.define("instances", containerProperties=container, platformCapabilities=["EC2"])
+    job = batch.submit("orders", "nightly", "instances")
+    sentence = "It is for {}, and its queue's environments are for {}."
+    assert sentence.format("EC2", "FARGATE") in said(doctor(job["jobId"]))
+    assert "It is for" not in said(doctor(batch.submit("orders", "nightly", "etl")["jobId"]))
+    on_ec2(batch, "m5.large")
+    assert "It is for" not in said(doctor(job["jobId"]))
+    other = batch.submit("orders", "nightly", "etl")
+    assert sentence.format("FARGATE", "EC2") in said(doctor(other["jobId"]))
+
+
 def test_maxvcpus_is_used_up_by_what_runs(batch: FakeBatch, doctor: Any) -> None:
     batch.define("wide", 8, 16_384)
     for _ in range(2):

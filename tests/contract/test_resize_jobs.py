@@ -15,6 +15,7 @@ from tests import batch_jobs
 from tests.aws_proxy import AwsProxy
 from tests.fake_batch import FakeBatch
 from tests.job_account import KILLED, NEW, OLD, JobAccount, ec2, two_containers
+from tests.runs import slowdown
 from tools.moto_server import fake_aws
 
 EXIT = {"onReason": "OutOfMemoryError*", "action": "EXIT"}
@@ -175,6 +176,49 @@ def test_a_kill_at_the_containers_own_limit_enlarges_it(account: JobAccount) -> 
     (_, batch_mb), beside = account.sizes("both")
     assert batch_mb >= 1.2 * 1920
     assert beside == (0.25, 128)
+
+
+SLOWER = {"slowdown_at_vcpu": slowdown(v0_25=(1.8, 2), v0_5=(1.1, 1.2)), "duration_ms": 780_000}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "scheduled"), [(900, None), (None, 900), (3600, 900), (60_000, None), (900, 3600)]
+)
+def test_a_smaller_size_keeps_the_longest_run_within_its_timeout(
+    account: JobAccount, seconds: int | None, scheduled: int | None
+) -> None:
+    """Of 13 minutes, up to 1.2 times as long with half a vCPU; a schedule sets its own timeout."""
+    timeout: dict[str, Any] = {}
+    if seconds is not None:
+        timeout["timeout"] = {"attemptDurationSeconds": seconds}
+    account.batch.define("nightly", **timeout)
+    account.runs("nightly", 25, p95=0.4, metrics=SLOWER)
+    if scheduled is not None:
+        account.schedule("one", "nightly", Timeout={"AttemptDurationSeconds": scheduled})
+    rows, _ = account.rows()
+    if 900 not in (seconds, scheduled):
+        assert rows["nightly"]["to"] == {"vcpu": 0.5, "memoryMB": 1024}
+        return
+    assert rows["nightly"]["action"] == "none"
+    assert rows["nightly"]["reason"] == (
+        "with 0.5 vCPU, 1 GB, a run would take up to 15m 36s, and AWS Batch stops an attempt after "
+        "15m 00s"
+    )
+
+
+def test_several_containers_on_instances_leave_the_batch_a_vcpu(account: JobAccount) -> None:
+    def container(name: str, vcpu: int, memory_mb: int, **more: Any) -> dict[str, Any]:
+        sizes = {"VCPU": str(vcpu), "MEMORY": str(memory_mb)}
+        asked = [{"type": kind, "value": value} for kind, value in sizes.items()]
+        return {"name": name, "image": "etl:26", "resourceRequirements": asked, **more}
+
+    containers = [container("etl", 4, 8192), container("router", 1, 512, essential=False)]
+    account.batch.define("beside", ecsProperties={"taskProperties": [{"containers": containers}]})
+    etl = Container(name="etl")
+    account.runs_on_instances("beside", 25, (5, 8704), peak_mb=900, p95=0.3, container=etl)
+    rows, _ = account.rows("--register")
+    assert rows["beside"]["action"] == "resize", rows
+    assert account.sizes("beside") == [(1, 1536 - 512), (1, 512)]
 
 
 def test_a_definition_by_a_queue_is_of_its_jobs_and_of_its_schedules(account: JobAccount) -> None:

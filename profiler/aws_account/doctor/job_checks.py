@@ -14,6 +14,7 @@ from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.bounded_batches import batches
 from profiler.core.command_lines import aws_command_line, command_line
+from profiler.core.ecs_terms import EC2, FARGATE
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known_values, median
 from profiler.core.text import on_one_line
@@ -50,7 +51,8 @@ _UNKNOWN = "unknown"
 _PER_CALL = 100
 _MAX_RUNNING = 1_000
 _MAX_ENDED = 100
-_FARGATE = ("FARGATE", "FARGATE_SPOT")
+# By the type of an environment.
+_PLATFORM_OF = {"FARGATE": FARGATE, "FARGATE_SPOT": FARGATE, "EC2": EC2, "SPOT": EC2}
 
 
 class _Reads(Struct):
@@ -405,7 +407,17 @@ def _size_findings(
         return
     asked = f"{format_vcpu(job.vcpu)} and {format_memory(job.memory_mb)}"
     resources = [one.get("computeResources", {}) for one in environments]
-    if resources and all(one.get("type") in _FARGATE for one in resources):
+    platforms = {_PLATFORM_OF.get(str(one.get("type"))) for one in resources}
+    of_job = set(job.platforms)
+    if None not in platforms and len(of_job) == 1 and platforms.isdisjoint(of_job):
+        yield problem(
+            _SIZE,
+            f"It is for {job.platforms[0]}, and its queue's environments are for "
+            f"{' and '.join(sorted(known_values(platforms)))}.",
+            "Submit it to another queue, or change platformCapabilities in its job definition.",
+        )
+        return
+    if platforms == {FARGATE}:
         yield from _fargate_findings(job, Size(job.vcpu, job.memory_mb), asked)
         return
     names = sorted({name for one in resources for name in one.get("instanceTypes", ())})

@@ -68,8 +68,9 @@ export interface PageNotice {
  * ``family`` is a label that only this family has; ``name`` is the family itself where the label
  * differs. ``began`` is milliseconds since 1970, of the first line if ``start_unknown``. ``cpu``
  * and ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and
- * ``vcpu_max`` are in vCPU. ``size``, ``memory_avg`` and ``peak`` are the container's memory,
- * which may include mapped files if ``counts_files``.
+ * ``vcpu_max`` are in vCPU, ``vcpu_size`` as well: if ``vcpu_asked``, it is what a job asked for,
+ * and no limit. ``size``, ``memory_avg`` and ``peak`` are the container's memory, which may
+ * include mapped files if ``counts_files``.
  * ``task_size`` is vCPU and memory. ``read``, ``written``, ``received`` and ``sent`` are bytes.
  * ``gpu``, ``gpu_sm`` and ``gpu_peak`` are of all GPUs together, ``gpu_word`` stands in place of
  * their use, ``gpu_idle`` and ``gpu_between`` are shares of the run, and ``gpu_size`` is the
@@ -94,6 +95,7 @@ export interface PageRun {
   cpu?: number;
   memory?: number;
   vcpuSize?: number;
+  vcpuAsked?: boolean;
   vcpuAvg?: number;
   vcpuP95?: number;
   vcpuMax?: number;

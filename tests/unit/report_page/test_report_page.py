@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.record.activity_model import ProcessSeries, TimeBreakdown
+from profiler.record.batch_job import BatchJob
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import (
     AverageAndMaximum,
@@ -276,6 +277,24 @@ def test_the_page_gets_the_digits_of_the_record() -> None:
 def test_a_size_fits_only_if_it_is_known_and_enough(run: Report, *, fits: bool) -> None:
     (row,) = content([run_of(run)])["sizing"]
     assert row["fits"] is fits
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        ({"batch": BatchJob(job_id="j"), "launch_type": "EC2"}, (4, True)),
+        ({"batch": BatchJob(job_id="j"), "launch_type": "FARGATE"}, (8, None)),
+        ({"launch_type": "EC2"}, (8, None)),
+    ],
+    ids=["a job on EC2", "a job on Fargate", "a task on EC2"],
+)
+def test_what_a_job_asked_for_is_no_size(
+    more: dict[str, Any], shown: tuple[int, bool | None]
+) -> None:
+    metrics = {"vcpu_size": 8, "vcpu_share": 4}
+    report = sized_run(size=None, metrics=metrics, **more)
+    (run,) = content([run_of(report)])["runs"]
+    assert (run["vcpuSize"], run.get("vcpuAsked")) == shown
 
 
 def test_an_opened_run_says_what_its_gpus_did() -> None:

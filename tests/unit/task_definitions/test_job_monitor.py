@@ -232,7 +232,7 @@ WINDOWS = {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}
         (
             ecs_job(batch_container(), platformCapabilities=["MANAGED_INSTANCES"]),
             {},
-            "at least one vCPU",
+            "On Managed Instances, it is not known how little .*: use --wrap",
         ),
         (ecs_job(batch_container("0.25", "512")), {}, "no share is left for the monitor"),
         (ecs_job(batch_container("1.25", "2176")), {}, "no size of Fargate"),
