@@ -20,7 +20,9 @@ from profiler.forwarder.document_fields import (
 )
 from profiler.forwarder.documents import (
     Document,
+    EventDocument,
     EventPart,
+    ReportDocument,
     indices_of_runs,
     report_document,
     run_id,
@@ -77,7 +79,7 @@ def event_documents(
         moment=moment,
         claim=OWN_STREAM if checkpoint is None else checkpoint.claim,
     )
-    document = Document(
+    document = EventDocument(
         index=place[0],
         id=place[1],
         fields=merge_fields(_own_fields(ended.run, event), _cost_fields(numbers, ended)),
@@ -111,7 +113,7 @@ def _documents_of_others(
         end = replace(of_task, cause=cause, exit_code=None)
         event = run_event(task, end, name, monitor=ended.monitor)
         documents.append(
-            Document(
+            EventDocument(
                 index=place[0],
                 id=place[1],
                 fields=_own_fields(run_of_event(event), event),
@@ -130,7 +132,7 @@ def _numbers(line: ReportLine, task: StoppedTask, settings: ForwarderSettings) -
     document = report_document(replace(line.report, record=record), line.text, settings)
     if isinstance(document, Document) and not line.claim.is_own:
         document = unconfirmed(document, line.claim)
-    if not isinstance(document, Document):
+    if not isinstance(document, ReportDocument):
         return None
     return replace(document, is_of_event=True)
 

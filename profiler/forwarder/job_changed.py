@@ -21,6 +21,7 @@ from profiler.forwarder.document_fields import Fields, fields_of_outcome, merge_
 from profiler.forwarder.documents import (
     JOB_DATASET,
     Document,
+    EventDocument,
     EventPart,
     indices_of_runs,
     run_id,
@@ -419,7 +420,7 @@ def attempt_documents(
         if any(task.values()):
             known_fields["task"] = known_members(task)
         began = datetime_of_ms(each.started_ms) or ended
-        yield Document(
+        yield EventDocument(
             index=settings.index("reports", began),
             id=run_id(task_id(each.task_arn), container),
             fields=known_fields,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.core.bounded_batches import batches, divide
 from profiler.core.completeness import WHOLE, Completeness, Gap, joined
-from profiler.forwarder.documents import Document
+from profiler.forwarder.documents import Document, ReportDocument
 from profiler.forwarder.invocation import (
     DeliveryError,
     InvocationTime,
@@ -278,7 +278,7 @@ def _judged(
             judged.written += 1
         elif document.has_more_to_write(result.stored):
             judged.existing.append(replace(document, stored=result.stored))
-        elif document.report is None:
+        elif not isinstance(document, ReportDocument):
             judged.written += 1
         # Else a report that does not count, because its stream is another task's.
     return judged
