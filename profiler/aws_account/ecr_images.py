@@ -32,7 +32,7 @@ class EcrImage(Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """The name without the registry."""
-        if self.digest is not None:
+        if self.digest:
             return f"{self.repository}@{self.digest}"
         return f"{self.repository}:{self.tag or _DEFAULT_TAG}"
 
@@ -51,7 +51,7 @@ def is_in_registry(open_client: OpenClient, image: EcrImage) -> bool | None:
     if ecr.meta.region_name != image.region:
         return None
     wanted = {"imageTag": image.tag or _DEFAULT_TAG}
-    if image.digest is not None:
+    if image.digest:
         wanted = {"imageDigest": image.digest}
     answer = answer_unless(
         lambda error: error_code(error) in _MISSING,

@@ -155,10 +155,8 @@ def _overridden_sizes(
     """
     size = definition_size(document.definition)
     newest = _newest_revision(document, window)
-    at_size = window.sizes.get(size)
-    revisions = {newest}
-    if at_size is not None:
-        revisions |= at_size.revisions.keys() - {OLDER_REVISIONS}
+    at_size = window.at(size)
+    revisions = {newest} | (at_size.revisions.keys() - {OLDER_REVISIONS})
     for other, runs in window.sizes.items():
         if None in (other.vcpu, other.memory_mb) or revisions.isdisjoint(runs.revisions):
             continue
@@ -170,10 +168,9 @@ def _overridden_sizes(
 
 def _newest_revision(document: TaskDefinitionDocument, window: FamilyWindow) -> str:
     """The definition's; for a file, the newest that has run at its size."""
-    if document.arn is not None:
+    if document.arn:
         return document.arn.rpartition(":")[2]
-    at_size = window.sizes.get(definition_size(document.definition))
-    revisions = () if at_size is None else at_size.revisions
+    revisions = window.at(definition_size(document.definition)).revisions
     return max(revisions, key=lambda revision: revision_number(revision) or 0, default="")
 
 

@@ -39,7 +39,7 @@ def log_gaps(
             which = f"keeps {_days(round(kept_days))}"
         if age_days < min(days, kept_days or days):
             which = f"is {_days(max(age_days, 0))} old"
-        if which is not None:
+        if which:
             reason = f"The log group {name} {which}, the window has {days}."
             yield Gap(place=name, reason=reason, group=(region, name))
 

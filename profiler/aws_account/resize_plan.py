@@ -1,6 +1,7 @@
 """Plans the size of families' task definitions by their runs."""
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.size_before import EarlierRevisions, OldSize
 from profiler.core.ecs_terms import arn_account, arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import known, known_values
 from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
@@ -316,7 +317,7 @@ def _not_planned(case: _Case, reason: str) -> PlannedFamily:
 
 def _left_out(decision: Resize) -> tuple[str, ...]:
     """Sentences on the runs that do not count, if there are any."""
-    return () if decision.evidence is None else decision.evidence.left_out
+    return known(attrgetter("left_out"), decision.evidence) or ()
 
 
 def _is_left_to_others(circumstances: Circumstances) -> bool:

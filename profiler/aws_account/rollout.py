@@ -318,7 +318,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         planned = self._pins.with_pinned(planned, self.targets)
         if self.jobs is not None and planned.action == "revert":
             planned = with_uncovered(planned, self.jobs)
-        if planned.log_group is None or not planned.is_new_revision:
+        if not planned.log_group or not planned.is_new_revision:
             return planned
         note = f"--register creates the log group {planned.log_group} if it does not exist."
         return replace(planned, notes=(*planned.notes, note))
@@ -434,7 +434,7 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     def _create_log_group(self, planned: PlannedFamily) -> None:
         group = planned.log_group
-        if group is None or not planned.is_new_revision or group in self._groups:
+        if not group or not planned.is_new_revision or group in self._groups:
             return
         if create_log_group(self.open_client, group):
             self.on_step(f"created the log group {group}")
@@ -449,7 +449,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         streams: dict[str, frozenset[str]] = {}
         for family in planned:
             role = task_role(family.changed.definition)
-            if role is not None and family.streams:
+            if role and family.streams:
                 streams[role] = streams.get(role, frozenset()) | family.streams
         for role, needed_streams in sorted(streams.items()):
             try:

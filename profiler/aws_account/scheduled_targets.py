@@ -7,6 +7,7 @@ changed.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -21,6 +22,7 @@ from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, text
 from profiler.core.json_levels import within_levels
+from profiler.core.optional_math import first_known, known_members, known_values
 from profiler.core.timestamps import json_moment_ns
 from profiler.schedules.due_times import may_start_again
 from profiler.schedules.schedule_model import Schedule, ScheduleKind
@@ -309,7 +311,7 @@ class Schedules:
                 else:
                     unread.append(summary["Name"])
         self._known = known
-        yield from (target for target in known.values() if target is not None)
+        yield from known_values(known.values())
 
     @staticmethod
     def _pages(
@@ -410,7 +412,7 @@ def _started_by_request(target: Mapping[str, Any]) -> dict[str, Any]:
 def without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API
     """The value without fields that are null, which the API does not accept."""
     if isinstance(value, dict):
-        return {name: without_nulls(item) for name, item in value.items() if item is not None}
+        return {name: without_nulls(item) for name, item in known_members(value).items()}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
@@ -428,7 +430,7 @@ def why_off(target: ScheduledTarget, now_ns: int) -> str | None:
         return "is disabled"
     ends_ns = json_moment_ns(target.content.get("EndDate"))
     is_once = str(settings.get("ScheduleExpression")).lstrip().startswith("at")
-    return "has ended" if ends_ns is not None and ends_ns < now_ns and not is_once else None
+    return "has ended" if first_known(ends_ns, math.inf) < now_ns and not is_once else None
 
 
 def may_start(target: ScheduledTarget, now_ns: int) -> bool:

@@ -13,7 +13,7 @@ from profiler.forwarder.line_kinds import replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun
 from profiler.forwarder.run_event import EVENT_FIELDS, OWN_STREAM, RunEvent, StreamClaim
 from profiler.forwarder.run_links import ecs_task, links_of_run
-from profiler.record.batch_job import batch_values
+from profiler.record.batch_job import BatchJob, batch_values
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.record_model import Record
 from profiler.record.run_outcome import Outcome
@@ -42,8 +42,7 @@ def run_fields(
     links = links_of_run(run, kibana_url).document_fields()
     if links:
         fields["links"] = links
-    if run.event is not None:
-        fields = merge_fields(fields, event_fields(run.event))
+    fields = merge_fields(fields, known(event_fields, run.event) or {})
     for name, values in outcome_fields(run).items():
         fields[name] |= values
     if not claim.is_own:
@@ -99,14 +98,18 @@ def event_fields(event: RunEvent) -> Fields:
             value = format_datetime(value)
         if value is not None:
             set_field(fields, path, value)
-    if event.batch is not None:
-        fields["batch"] = dict(batch_values(event.batch))
+    fields |= known_members({"batch": known(job_fields, event.batch)})
     set_field(fields, "cloud.provider", "aws")
     set_field(fields, "orchestrator.type", "ecs")
     link = ecs_task(event.region, event.cluster, task_id(event.task_arn))
-    if link is not None:
+    if link:
         set_field(fields, "links.task", link)
     return fields
+
+
+def job_fields(job: BatchJob) -> Fields:
+    """The fields of a job of AWS Batch."""
+    return dict(batch_values(job))
 
 
 def set_field(fields: Fields, path: str, value: object) -> None:

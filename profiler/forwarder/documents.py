@@ -25,6 +25,7 @@ from profiler.forwarder.document_fields import (
     claim_fields,
     drop_empty,
     fields_of_outcome,
+    job_fields,
     merge_fields,
     outcome_fields,
     record_fields,
@@ -493,11 +494,7 @@ def _fields_of_job(stored: Stored) -> Fields:
         return {}
     fields: Fields = {"task": words} if words else {}
     job = read_batch(stored.fields.get("batch"))
-    return {**fields, **known_members({"batch": known(_of_batch, job)})}
-
-
-def _of_batch(job: BatchJob) -> Fields:
-    return dict(batch_values(job))
+    return {**fields, **known_members({"batch": known(job_fields, job)})}
 
 
 def _words_of_job(stored: Stored, names: Iterable[str]) -> Fields:

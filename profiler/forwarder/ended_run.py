@@ -157,6 +157,11 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return self.report_line is not None and self.report_line.is_final
 
     @property
+    def is_indexed(self) -> bool:
+        """Whether the report is in the search cluster already."""
+        return self.report_line is not None and self.report_line.is_indexed
+
+    @property
     def duration_ms(self) -> float | None:
         return self.run.duration_ms
 

@@ -66,19 +66,20 @@ def event_documents(
     if moment is None and line is not None:
         moment = parse_datetime(line.report.time)
     place = _run_place(task, batch, settings)
-    is_indexed = line is not None and line.is_indexed
+    is_indexed = ended.is_indexed
     if numbers is not None and not is_indexed:
         place = numbers.index, numbers.id
     if place is None or moment is None:
         return ()
-    checkpoint = None if line is None or line.is_final else line
-    everything = run_fields(
-        run_of_event(event) if checkpoint is None else replace(ended.run, event=event),
-        None if checkpoint is None else checkpoint.text,
-        settings.kibana_url,
-        moment=moment,
-        claim=OWN_STREAM if checkpoint is None else checkpoint.claim,
-    )
+    # A final report has a document of its own.
+    own_run = run_of_event(event)
+    text = None
+    claim = OWN_STREAM
+    if line is not None and not line.is_final:
+        own_run = replace(ended.run, event=event)
+        text = line.text
+        claim = line.claim
+    everything = run_fields(own_run, text, settings.kibana_url, moment=moment, claim=claim)
     document = EventDocument(
         index=place[0],
         id=place[1],

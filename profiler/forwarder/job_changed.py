@@ -17,7 +17,7 @@ from profiler.core.json_fields import Json, count, field_at, mapping, mappings, 
 from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known, known_members, known_values
 from profiler.core.timestamps import datetime_of_ms, format_datetime
-from profiler.forwarder.document_fields import Fields, fields_of_outcome, merge_fields
+from profiler.forwarder.document_fields import Fields, fields_of_outcome, job_fields, merge_fields
 from profiler.forwarder.documents import (
     JOB_DATASET,
     Document,
@@ -416,7 +416,7 @@ def attempt_documents(
             "retry_of": job.retry_of,
             "retried_as": retry.retried_as if each is last else None,
         }
-        known_fields: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
+        known_fields: Fields = {"batch": job_fields(job.identity(each.number))}
         if any(task.values()):
             known_fields["task"] = known_members(task)
         began = datetime_of_ms(each.started_ms) or ended

@@ -176,8 +176,7 @@ def submit_request(
         raise RetryRefusedError(f"it has {_MAX_TAGS} tags, so that none can be added")
     request = {name: job[name] for name in _PASSED_ON if job.get(name)}
     request |= {"retryStrategy": {"attempts": 1}, "tags": tags}
-    if job.get("propagateTags") is not None:
-        request["propagateTags"] = job["propagateTags"]
+    request |= known_members({"propagateTags": job.get("propagateTags")})
     if request.get("shareIdentifier"):
         priority = {"schedulingPriorityOverride": job.get("schedulingPriority")}
         request |= known_members(priority)

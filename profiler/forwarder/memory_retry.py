@@ -190,7 +190,7 @@ def _input(started: Mapping[str, Any]) -> dict[str, Any]:
 def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemory) -> dict[str, Any]:
     if memory.vcpu is not None:
         overrides |= {"cpu": str(round(memory.vcpu * 1024)), "memory": str(memory.new_mb)}
-    elif overrides.get("memory") is not None:
+    elif overrides.get("memory"):
         raise RetryRefusedError("the size of a task on EC2 is not changed")
     if memory.limit_mb is None:
         return overrides

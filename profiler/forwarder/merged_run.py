@@ -230,7 +230,7 @@ def _run(
 def _cost_of(record: Record, event: RunEvent) -> Cost:
     """The cost, if a task of this launch type and time can have cost as much."""
     longest_ms = None
-    if event.created_at is not None and event.stopped_at is not None:
+    if event.created_at and event.stopped_at:
         lived = event.stopped_at - event.created_at + 2 * CLOCK_TOLERANCE
         longest_ms = lived / timedelta(milliseconds=1)
     return cost_on(event.capacity_provider, possible_cost(record, longest_ms))
@@ -324,7 +324,7 @@ def _job_of(record: Record, event: RunEvent) -> BatchJob | None:
     """The job of AWS Batch: a task in no cluster of Batch has none, whatever a line says of it, and
     a line says only more of the job that ECS names.
     """
-    if event.cluster is not None and not is_of_aws_batch(event.cluster):
+    if event.cluster and not is_of_aws_batch(event.cluster):
         return None
     if record.batch is None:
         return event.batch
@@ -347,9 +347,9 @@ def within_task(moment: datetime | None, event: RunEvent) -> datetime | None:
     """A time of the container, moved to the bound of the task's life that it exceeds."""
     if moment is None:
         return None
-    if event.created_at is not None and moment < event.created_at - CLOCK_TOLERANCE:
+    if event.created_at and moment < event.created_at - CLOCK_TOLERANCE:
         return event.created_at
-    if event.stopped_at is not None and moment > event.stopped_at + CLOCK_TOLERANCE:
+    if event.stopped_at and moment > event.stopped_at + CLOCK_TOLERANCE:
         return event.stopped_at
     return moment
 

@@ -180,7 +180,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             is_new = attempt(partial(self.notifier.notify, line, complete), self._errors)
             counts[line.notice.kind] += is_new is True
         raise_errors(self._errors)
-        unknown = sum(item.problem is not None for item in judged)
+        unknown = sum(bool(item.problem) for item in judged)
         return {"schedules": len(read.schedules), "unknown": unknown, **counts}
 
     def _clusters(self, schedules: Iterable[Schedule]) -> Mapping[str, ClusterTasks]:
@@ -198,8 +198,8 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 self._errors.append(ReadError(late))
                 break
             clusters[arn] = self.tasks(arn, by_place[arn], self.now_ns)
-            if (problem := clusters[arn].problem) is not None:
-                self._errors.append(ReadError(problem))
+            if clusters[arn].problem:
+                self._errors.append(ReadError(clusters[arn].problem))
         return self.remember(clusters)
 
     def _notices(
@@ -215,7 +215,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 kind = _KINDS.get(due.outcome)
                 was_seen = self.rules.was_seen_before(schedule, due.due_ns)
                 is_known = was_seen or self.rules.is_settled(schedule, self.now_ns)
-                if kind is not None and (is_known or kind == "overlapped"):
+                if kind and (is_known or kind == "overlapped"):
                     yield (
                         self._due_line(schedule, due, kind),
                         partial(self._completed, schedule, due),
@@ -292,7 +292,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         reason = None
         if due.outcome == "missed":
             reason = self.reasons.find(schedule, due.due_ns)
-        if reason is None:
+        if not reason:
             return line
         return replace(
             line,

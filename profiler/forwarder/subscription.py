@@ -398,9 +398,9 @@ def _judged(
 ) -> Document | FailedItem | UntrustedLine:
     """The document of a line that counts; otherwise the line with the reason."""
     verdict = trust.judge(claim_of(line), event.timestamp)
-    if verdict.untrusted is not None:
+    if verdict.untrusted:
         return UntrustedLine(verdict.untrusted)
-    if verdict.invalid is not None:
+    if verdict.invalid:
         return FailedItem(event.message, verdict.invalid)
     record = line.record
     if not record.account_id:

@@ -101,7 +101,7 @@ def attributes(values: Mapping[str, Value]) -> list[Message]:
     return [
         {"key": text(name), "value": any_value(value)}
         for name, value in values.items()
-        if value is not None and value not in ("", ())
+        if value not in (None, "", ())
     ]
 
 

@@ -98,7 +98,7 @@ def judge_schedules(
         results = judge.group(members, clusters.get(key[0], _UNREAD), tasks[key])
         for place, result in zip(places, results, strict=True):
             shown = result.due_times[-1:]
-            if since_ns is not None:
+            if since_ns:
                 shown = tuple(due for due in result.due_times if due.due_ns >= since_ns)
             judged[place] = replace(result, due_times=shown)
     return [judged[place] for place in range(len(schedules))]

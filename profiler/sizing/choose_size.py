@@ -3,12 +3,13 @@ explains the policy.
 """
 
 import math
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import first_known, max_known, product
+from profiler.core.optional_math import first_known, known, max_known, product
 from profiler.core.timestamps import DAYS_PER_MONTH
 from profiler.record.record_model import Number, SlowdownBounds, TaskSize
 from profiler.record.task_needs import is_cpu_limited, vcpu_limit
@@ -384,9 +385,8 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     """Round up to 0.25 vCPU and 64 MiB (None if unknown), but not above a size that was enough
     or slows no run down.
     """
-    vcpu = memory_mb = None
-    if evidence.needs.required_vcpu is not None:
-        vcpu = _vcpu_rounded_up(evidence, evidence.needs.required_vcpu)
+    memory_mb = None
+    vcpu = known(partial(_vcpu_rounded_up, evidence), evidence.needs.required_vcpu)
     if evidence.needs.has_memory:
         used_mb = _step_up(need.memory_mb, need.above_mb, MEMORY_STEP_MB)
         memory_mb = as_number(max(used_mb, _held_step_up(evidence, need)))

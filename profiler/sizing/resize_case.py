@@ -134,7 +134,7 @@ class ResizeCase:
 
         A task of several containers with reports is one run here.
         """
-        if self.revision.resized_from is not None:
+        if self.revision.resized_from:
             return self.own.counts.tasks
         return self.runs.counts.tasks
 

@@ -5,6 +5,7 @@ Each thing that Batch or EC2 may not be asked is a note; the others are looked a
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ from profiler.core.bounded_batches import batches
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import EC2, FARGATE
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import known_values, median
+from profiler.core.optional_math import known, known_values, median
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.batch_detail import (
@@ -269,7 +270,7 @@ def _state(job: JobDetail, reads: _Reads, now_ns: int) -> Iterator[Finding]:
             yield note(_JOB, _children(job))
         yield from _reason(job)
         usual = _usual_wait(job, reads)
-        if usual is not None:
+        if usual:
             yield note(_JOB, usual)
 
 
@@ -283,7 +284,7 @@ def _definition(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
     """Whether the next submission can name the job's definition: Terraform, CDK and CloudFormation
     deregister the old revision when they register a new one.
     """
-    if job.definition_arn is None:
+    if not job.definition_arn:
         return
     status = {one.get("status") for one in reads.definitions(jobDefinitions=[job.definition_arn])}
     if status != {_INACTIVE}:
@@ -340,7 +341,7 @@ def _waits(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
 
 
 def _aws(job: JobDetail | None, *words: str) -> str:
-    return aws_command_line("batch", *words, region=None if job is None else job.region)
+    return aws_command_line("batch", *words, region=known(attrgetter("region"), job))
 
 
 def _queue_findings(

@@ -17,7 +17,7 @@ _CLUSTER = "AWSBatch-… or …_Batch_…"
 def stream_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """The log stream that Batch names, beside the one by this project's rule."""
     expected = f"{task.stream_prefix}/{task.container}/TASK"
-    if task.log_stream is None:
+    if not task.log_stream:
         return unknown("Batch names no stream")
     return CheckResult(
         task.log_stream == task.expected_stream,

@@ -41,6 +41,7 @@ from profiler.core.optional_math import (
     product,
     quotient,
 )
+from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.fact_list import memory_peak
 from profiler.record.measured import AtLeast
@@ -232,12 +233,10 @@ def _written_bytes(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 def _network(plan: ProofPlan, task: ProofTask) -> CheckResult:
     metrics = record_of(task).metrics
-    received = metrics.network_rx_bytes
-    is_host = plan.network_mode == "host"
-    seen = "absent" if received is None else f"{received} bytes received"
-    if is_host:
-        return CheckResult(received is None, "absent (host network)", seen)
-    return CheckResult(bool(received), "some bytes received", seen)
+    seen = stated("{} bytes received", metrics.network_rx_bytes) or "absent"
+    if plan.network_mode == "host":
+        return CheckResult(seen == "absent", "absent (host network)", seen)
+    return CheckResult(bool(metrics.network_rx_bytes), "some bytes received", seen)
 
 
 def _exit_code(_plan: ProofPlan, task: ProofTask) -> CheckResult:

@@ -128,7 +128,7 @@ class CodeBucket:
         answer = self._head("s3:ListBucket", self._s3.head_bucket)
         region = answer and answer.get("BucketRegion")
         here = self._s3.meta.region_name
-        if region is not None and region != here:
+        if region not in (None, here):
             raise TaskProfilerError(
                 f"The bucket {self.name} is in {region}: Lambda needs a --bucket in {here}."
             )

@@ -161,7 +161,7 @@ def check_values(template: str, given: Values) -> None:
     for name, bounds in parameter_fields(template).items():
         if name in given:
             wanted = _wanted(bounds, given[name])
-            if wanted is not None:
+            if wanted:
                 raise UsageError(f"The parameter {name} has a wrong value: use {wanted}.")
 
 

@@ -1,6 +1,7 @@
 """Formats the numbers and causes of a notice. A value that is unknown is None."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import stated
@@ -190,15 +191,14 @@ def longest_wait(notice: EndedRun) -> str | None:
 
 
 def _is_well_sampled(record: Record, percent: float) -> bool:
-    breakdown = record.time_breakdown
-    covered = None if breakdown is None else breakdown.covered_percent
-    interval_ms = record.sampling.interval_ms
+    interval_ms = record.sampling.interval_ms or 0
     duration_ms = record.metrics.duration_ms or 0
-    if interval_ms is not None and duration_ms < _MIN_INTERVALS * interval_ms:
+    if duration_ms < _MIN_INTERVALS * interval_ms:
         return False
     # The time that no sample covers counts as other time, so no part is longer than the covered
     # time.
-    return covered is None or covered >= min(percent, MIN_COVERED_PERCENT)
+    covered = known(attrgetter("covered_percent"), record.time_breakdown)
+    return first_known(covered, _WHOLE_PERCENT) >= min(percent, MIN_COVERED_PERCENT)
 
 
 def recommended_size(advice: Recommendation) -> str:

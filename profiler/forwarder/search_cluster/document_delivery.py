@@ -145,7 +145,7 @@ def deliver(
     rejected: list[FailedItem] = []
     fault: str | None = None
     placed, completeness = _in_one_place(cluster, backoff, documents)
-    if arrived_at is not None:
+    if arrived_at:
         placed = [document.arriving(arrived_at) for document in placed]
     sized = ((document, sum(map(len, document.lines))) for document in placed)
     pending = list(divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES))
@@ -178,7 +178,7 @@ def deliver(
             pending.append(judged.retried)
         else:
             backoff.reset()
-    if fault is not None:
+    if fault:
         raise DeliveryError(
             f"The search cluster did not accept some documents ({fault}); the others are written: "
             "give the forwarder's user the privileges index and auto_configure on the indices, "
@@ -198,7 +198,7 @@ def _in_one_place(
     """
     of_search: dict[str, list[str]] = {}
     for document in documents:
-        if document.searched is not None:
+        if document.searched:
             of_search.setdefault(document.searched, []).append(document.id)
     places: dict[str, str] = {}
     parts: list[Completeness] = []
@@ -217,7 +217,7 @@ def _in_one_place(
     placed: list[Document] = []
     for document in documents:
         index = document.index
-        if document.searched is not None:
+        if document.searched:
             index = places.setdefault(document.id, index)
         placed.append(document if index == document.index else replace(document, index=index))
     return placed, joined(parts)

@@ -149,9 +149,9 @@ class SearchCluster(ABC):
             else:
                 answer, closed = self._search_since(index, body, timeout_seconds, since)
         why = why_partial(answer)
-        if closed is not None:
+        if closed:
             why = f"{closed} is closed"
-        if why is not None:
+        if why:
             raise PartialAnswerError(answer, why)
         return answer
 
@@ -280,7 +280,7 @@ def authorization(credentials: Credentials) -> dict[str, str]:
     Raises SettingsError for an odd key.
     """
     key = credentials.api_key
-    if key is not None:
+    if key:
         if not (key.isascii() and key.isprintable()):
             raise SettingsError(
                 "ELASTICSEARCH_API_KEY, or api_key in the secret of ELASTICSEARCH_SECRET_ID, "
@@ -288,7 +288,7 @@ def authorization(credentials: Credentials) -> dict[str, str]:
                 "it to the encoded key alone."
             )
         return {"authorization": f"ApiKey {key}"}
-    if credentials.basic is not None:
+    if credentials.basic:
         return {
             "authorization": "Basic " + b64encode(":".join(credentials.basic).encode()).decode()
         }
