@@ -104,22 +104,24 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     ``{"batchItemFailures": […]}``. Raises ForwarderError if Lambda must retry the event.
     """
     configure_library_logging()
-    payload = None
-    if event.get("Records") is None:
-        payload = decode_event(event)
-    if payload is not None and not payload.has_lines:
+    records = event.get("Records")
+    if isinstance(records, list):
+        counts, repeated = _line_forwarder(context).forward_records(records, _warn)
+        _log({"level": "info", "event": "Forwarded the records of a stream.", **asdict(counts)})
+        return {"batchItemFailures": [{"itemIdentifier": number} for number in repeated]}
+    payload = decode_event(event)
+    if not payload.has_lines:
         return asdict(Counts())
+    return asdict(_line_forwarder(context).forward(payload))
+
+
+def _line_forwarder(context: Context) -> LineForwarder:
     notices = _task_notices(context)
     settings = _with_monitor_tasks(_settings())
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
-    lines = LineForwarder(
+    return LineForwarder(
         settings, partial(_deliver, settings, context, notices), keep_failures, notices, _warn
     )
-    if payload is not None:
-        return asdict(lines.forward(payload))
-    counts, repeated = lines.forward_records(event["Records"], _warn)
-    _log({"level": "info", "event": "Forwarded the records of a stream.", **asdict(counts)})
-    return {"batchItemFailures": [{"itemIdentifier": number} for number in repeated]}
 
 
 def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -220,7 +222,7 @@ class _Account:
             *function_settings.read_retry_settings(os.environ),
             aws=lambda: (_client("ecs"), _schedules()),
             family=lambda: (
-                None if _settings().url is None else _families(self._budget.remaining_seconds() / 4)
+                _families(self._budget.remaining_seconds() / 4) if _settings().has_cluster else None
             ),
             remember=_once(self._context),
             now=lambda: datetime.now(UTC),
@@ -268,7 +270,7 @@ class _Outputs:
 
     def index(self) -> _Index | None:
         settings = _settings()
-        return None if settings.url is None else _Index(self._context, settings)
+        return _Index(self._context, settings) if settings.has_cluster else None
 
     def channels(self, settings: NoticeSettings) -> list[NoticeChannel]:
         return _channels(settings, _notice_budget(self._context))
@@ -310,7 +312,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
 
     configure_library_logging()
     settings = function_settings.read_notice_settings(os.environ)
-    if function_settings.read_key_table(os.environ) is None:
+    if not function_settings.read_key_table(os.environ):
         raise SettingsError(
             "IDEMPOTENCY_TABLE is not set: without it, every invocation would repeat the "
             "notifications."
@@ -388,7 +390,7 @@ def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[
     configure_library_logging()
     settings = function_settings.read_notice_settings(os.environ)
     table = function_settings.read_key_table(os.environ)
-    if table is None:
+    if not table:
         raise SettingsError(
             "IDEMPOTENCY_TABLE is not set: without it, a retry would repeat the morning message."
         )
@@ -427,7 +429,7 @@ def _night_message(
     missed = MissedTimes()
     history = FamilyHistory()
     saving = NO_SAVING
-    if searched.url is None:
+    if not searched.has_cluster:
         group = os.environ.get("TASK_STOPPED_LOG_GROUP", "").strip()
         lines = ended_lines(_client("logs"), group, period)
         runs = runs_of_lines(
@@ -496,7 +498,7 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
     """
     settings = _settings()
     text = encode_notice(line).decode()
-    if settings.url is None:
+    if not settings.has_cluster:
         _print_line(text)
         return
     document = schedule_notice_document(line, text, settings)
@@ -516,7 +518,7 @@ def _deliver(
 
     Without one, notices are only sent.
     """
-    if settings.url is None and all(document.notice is not None for document in documents):
+    if not settings.has_cluster and all(document.notice for document in documents):
         return delivery.DeliveryResult(indexed=0)
     budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
     return _written(_cluster(settings), budget, _with_savings(documents, context))
@@ -642,7 +644,7 @@ def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeCh
 def _has_cluster() -> bool:
     """Whether a search cluster is set, even with invalid settings."""
     try:
-        return _settings().url is not None
+        return _settings().has_cluster
     except SettingsError:
         return True
 
@@ -746,9 +748,9 @@ def _cluster(settings: ForwarderSettings) -> SearchCluster:
     url = settings.url
     secret_id = settings.secret_id
     credentials = settings.credentials
-    if url is None:
+    if not url:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
-    if secret_id is None or credentials.api_key is not None or credentials.basic is not None:
+    if not secret_id or credentials.api_key or credentials.basic:
         return _connect(settings, url, credentials)
     return SecretCluster(
         lambda fetch: _connect(settings, url, function_settings.read_credentials(secret_id, fetch))
@@ -769,5 +771,5 @@ def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) ->
 
 def _keep_failures(queue_url: str | None, failures: Sequence[delivery.FailedItem]) -> None:
     delivery.log_failures(_log, failures)
-    if queue_url is not None:
+    if queue_url:
         delivery.send_failures(queue_url, _client("sqs"), failures)

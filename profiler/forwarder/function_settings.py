@@ -108,9 +108,14 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
     trusted_groups: TrustedGroups = TrustedGroups()
 
     @property
+    def has_cluster(self) -> bool:
+        """Whether a search cluster is set."""
+        return bool(self.url)
+
+    @property
     def source(self) -> str | None:
         """The cluster as a SOURCE of the option ``--from``."""
-        if self.url is None:
+        if not self.url:
             return None
         prefix = "" if self.index_prefix == "task" else f"/{self.index_prefix}"
         return f"{self.url.rstrip('/')}{prefix}"

@@ -6,13 +6,14 @@ An unknown one is None.
 import re
 from datetime import datetime, timedelta
 from functools import lru_cache
+from operator import attrgetter
 from urllib.parse import quote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Struct
 
 from profiler.core.ecs_terms import cluster_name
-from profiler.core.optional_math import known_members
+from profiler.core.optional_math import known, known_members
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.merged_run import MergedRun
@@ -60,8 +61,8 @@ def links_of_run(run: MergedRun, kibana_url: str | None) -> RunLinks:
     record = run.record
     ended = run.finished_at or run.written_at
     started = run.started_at
-    if started is None and not run.is_complete and run.event is not None:
-        started = run.event.created_at
+    if started is None and not run.is_complete:
+        started = known(attrgetter("created_at"), run.event)
     return _links_of_record(
         record, kibana_task(kibana_url, record.task_id, started or ended, ended)
     )

@@ -218,7 +218,7 @@ class LineForwarder(Struct):
             try:
                 yield decode_data(text(data) or ""), number
             except PayloadError as error:
-                if self.settings.failed_items_queue_url is None:
+                if not self.settings.failed_items_queue_url:
                     warn(
                         f"Record {number} of the stream cannot be decoded and is reported as "
                         f"failed: {error}"

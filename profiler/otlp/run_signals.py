@@ -20,7 +20,7 @@ from profiler.core.text import without_surrogates
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms, parse_ns
 from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
-from profiler.record.batch_job import BatchJob, batch_values
+from profiler.record.batch_job import NO_JOB, BatchJob, batch_values
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.family_identity import family_key
 from profiler.record.hardware import gpu_error
@@ -137,7 +137,7 @@ def _resource_attributes(record: Record, user: Mapping[str, str]) -> list[Messag
         "service.name": service_name(record),
         "service.version": record.revision,
     }
-    if record.task_arn is not None or record.launch_type not in (None, LOCAL):
+    if record.task_arn or record.launch_type not in (None, LOCAL):
         values |= _ecs_attributes(record)
     values |= {
         "aws.log.group.names": _listed(record.log_group),
@@ -161,7 +161,7 @@ def _ecs_attributes(record: Record) -> dict[str, Value]:
         "aws.ecs.container.arn": record.container.arn,
         "aws.ecs.launchtype": (record.launch_type or "").lower(),
         "aws.ecs.task.arn": record.task_arn,
-        "aws.ecs.task.id": None if record.task_arn is None else record.task_id,
+        "aws.ecs.task.id": record.task_id if record.task_arn else None,
         "aws.ecs.task.family": record.family,
         "aws.ecs.task.revision": record.revision,
     }
@@ -170,7 +170,7 @@ def _ecs_attributes(record: Record) -> dict[str, Value]:
 def _cluster_arn(record: Record) -> str | None:
     """The cluster of a task has the partition, the Region and the account of the task's ARN."""
     partition, region, account = (arn_part(record.task_arn, position) for position in (1, 3, 4))
-    if not record.cluster or partition is None or region is None or account is None:
+    if not (record.cluster and partition and region and account):
         return None
     return f"arn:{partition}:ecs:{region}:{account}:cluster/{record.cluster.rsplit('/', 1)[-1]}"
 
@@ -281,10 +281,11 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
     """The export requests of a run. The request of metrics is missing if nothing was measured."""
     record = run.record
     parent = find_parent(record.labels, run.context)
-    ids = {
-        "traceId": trace_id(record.task_id) if parent is None else parent.trace_id,
+    own = {
+        "traceId": trace_id(record.task_id),
         "spanId": span_id(record.task_id, f"run{run.part}"),
     }
+    ids = own if parent is None else {**own, "traceId": parent.trace_id}
     resource: Message = {"attributes": _resource_attributes(record, run.resource)}
     ended = _run_attributes(run)
     spans = _spans(run, ids, parent, ended)
@@ -319,15 +320,13 @@ def _run_attributes(run: ExportedRun) -> list[Message]:
             "task_profiler.out_of_memory": outcome.ran_out_of_memory,
             "task_profiler.gpu.out_of_memory": record.likely_out_of_gpu_memory,
             "task_profiler.gpu.error": gpu_error(record),
-            **_batch_attributes(record.batch),
+            **_batch_attributes(record.batch or NO_JOB),
         }
     )
 
 
-def _batch_attributes(job: BatchJob | None) -> Mapping[str, Value]:
+def _batch_attributes(job: BatchJob) -> Mapping[str, Value]:
     """The job of AWS Batch, by the names of documents: the conventions have none for it."""
-    if job is None:
-        return {}
     return {f"task_profiler.batch.{name}": value for name, value in batch_values(job).items()}
 
 
@@ -427,8 +426,8 @@ def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message
     severity_number, severity_text = _INFO
     if run.outcome.status == "failure":
         severity_number, severity_text = _ERROR
-    line = run.line
-    if line is None or len(line.encode(errors="replace")) > MAX_LINE_BYTES:
+    line = run.line or ""
+    if not line or len(line.encode(errors="replace")) > MAX_LINE_BYTES:
         report = Report(time=format_ms(run.end_ns), type="task.report", record=run.record)
         line = encode_line(report).decode()
     return {

@@ -98,7 +98,7 @@ def judge_schedules(
         results = judge.group(members, clusters.get(key[0], _UNREAD), tasks[key])
         for place, result in zip(places, results, strict=True):
             shown = result.due_times[-1:]
-            if since_ns:
+            if since_ns is not None:
                 shown = tuple(due for due in result.due_times if due.due_ns >= since_ns)
             judged[place] = replace(result, due_times=shown)
     return [judged[place] for place in range(len(schedules))]
@@ -108,7 +108,7 @@ def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
     """The due time with AWS's reason why a missed run was not started; unchanged without a
     reason.
     """
-    if due_time.outcome != "missed" or reason is None:
+    if due_time.outcome != "missed" or not reason:
         return due_time
     return replace(due_time, outcome="refused", reason=reason)
 
@@ -216,10 +216,9 @@ class _Judge(Struct, frozen=True, kw_only=True):
                 starts_ns.append(task.created_ns)
             before_ns = task.created_ns
         dues: list[int] = []
-        for start_ns, next_start_ns in zip_longest(starts_ns, starts_ns[1:]):
-            end_ns = self.now_ns
-            if next_start_ns is not None:
-                end_ns = next_start_ns - self.grace_ns
+        last_ns = self.now_ns + self.grace_ns
+        for start_ns, next_start_ns in zip_longest(starts_ns, starts_ns[1:], fillvalue=last_ns):
+            end_ns = next_start_ns - self.grace_ns
             placed = replace(schedule, starts_ns=start_ns)
             dues += due_times(placed, start_ns, max(end_ns, start_ns) + 1)
         return dues
