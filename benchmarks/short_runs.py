@@ -26,7 +26,7 @@ from benchmarks.figures import (
     markdown_table,
 )
 from benchmarks.local import fill_history, timed
-from profiler.record.record_model import NOT_SAMPLED, Record, decode
+from profiler.record.record_model import NO_MONITOR, NOT_SAMPLED, Record, decode
 
 _READ_ONLY_GROUPS = (
     "while read -r _ _ _ _ place _; do case $place in /sys/fs/cgroup*)"
@@ -148,7 +148,7 @@ def measure_many_percent(installed: Path, processes: int, interval: str) -> floa
 def _own_cpu_seconds(installed: Path, command: Sequence[str], interval: str = "1s") -> float:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         record = _run(installed, Path(name), command, interval=interval)
-    assert record.monitor is not None
+    assert record.monitor != NO_MONITOR
     assert record.monitor.cpu_seconds is not None
     return record.monitor.cpu_seconds
 

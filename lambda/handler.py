@@ -57,6 +57,7 @@ from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import TaskStoppedHandler, TaskStoppedResult
+from profiler.record.batch_job import NO_JOB
 from profiler.record.family import HighestPeak
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import TrustedGroups, read_trusted_globs
@@ -136,7 +137,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if task is None:
         return asdict(TaskStoppedResult())
     configure_library_logging()
-    if task.batch is not None and function_settings.read_batch_jobs(os.environ):
+    if task.batch is not NO_JOB and function_settings.read_batch_jobs(os.environ):
         task = replace(task, batch=_named_job(task.batch))
     if task.unusable:
         names = ", ".join(task.unusable)

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from profiler.core.ecs_terms import ReportStream
 from profiler.core.errors import UsageError
 from profiler.core.text import names_in
-from profiler.record.batch_job import BatchJob, job_of_variables
+from profiler.record.batch_job import NO_JOB, BatchJob, job_of_variables
 
 if TYPE_CHECKING:
     from profiler.sizing.prices import PriceOverrides
@@ -60,7 +60,7 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
     stuck_minutes: float
     expected_seconds: float | None
     aws_region: str | None
-    batch_job: BatchJob | None
+    batch_job: BatchJob
 
 
 class MonitorSettings(Struct, frozen=True, kw_only=True):
@@ -318,7 +318,7 @@ class SettingsReader(Struct):
 
     def _adapt_to_instance(self, values: dict[str, Any]) -> None:
         """Use the defaults of an instance's monitor, and name what has no effect there."""
-        values["batch_job"] = None  # the instance runs those of many jobs
+        values["batch_job"] = NO_JOB  # the instance runs those of many jobs
         for setting in SETTINGS:
             if setting.instance_default is not None and not self._text(setting):
                 values[setting.name] = setting.instance_default

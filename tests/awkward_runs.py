@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.activity_model import NO_STACKS, TimeBreakdown, WaitTarget
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import (
     UNKNOWN_SIZE,
@@ -52,7 +52,7 @@ def shared_cpu() -> Report:
         time_breakdown=times,
         memory_kills=None,
         likely_out_of_memory=False,
-        stacks=None,
+        stacks=NO_STACKS,
     )
 
 

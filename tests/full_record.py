@@ -8,6 +8,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
+from profiler.record.activity_model import NO_STACKS
 from profiler.record.record_model import Record
 
 NUMBERS = itertools.count(1)
@@ -37,4 +38,4 @@ def filled(kind: Any) -> Any:
 
 
 # A getter that reads another field is noticed by its number.
-FULL: Record = replace(filled(Record), status="failure", stacks=None)
+FULL: Record = replace(filled(Record), status="failure", stacks=NO_STACKS)

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.record_model import UNKNOWN_SIZE, Report, Visible
 from tests import batch_jobs
 from tests.batch_jobs import arn, job_id
@@ -97,7 +97,7 @@ class JobAccount:
         **more: Any,
     ) -> None:
         """Jobs after those that the definition has; the task's family is of another name."""
-        start = sum(one.record.batch is not None for one in self.reports)
+        start = sum(one.record.batch != NO_JOB for one in self.reports)
         for number in range(start, start + count):
             of_job: dict[str, Any] = {
                 "job_id": job_id(number),

@@ -25,6 +25,7 @@ SLEEP = Blocked(wait=Wait("sleep"))
 LOCK = Blocked(wait=Wait("lock"), helpers="threads")
 FILE_LOCK = Blocked(wait=Wait("lock"))
 CHILD = Blocked(wait=Wait("child"), helpers="children")
+TIMED_FUTEX = Blocked(wait=Wait("sleep"), helpers="threads")
 LISTENS = Blocked(wait=Wait("network"), may_be_idle=True)
 CONNECTION = Connection("10.0.3.9:5432", received_bytes=7)
 IDLE = Blocked(wait=Wait("network", CONNECTION.peer), may_be_idle=True, connections=(CONNECTION,))
@@ -44,6 +45,7 @@ class Did(Struct, frozen=True):
     wait: float = 0.0
     process: int = 1
     came: tuple[bool | None, ...] = ()
+    was_woken: bool = False
 
 
 class LookedRun:
@@ -98,7 +100,10 @@ class LookedRun:
         ]
         look = Look(
             growth=None if growth is None else [*grown, *growth],
-            seen=[ThreadSeen(each.thread, each.process, each.blocked, each.came) for each in did],
+            seen=[
+                ThreadSeen(each.thread, each.process, each.blocked, each.came, each.was_woken)
+                for each in did
+            ],
             ended=ended,
             processes=self._processes,
             sees_calls=sees_calls,

@@ -58,7 +58,7 @@ class Observation(Struct, frozen=True, kw_only=True):
 
     @property
     def breakdown(self) -> TimeBreakdown:
-        return self.record.time_breakdown or TimeBreakdown()
+        return self.record.time_breakdown
 
     def wrong(self, points: float, *, is_alone: bool = True) -> dict[str, str]:
         """The parts that are further from the truth than the points, twice these beside other

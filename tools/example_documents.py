@@ -39,6 +39,7 @@ from profiler.record.notice_model import (
     encode_notice,
 )
 from profiler.record.record_model import (
+    NO_NEURON,
     NOT_MEASURED,
     AverageAndMaximum,
     Distribution,
@@ -398,12 +399,12 @@ def _interval(checkpoint: Report, run: _Run) -> Interval:
         )
         used = _GPU_MEMORY_MB * (0.1 + 0.7 * min(elapsed * 5, 1))
         devices["gpu_memory_used_mb"] = AverageAndMaximum(avg=round(used, 1), max=round(used, 1))
-    if record.neuron is not None:
+    if record.neuron != NO_NEURON:
         devices["neuron_utilization_percent"] = AverageAndMaximum(
             avg=round(90 * cpu**0.3, 1), max=96.0
         )
     return replace(
-        checkpoint.record.interval or Interval(),
+        checkpoint.record.interval,
         cpu_utilization_percent=Distribution(avg=round(100 * cpu, 2)),
         memory_used_mb=Distribution(max=round(run.course.memory[step] * run.batch.memory_mb, 1)),
         **devices,

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from profiler.core.timestamps import format_ms
 from profiler.record.record_model import (
+    NO_READINGS,
     AverageAndMaximum,
     Container,
     Distribution,
@@ -60,10 +61,10 @@ class Batch(Struct, frozen=True, kw_only=True):
         return AverageAndMaximum(avg=round(_MEAN_SHARE * most_mb, 1), max=most_mb)
 
     @property
-    def held_pages_mb(self) -> AverageAndMaximum | None:
-        """The huge pages; None without any, as in a record."""
+    def held_pages_mb(self) -> AverageAndMaximum:
+        """The huge pages, if there are any."""
         if not self.huge_pages_mb:
-            return None
+            return NO_READINGS
         return AverageAndMaximum(avg=self.huge_pages_mb, max=self.huge_pages_mb)
 
 

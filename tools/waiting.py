@@ -23,6 +23,23 @@ def wait_for_readings(count):
         time.sleep(0.02)
 """
 
+# For a profiled program whose memory stays as it is now: it waits, however slow the machine is,
+# until somebody else has read one of its files so often, such as the processes' `status`, or the
+# control group's `memory.stat`. The first reading may have begun before.
+READINGS_OF_FILES = """
+import ctypes, os, select, time
+def wait_until_read(path, count=3, seconds=900):
+    library = ctypes.CDLL(None)
+    notices = library.inotify_init()
+    assert library.inotify_add_watch(notices, path.encode(), 1) > 0, path
+    end = time.monotonic() + seconds
+    for _ in range(count):
+        if not select.select([notices], [], [], max(end - time.monotonic(), 0))[0]:
+            raise SystemExit(f"nobody has read {path} {count} times in {seconds} s")
+        os.read(notices, 65536)
+    os.close(notices)
+"""
+
 
 class WaitTimeoutError(AssertionError):
     """What was waited for did not happen in time; an assertion, so that a test fails and does

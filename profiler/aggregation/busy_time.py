@@ -168,6 +168,7 @@ class BusyTime(Struct):
     closed_on_cpu_ns: float = 0
     open_low_ns: float = 0
     open_span_ns: float = 0
+    sure_length_ns: float = 0
     sure_low_ns: float = 0
     sure_span_ns: float = 0
     sure_able_ns: float = 0
@@ -190,6 +191,7 @@ class BusyTime(Struct):
         self.open_low_ns += part * low_ns
         self.open_span_ns += part * span_ns
         if not stretch.is_unsure:
+            self.sure_length_ns += part * length_ns
             self.sure_low_ns += part * low_ns
             self.sure_span_ns += part * span_ns
             self.sure_able_ns += part * stretch.able_ns
@@ -211,13 +213,17 @@ class BusyTime(Struct):
         """Which share of the open ranges was busy.
 
         The looks say how many threads could run when any could, and the counters for how long all
-        of them could: a look that comes late, because others use the CPUs, finds more of both.
+        of them could: a look that comes late, because others use the CPUs, finds more of both, or
+        fewer. With so many times as many threads, each of which could run at its own times, the
+        share of the time in which none could is this power of it.
         """
         if not self.sure_span_ns:
             return 0.0
         able_ns = self.sure_able_ns
         if self.sure_threads_ns and _COUNTED_TIMES * self.sure_uncounted_ns <= self.sure_used_ns:
-            able_ns *= self.sure_used_ns / self.sure_threads_ns
+            times_as_many = self.sure_used_ns / self.sure_threads_ns
+            unable = max(1 - able_ns / self.sure_length_ns, 0.0)
+            able_ns = (1 - unable**times_as_many) * self.sure_length_ns
         return min(max((able_ns - self.sure_low_ns) / self.sure_span_ns, 0.0), 1.0)
 
     @property
@@ -243,6 +249,7 @@ class BusyTime(Struct):
         self.closed_on_cpu_ns += other.closed_on_cpu_ns
         self.open_low_ns += other.open_low_ns
         self.open_span_ns += other.open_span_ns
+        self.sure_length_ns += other.sure_length_ns
         self.sure_low_ns += other.sure_low_ns
         self.sure_span_ns += other.sure_span_ns
         self.sure_able_ns += other.sure_able_ns

@@ -18,6 +18,8 @@ from profiler.readers.linux.waits import STOPPED, Blocked, Wait
 HIDDEN = Wait("hidden")
 """A wait whose kind nobody could read."""
 _SLEEP = Wait("sleep")
+# A wait for a limited time that another thread has ended before.
+_WOKEN = Blocked(wait=Wait("lock"), helpers="threads")
 # A poll that its timeout ends, and so much work after it, is the sleep of a loop.
 _MIN_WORK_NS = NS_PER_MS
 # With more threads that wait for others, the heaviest hand on, and a look goes through so many
@@ -33,9 +35,10 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     ``before_ns`` is what the thread used when it ran last, and those who worked for it in the wait
     before; ``after_ns`` the same of when it runs next, None until that is known. ``had_come``: on a
     connection of the wait before, something came. ``came`` says this of each connection of this
-    wait. ``is_first``: the thread was not seen before, ``is_last``: it has ended since.
-    ``is_known``: nothing later changes it. ``blocked`` is None while the thread can run, and
-    ``counted_ns`` what is counted already of how long it waits for a CPU.
+    wait. ``was_woken``: it was over before its timeout. ``is_first``: the thread was not seen
+    before, ``is_last``: it has ended since. ``is_known``: nothing later changes it. ``blocked`` is
+    None while the thread can run, and ``counted_ns`` what is counted already of how long it waits
+    for a CPU.
     """
 
     thread: int
@@ -53,6 +56,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     is_last: bool = False
     had_come: bool = False
     came: Sequence[bool | None] | None = None
+    was_woken: bool = False
     is_known: bool = False
 
     @property
@@ -133,10 +137,11 @@ class Division:
             blocked = wait.blocked
             if blocked is None:
                 continue
-            if blocked.may_be_idle or blocked.is_stopped or blocked.helpers != "nobody":
-                self._add(wait, blocked)
-            else:
+            is_firm = not (blocked.may_be_idle or blocked.is_stopped or wait.was_woken)
+            if is_firm and blocked.helpers == "nobody":
                 self._firm[wait] = _named(blocked, wait)
+            else:
+                self._add(wait, blocked)
         self._by_process: dict[int, list[ThreadWait]] = {}
         if self._handing:
             for group in (self._firm, self._idle, self._handing):
@@ -146,6 +151,8 @@ class Division:
     def _add(self, wait: ThreadWait, blocked: Blocked) -> None:
         if blocked.otherwise is not None and _is_for_comers(blocked, wait):
             blocked = blocked.otherwise
+        elif wait.was_woken:
+            blocked = _WOKEN
         if blocked.is_stopped:
             self._has_stopped = True
         elif blocked.helpers != "nobody":

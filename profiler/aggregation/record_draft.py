@@ -34,9 +34,11 @@ from profiler.aggregation.task_record import (
 )
 from profiler.core.optional_math import known_values, max_known
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.activity_model import NO_BREAKDOWN
 from profiler.record.process_rows import with_unread
 from profiler.record.record_model import (
     ABSENT_PARTS,
+    NO_INTERVAL,
     NOT_SAMPLED,
     AverageAndMaximum,
     Interval,
@@ -229,7 +231,7 @@ def with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
             sources = (*record.sampling.sources, part.source)
             record = replace(record, sampling=replace(record.sampling, sources=sources))
         monitor = record.monitor
-        if monitor is not None and monitor.cpu_seconds is not None and part.reader_cpu_ns:
+        if monitor.cpu_seconds is not None and part.reader_cpu_ns:
             cpu_seconds = round(monitor.cpu_seconds + part.reader_cpu_ns / NS_PER_SECOND, 3)
             record = replace(record, monitor=replace(monitor, cpu_seconds=cpu_seconds))
         record = _with_lower_bounds(record, part.evidence)
@@ -240,7 +242,7 @@ def with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
 def with_activity(record: Record, activity: Activity) -> Record:
     """Return the record with the division of its time, and with the waits for a CPU."""
     record = replace(record, time_breakdown=activity.breakdown)
-    if activity.breakdown is None or activity.cpu_wait_ns is None:
+    if activity.breakdown is NO_BREAKDOWN or activity.cpu_wait_ns is None:
         return record
     wait_ns = activity.cpu_wait_ns
     wanted_ns = max(wait_ns + activity.cpu_ns, 1)
@@ -285,12 +287,8 @@ def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
     return with_cpu_covered(record, cpu.until_ns)
 
 
-def _larger(
-    first: AverageAndMaximum | None, second: AverageAndMaximum | None
-) -> AverageAndMaximum | None:
+def _larger(first: AverageAndMaximum, second: AverageAndMaximum) -> AverageAndMaximum:
     """The one with the larger maximum: both are lower bounds."""
-    if first is None or second is None:
-        return first or second
     return second if (second.max or 0) > (first.max or 0) else first
 
 
@@ -312,7 +310,7 @@ def _with_readings(record: Record, readings: ProcessReadings) -> Record:
             max_threads=metrics.max_pids,
         )
     interval = record.interval
-    if interval is not None and readings.interval is not None:
+    if interval is not NO_INTERVAL and readings.interval is not None:
         of_interval = names
         if has_cpu:
             of_interval += ("cpu_seconds",)

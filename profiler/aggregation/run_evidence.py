@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from profiler.aggregation.memory_evidence import MemoryEvidence
+from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.record_model import (
+    NO_READINGS,
     AverageAndMaximum,
     Interval,
     MemoryKills,
@@ -20,10 +22,9 @@ from profiler.record.record_model import (
 if TYPE_CHECKING:
     from profiler.aggregation.slowdown import CpuDemand
     from profiler.aggregation.time_series import RunSeries
-    from profiler.record.activity_model import TimeBreakdown
 
     # From the first to the last work of the GPUs, by the wall clock.
-    IdleParts = Callable[[int, int], tuple[TimeBreakdown | None, TimeBreakdown | None]]
+    IdleParts = Callable[[int, int], tuple[TimeBreakdown, TimeBreakdown]]
 
 
 class CpuEvidence(Struct, frozen=True, kw_only=True):
@@ -78,7 +79,7 @@ class Activity(Struct, frozen=True, kw_only=True):
     and its end (wall clock); None where that is unknown.
     """
 
-    breakdown: "TimeBreakdown | None" = None
+    breakdown: TimeBreakdown = NO_BREAKDOWN
     idle_parts: "IdleParts | None" = None
     cpu_wait_ns: int | None = None
     read_cpu_ns: int = 0
@@ -131,7 +132,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     memory: tuple[MemoryEvidence, ...] = ()
     usage_peak_mb: float | None = None
     max_pids: int | None = None
-    huge_pages: AverageAndMaximum | None = None
+    huge_pages: AverageAndMaximum = NO_READINGS
     limit_hits: int | None = None
     kills: KillEvidence = _NO_KILLS
     processes: ProcessReadings | None = None

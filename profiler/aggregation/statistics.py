@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from profiler.core.optional_math import max_known
-from profiler.record.record_model import NOT_MEASURED, AverageAndMaximum, Distribution
+from profiler.record.record_model import NO_READINGS, NOT_MEASURED, AverageAndMaximum, Distribution
 
 RELATIVE_ERROR = 0.01
 # Bin k has the values above gamma^(k-1), up to gamma^k.
@@ -147,10 +147,10 @@ class MeanAndMaximum:
         self.weight += other.weight
         self.maximum = max_known(self.maximum, other.maximum)
 
-    def summary(self, *, per: float = 1) -> AverageAndMaximum | None:
-        """Mean and maximum, divided by ``per`` and rounded; None before the first value."""
+    def summary(self, *, per: float = 1) -> AverageAndMaximum:
+        """Mean and maximum, divided by ``per`` and rounded; both unknown before the first value."""
         if self.maximum is None:
-            return None
+            return NO_READINGS
         return AverageAndMaximum(
             avg=round(self.total / self.weight / per, 3), max=round(self.maximum / per, 3)
         )

@@ -34,8 +34,10 @@ from profiler.core.timestamps import (
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.readers.memory_usage import is_notable
+from profiler.record.activity_model import NO_BREAKDOWN
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
+    NO_READINGS,
     NOT_MEASURED,
     NOT_SAMPLED,
     NOTHING_VISIBLE,
@@ -104,8 +106,8 @@ def with_idle_parts(record: Record, activity: Activity) -> Record:
     )
     idle = replace(
         idle,
-        waiting_for=between or idle.waiting_for,
-        waiting_before=before or idle.waiting_before,
+        waiting_for=idle.waiting_for if between is NO_BREAKDOWN else between,
+        waiting_before=idle.waiting_before if before is NO_BREAKDOWN else before,
     )
     return replace(record, gpu_idle=idle)
 
@@ -197,9 +199,9 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
     )
 
 
-def _if_any(huge_pages: AverageAndMaximum | None) -> AverageAndMaximum | None:
+def _if_any(huge_pages: AverageAndMaximum) -> AverageAndMaximum:
     """Most programs have no huge pages, which is not said."""
-    return huge_pages if huge_pages is not None and huge_pages.max else None
+    return huge_pages if huge_pages.max else NO_READINGS
 
 
 def with_peak(

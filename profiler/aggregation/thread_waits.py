@@ -116,10 +116,13 @@ class ThreadWaits:
         )
         thread.present = wait
         change.begun.append(wait)
+        before = thread.last
+        if before is not None and seen.was_woken:
+            before.was_woken = True
+            change.repeated.append(before)
         if seen.blocked is None:
             return
         wait.helpers_ns = self._helpers_ns(wait)
-        before = thread.last
         thread.last = wait
         if before is None:
             return

@@ -28,7 +28,7 @@ from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.look import Look
 from profiler.readers.linux.thread_counters import ThreadGrowth, plausible_waits
 from profiler.readers.linux.waits import STOPPED, Wait
-from profiler.record.activity_model import TimeBreakdown
+from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.mention_limits import is_cpu_wait_partial
 from profiler.record.record_model import Record
 from profiler.record.units import format_duration, format_percent
@@ -69,8 +69,7 @@ def wait_warnings(record: Record) -> tuple[str, ...]:
             f"The time waiting for a CPU is a lower bound: threads ended before {missing} of the "
             "CPU time was read."
         )
-    rows = () if record.time_breakdown is None else record.time_breakdown.waiting_for
-    for row in rows:
+    for row in record.time_breakdown.waiting_for:
         if (row.kind, row.target) == (STOPPED.wait.kind, STOPPED.wait.target):
             stopped = format_duration(row.percent / 100 * (record.metrics.duration_ms or 0))
             warnings.append(
@@ -357,11 +356,11 @@ class TimeAccount:
 
     def _idle_parts(
         self, places: IdlePlaces, first_ns: int, last_ns: int
-    ) -> tuple[TimeBreakdown | None, TimeBreakdown | None]:
+    ) -> tuple[TimeBreakdown, TimeBreakdown]:
         before, between = places.divisions(first_ns, last_ns)
         return self._breakdown(before), self._breakdown(between)
 
-    def breakdown(self, duration_ns: int | None = None) -> TimeBreakdown | None:
+    def breakdown(self, duration_ns: int | None = None) -> TimeBreakdown:
         """The division of the whole time so far."""
         return self._breakdown(self._so_far().parts, duration_ns)
 
@@ -369,11 +368,9 @@ class TimeAccount:
         """What the run waited for longest since then; None if unknown."""
         return self._so_far().recent.longest(since_ns)
 
-    def _breakdown(
-        self, parts: TimeParts | None, duration_ns: int | None = None
-    ) -> TimeBreakdown | None:
+    def _breakdown(self, parts: TimeParts | None, duration_ns: int | None = None) -> TimeBreakdown:
         if parts is None or not self._is_sampled or self.failure is not None:
-            return None
+            return NO_BREAKDOWN
         return parts.breakdown(
             sees_calls=self._sees_calls, has_waits=self._has_waits, duration_ns=duration_ns
         )

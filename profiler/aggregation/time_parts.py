@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiler.aggregation.busy_time import BlockedTime, BusyTime
 from profiler.aggregation.critical_thread import HIDDEN
 from profiler.readers.linux.waits import Wait
-from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 
 _KINDS = ("disk", "network", "sleep", "pipe", "lock", "child")
 _SEEN_WITHOUT_PRIVILEGE = ("disk",)
@@ -88,11 +88,11 @@ class TimeParts(Struct):
 
     def breakdown(
         self, *, sees_calls: bool, has_waits: bool, duration_ns: int | None
-    ) -> TimeBreakdown | None:
-        """The sums in percent; None without any. ``otherPercent`` is the time of unknown kind."""
+    ) -> TimeBreakdown:
+        """The sums in percent, if there are any. ``otherPercent`` is the time of unknown kind."""
         length_ns = round(self.busy.length_ns)
         if not length_ns:
-            return None
+            return NO_BREAKDOWN
         open_share = self.busy.open_share
         hidden = self.kinds.get(HIDDEN.kind, _Sum())
         is_full = sees_calls and hidden.total_ns(open_share) <= _MAX_HIDDEN_SHARE * length_ns

@@ -76,9 +76,11 @@ def run_without_click(arguments: list[str]) -> int | None:
         gc.enable()
         return None
     # Only with options that are valid: each import delays the command.
-    from profiler.cli.wiring.build_run import run_command
+    from profiler.cli.deferred_modules import unused_modules_deferred
     from profiler.core.errors import TaskProfilerError
 
+    with unused_modules_deferred():
+        from profiler.cli.wiring.build_run import run_command
     try:
         return run_command(options)  # enables the collector again before the command starts
     except TaskProfilerError as error:

@@ -30,11 +30,8 @@ from profiler.cli.options import (
     repeatable,
 )
 from profiler.cli.printing import warn, warned_notes, write_json_lines
-from profiler.cli.styled_text import (
-    Column,
-    table_width,
-    write_lines,
-)
+from profiler.cli.styled_text import write_lines
+from profiler.cli.tables import Column, table_width
 from profiler.cli.terminal.comparison_tables import (
     METRIC_COLUMNS,
     comparison_lines,

@@ -27,15 +27,8 @@ from profiler.cli.printing import (
     warned_notes,
     write_record_lines,
 )
-from profiler.cli.styled_text import (
-    OUTCOME_STYLES,
-    Column,
-    Line,
-    Span,
-    shorten,
-    table,
-    write_lines,
-)
+from profiler.cli.styled_text import OUTCOME_STYLES, Line, Span, shorten, write_lines
+from profiler.cli.tables import Column, table
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
@@ -131,7 +124,7 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
 def _write_table(runs: Sequence[PastRun]) -> None:
     retries = set()
     for run in runs:
-        if run.event is not None and run.event.retry_of:
+        if run.event.retry_of:
             retries.add(run.report.record.task_id)
     write_lines(table_lines(runs, terminal_columns(), retries))
     note = mixed_note([run.report.record for run in runs])
@@ -160,7 +153,7 @@ def table_lines(
     families = [family_key(run.report.record) for run in runs]
     shown = _Shown(
         places=place_columns(families),
-        has_jobs=any(run.report.record.batch for run in runs),
+        has_jobs=any(run.report.record.batch is not NO_JOB for run in runs),
         has_gpus=any(run.report.record.gpus for run in runs),
         has_commands=any(run.command for run in runs),
     )
@@ -211,7 +204,7 @@ class _Shown(Struct, frozen=True, kw_only=True):
             *(get(family) or UNKNOWN for _, get in self.places),
         ]
         if self.has_jobs:
-            cells += _job_cells(record.batch or NO_JOB)
+            cells += _job_cells(record.batch)
         cells += (
             Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),

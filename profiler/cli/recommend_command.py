@@ -30,17 +30,8 @@ from profiler.cli.printing import (
     write_json_lines,
 )
 from profiler.cli.recommended_months import basis_note, mark_of, month_text, months_of_families
-from profiler.cli.styled_text import (
-    EMPTY,
-    INDENT,
-    Column,
-    Line,
-    Span,
-    line,
-    table,
-    wrapped,
-    write_lines,
-)
+from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line, wrapped, write_lines
+from profiler.cli.tables import Column, table
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError

@@ -218,7 +218,7 @@ class _RunReader(Struct, frozen=True):
         """The runs that are read whole. Raises TaskProfilerError without a run."""
         source = self.source
         with warned_notes(source):
-            if selected.run is None:
+            if not selected.run:
                 past = self._newest(islice(source.runs(selected), last))
             else:
                 run = find_run(source, selected)
@@ -230,7 +230,7 @@ class _RunReader(Struct, frozen=True):
 
     def evidence(self, selected: RunFilter, runs: Sequence[Run]) -> Collection[Evidence | None]:
         """The evidence of the families that were read; of one run, that of its family."""
-        if selected.run is None:
+        if not selected.run:
             return self.families.evidence()
         source = self.source.family_source(runs[0].past)
         return [family_evidence(runs[0].past, source, self.on_fargate)]

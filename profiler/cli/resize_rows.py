@@ -20,16 +20,8 @@ from profiler.cli.printing import (
     value_text,
     write_json_lines,
 )
-from profiler.cli.styled_text import (
-    EMPTY,
-    Column,
-    Line,
-    sentences_about,
-    table,
-    table_width,
-    wrapped,
-    write_lines,
-)
+from profiler.cli.styled_text import EMPTY, Line, sentences_about, wrapped, write_lines
+from profiler.cli.tables import Column, table, table_width
 from profiler.core.optional_math import known, sum_known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import format_local, parse_ns

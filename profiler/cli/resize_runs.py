@@ -18,8 +18,8 @@ from profiler.core.completeness import Gap, UnreadGroup
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey
-from profiler.runs.past_runs.defined_jobs import DefinedJobs
-from profiler.runs.past_runs.ended_tasks import EndedTasks
+from profiler.runs.past_runs.defined_jobs import EVERY_RUN, EveryRun
+from profiler.runs.past_runs.ended_tasks import BELIEVED, BelievedLines
 from profiler.runs.past_runs.family_evidence import read_windows
 from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
 from profiler.runs.past_runs.run_source import (
@@ -137,7 +137,7 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
     believes_logs: bool = False
 
     def read(
-        self, families: Sequence[str], places: DefinedPlaces, jobs: DefinedJobs | None = None
+        self, families: Sequence[str], places: DefinedPlaces, jobs: EveryRun = EVERY_RUN
     ) -> FoundRuns:
         """The runs of the named families, of all without a name, from the sources of the options;
         of job definitions, those of ``jobs``.
@@ -148,13 +148,13 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         options = dataclasses.replace(self.options, since=f"{self.span.days}d")
         is_by_time = bool(names_of(options, "logs") or names_of(options, "insights"))
         source = open_source(options, whole_since_ns=self.span.since_ns)
-        ended = self._ended_tasks() if names_of(options, "logs") else None
-        names = families if jobs is None else ()  # a run's family is its task's
+        ended = self._ended_tasks() if names_of(options, "logs") else BELIEVED
+        names = () if jobs.of_definitions else families  # a run's family is its task's
         runs = self._read(source, names, places, ended, jobs, reads_older=not is_by_time)
         if is_local(options) and not runs.windows:
             of_names = f" of {first_names(families)}" if families else ""
             remedy = ELSEWHERE
-            if self.are_for_files or jobs is not None:
+            if self.are_for_files or jobs.of_definitions:
                 remedy = f"{_BY_FROM}."
             raise TaskProfilerError(f"There is no run{of_names} in {source.place}: {remedy}")
         return runs
@@ -175,16 +175,16 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         ended = self._ended_tasks()
         return self._read(source, families, definitions.places, ended, reads_older=False)
 
-    def _ended_tasks(self) -> EndedTasks | None:
-        """What ECS has said about the tasks of log groups; None if their lines are believed.
+    def _ended_tasks(self) -> BelievedLines:
+        """What ECS has said about the tasks of log groups, unless their lines are believed.
 
         Raises TaskProfilerError if a registration needs it.
         """
         if self.are_for_files:
-            return None
+            return BELIEVED
         if self.believes_logs:
             warn(_BELIEVED)
-            return None
+            return BELIEVED
         try:
             return read_ended_tasks(self.options, self.stack, self.span.since_ns)
         except TaskProfilerError as error:
@@ -194,15 +194,15 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
                     f"Nothing is changed by log groups alone. {remedy}"
                 ) from error
             warn(f"--register would refuse this plan. {remedy}")
-            return None
+            return BELIEVED
 
     def _read(
         self,
         source: RunSource,
         families: Sequence[str],
         places: DefinedPlaces,
-        ended: EndedTasks | None,
-        jobs: DefinedJobs | None = None,
+        ended: BelievedLines,
+        jobs: EveryRun = EVERY_RUN,
         *,
         reads_older: bool,
     ) -> FoundRuns:
@@ -223,6 +223,6 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
                 f"{first_names(completeness.places)} could not be read as a whole, so nothing was "
                 "changed: call it again, or leave this source out."
             )
-        of_functions = [] if ended is None else [replace(gap, group=None) for gap in ended.gaps]
+        of_functions = [replace(gap, group=None) for gap in ended.gaps]
         gaps = [gap for gap in completeness.gaps if gap.group is not None]
         return FoundRuns(windows=windows, gaps=(*gaps, *of_functions))

@@ -29,15 +29,8 @@ from profiler.cli.options import (
     past_run_options,
 )
 from profiler.cli.printing import UNKNOWN, value_text, warn, write_json_lines
-from profiler.cli.styled_text import (
-    Column,
-    Line,
-    Span,
-    sentences_about,
-    table,
-    table_width,
-    write_lines,
-)
+from profiler.cli.styled_text import Line, Span, sentences_about, write_lines
+from profiler.cli.tables import Column, table, table_width
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source
 from profiler.core.clock import Clock, SystemClock
@@ -348,7 +341,7 @@ def past_tasks(
 def _task(run: PastRun) -> StartedTask | None:
     record = run.report.record
     event = run.event
-    if event is None or event.started_by is None or record.family is None or not run.started_ns:
+    if event.started_by is None or record.family is None or not run.started_ns:
         return None
     duration_ms = record.metrics.duration_ms or 0
     return StartedTask(

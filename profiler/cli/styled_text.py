@@ -1,10 +1,9 @@
-"""Lines and tables of styled text for a terminal."""
+"""Lines of styled text for a terminal."""
 
 import os
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,18 +17,17 @@ from profiler.cli.printing import (
 )
 from profiler.core.text import columns_of, printable
 
+if TYPE_CHECKING:
+    from textwrap import TextWrapper
+
 INDENT = "  "
-_MIN_COLUMN_WIDTH = 8
-_MIN_CUT_WIDTH = 12
-# On a narrower terminal, a table that does not fit has its cells below each other.
-MIN_COLUMNS = 80
 _UNLIMITED = 10_000
 # A sentence about more families or runs names these, and counts the others.
 MAX_NAMES = 3
 # Textwrap does not wrap at this character, and printable() removes it from texts.
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 # While textwrap counts characters, it follows one that takes two columns; printable() removes it.
-_FILLER = "\ue000"
+FILLER = "\ue000"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[kMGT]?B|vCPU|ms|s)\b|%)")
 RESET = "\x1b[0m"
 _CODES: Mapping[str, str] = {
@@ -73,10 +71,11 @@ EMPTY: Line = ()
 
 def line(*parts: str | Span) -> Line:
     """Build a line. Characters that a terminal would act on are escaped."""
-    return tuple(span for span in _printable_spans(parts) if span.text)
+    return tuple(span for span in printable_spans(parts) if span.text)
 
 
-def _printable_spans(parts: Iterable[str | Span]) -> Iterator[Span]:
+def printable_spans(parts: Iterable[str | Span]) -> Iterator[Span]:
+    """The texts and spans as spans in which a terminal acts on no character."""
     for part in parts:
         if isinstance(part, str):
             yield Span(printable(part))
@@ -98,7 +97,12 @@ def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -
     start = line(*first)
     indent = Span(" " * length(start))
     room = max((width or _UNLIMITED) - len(indent.text), 20)
-    rows = _wrap(joined, textwrap.TextWrapper(room, break_long_words=False, break_on_hyphens=False))
+    if columns_of(joined) <= room:
+        rows = [joined.rstrip(" ")] if joined.strip() else []
+    else:
+        from textwrap import TextWrapper  # slow to import, and most lines of a run's end fit
+
+        rows = rows_of(joined, TextWrapper(room, break_long_words=False, break_on_hyphens=False))
     lines = []
     for row in rows:
         lines.append(line(*start, Span(row.replace(_NO_BREAK, " "), style)))
@@ -106,9 +110,10 @@ def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -
     return tuple(lines)
 
 
-def _wrap(text: str, wrapper: textwrap.TextWrapper) -> list[str]:
-    filled = "".join(character + _FILLER * (columns_of(character) - 1) for character in text)
-    return [row.replace(_FILLER, "") for row in wrapper.wrap(filled)]
+def rows_of(text: str, wrapper: "TextWrapper") -> list[str]:
+    """Wrap a text in which some characters take two columns."""
+    filled = "".join(character + FILLER * (columns_of(character) - 1) for character in text)
+    return [row.replace(FILLER, "") for row in wrapper.wrap(filled)]
 
 
 def separated(parts: Iterable[Iterable[Line]]) -> list[Line]:
@@ -198,160 +203,3 @@ def shows_colours(descriptor: int = STDOUT) -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or (
         os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
     )
-
-
-def table_width() -> int | None:
-    """The width of a table in columns: the terminal's width; None in a pipe."""
-    return terminal_columns()
-
-
-class Column(Struct, frozen=True):
-    """A column of a table.
-
-    A text that is too long continues on the next line (``folds``), or is cut (``is_cut``),
-    a name in its middle (``is_name``).
-
-    Without room for all columns, the one with the highest ``rank`` is left out first; 0: never.
-    """
-
-    title: str
-    is_right: bool = False
-    folds: bool = False
-    is_cut: bool = False
-    is_name: bool = False
-    rank: int = 0
-
-
-def folding(*titles: str) -> list[Column]:
-    """Columns with these titles that fold."""
-    return [Column(title, folds=True) for title in titles]
-
-
-def table(
-    columns: Sequence[Column],
-    rows: Iterable[Sequence[str | Span]],
-    *,
-    gap: int = 2,
-    width: int | None = None,
-) -> list[Line]:
-    """Align the cells in columns, with ``gap`` spaces between them, below their titles.
-
-    Only columns that fold or are cut become narrower than their texts to fit into ``width``; None:
-    no limit. Where words would be broken at less than 80 columns, the cells of a row are below each
-    other, each after its title.
-    """
-    titles = [Span(column.title, "bold") for column in columns]
-    cells = [[*_printable_spans(row)] for row in (titles, *rows)]
-    widths = [0] * len(columns)
-    for row in cells:
-        for place, cell in enumerate(row):
-            widths[place] = max(widths[place], columns_of(cell.text))
-    if width is not None:
-        needed = _needed(columns, widths, gap, width)
-        columns = [columns[place] for place in needed]
-        widths = [widths[place] for place in needed]
-        cells = [[*map(row.__getitem__, needed)] for row in cells]
-        longest_words = []
-        for place, column in enumerate(columns):
-            if column.is_cut:
-                longest_words.append(_MIN_CUT_WIDTH)
-            else:
-                longest_words.append(_longest_word(row[place].text for row in cells))
-        available = width - gap * (len(columns) - 1)
-        # Words are broken only if nothing else is left.
-        _narrow(columns, widths, longest_words, available)
-        if sum(widths) > available and width < MIN_COLUMNS:
-            return _below_each_other(columns, cells[1:], width)
-        _narrow(columns, widths, [_MIN_COLUMN_WIDTH] * len(widths), available)
-    lines: list[Line] = []
-    for row in cells:
-        lines += _aligned(columns, row, widths, " " * gap)
-    return lines
-
-
-def _below_each_other(
-    columns: Sequence[Column], rows: Iterable[Sequence[Span]], width: int
-) -> list[Line]:
-    """The known cells of each row below each other, and the rows with an empty line between."""
-    title_width = max(columns_of(column.title) for column in columns)
-    parts: list[list[Line]] = []
-    for row in rows:
-        lines: list[Line] = []
-        for column, cell in zip(columns, row, strict=True):
-            title = Span(f"{column.title:<{title_width}}  ", "bold")
-            lines += wrapped(cell.text, width, title, style=cell.style)
-        parts.append(lines)
-    return separated(parts)
-
-
-def _longest_word(texts: Iterable[str]) -> int:
-    """The columns of the longest part that is not folded."""
-    longest = 0
-    for text in texts:
-        for part in _Fold.wordsep_re.split(text):
-            longest = max(longest, columns_of(part or ""))
-    return longest
-
-
-def _narrow(
-    columns: Sequence[Column], widths: list[int], least: Sequence[int], available: int
-) -> None:
-    """Take the missing width from the widest columns that fold or are cut, down to ``least``."""
-    narrows = [place for place, column in enumerate(columns) if column.folds or column.is_cut]
-    while sum(widths) > available:
-        foldable = [place for place in narrows if widths[place] > least[place]]
-        if not foldable:
-            return
-        widths[max(foldable, key=widths.__getitem__)] -= 1
-
-
-def _needed(columns: Sequence[Column], widths: Sequence[int], gap: int, width: int) -> list[int]:
-    """The places of the columns without those that are left out for lack of room."""
-    needed = list(range(len(columns)))
-    least = list(widths)
-    for place, column in enumerate(columns):
-        if column.is_cut:
-            least[place] = min(widths[place], _MIN_CUT_WIDTH)
-        elif column.folds:
-            least[place] = min(widths[place], _MIN_COLUMN_WIDTH)
-    while gap * (len(needed) - 1) + sum(least[place] for place in needed) > width:
-        last = max(needed, key=lambda place: columns[place].rank)
-        if not columns[last].rank:
-            break
-        needed.remove(last)
-    return needed
-
-
-class _Fold(textwrap.TextWrapper):
-    """Folds a cell at spaces, around characters of two columns, and after a hyphen, an
-    underscore or a slash.
-    """
-
-    wordsep_re = re.compile(rf"(\s+|(?<=[-_/])(?=[^\W\d_])|(?=.{_FILLER})|(?<={_FILLER}))")
-
-
-def _aligned(
-    columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str
-) -> Iterator[Line]:
-    """The lines of a row: as many as its highest cell has."""
-    folded = []
-    for column, cell, width in zip(columns, row, widths, strict=True):
-        if column.folds and columns_of(cell.text) > width:
-            folded.append(_wrap(cell.text, _Fold(width)))
-        elif column.is_cut:
-            cut = shorten_name if column.is_name else shorten
-            folded.append([cut(cell.text, width)])
-        else:
-            folded.append([cell.text])
-    for texts in zip_longest(*folded, fillvalue=""):
-        spans: list[Span] = []
-        for place, text in enumerate(texts):
-            padding = Span(" " * (widths[place] - columns_of(text)))
-            cell = Span(text, row[place].style)
-            if place:
-                spans.append(Span(gap))
-            if columns[place].is_right:
-                spans += (padding, cell)
-            else:
-                spans += (cell, padding)
-        yield tuple(span for span in spans if span.text)

@@ -46,15 +46,8 @@ from profiler.cli.rollout_progress import (
     registered,
     with_progress,
 )
-from profiler.cli.styled_text import (
-    MAX_NAMES,
-    Line,
-    folding,
-    sentences_about,
-    table,
-    table_width,
-    write_lines,
-)
+from profiler.cli.styled_text import MAX_NAMES, Line, sentences_about, write_lines
+from profiler.cli.tables import folding, table, table_width
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY

@@ -39,19 +39,16 @@ from profiler.cli.printing import (
     write_out,
 )
 from profiler.cli.styled_text import (
-    MIN_COLUMNS,
     OUTCOME_STYLES,
-    Column,
     Line,
     Span,
     line,
     render_lines,
     shows_colours,
-    table,
-    table_width,
     wrapped,
     write_lines,
 )
+from profiler.cli.tables import MIN_COLUMNS, Column, table, table_width
 from profiler.cli.terminal.page_parts import bare_vcpu
 from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_log_groups import log_groups, log_trust, open_pages
@@ -331,7 +328,7 @@ def open_watched_tasks(
 
     clients = open_clients(options.region, options.profile)
     trust = AccountTrust()
-    named = RunFilter(run=name)
+    named = RunFilter(run=name or "")
     collected: RunsInProgress | RunningRuns = RunsInProgress(named, read=running_here)
     if not is_local:
         trust = log_trust(options)
@@ -402,7 +399,7 @@ def run_document(watched: WatchedRun) -> RunningDocument:
         container=record.container.name or None,
         cluster=record.cluster,
         family=record.family,
-        status=outcome_of(record, None).status,
+        status=outcome_of(record).status,
         started_at=record.started_at,
         elapsed_ms=known(round, watched.elapsed_ms),
         usual=known(_usual_document, watched.usual),
@@ -543,7 +540,7 @@ def _of_size(used: float | None, size: float | None, format_value: Callable[[flo
 def _state(run: RunningRun) -> Span | str:
     record = run.report.record
     if not run.is_running:
-        outcome = outcome_of(record, None)
+        outcome = outcome_of(record)
         text = outcome.title if outcome.cause == "oom" else PREDICATES[outcome.status]
         if outcome.exit_code:
             text += f" ({outcome.exit_code})"

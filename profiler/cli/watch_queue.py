@@ -7,17 +7,15 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.running_tasks.queued_jobs import MAX_JOBS, QueuedJob, read_queue
 from profiler.cli.printing import UNKNOWN, stdout_encoding, value_text, write_json_lines
 from profiler.cli.styled_text import (
-    Column,
     Line,
     Span,
     line,
     render_lines,
     shows_colours,
-    table,
-    table_width,
     wrapped,
     write_lines,
 )
+from profiler.cli.tables import Column, table, table_width
 from profiler.core.clock import Clock
 from profiler.core.command_lines import command_line
 from profiler.core.errors import TaskProfilerError

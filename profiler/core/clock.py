@@ -30,6 +30,11 @@ class StopRequest(Protocol):
         """Wait until the timeout or a stop request; returns True if a stop was requested."""
 
 
+def wall_ahead_ns() -> int:
+    """By how much the wall clock is ahead of the monotonic one."""
+    return time.time_ns() - time.monotonic_ns()
+
+
 class SystemClock:
     """The clocks of the operating system."""
 

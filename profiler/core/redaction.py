@@ -6,7 +6,8 @@ none, which a look at their characters shows.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 _MASK = "…"
 # In names of options and variables. "key" alone would also match --key-column.
@@ -22,7 +23,7 @@ _USER_IN_ADDRESS = r"(?<=\w://)[^/@\s]+@"
 _MEMBER = (
     r"""(?s)(\\{0,8}["'])([\w.-]{1,64})\1(\s{0,8}:\s{0,8})"""
     r"""("(?:\\.|[^"\\])*(?:"|\Z)|'(?:\\.|[^'\\])*(?:'|\Z)|(\\{1,8}["']).*?(?:\5|\Z)"""
-    r"""|[^\s,}\]\["'{\\]+)"""
+    r"""|\[[^\[\]{}]*(?:\]|\Z)|[^\s,}\]\["'{\\]+)"""
 )
 _NO_SECRETS = frozenset({"null", "true", "false", "None", "True", "False"})
 # In the query or the fragment of an address, or in a connection string.
@@ -39,6 +40,12 @@ _ARGUMENT = r"""([(,]\s{0,8}([\w.-]{1,64})=)([^\s,()"'=]+)(?=[,)])"""
 _CREDENTIALS = (
     r"""(?<![^\s'"(=,])(?!arn:)((?:[A-Za-z][\w+.-]{0,20}://)?)([^\s/@:'"]*:\S+)@(?!sha256:)"""
 )
+# A line of YAML or of a request's head: the next word is the secret, perhaps after its scheme.
+_HEAD = (
+    r"(?i)[\w-]{0,64}(?:pass(?:word|wd|phrase)|api[-_]?key|access[-_]?(?:key|token)"
+    r"|authorization|cookie):"
+)
+_SCHEMES = frozenset({"basic", "bearer", "digest", "token"})
 # Keys and tokens: long words of letters and digits that are neither a path nor a sentence.
 _MIN_TOKEN_CHARS = 24
 _OPAQUE_TOKEN = rf"[A-Za-z0-9+_=-]{{{_MIN_TOKEN_CHARS},}}"
@@ -46,7 +53,7 @@ _LAST_DIGIT = r"\S*\d"
 _LAST_LETTER = r"\S*[A-Za-z]"
 
 
-class _SecretOptions(NamedTuple):
+class _SecretOptions(Struct, frozen=True):
     """A program's options whose value is a secret; ``needs_colon``: if it is ``USER:PASSWORD``."""
 
     names: tuple[str, ...]
@@ -62,7 +69,8 @@ _OPTIONS_OF_PROGRAMS: Mapping[str, _SecretOptions] = {
     "redis-cli": _SecretOptions(("-a",)),
     "zip": _SecretOptions(("-P",)),
     "unzip": _SecretOptions(("-P",)),
-    **dict.fromkeys(("sqlcmd", "bcp"), _SecretOptions(("-P",))),
+    **dict.fromkeys(("sqlcmd", "bcp", "isql", "tsql"), _SecretOptions(("-P",))),
+    **dict.fromkeys(("mosquitto_pub", "mosquitto_sub"), _SecretOptions(("-P",))),
     **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify"), _SecretOptions(("-w",))),
     **dict.fromkeys(("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mysqlcheck"), _PASSWORD),
     **dict.fromkeys(("mariadb", "mariadb-dump", "mariadb-admin", "mycli"), _PASSWORD),
@@ -86,6 +94,9 @@ def redact(words: Sequence[str]) -> str:
     for word in words:
         is_option = word.startswith("-") and bool(re.fullmatch(_OPTION, word))
         attached = _attached(word, options)
+        if masks_next and word.lower() in _SCHEMES and shown[-1].endswith(":"):
+            shown.append(word)
+            continue
         if masks_next and not is_option:
             is_masked = not options.needs_colon or ":" in word or _is_named_option(shown)
             shown.append(_MASK if is_masked else _redact_word(word))
@@ -96,6 +107,7 @@ def redact(words: Sequence[str]) -> str:
         masks_next = is_option and (
             bool(re.search(_SECRET_NAME, word)) or _takes_secret(word, options)
         )
+        masks_next = masks_next or (word.endswith(":") and bool(re.fullmatch(_HEAD, word)))
         if word in _SEPARATORS or word.endswith(";"):
             options = _NO_OPTIONS
         elif not previous_is_option:
@@ -188,6 +200,8 @@ def _redact_member(member: re.Match[str]) -> str:
     quote, name, colon, value, inner_quote = member.groups()
     if not re.search(_SECRET_NAME, name) or value in _NO_SECRETS:
         return member[0]
+    if value.startswith("["):
+        return f"{quote}{name}{quote}{colon}[{_MASK}]"
     end = inner_quote or (value[0] if value[0] in "\"'" else "")
     return f"{quote}{name}{quote}{colon}{end}{_MASK}{end}"
 

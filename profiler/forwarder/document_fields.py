@@ -13,7 +13,7 @@ from profiler.forwarder.line_kinds import replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun
 from profiler.forwarder.run_event import EVENT_FIELDS, OWN_STREAM, RunEvent, StreamClaim
 from profiler.forwarder.run_links import ecs_task, links_of_run
-from profiler.record.batch_job import BatchJob, batch_values
+from profiler.record.batch_job import NO_JOB, BatchJob, batch_values
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.record_model import Record
 from profiler.record.run_outcome import Outcome
@@ -98,7 +98,8 @@ def event_fields(event: RunEvent) -> Fields:
             value = format_datetime(value)
         if value is not None:
             set_field(fields, path, value)
-    fields |= known_members({"batch": known(job_fields, event.batch)})
+    if event.batch is not NO_JOB:
+        fields["batch"] = job_fields(event.batch)
     set_field(fields, "cloud.provider", "aws")
     set_field(fields, "orchestrator.type", "ecs")
     link = ecs_task(event.region, event.cluster, task_id(event.task_arn))

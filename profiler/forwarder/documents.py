@@ -435,7 +435,7 @@ def _checkpoint_document(
     if _is_too_long(document_id):
         return _TOO_LONG
     fields = record_fields(record, CHECKPOINT, written)
-    fields["task"]["outcome"] = outcome_of(record, None).cause
+    fields["task"]["outcome"] = outcome_of(record).cause
     fields["record"] = replace_lone_surrogates(line)
     links = links_of_line(report, settings.kibana_url).document_fields()
     if links:
@@ -494,7 +494,9 @@ def _fields_of_job(stored: Stored) -> Fields:
         return {}
     fields: Fields = {"task": words} if words else {}
     job = read_batch(stored.fields.get("batch"))
-    return {**fields, **known_members({"batch": known(job_fields, job)})}
+    if job is not NO_JOB:
+        fields["batch"] = job_fields(job)
+    return fields
 
 
 def _words_of_job(stored: Stored, names: Iterable[str]) -> Fields:
@@ -576,11 +578,11 @@ def _corrected_outcome(event: RunEvent, stored: Stored) -> Fields:
 def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
     """The job of the run by the stored report and the event, where the document names another."""
     present = read_batch(stored.fields.get("batch"))
-    if present is None or stored.report is None:
+    if present is NO_JOB or stored.report is None:
         return {}
     wanted = merge(stored.report, event, stored.claim).record.batch
-    if wanted is not None and wanted.job_id == present.job_id:
-        reported = stored.report.record.batch or NO_JOB
+    if wanted is not NO_JOB and wanted.job_id == present.job_id:
+        reported = stored.report.record.batch
         of_events: dict[str, Any] = {
             name: value
             for name, value in batch_values(present).items()
@@ -589,7 +591,7 @@ def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
         wanted = completed(wanted, BatchJob(**of_events))
     if wanted == present:
         return {}
-    return {"batch": known(asdict, wanted)}
+    return {"batch": None if wanted is NO_JOB else asdict(wanted)}
 
 
 def notice_document(

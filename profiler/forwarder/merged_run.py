@@ -13,12 +13,14 @@ from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.run_event import NOTHING_SEEN, OWN_STREAM, EventAlone, RunEvent, StreamClaim
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.gpu_memory_texts import with_gpu_memory_error
 from profiler.record.last_checkpoint import with_whole_duration
+from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
     ABSENT_PARTS,
     CHECKPOINT,
+    NO_INTERVAL,
     UNKNOWN_COST,
     UNKNOWN_SIZE,
     Cost,
@@ -120,7 +122,7 @@ def run_of_report(report: Report, claim: StreamClaim = OWN_STREAM) -> MergedRun:
     ``claim``: the report's log stream.
     """
     seen = _seen_by_monitor(report)
-    outcome = outcome_of(report.record, None, container=report.record.container.name)
+    outcome = outcome_of(report.record, container=report.record.container.name)
     return _run(seen, outcome, report, None, is_confirmed=None if claim.is_own else False)
 
 
@@ -242,7 +244,9 @@ def _seen_by_monitor(report: Report) -> _Seen:
     is_checkpoint = report.type == CHECKPOINT
     if is_checkpoint:
         metrics = replace(record.metrics, billed_duration_ms=None)
-        record = replace(record, cost=UNKNOWN_COST, interval=None, exit_code=None, metrics=metrics)
+        record = replace(
+            record, cost=UNKNOWN_COST, interval=NO_INTERVAL, exit_code=None, metrics=metrics
+        )
     return _Seen(
         record=record,
         started_at=parse_datetime(record.started_at),
@@ -320,13 +324,13 @@ def _with_event(record: Record, event: RunEvent) -> Record:
     )
 
 
-def _job_of(record: Record, event: RunEvent) -> BatchJob | None:
+def _job_of(record: Record, event: RunEvent) -> BatchJob:
     """The job of AWS Batch: a task in no cluster of Batch has none, whatever a line says of it, and
     a line says only more of the job that ECS names.
     """
     if event.cluster and not is_of_aws_batch(event.cluster):
-        return None
-    if record.batch is None:
+        return NO_JOB
+    if record.batch is NO_JOB:
         return event.batch
     # What a container's environment does not say, a line has made up.
     said = replace(
@@ -336,8 +340,8 @@ def _job_of(record: Record, event: RunEvent) -> BatchJob | None:
         job_definition_revision=None,
         allowed_attempts=None,
     )
-    if event.batch is None:
-        return said
+    if event.batch is NO_JOB:
+        return absent_if_empty(said, NO_JOB)
     if event.batch.job_id != said.job_id:
         return event.batch
     return completed(event.batch, said)

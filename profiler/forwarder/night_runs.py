@@ -23,7 +23,6 @@ from profiler.forwarder.notifications.event_details import (
     RepeatedAttempt,
 )
 from profiler.forwarder.run_links import RunLinks
-from profiler.record.batch_job import NO_JOB
 from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import count_runs
@@ -251,9 +250,8 @@ def _attempt(run: EndedLine) -> tuple[str, float]:
     """Which attempt of which job the run is; "" if no job is known. A line of the job itself is of
     its end.
     """
-    job = run.batch or NO_JOB
-    job_id = job.job_id or ""
-    return job_id, math.inf if job_id == run.task_id else job.attempt or 0
+    job_id = run.batch.job_id or ""
+    return job_id, math.inf if job_id == run.task_id else run.batch.attempt or 0
 
 
 def _kept(period: NightPeriod, kept_days: float) -> Completeness:

@@ -15,7 +15,7 @@ from profiler.core.ecs_terms import EC2, MONITOR_NAME, LogTarget
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import format_datetime, parse_datetime
-from profiler.record.batch_job import BatchJob, read_batch
+from profiler.record.batch_job import NO_JOB, BatchJob, read_batch
 from profiler.record.event_end import cause_with_job_end, written_event_end
 from profiler.record.record_model import UNKNOWN_SIZE, Container, Metrics, Record, TaskSize
 from profiler.record.run_outcome import Cause
@@ -104,7 +104,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     retry_of: str | None = None
     retried_as: str | None = None
     resized_from: str | None = None
-    batch: BatchJob | None = None
+    batch: BatchJob = NO_JOB
     is_identified: bool = False
     # Nothing if the event was read back from a document.
     alone: EventAlone = NOTHING_SEEN

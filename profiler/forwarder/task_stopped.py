@@ -52,6 +52,7 @@ from profiler.forwarder.merged_run import merge
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
 from profiler.forwarder.search_cluster.document_delivery import NOT_DELIVERED, DeliveryResult
+from profiler.record.batch_job import NO_JOB
 from profiler.record.event_end import judge_candidates
 from profiler.record.gpu_memory_texts import SEARCHED_LINES, gpu_memory_error
 from profiler.record.run_outcome import Status
@@ -382,7 +383,7 @@ def selects(settings: NoticeSettings, task: StoppedTask, *, is_success: bool) ->
     """Whether the settings select a task with this end for a notice."""
     if task.is_service_task and not settings.services:
         return False
-    if settings.batch_jobs and task.batch is not None:
+    if settings.batch_jobs and task.batch is not NO_JOB:
         return False  # its job has a message
     subject: Subject = "success" if is_success else "failure"
     return settings.selects(subject, task.family or "unknown")

@@ -162,6 +162,7 @@ class CommandReader:
             _no_pages if prepared.own_cgroup.counts_memory else lazily_freed_pages,
         )
         self._huge_pages = HugePages(monotonic_ns, time.thread_time_ns)
+        self._huge_pages.begin()
         self._counts_huge_pages = False
         self._bound_bytes = 0
         self._unsure_bound_bytes = 0
@@ -305,6 +306,7 @@ class CommandReader:
         """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the
         processes reaped so far.
         """
+        self._huge_pages.read_pools()
         processes = self._shares.divide(self._tree.read())
         self.processes = processes
         if not processes:

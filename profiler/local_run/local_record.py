@@ -43,7 +43,7 @@ from profiler.local_run.memory_doubts import MemoryDoubts
 from profiler.readers.cgroup.hierarchy import Cgroups
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.record_model import (
     LOCAL,
     NOT_MEASURED,
@@ -135,7 +135,7 @@ class RunIdentity(Struct, frozen=True, kw_only=True):
     host: Host
     is_named: bool = False
     labels: Mapping[str, str] = {}
-    batch: BatchJob | None = None
+    batch: BatchJob = NO_JOB
     placement: Placement | None = None
 
 

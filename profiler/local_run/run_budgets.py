@@ -126,7 +126,7 @@ def _memory_values(
     values: list[float | None] = []
     for run, bound_mb in zip(runs, bounds_mb, strict=True):
         value_mb = run.max_memory_used_mb
-        if value_mb is not None and run.memory_huge_pages_mb is not None:
+        if value_mb is not None:
             value_mb = max(value_mb, run.memory_huge_pages_mb.max or 0)
         if value_mb is None and bound_mb is not None and bound_mb <= limit_mb:
             value_mb = bound_mb

@@ -10,7 +10,7 @@ from profiler.core.threads import BackgroundCall
 from profiler.local_run.local_record import Placement
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.record_model import Report
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class RunSurroundings:
         """The labels of the place. Those of the plan replace them."""
         return {}
 
-    def find_batch_job(self) -> BatchJob | None:
+    def find_batch_job(self) -> BatchJob:
         """The job of AWS Batch that runs the command."""
-        return None
+        return NO_JOB
 
     def request_placement(self) -> BackgroundCall[Placement | None] | None:
         """Start to read the ECS task; None outside of ECS."""

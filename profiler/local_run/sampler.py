@@ -204,7 +204,7 @@ class RunSampler:
             return
         if not self.command.processes:
             return
-        began_ns = time.thread_time_ns()
+        began_ns = time.thread_time_ns() - details.threads.lookup_ns
         look = self._take_look(details, now_ns)
         if look is not None:
             details.time.add_look(
@@ -213,7 +213,7 @@ class RunSampler:
                 self.samples.usage.series,
                 details.looks.part_ns,
             )
-        used_ns = time.thread_time_ns()
+        used_ns = time.thread_time_ns() - details.threads.lookup_ns
         share = (used_ns - self._began_cpu_ns - _ADVANCE_NS) / max(
             now_ns - self.started.started_ns, 1
         )

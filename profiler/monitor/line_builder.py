@@ -24,7 +24,7 @@ from profiler.monitor.followed_container import FollowedContainer
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import TaskMetadata
-from profiler.record.batch_job import job_of_variables
+from profiler.record.batch_job import NO_JOB, job_of_variables
 from profiler.record.bounded_json_line import encode_line, without_lists
 from profiler.record.record_model import (
     SCHEMA_VERSION,
@@ -155,10 +155,11 @@ class LineBuilder(Struct, eq=False):
         """The draft with the evidence of the task stats, and the data about the profiler itself."""
         usage = batch.usage
         sampler = self.sampler
+        is_job = self.settings.batch_job is not NO_JOB
         draft = RecordDraft.of(batch.container, task, outcome, sampler.host, usage)
         draft.run = replace(
             draft.run,
-            batch=self.settings.batch_job or job_of_variables(task.batch),
+            batch=self.settings.batch_job if is_job else job_of_variables(task.batch),
             containers=tuple(self._others(batch, task)),
             sampling=build_sampling(
                 usage,

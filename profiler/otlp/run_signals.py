@@ -20,7 +20,7 @@ from profiler.core.text import without_surrogates
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms, parse_ns
 from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
-from profiler.record.batch_job import NO_JOB, BatchJob, batch_values
+from profiler.record.batch_job import BatchJob, batch_values
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.family_identity import family_key
 from profiler.record.hardware import gpu_error
@@ -253,7 +253,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Outcome:
-        return self.judged or outcome_of(self.record, None)
+        return self.judged or outcome_of(self.record)
 
     @property
     def started_ns(self) -> int | None:
@@ -320,7 +320,7 @@ def _run_attributes(run: ExportedRun) -> list[Message]:
             "task_profiler.out_of_memory": outcome.ran_out_of_memory,
             "task_profiler.gpu.out_of_memory": record.likely_out_of_gpu_memory,
             "task_profiler.gpu.error": gpu_error(record),
-            **_batch_attributes(record.batch or NO_JOB),
+            **_batch_attributes(record.batch),
         }
     )
 

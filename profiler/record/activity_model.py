@@ -2,7 +2,7 @@
 command, and call stacks.
 """
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, field
 
@@ -50,6 +50,9 @@ class TimeBreakdown(Model, frozen=True, kw_only=True):
     other_percent: float | None = None
     waiting_for: tuple[WaitTarget, ...] = ()
     covered_percent: float | None = None
+
+
+NO_BREAKDOWN: Final = TimeBreakdown()
 
 
 class ProcessSeries(Model, frozen=True, kw_only=True):
@@ -113,3 +116,6 @@ class Stacks(Model, frozen=True, kw_only=True):
     running_samples: int | None = None
     top: tuple[StackFunction, ...] = ()
     moments: tuple[StackMoment, ...] = ()
+
+
+NO_STACKS: Final = Stacks(source="")

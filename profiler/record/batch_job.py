@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.optional_math import known_members
 from profiler.core.text import on_one_line
-from profiler.record.model_base import Model
+from profiler.record.model_base import Model, absent_if_empty
 
 if TYPE_CHECKING:
     from profiler.core.json_fields import Json
@@ -71,11 +71,9 @@ def may_begin_job_id(word: str) -> bool:
     return re.fullmatch("[0-9a-f]{1,8}(?:-[0-9a-f-]*(?:[:#][0-9]*)?)?", word) is not None
 
 
-def is_part_of_job(job: BatchJob | None, job_id: str) -> bool:
+def is_part_of_job(job: BatchJob, job_id: str) -> bool:
     """Whether the job has this id, or is a child or a node of the job with this id."""
-    return (
-        job is not None and job.job_id is not None and job_id in (job.job_id, parent_id(job.job_id))
-    )
+    return job.job_id is not None and job_id in (job.job_id, parent_id(job.job_id))
 
 
 def job_text(job: BatchJob) -> str:
@@ -101,11 +99,11 @@ def resource_name(arn: str) -> str:
     return arn.rpartition("/")[2]
 
 
-def job_of_variables(variables: Mapping[str, str]) -> BatchJob | None:
-    """The job of a container with these environment variables; None without an id of a job."""
+def job_of_variables(variables: Mapping[str, str]) -> BatchJob:
+    """The job of a container with these environment variables; none without an id of a job."""
     job_id = variables.get(f"{VARIABLE_PREFIX}JOB_ID", "").strip()
     if not job_id or not is_job_id(job_id):
-        return None
+        return NO_JOB
     texts = {
         name: resource_name(on_one_line(variables.get(variable, "")).strip())[:MAX_NAME_CHARS]
         for variable, name in _TEXTS.items()
@@ -119,7 +117,7 @@ def job_of_variables(variables: Mapping[str, str]) -> BatchJob | None:
     return BatchJob(job_id=job_id, **known | numbers)
 
 
-def job_of_overrides(overrides: "Iterable[Mapping[str, Json]]") -> BatchJob | None:
+def job_of_overrides(overrides: "Iterable[Mapping[str, Json]]") -> BatchJob:
     """The job of a task that was started with these overrides of its containers.
 
     Batch's variables are among the user's, whose values may be secrets: no other name is looked at.
@@ -129,13 +127,13 @@ def job_of_overrides(overrides: "Iterable[Mapping[str, Json]]") -> BatchJob | No
     for container in overrides:
         variables: dict[str, str] = {}
         for variable in mappings(container.get("environment")):
-            name = text(variable.get("name"))
-            if name is not None and name.startswith(VARIABLE_PREFIX):
+            name = text(variable.get("name")) or ""
+            if name.startswith(VARIABLE_PREFIX):
                 variables[name] = text(variable.get("value")) or ""
         job = job_of_variables(variables)
-        if job is not None:
+        if job is not NO_JOB:
             return job
-    return None
+    return NO_JOB
 
 
 def batch_values(job: BatchJob) -> Mapping[str, str | int]:
@@ -144,8 +142,8 @@ def batch_values(job: BatchJob) -> Mapping[str, str | int]:
     return known_members(values)
 
 
-def read_batch(fields: "Json") -> BatchJob | None:
-    """The job in the ``batch`` of a search document; None without one. A value of another type
+def read_batch(fields: "Json") -> BatchJob:
+    """The job in the ``batch`` of a search document, or none. A value of another type
     counts as absent.
     """
     from profiler.core.json_fields import count, mapping, text  # not for `run`
@@ -155,4 +153,4 @@ def read_batch(fields: "Json") -> BatchJob | None:
         name: count(read.get(name)) if name in WHOLE_NUMBERS else text(read.get(name))
         for name in BatchJob.__struct_fields__
     }
-    return BatchJob(**values) if any(value is not None for value in values.values()) else None
+    return absent_if_empty(BatchJob(**values), NO_JOB)

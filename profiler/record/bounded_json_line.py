@@ -9,8 +9,21 @@ import msgspec
 from msgspec.structs import replace
 
 from profiler.core.optional_math import known
-from profiler.record.activity_model import Stacks, TimeBreakdown
-from profiler.record.record_model import GpuIdle, Monitor, Neuron, Record, Report, Series, encode
+from profiler.record.activity_model import NO_BREAKDOWN, NO_STACKS, Stacks, TimeBreakdown
+from profiler.record.model_base import absent_if_empty
+from profiler.record.record_model import (
+    NO_INTERVAL,
+    NO_MONITOR,
+    NO_NEURON,
+    GpuIdle,
+    Monitor,
+    Neuron,
+    Record,
+    Report,
+    Series,
+    encode,
+    without_course,
+)
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 
@@ -33,16 +46,16 @@ MAX_TEXT_LENGTH = 200  # of a target, a command, a function, a file and a frame
 # first.
 _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
     {"series": None},
-    {"stacks": None},
+    {"stacks": NO_STACKS},
     {"containers": ()},
-    {"neuron": None},
+    {"neuron": NO_NEURON},
     {"gpus": ()},
     {"gpu_idle": None},
     {"processes": ()},
-    {"interval": None},
+    {"interval": NO_INTERVAL},
     {"tags": None},
-    {"time_breakdown": None},
-    {"monitor": None},
+    {"time_breakdown": NO_BREAKDOWN},
+    {"monitor": NO_MONITOR},
 )
 
 
@@ -75,8 +88,15 @@ def without_lists(record: Record) -> Record:
     """The record for the line of a notice below 64 KiB: identity, metrics and waits, within the
     limits.
     """
-    lists: dict[str, object] = dict.fromkeys(("series", "stacks", "neuron", "interval", "monitor"))
-    return _within_limits(replace(record, **lists, containers=(), gpus=(), processes=()))
+    shortened = replace(
+        without_course(record),
+        neuron=NO_NEURON,
+        interval=NO_INTERVAL,
+        monitor=NO_MONITOR,
+        containers=(),
+        gpus=(),
+    )
+    return _within_limits(shortened)
 
 
 def short_line(line: bytes) -> bytes:
@@ -118,11 +138,11 @@ def _within_limits(record: Record) -> Record:
         containers=record.containers[:MAX_CONTAINERS],
         gpus=record.gpus[:MAX_GPUS],
         processes=_with_short(record.processes, "arguments", limit=MAX_ARGUMENTS_LENGTH),
-        neuron=known(_truncate_cores, record.neuron),
-        monitor=known(_truncate_warnings, record.monitor),
-        time_breakdown=known(_truncate_targets, record.time_breakdown),
+        neuron=_truncate_cores(record.neuron),
+        monitor=_truncate_warnings(record.monitor),
+        time_breakdown=_truncate_targets(record.time_breakdown),
         gpu_idle=known(_truncate_idle, record.gpu_idle),
-        stacks=known(_truncate_stacks, record.stacks),
+        stacks=_truncate_stacks(record.stacks),
     )
     if shortened == record:
         return shortened
@@ -130,14 +150,16 @@ def _within_limits(record: Record) -> Record:
 
 
 def _truncate_cores(neuron: Neuron) -> Neuron:
+    if len(neuron.cores) <= MAX_NEURON_CORES:
+        return neuron
     return replace(neuron, cores=neuron.cores[:MAX_NEURON_CORES])
 
 
 def _truncate_idle(idle: GpuIdle) -> GpuIdle:
     return replace(
         idle,
-        waiting_for=known(_truncate_targets, idle.waiting_for),
-        waiting_before=known(_truncate_targets, idle.waiting_before),
+        waiting_for=_truncate_targets(idle.waiting_for),
+        waiting_before=_truncate_targets(idle.waiting_before),
     )
 
 
@@ -148,11 +170,12 @@ def _truncate_warnings(monitor: Monitor) -> Monitor:
         if characters_left > 0:
             kept.append(truncate_text(text, min(MAX_WARNING_LENGTH, characters_left)))
             characters_left -= len(kept[-1])
-    return replace(monitor, warnings=tuple(kept))
+    return absent_if_empty(replace(monitor, warnings=tuple(kept)), NO_MONITOR)
 
 
 def _truncate_targets(breakdown: TimeBreakdown) -> TimeBreakdown:
-    return replace(breakdown, waiting_for=_with_short(breakdown.waiting_for, "target"))
+    waiting_for = _with_short(breakdown.waiting_for, "target")
+    return absent_if_empty(replace(breakdown, waiting_for=waiting_for), NO_BREAKDOWN)
 
 
 def _truncate_stacks(stacks: Stacks) -> Stacks:
@@ -162,7 +185,8 @@ def _truncate_stacks(stacks: Stacks) -> Stacks:
         stack = tuple(map(_short, moment.stack[-MAX_FRAMES:]))
         moments.append(replace(moment, stack=stack, own=moment.own[-MAX_FRAMES:]))
     top = _with_short(stacks.top[:MAX_FUNCTIONS], "function", "file")
-    return replace(stacks, source=_short(stacks.source), top=top, moments=tuple(moments))
+    shortened = replace(stacks, source=_short(stacks.source), top=top, moments=tuple(moments))
+    return absent_if_empty(shortened, NO_STACKS)
 
 
 def _with_short(rows: Sequence[Row], *names: str, limit: int = MAX_TEXT_LENGTH) -> tuple[Row, ...]:

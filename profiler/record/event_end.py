@@ -23,7 +23,7 @@ from profiler.record.stop_causes import (
     cause_of_event,
     written_outcome,
 )
-from profiler.record.stopped_task import EventContainer, StoppedTask
+from profiler.record.stopped_task import UNKNOWN_CONTAINER, EventContainer, StoppedTask
 
 # The ends of an attempt that Batch's event knows, for which the container's own end says nothing.
 JOB_ENDS: Final[tuple[Cause, ...]] = ("timeout", "user", "spot", "infrastructure")
@@ -43,23 +43,21 @@ _CAUSES: Final[Mapping[str, Cause]] = {
 
 
 def end_of_event(
-    task: StoppedTask, batch: EventContainer | None, *, monitor: str | None = None
+    task: StoppedTask, batch: EventContainer, *, monitor: str | None = None
 ) -> EventEnd:
-    """How the batch ended by the event alone, None: unknown.
+    """How the batch ended by the event alone.
 
     The ``monitor``'s reason does not explain it.
     """
-    exit_code = None if batch is None else batch.exit_code
     reasons = [task.reason_of_ecs, *(container.reason or "" for container in task.containers)]
-    if batch is not None:
-        reasons.append(batch.reason or "")
+    reasons.append(batch.reason or "")
     failed = failures_of_others(task, batch, monitor)
     said = Said(
         code=(task.stop_code or "").lower(),
         stated=_stated(task.stopped_reason),
         reasons="\n".join(reasons).lower(),
         texts=_without_spaces(*reasons, task.stop_code or ""),
-        exit_code=exit_code,
+        exit_code=batch.exit_code,
         is_out_of_memory=_is_out_of_memory(task, batch),
         has_started=task.started_at is not None,
         is_on_fargate_spot=task.capacity_provider == FARGATE_SPOT,
@@ -68,7 +66,7 @@ def end_of_event(
     )
     return EventEnd(
         cause=cause_of_event(said),
-        exit_code=exit_code,
+        exit_code=batch.exit_code,
         reason=_specific_reason(task, batch, monitor),
         out_of_memory=said.is_out_of_memory,
         first_end=_described_ends(failed),
@@ -130,9 +128,9 @@ def _without_spaces(*texts: str) -> str:
     return "\n".join(texts).lower().replace(" ", "")
 
 
-def _is_out_of_memory(task: StoppedTask, batch: EventContainer | None) -> bool:
+def _is_out_of_memory(task: StoppedTask, batch: EventContainer) -> bool:
     """Whether ECS says so of the batch: a reason of the task can be about another container."""
-    if batch is not None and ran_out_of_memory(batch):
+    if ran_out_of_memory(batch):
         return True
     if any(ran_out_of_memory(container) for container in task.containers):
         return False
@@ -150,17 +148,16 @@ def _names_memory(reason: str) -> bool:
 
 
 def failures_of_others(
-    task: StoppedTask, batch: EventContainer | None, monitor: str | None
+    task: StoppedTask, batch: EventContainer, monitor: str | None
 ) -> Sequence[EventContainer]:
     """The other containers that failed by themselves; the monitor only if it is the only one.
 
     ECS stops the others after one has ended: with SIGTERM, later with SIGKILL.
     """
-    name = None if batch is None else batch.name
     failed = [
         container
         for container in task.containers
-        if container.name != name
+        if container.name != batch.name
         and container.exit_code not in (None, 0)
         and not _may_be_stopped_by_ecs(task, container)
     ]
@@ -192,7 +189,7 @@ def judge_candidates(
     """
     listed = [task.container(name) for name in candidates]
     if not listed:
-        return end_of_event(task, None, monitor=monitor), None
+        return end_of_event(task, UNKNOWN_CONTAINER, monitor=monitor), None
     if len(listed) == 1:
         return end_of_event(task, listed[0], monitor=monitor), listed[0].name
     not_stopped = [container for container in listed if not _may_be_stopped_by_ecs(task, container)]
@@ -202,12 +199,11 @@ def judge_candidates(
         ended = listed
     failed = next((container for container in ended if _has_failed(container)), None)
     is_success = all(container.exit_code == 0 for container in ended)
-    judged = failed or (ended[0] if is_success else None)
-    is_alone = failed is not None or (is_success and len(ended) == 1)
-    return (
-        end_of_event(task, judged, monitor=monitor),
-        judged.name if judged is not None and is_alone else default,
-    )
+    if failed is not None:
+        return end_of_event(task, failed, monitor=monitor), failed.name
+    judged = ended[0] if is_success else UNKNOWN_CONTAINER
+    name = judged.name if is_success and len(ended) == 1 else default
+    return end_of_event(task, judged, monitor=monitor), name
 
 
 def _may_be_stopped_by_ecs(task: StoppedTask, container: EventContainer) -> bool:
@@ -225,15 +221,11 @@ def _has_failed(container: EventContainer) -> bool:
     return container.exit_code != 0
 
 
-def _specific_reason(
-    task: StoppedTask, batch: EventContainer | None, monitor: str | None
-) -> str | None:
+def _specific_reason(task: StoppedTask, batch: EventContainer, monitor: str | None) -> str | None:
     own = None
-    not_others = {monitor}
-    if batch is not None:
-        not_others.add(batch.name)
-        if not _is_only(batch.reason, NO_REASON):
-            own = batch.reason
+    not_others = {monitor, batch.name}
+    if not _is_only(batch.reason, NO_REASON):
+        own = batch.reason
     others = (
         f"{container.name}: {container.reason}"
         for container in task.containers

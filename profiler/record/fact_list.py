@@ -22,9 +22,11 @@ from profiler.record.mention_limits import (
     WAIT_FOR_CPU,
     are_bytes_partial,
     is_cpu_partial,
+    is_gpu_use_partial,
 )
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import (
+    NO_NEURON,
     Cost,
     MemoryKills,
     Metrics,
@@ -159,7 +161,9 @@ VCPU_AVERAGE = NumberRow(
 GPU_AVERAGE = NumberRow(
     "GPU average", "%", "gpus.utilization_percent.avg", "gpu", compared_on_page=True
 )
-GPU_IDLE = NumberRow("GPU idle", "%", "record.gpu_idle.percent", "gpuIdle")
+GPU_IDLE = NumberRow(
+    "GPU idle", "%", "record.gpu_idle.percent", "gpuIdle", is_least=is_gpu_use_partial
+)
 GPU_IDLE_BETWEEN = NumberRow(
     "GPU idle between", "%", "record.gpu_idle.between_percent", "gpuBetween", compared_on_page=True
 )
@@ -302,7 +306,7 @@ def device_facts(record: Record) -> list[Fact]:
         count = len(record.gpus)
         name = names.pop() if len(names) == 1 else "GPU"
         facts.append(_count_fact("GPU", count, f"{count}× {name}", format_count(count, "GPU")))
-    if record.neuron is not None:
+    if record.neuron is not NO_NEURON:
         count = len(record.neuron.cores)
         text = format_count(count, "NeuronCore")
         facts.append(_count_fact("Neuron", count, text, text))
@@ -335,10 +339,8 @@ def kills_fact(kills: MemoryKills | None) -> Fact | None:
     return _count_fact("killed", kills.count, text, f"{sentence}.")
 
 
-def longest_waits(times: TimeBreakdown | None) -> list[WaitTarget]:
+def longest_waits(times: TimeBreakdown) -> list[WaitTarget]:
     """The waits of the run, the longest one first, without short ones."""
-    if times is None:
-        return []
     by_time = sorted(times.waiting_for, key=lambda target: -target.percent)
     return [target for target in by_time if target.percent >= MIN_WAIT_PERCENT][:_MAX_TARGETS]
 
@@ -367,7 +369,7 @@ class LargestWait(Struct, frozen=True, kw_only=True):
         return text
 
 
-def largest_wait(times: TimeBreakdown | None, *, with_cpu: bool = True) -> LargestWait | None:
+def largest_wait(times: TimeBreakdown, *, with_cpu: bool = True) -> LargestWait | None:
     """What the run waited for longest; None if it waited for nothing known. ``with_cpu``: the wait
     for a CPU counts.
     """
@@ -375,7 +377,7 @@ def largest_wait(times: TimeBreakdown | None, *, with_cpu: bool = True) -> Large
     if not with_cpu:
         del shares[WAIT_FOR_CPU]
     kind, percent = max(shares.items(), key=itemgetter(1))
-    if times is None or not percent:
+    if not percent:
         return None
     longest = LargestWait(kind=kind, percent=percent)
     targets: Sequence[WaitTarget] = [row for row in times.waiting_for if row.kind == kind]

@@ -10,7 +10,6 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from profiler.core.ecs_terms import is_of_aws_batch
-from profiler.record.batch_job import NO_JOB
 from profiler.record.record_model import Record
 
 AWS_BATCH: Final = "AWS Batch"
@@ -54,7 +53,7 @@ def owner_of_cluster(cluster: str | None) -> FamilyOwner | None:
 
 def owner_of_run(record: Record) -> FamilyOwner | None:
     """The owner by a run. The variables of a task in another cluster are anybody's."""
-    job_id = (record.batch or NO_JOB).job_id
+    job_id = record.batch.job_id
     if job_id is not None and record.cluster is None:
         return FamilyOwner(service=AWS_BATCH, evidence=f"a run is the job {job_id}")
     return owner_of_cluster(record.cluster)

@@ -69,6 +69,14 @@ def gpu_memory_text(gpu: Gpu) -> str:
     return _memory_text(used_mb, gpu.memory_limit_mb or gpu.memory_size_mb)
 
 
+def gpu_idle_text(gpu: Gpu) -> str:
+    """The share of the run in which the GPU was idle: ``≥58 %`` if its work is not known for the
+    whole run; "" if it is unknown.
+    """
+    is_least = gpu.utilization_covered_percent is not None
+    return measured(gpu.idle_percent, is_least=is_least).text(format_percent)
+
+
 def _memory_text(used_mb: float | None, size_mb: float | None) -> str:
     peak = measured(used_mb, is_least=True).text(format_memory)
     return f"{peak} of {format_memory(size_mb)}" if peak and size_mb else peak
@@ -89,7 +97,7 @@ def gpu_use_text(record: Record) -> str:
 def gpu_use_parts(record: Record) -> list[str]:
     """The parts of `gpu_use_text`, the most important first."""
     totals = gpu_totals(record.gpus)
-    if totals is None or not totals.count:
+    if not totals.count:
         return []
     name = "GPU" if totals.count == 1 else format_count(totals.count, "GPU")
     parts = [f"{name} {_use_text(record)}"]
@@ -116,7 +124,7 @@ def gpu_family_text(records: Sequence[Record]) -> str:
     own = [record for record in records if record.gpus and record.gpu_scope != WHOLE_INSTANCE]
     use = mean_known(*(number_value(GPU_AVERAGE, record) for record in own))
     parts = [] if use is None else [f"{format_percent(use)} on average"]
-    totals = [gpu_totals(record.gpus) or GpuTotals() for record in own]
+    totals = [gpu_totals(record.gpus) for record in own]
     fullest = max(totals, key=lambda one: one.memory_used_mb.max or 0, default=GpuTotals())
     parts.append(gpus_memory_text(fullest))
     between = mean_known(*(number_value(GPU_IDLE_BETWEEN, record) for record in own))
@@ -131,7 +139,7 @@ def gpu_word(record: Record) -> str | None:
     their use is not the run's own.
     """
     totals = gpu_totals(record.gpus)
-    if totals is None:
+    if not totals.count:
         return None
     if totals.idle == totals.count:
         return NEVER_USED
@@ -146,7 +154,7 @@ def gpu_cells(record: Record) -> list[str]:
 
 def gpu_remedy(record: Record) -> str | None:
     """What to do for a run that ran out of GPU memory; an error of the driver says it itself."""
-    if outcome_of(record, None).cause != "gpu-oom":
+    if outcome_of(record).cause != "gpu-oom":
         return None
     return as_sentence(MORE_GPU_MEMORY)
 
@@ -162,7 +170,7 @@ def gpu_work_texts(record: Record) -> Iterator[str]:
     device memory, copies, and what held the clock back. Of a run that failed, nothing.
     """
     totals = gpu_totals(record.gpus)
-    if totals is None or totals.shared or known_status(record) == "failure":
+    if totals.shared or known_status(record) == "failure":
         return
     active = totals.sm_active_percent.avg
     if active is not None:

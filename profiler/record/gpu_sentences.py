@@ -11,11 +11,13 @@ from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle
+from profiler.record.measured import measured
 from profiler.record.mention_limits import (
     MIN_GPU_IDLE_PERCENT,
     MIN_SHOWN_GPU_PERCENT,
     MIN_WAIT_PERCENT,
     PAST_WAITS,
+    is_gpu_use_partial,
     wait_in_words,
 )
 from profiler.record.record_model import Gpu, GpuIdle, Record, known_status
@@ -59,8 +61,9 @@ def gpu_idle_sentence(record: Record) -> str | None:
         gpus = f"the {len(record.gpus) or ''} GPUs{whose} were".replace("  ", " ")
     else:
         gpus = f"the GPU{whose} was"
+    percent = measured(min(idle.percent, _PERCENT), is_least=is_gpu_use_partial(record))
     text = (
-        f"{gpus} idle {format_percent(min(idle.percent, _PERCENT))} of the "
+        f"{gpus} idle {percent.words(format_percent)} of the "
         f"run{' on average' if is_several else ''}"
     )
     places = ", ".join(_idle_places(idle, record))
@@ -95,8 +98,6 @@ def _done_while_idle(idle: GpuIdle, record: Record) -> str | None:
     times, whenever the GPUs were idle.
     """
     times = idle.waiting_for
-    if times is None:
-        return None
     if first_known(idle.between_percent, _PERCENT) < MIN_SHOWN_GPU_PERCENT:
         return None
     largest = [activity for activity in _activities(times)[:3] if activity[0] >= MIN_WAIT_PERCENT]
@@ -139,7 +140,8 @@ def gpu_idle_texts(record: Record) -> Iterator[str]:
     if sentence is not None and idle is not None and not has_failed:
         yield sentence
         usd = "" if idle.usd is None else f" ({format_usd(idle.usd)})"
-        yield f"{format_gpu_hours(idle.gpu_hours)}{usd}"
+        hours = measured(idle.gpu_hours, is_least=is_gpu_use_partial(record))
+        yield f"{hours.text(format_gpu_hours)}{usd}"
 
 
 def gpu_advice(record: Record) -> Iterator[str]:
@@ -198,8 +200,6 @@ def startup_sentence(record: Record) -> str | None:
         f"({format_percent(percent)} of the run)"
     )
     times = idle.waiting_before
-    if times is None:
-        return f"{text}: imports and loading"
     part_percent, kind = _activities(times)[0]
     if part_percent < _LARGE_PART_PERCENT:
         return f"{text}: imports and loading"
@@ -210,9 +210,9 @@ def _data_advice(record: Record) -> str | None:
     """A sentence on what the GPUs waited for between their first and last work, if the largest
     part of that time shows it.
     """
-    times = None if record.gpu_idle is None else record.gpu_idle.waiting_for
-    if times is None or not _can_be_judged(record):
+    if record.gpu_idle is None or not _can_be_judged(record):
         return None
+    times = record.gpu_idle.waiting_for
     work_seconds = _work_seconds(record)
     between_percent = _between_percent(record)
     waited_seconds = between_percent / _PERCENT * work_seconds

@@ -15,6 +15,7 @@ from profiler.record.mention_limits import (
     whole_cpu_seconds,
 )
 from profiler.record.record_model import (
+    NO_NEURON,
     NOT_MEASURED,
     Distribution,
     Gpu,
@@ -72,10 +73,10 @@ class NeuronTotals(Struct, frozen=True, kw_only=True):
     device_memory_used_mb: Distribution = NOT_MEASURED
 
 
-def gpu_totals(gpus: Sequence[Gpu]) -> GpuTotals | None:
-    """Combine the GPUs of a run; None without GPUs."""
+def gpu_totals(gpus: Sequence[Gpu]) -> GpuTotals:
+    """Combine the GPUs of a run; without GPUs, nothing is known of them."""
     if not gpus:
-        return None
+        return GpuTotals()
     own = own_gpus(gpus)
     fullest = max(gpus, key=_peak_mb)
     return GpuTotals(
@@ -100,10 +101,12 @@ def _peak_mb(gpu: Gpu) -> Number:
     return gpu.memory_used_mb.max or 0
 
 
-def neuron_totals(neuron: Neuron | None) -> NeuronTotals | None:
-    """Combine the NeuronCores of a run. Returns None if Neuron devices were not watched."""
-    if neuron is None:
-        return None
+def neuron_totals(neuron: Neuron) -> NeuronTotals:
+    """Combine the NeuronCores of a run; nothing is known of Neuron devices that were not
+    watched.
+    """
+    if neuron is NO_NEURON:
+        return NeuronTotals()
     return NeuronTotals(
         cores=len(neuron.cores),
         utilization_percent=_combine(core.utilization_percent for core in neuron.cores),
@@ -126,7 +129,7 @@ def is_idle(gpu: Gpu) -> bool:
     """
     if gpu.utilization_percent.max != 0 or gpu.shared:
         return False
-    if gpu.utilization_source not in _GAP_FREE:
+    if gpu.utilization_source not in _GAP_FREE or gpu.utilization_covered_percent is not None:
         return False
     used_mb = gpu.memory_used_mb.max
     return used_mb is not None and used_mb < _UNUSED_MB

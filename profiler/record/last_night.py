@@ -97,6 +97,11 @@ def count_runs(outcomes_and_families: Iterable[tuple[str, str]]) -> RunCounts:
     return counts
 
 
+def worst_first(outcome: str) -> int:
+    """The place of an outcome in the sentence."""
+    return list(_PREDICATES).index(outcome) if outcome in _PREDICATES else len(_PREDICATES)
+
+
 def night_texts(
     title: str,
     counts: RunCounts,

@@ -248,12 +248,12 @@ def claim_of_stacks(line: StacksLine) -> LineClaim:
 class LineVerdict(Struct, frozen=True, kw_only=True):
     """Whether a line counts: one of the three is set.
 
-    ``untrusted`` and ``invalid`` are sentences.
+    ``untrusted`` and ``invalid`` are sentences, "" if they are not.
     """
 
     voucher: Voucher | None = None
-    untrusted: str | None = None
-    invalid: str | None = None
+    untrusted: str = ""
+    invalid: str = ""
 
     @property
     def counts(self) -> bool:
@@ -321,11 +321,11 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
         if not verdict.counts:
             return verdict
         foreign = self._foreign_account(claim) or _foreign_arn(claim, self.account_id)
-        if foreign is not None:
+        if foreign:
             return LineVerdict(untrusted=foreign)
         if timestamp_ms is not None:
             invalid = _impossible_times(claim, timestamp_ms)
-            if invalid is not None:
+            if invalid:
                 return LineVerdict(invalid=invalid)
         return verdict
 
@@ -367,9 +367,9 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
             )
         return _OF_TASK_STREAM if stream.container == claim.container else _OF_MONITOR_STREAM
 
-    def _foreign_account(self, claim: LineClaim) -> str | None:
+    def _foreign_account(self, claim: LineClaim) -> str:
         if not claim.account_id or self.account_id in (None, claim.account_id):
-            return None
+            return ""
         return (
             f"It contains account {_shown(claim.account_id)}, but its log group belongs to "
             f"account {_shown(self.account_id or 'unknown')}."
@@ -440,7 +440,7 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
     """
 
     account_id: str | None = None
-    problem: str | None = None
+    problem: str = ""
     region: str | None = None
     groups: TrustedGroups = TrustedGroups()
     find_monitors: Callable[[], Sequence[InstanceMonitorGroup]] | None = None
@@ -455,7 +455,7 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
         if trust.is_container_id:
             return _MONITOR_GROUP.fullmatch(log_group) is not None
         is_named = trust.task is not None and trust.task.container == MONITOR_NAME
-        return is_named and verdict.untrusted is not None
+        return is_named and bool(verdict.untrusted)
 
     def with_monitors(self, log_group: str) -> "AccountTrust":
         """The same with the instance monitors that ECS has; in the log group that a stack made for
@@ -478,13 +478,13 @@ def read_trusted_globs(environment: Mapping[str, str]) -> tuple[str, ...]:
     return names_in(environment.get("TRUSTED_LOG_GROUPS", ""))
 
 
-def _foreign_arn(claim: LineClaim, account_id: str | None) -> str | None:
+def _foreign_arn(claim: LineClaim, account_id: str | None) -> str:
     """The reason not to trust a line whose ARN is another task's, whose document and notices it
-    would change.
+    would change; "" if there is none.
     """
     arn = claim.task_arn
     if arn is None:
-        return None
+        return ""
     reason = (
         f"Its ARN {_shown(arn)} does not agree with its task, its cluster and the account of its "
         "log group."
@@ -499,15 +499,15 @@ def _foreign_arn(claim: LineClaim, account_id: str | None) -> str | None:
     cluster = cluster_of_arn(arn)
     if cluster is not None and cluster_name(claim.cluster) not in (None, cluster):
         return reason
-    return None
+    return ""
 
 
 def _moment(timestamp_ms: int) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=timestamp_ms)
 
 
-def _impossible_times(claim: LineClaim, timestamp_ms: int) -> str | None:
-    """The reason why a line's times cannot be those of its run.
+def _impossible_times(claim: LineClaim, timestamp_ms: int) -> str:
+    """The reason why a line's times cannot be those of its run; "" if they can.
 
     A time that is no time counts as absent.
     """
@@ -538,7 +538,7 @@ def _impossible_times(claim: LineClaim, timestamp_ms: int) -> str | None:
             )
     if (claim.init_duration_ms or 0) > MAX_INIT_MS:
         return "It took more than a day to start."
-    return None
+    return ""
 
 
 def _shown(text: str) -> str:

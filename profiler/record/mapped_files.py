@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from profiler.core.optional_math import first_known, min_known, sum_known
-from profiler.record.record_model import AverageAndMaximum, Metrics, Record
+from profiler.record.record_model import Metrics, Record
 from profiler.record.task_needs import memory_of, size_of
 from profiler.record.units import format_count, format_memory
 from profiler.record.unusual import MIN_RUNS
@@ -30,12 +30,12 @@ _Run = TypeVar("_Run")
 
 def counts_files(metrics: Metrics) -> bool:
     """Whether the memory used may include pages of mapped files."""
-    return metrics.max_memory_used_mb is not None and metrics.memory_mapped_file_mb is None
+    return metrics.max_memory_used_mb is not None and mapped_files_mb(metrics) is None
 
 
 def mapped_files_mb(metrics: Metrics) -> float | None:
     """The most that was kept of mapped files."""
-    return (metrics.memory_mapped_file_mb or AverageAndMaximum()).max
+    return metrics.memory_mapped_file_mb.max
 
 
 def are_comparable(metrics: Metrics, other: Metrics) -> bool:

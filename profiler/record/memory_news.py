@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import first_known
+from profiler.core.optional_math import first_known, first_of
 from profiler.record.bounded_json_line import without_lists
 from profiler.record.family import HighestPeak
 from profiler.record.mapped_files import counts_files
@@ -47,10 +47,13 @@ class MemoryNow(Struct, frozen=True, kw_only=True):
 def memory_now(record: Record, evidence: NoticeEvidence | None = None) -> MemoryNow | None:
     """The memory of a running batch: in a notice's evidence, in the last interval, else so far."""
     evidence = evidence or NoticeEvidence()
-    used_mb = record.metrics.max_memory_used_mb
-    if record.interval is not None:
-        used_mb = first_known(record.interval.memory_used_mb.max, used_mb)
-    used_mb = first_known(evidence.used_mb, used_mb)
+    used_mb = first_of(
+        (
+            evidence.used_mb,
+            record.interval.memory_used_mb.max,
+            record.metrics.max_memory_used_mb,
+        )
+    )
     size_mb = first_known(evidence.size_mb, record.metrics.memory_size_mb)
     if used_mb is None or not size_mb or not math.isfinite(used_mb / size_mb):
         return None

@@ -83,6 +83,11 @@ def is_cpu_partial(record: Record) -> bool:
     return covered is not None and covered < MIN_COVERED_PERCENT
 
 
+def is_gpu_use_partial(record: Record) -> bool:
+    """Whether the work of a GPU is not known for more than a twentieth of the run."""
+    return any(gpu.utilization_covered_percent is not None for gpu in record.gpus)
+
+
 def are_bytes_partial(record: Record) -> bool:
     """Whether the bytes of more than a twentieth of a task's run may be missing: no reading of the
     stats covers its end.
@@ -148,7 +153,7 @@ def counted_cpu_wait(record: Record) -> float | None:
     percent = cpu_wait_percent(metrics)
     if waited is not None and waited < max(_MIN_CPU_WAIT_SECONDS, least_seconds):
         return 0
-    if times is not None and percent is not None and times.on_cpu_percent is not None:
+    if percent is not None and times.on_cpu_percent is not None:
         savable = (times.waiting_for_cpu_percent or 0) + times.on_cpu_percent * percent / _PERCENT
         return percent if savable >= MIN_CPU_WAIT_PERCENT else 0
     return percent

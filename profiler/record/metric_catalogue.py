@@ -22,6 +22,7 @@ from profiler.record.hardware import (
 from profiler.record.mapped_files import memory_with_files_mb
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (
+    NO_INTERVAL,
     NO_RECOMMENDATION,
     Interval,
     Metrics,
@@ -62,9 +63,6 @@ TIME_PARTS = (
     "child",
     "other",
 )
-_NO_INTERVAL = Interval()
-_NO_GPUS = GpuTotals()
-_NO_NEURON = NeuronTotals()
 _NO_NAMES: Mapping[str, str] = {}
 _MEAN_AND_MAX = ("avg", "max")
 
@@ -112,9 +110,9 @@ def view_of(record: Record) -> RunView:
     return RunView(
         record,
         record.metrics,
-        record.interval or _NO_INTERVAL,
-        gpu_totals(record.gpus) or _NO_GPUS,
-        neuron_totals(record.neuron) or _NO_NEURON,
+        record.interval,
+        gpu_totals(record.gpus),
+        neuron_totals(record.neuron),
     )
 
 
@@ -219,7 +217,7 @@ def _latest_mean(name: str) -> Callable[[RunView], float | None]:
     """
     whole = reader(f"metrics.{name}.avg")
     latest = reader(f"interval.{name}.avg")
-    return lambda run: whole(run) if run.record.interval is None else latest(run)
+    return lambda run: whole(run) if run.interval is NO_INTERVAL else latest(run)
 
 
 def _waste_usd(run: RunView) -> float | None:

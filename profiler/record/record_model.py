@@ -8,8 +8,14 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.record.activity_model import ProcessSeries, Stacks, TimeBreakdown
-from profiler.record.batch_job import BatchJob
+from profiler.record.activity_model import (
+    NO_BREAKDOWN,
+    NO_STACKS,
+    ProcessSeries,
+    Stacks,
+    TimeBreakdown,
+)
+from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.model_base import Model, describe_type
 from profiler.record.run_outcome import OutOfMemoryEvidence, Status
 
@@ -58,6 +64,9 @@ class AverageAndMaximum(Model, frozen=True, kw_only=True):
     max: float | None = None
 
 
+NO_READINGS: Final = AverageAndMaximum()
+
+
 class SlowdownBounds(Model, frozen=True, kw_only=True):
     """How many times as long the same work would have taken with fewer vCPUs: at least ``min``,
     at most ``max``.
@@ -102,9 +111,9 @@ class Metrics(Model, frozen=True, kw_only=True):
     cpu_utilization_percent: Distribution = NOT_MEASURED
     memory_used_mb: Distribution = NOT_MEASURED
     memory_utilization_percent: Distribution = NOT_MEASURED
-    memory_cache_mb: AverageAndMaximum | None = None
-    memory_mapped_file_mb: AverageAndMaximum | None = None
-    memory_huge_pages_mb: AverageAndMaximum | None = None
+    memory_cache_mb: AverageAndMaximum = NO_READINGS
+    memory_mapped_file_mb: AverageAndMaximum = NO_READINGS
+    memory_huge_pages_mb: AverageAndMaximum = NO_READINGS
     memory_peak_source: _AnyPeakSource | None = None
     max_memory_used_at: str | None = None
     memory_used_bound_mb: Number | None = None
@@ -130,9 +139,12 @@ class Interval(Model, frozen=True, kw_only=True):
     cpu_utilization_percent: Distribution = NOT_MEASURED
     memory_used_mb: Distribution = NOT_MEASURED
     memory_utilization_percent: Distribution = NOT_MEASURED
-    gpu_utilization_percent: AverageAndMaximum | None = None
-    gpu_memory_used_mb: AverageAndMaximum | None = None
-    neuron_utilization_percent: AverageAndMaximum | None = None
+    gpu_utilization_percent: AverageAndMaximum = NO_READINGS
+    gpu_memory_used_mb: AverageAndMaximum = NO_READINGS
+    neuron_utilization_percent: AverageAndMaximum = NO_READINGS
+
+
+NO_INTERVAL: Final = Interval()
 
 
 class Container(Model, frozen=True, kw_only=True):
@@ -225,6 +237,8 @@ class Gpu(Model, frozen=True, kw_only=True):
     ``utilizationSource``; ``idlePercent`` is the rest of the run. The four values from
     ``smActivePercent`` on, and the bytes, exist on Hopper and newer. With ``shared``, another
     program used the GPU in the run: all values but the memory are of all programs.
+    ``utilizationCoveredPercent`` is the share of the run in which the work of the GPU is known, if
+    that is less than 95: the idle time is then a lower bound, and below 50 it is absent.
     """
 
     uuid: str
@@ -232,6 +246,7 @@ class Gpu(Model, frozen=True, kw_only=True):
     name: str | None = None
     utilization_percent: Distribution = NOT_MEASURED
     utilization_source: str | None = None
+    utilization_covered_percent: float | None = None
     shared: bool | None = None
     sm_active_percent: Distribution = NOT_MEASURED
     sm_occupancy_percent: Distribution = NOT_MEASURED
@@ -292,8 +307,8 @@ class GpuIdle(Model, frozen=True, kw_only=True):
     after_percent: float | None = None
     gpu_hours: float
     usd: float | None = None
-    waiting_for: TimeBreakdown | None = None
-    waiting_before: TimeBreakdown | None = None
+    waiting_for: TimeBreakdown = NO_BREAKDOWN
+    waiting_before: TimeBreakdown = NO_BREAKDOWN
 
 
 class NeuronCore(Model, frozen=True, kw_only=True):
@@ -331,6 +346,9 @@ class Neuron(Model, frozen=True, kw_only=True):
     latency_seconds: NeuronLatency | None = None
     ecc_uncorrected: int | None = None
     restarts: int | None = None
+
+
+NO_NEURON: Final = Neuron()
 
 
 class Series(Model, frozen=True, kw_only=True):
@@ -425,6 +443,9 @@ class Monitor(Model, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = field(default_factory=lambda: ())
 
 
+NO_MONITOR: Final = Monitor()
+
+
 class RaisedNotice(Model, frozen=True, kw_only=True):
     """A notice that was raised while the batch ran: its kind and its time."""
 
@@ -457,7 +478,7 @@ class Record(Model, frozen=True, kw_only=True):
     cpu_architecture: str | None = None
     processor: Processor = UNKNOWN_PROCESSOR
     labels: Mapping[str, str] | None = None
-    batch: BatchJob | None = None
+    batch: BatchJob = NO_JOB
     container: Container
     log_group: str | None = None
     log_stream: str | None = None
@@ -475,20 +496,20 @@ class Record(Model, frozen=True, kw_only=True):
     sampling: Sampling = NOT_SAMPLED
     # A bare class would be left out when empty.
     metrics: Metrics = field(default_factory=lambda: Metrics())  # noqa: PLW0108
-    time_breakdown: TimeBreakdown | None = None
-    interval: Interval | None = None
+    time_breakdown: TimeBreakdown = NO_BREAKDOWN
+    interval: Interval = NO_INTERVAL
     task_size: TaskSize = UNKNOWN_SIZE
     visible: Visible = NOTHING_VISIBLE
     cost: Cost = UNKNOWN_COST
     recommendation: Recommendation = NO_RECOMMENDATION
-    monitor: Monitor | None = None
+    monitor: Monitor = NO_MONITOR
     processes: tuple[Process, ...] = ()
     containers: tuple[OtherContainer, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     gpu_scope: str | None = None
     gpu_idle: GpuIdle | None = None
-    neuron: Neuron | None = None
-    stacks: Stacks | None = None
+    neuron: Neuron = NO_NEURON
+    stacks: Stacks = NO_STACKS
     notices: tuple[RaisedNotice, ...] = ()
     tags: Mapping[str, str] | None = None
     series: Series | None = None
@@ -514,13 +535,20 @@ ABSENT_PARTS: Final = (
     UNKNOWN_SIZE,
     UNKNOWN_COST,
     NO_RECOMMENDATION,
+    NO_READINGS,
+    NO_JOB,
+    NO_BREAKDOWN,
+    NO_INTERVAL,
+    NO_MONITOR,
+    NO_NEURON,
+    NO_STACKS,
 )
 
 
 def with_warnings(record: Record, warnings: Iterable[str]) -> Record:
     """Return the record with more warnings about the measurement."""
     added = tuple(warnings)
-    if not added or record.monitor is None:
+    if not added or record.monitor is NO_MONITOR:
         return record
     return replace(
         record, monitor=replace(record.monitor, warnings=(*record.monitor.warnings, *added))
@@ -529,7 +557,7 @@ def with_warnings(record: Record, warnings: Iterable[str]) -> Record:
 
 def without_course(record: Record) -> Record:
     """The record without its large parts: thousands of records may be in memory."""
-    return replace(record, series=None, stacks=None, processes=())
+    return replace(record, series=None, stacks=NO_STACKS, processes=())
 
 
 def known_status(record: Record) -> Status:

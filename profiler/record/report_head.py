@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.model_base import Model
 from profiler.record.record_model import (
     SCHEMA_VERSION,
@@ -40,7 +40,7 @@ class RecordHead(Model, frozen=True, kw_only=True):
     started_at: str | None = None
     finished_at: str | None = None
     labels: Mapping[str, str] | None = None
-    batch: BatchJob | None = None
+    batch: BatchJob = NO_JOB
     launch_type: str | None = None
     task_size: TaskSize = UNKNOWN_SIZE
     metrics: SizesHead = SizesHead()

@@ -12,7 +12,6 @@ BATCH_PREFIX = "batch."
 def label_values(record: Record | RecordHead) -> Mapping[str, str]:
     """The labels of a run, and its job of AWS Batch as ``batch.job_id`` and so on."""
     labels = dict(record.labels or {})
-    if record.batch is not None:
-        for name, value in batch_values(record.batch).items():
-            labels[f"{BATCH_PREFIX}{name}"] = str(value)
+    for name, value in batch_values(record.batch).items():
+        labels[f"{BATCH_PREFIX}{name}"] = str(value)
     return labels

@@ -13,7 +13,7 @@ from profiler.record.batch_job import WHOLE_NUMBERS, BatchJob
 from profiler.record.equal_steps import with_longer_steps
 from profiler.record.hardware import gpu_error
 from profiler.record.metric_catalogue import METRICS, IndexType, RunView, json_path, reader
-from profiler.record.record_model import known_status
+from profiler.record.record_model import NO_INTERVAL, known_status
 
 # The fields of this object are in checkpoints only.
 INTERVAL_PREFIX = "interval."
@@ -80,7 +80,7 @@ def _series(run: RunView) -> dict[str, object] | None:
     None for a checkpoint: its run has a document for each of its intervals.
     """
     series = run.record.series
-    if series is None or run.record.interval is not None or series.step_ms <= 0:
+    if series is None or run.interval is not NO_INTERVAL or series.step_ms <= 0:
         return None
     steps = max(len(series.vcpu_used or ()), len(series.memory_used_mb or ()))
     if steps == 0:

@@ -61,7 +61,7 @@ class EventEnd(Struct, frozen=True, kw_only=True):
     first_end: str | None = None
 
 
-_NO_EVENT: Final = EventEnd(cause="unknown")
+NO_EVENT: Final = EventEnd(cause="unknown")
 
 
 class Said(Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class Said(Struct, frozen=True, kw_only=True):
 
 
 class _Seen(Struct, frozen=True, kw_only=True):
-    """What a report says of the end, beside the event; ``_NO_EVENT`` says nothing."""
+    """What a report says of the end, beside the event; ``NO_EVENT`` says nothing."""
 
     record: Record
     event: EventEnd
@@ -188,7 +188,7 @@ def _is_local_stop(seen: _Seen) -> bool:
 
 def _failed_by_itself(seen: _Seen) -> bool:
     """Whether the run failed, and the event knows no other cause."""
-    is_explained = seen.event is not _NO_EVENT and seen.event.cause != "failure"
+    is_explained = seen.event is not NO_EVENT and seen.event.cause != "failure"
     return seen.status == "failure" and not is_explained
 
 
@@ -354,7 +354,7 @@ _KILLED_IN_SUCCESS = (
 
 def outcome_of(
     record: Record | None,
-    event: EventEnd | None,
+    event: EventEnd = NO_EVENT,
     *,
     is_confirmed: bool = True,
     container: str | None = None,
@@ -366,7 +366,6 @@ def outcome_of(
     know the end. ``container``: the batch's name, if no report has it.
     """
     container = container or (None if record is None else record.container.name)
-    event = event or _NO_EVENT
     if event.cause != "unknown" and not is_confirmed:
         record = None
     exit_code = event.exit_code
@@ -376,7 +375,7 @@ def outcome_of(
         exit_code = first_known(exit_code, record.exit_code)
         evidence = evidence or _reported_evidence(record, event)
         status = known_status(record)
-        if event is not _NO_EVENT and status == "running":
+        if event is not NO_EVENT and status == "running":
             status = "unknown"  # a checkpoint, which is older than the event
     if status == "stopped" and _ended_by_itself(event):
         status = "unknown"
@@ -429,7 +428,7 @@ def _status(cause: Cause, exit_code: int | None, event: EventEnd, reported: Stat
         return _STATUSES[cause]
     if cause in _STOPS or reported == "stopped":
         return "stopped"
-    if cause == "unknown" or (event is _NO_EVENT and reported in ("success", "failure")):
+    if cause == "unknown" or (event is NO_EVENT and reported in ("success", "failure")):
         return reported
     return "success" if exit_code == 0 else "failure"
 

@@ -7,7 +7,7 @@ encode, is replaced in the event's text.
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -70,6 +70,10 @@ class EventContainer(Struct, frozen=True, kw_only=True):
         return self.exit_code is not None
 
 
+# What the event says of a batch that is not known.
+UNKNOWN_CONTAINER: Final = EventContainer(name="")
+
+
 class StoppedTask(Struct, frozen=True, kw_only=True):
     """A task that has stopped.
 
@@ -100,7 +104,7 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     execution_stopped_at: datetime | None = None
     stopped_at: datetime | None = None
     containers: tuple[EventContainer, ...] = ()
-    batch: BatchJob | None = None
+    batch: BatchJob = NO_JOB
     unusable: tuple[str, ...] = ()
 
     def container(self, name: str) -> EventContainer:
@@ -117,15 +121,14 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     @property
     def family(self) -> str | None:
         """The task definition's; of a job of AWS Batch, the job definition's name, if known."""
-        job = self.batch or NO_JOB
-        return first_known(job.job_definition, known(family_of, self.definition_arn))
+        return first_known(self.batch.job_definition, known(family_of, self.definition_arn))
 
     @property
     def revision(self) -> str | None:
         """The end of the task definition's ARN, ``…:task-definition/FAMILY:REVISION``; as the
         family, the job definition's.
         """
-        job = self.batch or NO_JOB
+        job = self.batch
         if job.job_definition is not None:
             return known(str, job.job_definition_revision)
         return (self.definition_arn or "").rpartition("/")[2].partition(":")[2] or None
@@ -197,7 +200,7 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         containers=tuple(
             _container(container, memory_mb) for container in containers if "name" in container
         ),
-        batch=job_of_overrides(overrides) if is_of_aws_batch(cluster) else None,
+        batch=job_of_overrides(overrides) if is_of_aws_batch(cluster) else NO_JOB,
         unusable=(
             *_unusable(detail, values),
             *(

@@ -86,13 +86,12 @@ class Story(Struct, frozen=True):
 def story_of(record: Record, outcome: Outcome | None = None) -> Story:
     """All rows of a run; ``outcome``: how it ended, if more than the record says it."""
     if outcome is None:
-        outcome = outcome_of(record, None)
+        outcome = outcome_of(record)
     return Story(tuple(row for row in _rows(record, outcome) if row.text))
 
 
 def _rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
-    if record.batch is not None:
-        yield StoryRow("job", job_text(record.batch))
+    yield StoryRow("job", job_text(record.batch))
     yield StoryRow("files", files_text(record.metrics))
     yield StoryRow("huge", huge_pages_text(record.metrics))
     if is_long_cpu_wait(record):
@@ -108,9 +107,8 @@ def _rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
         yield StoryRow("killed", kills.text, kills.sentence)
     yield StoryRow("I/O", DOT.join(bytes_texts(record)))
     yield StoryRow("largest", DOT.join(largest_texts(record)))
-    if record.monitor is not None:
-        for warning in record.monitor.warnings:
-            yield StoryRow("warning", warning)
+    for warning in record.monitor.warnings:
+        yield StoryRow("warning", warning)
 
 
 def _gpu_rows(record: Record) -> Iterator[StoryRow]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from profiler.core.ecs_terms import EC2, is_of_aws_batch
 from profiler.core.optional_math import first_known, sum_known
+from profiler.record.batch_job import NO_JOB
 from profiler.record.record_model import (
     NOT_MEASURED,
     UNKNOWN_SIZE,
@@ -40,7 +41,7 @@ def vcpu_limit(record: Record) -> Number | None:
 
 def is_job(record: "Record | RecordHead") -> bool:
     """Whether the run is an attempt of a job of AWS Batch."""
-    return record.batch is not None or is_of_aws_batch(record.cluster)
+    return record.batch is not NO_JOB or is_of_aws_batch(record.cluster)
 
 
 def is_cpu_limited(record: "Record | RecordHead") -> bool:
@@ -144,8 +145,7 @@ def uncached_peak_mb(metrics: Metrics) -> float | None:
     peak_mb = metrics.memory_usage_peak_mb
     if peak_mb is None:
         return None
-    cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
-    return peak_mb - (cache_mb or 0)
+    return peak_mb - (metrics.memory_cache_mb.max or 0)
 
 
 def may_have_lost_a_child(metrics: Metrics) -> bool:

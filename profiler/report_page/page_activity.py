@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from profiler.core.optional_math import known
-from profiler.record.activity_model import Stacks, TimeBreakdown
+from profiler.record.activity_model import NO_STACKS, Stacks, TimeBreakdown
 from profiler.record.equal_steps import rounded_column
 from profiler.record.hardware import short_processor_name
 from profiler.record.mention_limits import (
@@ -36,7 +36,7 @@ _PARTS = [
 
 def activity_of(record: Record, story: Story) -> RunActivity:
     """Where the time of a run went."""
-    breakdown = record.time_breakdown or TimeBreakdown()
+    breakdown = record.time_breakdown
     stacks = record.stacks
     parts = [finite_number(getattr(breakdown, field)) for field in _PARTS]
     targets = []
@@ -51,9 +51,9 @@ def activity_of(record: Record, story: Story) -> RunActivity:
         cpu_wait_partial=is_cpu_wait_partial(record) or None,
         processor=_processor_name(record),
         has_activity=has_activity(record) or None,
-        stack_source=None if stacks is None else stacks.source,
-        samples=known(_running_samples, stacks),
-        functions=known(_function_rows, stacks) or None,
+        stack_source=stacks.source or None,
+        samples=_running_samples(stacks),
+        functions=_function_rows(stacks) or None,
     )
 
 
@@ -82,7 +82,7 @@ def _function_rows(stacks: Stacks) -> list[PageFunction]:
 
 def has_activity(record: Record) -> bool:
     """Whether the run has processes over time or call stacks."""
-    return record.stacks is not None or bool(record.series and record.series.processes)
+    return record.stacks is not NO_STACKS or bool(record.series and record.series.processes)
 
 
 def activity_texts(records: Iterable[Report], stacks_of: CallStacksOf, max_characters: int) -> str:
@@ -99,7 +99,7 @@ def activity_texts(records: Iterable[Report], stacks_of: CallStacksOf, max_chara
         line = ""
         if has_activity(report.record):
             stacks = None
-            if report.record.stacks is not None and stacks_left > 0:
+            if report.record.stacks is not NO_STACKS and stacks_left > 0:
                 stacks_left -= 1
                 stacks = stacks_of(report)
             line = _activity_text(report.record, stacks, left)

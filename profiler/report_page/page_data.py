@@ -161,7 +161,14 @@ def _start(
     notices = _notice_rows(request.notices, labels)
     night = None
     if not request.only_one:
-        left_out = {row for row, run in enumerate(runs) if not run.past.counts}
+        decided = {run.record.task_id for run in runs if run.past.has_end_of_event}
+        left_out = {
+            row
+            for row, run in enumerate(runs)
+            if not run.past.counts
+            # The end of the task is the batch's.
+            or (run.record.task_id in decided and not run.past.has_end_of_event)
+        }
         left_out.update(len(runs) + row for row in older.left_out)
         night = night_of_page(
             page_runs,

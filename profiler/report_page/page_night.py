@@ -20,6 +20,7 @@ from profiler.record.last_night import (
     count_runs,
     last_night,
     night_texts,
+    worst_first,
 )
 from profiler.record.measured import Measured, measured, total
 from profiler.report_page.page_rows import PageNight, PageNightText, PageNotice, PageRun
@@ -66,9 +67,10 @@ def night_of_page(
     """The last night, else the newest one with runs; None if no run has a start. The newest run
     of the page is first.
 
-    A start of more than a day after now was written by a wrong clock. A missed due time counts
-    unless its task came late. ``left_out``: the rows that do not
-    count. ``are_others_local``: whether the page's other runs are a developer's.
+    A task is one run, with the worst end of its containers. A start of more than a day after now
+    was written by a wrong clock. A missed due time counts unless its task came late. ``left_out``:
+    the rows that do not count. ``are_others_local``: whether the page's other runs are a
+    developer's.
     """
     latest_ms = (now_ns + NS_PER_DAY) // NS_PER_MS
     started = []
@@ -91,7 +93,8 @@ def night_of_page(
         night = calendar.containing(max(starts_ms) * NS_PER_MS)
     runs_of_night = [(row, run) for row, run, began in started if _is_in(night, began)]
     missed_of_night = [notice for notice, began in missed if _is_in(night, began)]
-    outcomes = [(run.outcome, run.family) for _, run in runs_of_night]
+    of_tasks = _worst_of_tasks(runs_of_night)
+    outcomes = [(run.outcome, run.family) for _, run in of_tasks]
     outcomes += [(MISSED, notice.family) for notice in missed_of_night]
     texts = night_texts(
         calendar.title(night, newest),
@@ -99,7 +102,7 @@ def night_of_page(
         _cost([run for _, run in runs_of_night]),
     )
     return PageNight(
-        texts=[*_linked(texts, runs_of_night)],
+        texts=[*_linked(texts, of_tasks)],
         start=night.start_ns // NS_PER_MS,
         end=night.end_ns // NS_PER_MS,
         begins=format_local(night.start_ns) or "",
@@ -110,6 +113,18 @@ def night_of_page(
 
 def _is_in(night: Night, began_ms: int) -> bool:
     return night.start_ns <= began_ms * NS_PER_MS < night.end_ns
+
+
+def _worst_of_tasks(
+    runs_of_night: Sequence[tuple[int, PageRun]],
+) -> Sequence[tuple[int, PageRun]]:
+    """Of each task the run of the container with the worst end, as in the message."""
+    worst: dict[str, tuple[int, PageRun]] = {}
+    for row, run in runs_of_night:
+        known = worst.setdefault(run.id, (row, run))
+        if worst_first(run.outcome) < worst_first(known[1].outcome):
+            worst[run.id] = row, run
+    return list(worst.values())
 
 
 def _linked(

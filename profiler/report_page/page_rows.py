@@ -103,7 +103,7 @@ class PageGpu(PageRow, frozen=True, kw_only=True):
     percent: Number | None = None
     top: Number | None = None
     sm: Number | None = None
-    idle: Number | None = None
+    idle: str | None = None
     shared: bool | None = None
     memory: str | None = None
     size: Number | None = None

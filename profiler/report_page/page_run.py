@@ -10,6 +10,7 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.fact_list import NUMBERS, number_value, usual_number
 from profiler.record.gpu_facts import (
     beside_gpus,
+    gpu_idle_text,
     gpu_memory_text,
     gpu_word,
 )
@@ -97,7 +98,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
 def _gpu_values(record: Record) -> dict[str, Any]:
     """The fields of all GPUs together."""
     totals = gpu_totals(record.gpus)
-    if totals is None:
+    if not totals.count:
         return {}
     idle = record.gpu_idle
     return {
@@ -158,7 +159,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         beside=beside_gpus(record) or None,
         gpus=[_gpu_row(gpu) for gpu in record.gpus] or None,
         gpu_notes=[row.sentence for row in story.named(*GPU_NOTES, "GPU advice")] or None,
-        neuron=known(_neuron_row, record.neuron),
+        neuron=_neuron_row(record.neuron),
         labels=_pairs(record.labels),
         job=story.text("job") or None,
         tags=_pairs(record.tags),
@@ -228,7 +229,7 @@ def _gpu_row(gpu: Gpu) -> PageGpu:
         percent=finite_number(utilization.avg),
         top=finite_number(utilization.max),
         sm=finite_number(gpu.sm_active_percent.avg),
-        idle=finite_number(gpu.idle_percent),
+        idle=gpu_idle_text(gpu) or None,
         shared=gpu.shared or None,
         memory=gpu_memory_text(gpu) or None,
         size=finite_number(gpu.memory_limit_mb or gpu.memory_size_mb),

@@ -191,7 +191,7 @@ def _timed(checkpoints: Iterable[Report]) -> Iterator[_Checkpoint]:
     """The checkpoints whose end is a time after the start of the run."""
     for checkpoint in checkpoints:
         record = checkpoint.record
-        interval = record.interval or Interval()
+        interval = record.interval
         started_ns = parse_ns(record.started_at)
         end_ms = span_ms(started_ns, parse_ns(interval.finished_at or checkpoint.time))
         if end_ms is not None:

@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.optional_math import known, known_values
-from profiler.record.batch_job import NO_JOB
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.job_names import common_name, name_without_changes
 from profiler.record.record_model import Record, TaskSize
@@ -100,7 +99,7 @@ class JobKinds:
         family = family_key(record)
         if not is_job(record):
             return family
-        job = record.batch or NO_JOB
+        job = record.batch
         size = size_of(record)
         name = known(name_without_changes, job.job_name)
         # A file has a million of them, and few kinds.
@@ -138,7 +137,7 @@ class AskedSizes:
 
     def add(self, kind: JobKind, record: Record) -> None:
         """Add the run of a job. A definition of which a revision is unknown has only one."""
-        revision = (record.batch or NO_JOB).job_definition_revision
+        revision = record.batch.job_definition_revision
         first = self._first.setdefault((kind.family, revision), kind.asked)
         if first != kind.asked:
             self._mixed.add(kind.family)
@@ -157,7 +156,7 @@ def with_common_name(row: FamilyKey, records: Iterable[Record]) -> FamilyKey:
     """The row with the name that the jobs of its runs have in common, as far as they are known."""
     if not isinstance(row, JobsRow):
         return row
-    names = {(record.batch or NO_JOB).job_name for record in records}
+    names = {record.batch.job_name for record in records}
     given = sorted(known_values(names))
     if any(name_without_changes(name) != row.name for name in given):
         return row

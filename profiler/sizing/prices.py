@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import first_known, known_members, known_values, product
 from profiler.record.hardware import WHOLE_INSTANCE
-from profiler.record.record_model import LOCAL, UNKNOWN_COST, Cost, Record
+from profiler.record.record_model import LOCAL, NO_NEURON, UNKNOWN_COST, Cost, Record
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
 from profiler.record.task_needs import size_of
 from profiler.record.units import format_percent
@@ -236,7 +236,7 @@ def instance_share(record: Record) -> float | None:
     if not (size.vcpu and size.memory_mb and visible.cpus and visible.memory_mb):
         return None
     gpu_share = _gpu_share(record, visible.instance_type)
-    if gpu_share is None or record.neuron is not None:
+    if gpu_share is None or record.neuron is not NO_NEURON:
         return None
     return min(max(size.vcpu / visible.cpus, size.memory_mb / visible.memory_mb, gpu_share), 1)
 

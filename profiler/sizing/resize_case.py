@@ -348,14 +348,14 @@ class MeasuredCase(ResizeCase):
     @cached_property
     def larger(self) -> ChosenSize | None:
         """The best larger size. It has no fewer vCPUs than now if little is known of those."""
-        return next(self._allowed(self._larger_options, self._refused_by_target), None)
+        return next(self._allowed(self._larger_options, self.refusal_of), None)
 
     @property
     def refusal_of_larger(self) -> str | None:
         """Why the best larger size may not be taken."""
         options = self._larger_options
         if options:
-            return self._refused_by_target(options[0])
+            return self.refusal_of(options[0])
         return None
 
     @cached_property
@@ -433,7 +433,7 @@ class MeasuredCase(ResizeCase):
             first_refusal = first_refusal or refused
 
     def refusal_of(self, option: SizeOption) -> str | None:
-        """Why a smaller size may not be taken."""
+        """Why a size may not be taken."""
         return (
             self._refused_by_target(option)
             or self._refused_by_overlap(option)

@@ -106,7 +106,7 @@ def facts_of(
         needed_vcpu=needed_vcpu(record),
         slowdown=_slowdown(record.metrics),
         is_moved=record.launch_type != given.launch_type,
-        outcome=outcome or outcome_of(given, None),
+        outcome=outcome or outcome_of(given),
         is_confirmed=is_confirmed,
     )
 
@@ -187,11 +187,7 @@ def record_on_fargate(record: Record, region: str) -> Record:
     """
     # A GPU that may be another task's does not count.
     uses_gpus = record.gpu_scope != WHOLE_INSTANCE and any(not is_idle(gpu) for gpu in record.gpus)
-    if (
-        record.launch_type == FARGATE
-        or uses_gpus
-        or (record.neuron is not None and record.neuron.cores)
-    ):
+    if record.launch_type == FARGATE or uses_gpus or record.neuron.cores:
         return record
     metrics = record.metrics
     size = size_of(record)

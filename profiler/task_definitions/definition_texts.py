@@ -354,6 +354,8 @@ def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, 
     """
     resources = root.members.get(_RESOURCES)
     if resources is None or resources.kind != "mapping":
+        if is_job_definition(root.members):
+            check_definition(root.members, source_name)
         raise TaskProfilerError(
             f"{source_name} is {language} without Resources and without containerDefinitions: "
             "give a CloudFormation template or a task definition."

@@ -71,7 +71,7 @@ class SeenMemory(Struct, frozen=True, kw_only=True):
     def task_mb(self, definition: Mapping[str, object]) -> int:
         """The least memory of a task that ECS accepts with these containers.
 
-        The monitor keeps its reservation.
+        The monitor keeps its reservation and its limit.
         """
         containers = self.containers(definition)
         own = roles_of(containers).monitor
@@ -80,6 +80,7 @@ class SeenMemory(Struct, frozen=True, kw_only=True):
         for container in containers:
             if container.name == own:
                 reserved_mb += _reserved_mb(container)
+                largest_limit_mb = max(largest_limit_mb, container.memory_mb or 0)
                 continue
             reserved_mb += self.least_mb(container, _reserved_mb(container))
             limit_mb = self.least_mb(container, container.memory_mb or 0)

@@ -13,6 +13,7 @@ from profiler.task_definitions.text_tree import decoded
 
 _SIZES = ("cpu", "memory")
 _RESOURCE = re.compile(r'\s*resource\s+"aws_ecs_task_definition"\s+"([^"]+)"\s*\{')
+_JOB_RESOURCE = '"aws_batch_job_definition"'
 _MEMBER = re.compile(r"\s*(family|cpu|memory|count|for_each)\s*=\s*(.+?)\s*")
 _NAME = re.compile(r'"[\w-]+"', re.ASCII)
 _NUMBER = re.compile(r'\d+|"\d+"', re.ASCII)
@@ -73,8 +74,14 @@ def _of_terraform(data: bytes, file: str) -> Sequence[WrittenSize]:
         if start:
             resources.append(_resource(rows[at:], file, start[1]))
     if not resources:
+        of_jobs = ""
+        if _JOB_RESOURCE in code:
+            of_jobs = (
+                " Job definitions read their sizes from a file (taskdef resize --job-definition "
+                "NAME --write-sizes FILE)."
+            )
         raise TaskProfilerError(
-            f"{file} has no resource aws_ecs_task_definition: name the file that has it."
+            f"{file} has no resource aws_ecs_task_definition: name the file that has it.{of_jobs}"
         )
     return resources
 

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.core.text import as_sentence
+from profiler.record.activity_model import NO_BREAKDOWN
 from profiler.record.cpu_wait import cpu_wait_fact
 from profiler.record.fact_list import NUMBERS, number_fact
 from profiler.record.measured import UNKNOWN
@@ -48,7 +49,7 @@ def test_the_page_of_a_run_has_the_numbers_and_sentences_of_show(
                 assert fact.text.removesuffix(" vCPU") in text, (name, number.name)
         for moment in find_moments(report.record):
             assert moment.text.casefold() in text.casefold(), name
-        if is_long_cpu_wait(report.record) and report.record.time_breakdown is not None:
+        if is_long_cpu_wait(report.record) and report.record.time_breakdown != NO_BREAKDOWN:
             assert as_sentence(cpu_wait_fact(report.record).sentence) in text, name
         shown = screens.show(report)
         for row in measured_rows(report.record.processes, report.record.metrics):

@@ -19,10 +19,10 @@ from msgspec import Struct
 from tests.e2e.engine import DockerError, Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.e2e.task import MetadataEndpoint
-from tools.waiting import wait_until
+from tools.waiting import READINGS_OF_FILES, wait_until
 
 PYTHON = "/usr/bin/python3"
-_SECONDS = 300.0
+_SECONDS = 1800.0
 _ARN = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/"
 _CGROUPS = Path("/sys/fs/cgroup")
 _SYSTEMD = (
@@ -42,6 +42,7 @@ def counted(group: Path) -> dict[str, int]:
 _PROGRAM = f"""
 import json, os, signal, sys, time
 from pathlib import Path
+{READINGS_OF_FILES}
 {inspect.getsource(counted)}
 def burn(seconds):
     end = time.process_time() + seconds
@@ -59,6 +60,7 @@ _UNTIL_USR1 = "burn(0.5); signal.sigwait([signal.SIGUSR1])"
 _GROW = "x = bytearray(2**30)"
 _SPIKE = "x = bytearray(200 * 2**20)"
 _OTHER = "burn(1); x = bytearray(50 * 2**20)"
+_HOLDS = "wait_until_read('/sys/fs/cgroup/memory.stat')"  # by the monitor
 _SMALL = ("--memory=128m", "--memory-swap=128m")
 REPLACED, RESTARTED = "instance_monitor_replaced", "instance_dockerd_restarted"
 
@@ -77,7 +79,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
 BATCHES = {
     "burner": Batch(program="burn(2)"),
-    "two_containers": Batch(program="burn(2); time.sleep(8)", other=f"{_OTHER}; signal.pause()"),
+    "two_containers": Batch(program=f"burn(2); {_HOLDS}", other=f"{_OTHER}; signal.pause()"),
     "failing": Batch(program="burn(0.5); sys.exit(3)", exit_code=3),
     "killed": Batch(program=_GROW, options=_SMALL, exit_code=137),
     "killed_in_the_task": Batch(program=_GROW, options=(), task_memory_mib=128, exit_code=137),
@@ -89,12 +91,10 @@ BATCHES = {
     "spike_0": Batch(program=f"{_SPIKE}; time.sleep(0.4); del x"),
     "spike_0.6": Batch(program=f"time.sleep(0.6); {_SPIKE}; time.sleep(0.4); del x"),
     "spike_at_the_end": Batch(program=f"time.sleep(1.5); {_SPIKE}"),
-    "file_written": Batch(program="x = bytearray(30 * 2**20); write(200); time.sleep(2.5)"),
-    "file_deleted": Batch(program="write(200); time.sleep(5); os.unlink('/file'); time.sleep(5)"),
+    "file_written": Batch(program=f"x = bytearray(30 * 2**20); write(200); {_HOLDS}"),
+    "file_deleted": Batch(program=f"write(200); {_HOLDS}; os.unlink('/file'); {_HOLDS}"),
     "moment": Batch(program="true"),
-    "no_slice": Batch(
-        program="burn(2); x = bytearray(100 * 2**20); time.sleep(15)", has_slice=False
-    ),
+    "no_slice": Batch(program=f"burn(2); x = bytearray(100 * 2**20); {_HOLDS}", has_slice=False),
     "stopped": Batch(program="burn(1); signal.pause()", exit_code=143),
     "through": Batch(program=_UNTIL_USR1, scenario=REPLACED),
     "away": Batch(program=_UNTIL_USR1, scenario=REPLACED),

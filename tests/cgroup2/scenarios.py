@@ -38,10 +38,10 @@ from tests.e2e.container import BATCH, MONITOR, batch_container, monitor_contain
 from tests.e2e.engine import DockerApi, Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.e2e.task import Task
-from tools.waiting import READINGS, wait_until
+from tools.waiting import READINGS_OF_FILES, wait_until
 
 DELEGATED = ("Delegate=yes",)
-LIMIT_SECONDS = 240.0
+LIMIT_SECONDS = 1800.0
 
 
 def profile(
@@ -207,24 +207,25 @@ _FORKED_BLOCK = (
 )
 # A file in /dev/shm occupies memory until it is deleted. The kernel counts it as page cache
 # (`file`) and as `shmem`.
+# On an emulated processor, the limit of the profiler's own CPU time may allow a reading in half a
+# minute.
+_HOLDS = f"{READINGS_OF_FILES}wait_until_read('/proc/self/status')\n"
 _SHARED = (
-    "import os, time\nwith open('/dev/shm/block', 'wb') as file:\n    for i in range(200): "
-    "file.write(bytes(2**20))\ntime.sleep(2.5)\nos.unlink('/dev/shm/block')\n"
+    "import os\nwith open('/dev/shm/block', 'wb') as file:\n    for i in range(200): "
+    f"file.write(bytes(2**20))\n{_HOLDS}os.unlink('/dev/shm/block')\n"
 )
-# A machine whose processor is emulated reads as rarely as its own CPU time allows, after many looks.
-_HOLDS = f"{READINGS}wait_for_readings(100)\n"
 _MAPPED = (
     "import mmap, sys\nwith open(sys.argv[1], 'rb') as file:\n"
     "    block = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
     f"for place in range(0, len(block), 4096): block[place]\n{_HOLDS}"
 )
 _READ_TWICE = (
-    "import sys, time\nfor i in range(2):\n    with open(sys.argv[1], 'rb') as file:\n"
-    "        while file.read(2**20): pass\ntime.sleep(2.5)\n"
+    "import sys\nfor i in range(2):\n    with open(sys.argv[1], 'rb') as file:\n"
+    f"        while file.read(2**20): pass\n{_HOLDS}"
 )
 _WRITES = (
-    "import sys, time\nwith open(sys.argv[1], 'wb') as file:\n    for i in range(300): "
-    "file.write(bytes(2**20))\ntime.sleep(2.5)\n"
+    "import sys\nwith open(sys.argv[1], 'wb') as file:\n    for i in range(300): "
+    f"file.write(bytes(2**20))\n{_HOLDS}"
 )
 
 
@@ -262,8 +263,8 @@ _SHARES_AND_READS = (
     f"with open(sys.argv[1], 'rb') as file:\n    while file.read(2**20): pass\n{_HOLDS}"
 )
 _LOOKS_AT_FILES = (
-    "import os, sys, time\nfor below in os.scandir(sys.argv[1]):\n"
-    "    for file in os.scandir(below): file.stat()\ntime.sleep(2.5)\n"
+    "import os, sys\nfor below in os.scandir(sys.argv[1]):\n"
+    f"    for file in os.scandir(below): file.stat()\n{_HOLDS}"
 )
 
 
@@ -274,11 +275,10 @@ def shared_memory_beside_a_file() -> Results:
 
 
 _HOLDS_FILES = (
-    "import os, resource, sys, time\nlimit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+    "import os, resource, sys\nlimit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
     "resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))\n"
     "for below in os.scandir(sys.argv[1]):\n"
-    "    for file in os.scandir(below): os.open(file.path, os.O_RDONLY)\n"
-    "time.sleep(15)\n"  # readings are rare after a start that cost so much
+    f"    for file in os.scandir(below): os.open(file.path, os.O_RDONLY)\n{_HOLDS}"
 )
 _HUGE_MIB = 60
 _TAKES_HUGE_PAGES = (
@@ -367,22 +367,53 @@ def swap_space() -> Iterator[None]:
             subprocess.run(("swapoff", file.name), check=True)
 
 
-# On an emulated processor, the limit of the profiler's own CPU time allows a reading in half a
-# minute.
-_IN_SWAP = "import time\nblock = bytearray(b'x') * (300 * 2**20)\ntime.sleep(120)\n"
-_SHARED_IN_SWAP = _SHARED.replace("range(200)", "range(300)").replace("sleep(2.5)", "sleep(120)")
+_IN_SWAP = "block = bytearray(b'x') * (300 * 2**20)\n"
+_SHARED_IN_SWAP = "with open('/dev/shm/block', 'wb') as file:\n    for i in range(300): file.write(bytes(2**20))\n"
+# A reading that pages the profiler in costs so much that a full one, which has the processes' swap,
+# may follow much later. A shorter interval has a larger share of the CPU.
+_SWAP_INTERVAL = ("--interval", "0.2")
+# What of the memory is in swap, before and after the readings: that of the program's control group,
+# or its own.
+_HOLDS_GROUP_SWAP = f"""
+{READINGS_OF_FILES}
+own = open("/proc/self/cgroup").read().strip().removeprefix("0::")
+def swap_mb():
+    return int(open(f"/sys/fs/cgroup{{own}}/memory.swap.current").read()) / 2**20
+print(swap_mb())
+wait_until_read(f"/sys/fs/cgroup{{own}}/memory.swap.current")
+print(swap_mb())
+"""
+_HOLDS_OWN_SWAP = f"""
+{READINGS_OF_FILES}
+def swap_mb():
+    return int(open("/proc/self/smaps_rollup").read().partition("\\nSwap:")[2].split()[0]) / 1024
+print(swap_mb())
+wait_until_read("/proc/self/status", count=2, seconds=1700)
+print(swap_mb())
+"""
 
 
 @scenario
 def memory_in_swap() -> Results:
     """Half of 300 MiB, in a delegated group and for a user without one, and of a file in memory."""
+    after_shared = "os.unlink('/dev/shm/block')\n"
     with swap_space():
         return {
-            name: profile(*_python(program), properties=(*properties, "MemoryMax=150M"), user=user)
+            name: profile(
+                *_python(program),
+                properties=(*properties, "MemoryMax=150M"),
+                user=user,
+                options=_SWAP_INTERVAL,
+            )
             for name, program, properties, user in (
-                ("own group", _IN_SWAP, DELEGATED, "root"),
-                ("no group", _IN_SWAP, (), "nobody"),
-                ("file in memory", _SHARED_IN_SWAP, DELEGATED, "root"),
+                ("own group", _IN_SWAP + _HOLDS_GROUP_SWAP, DELEGATED, "root"),
+                ("no group", _IN_SWAP + _HOLDS_OWN_SWAP, (), "nobody"),
+                (
+                    "file in memory",
+                    _SHARED_IN_SWAP + _HOLDS_GROUP_SWAP + after_shared,
+                    DELEGATED,
+                    "root",
+                ),
             )
         }
 
@@ -540,7 +571,7 @@ def _perform(memory_mib: int, *load: str) -> dict[str, Any]:
 
     The batch waits for the monitor, whose start takes some seconds on an emulated processor.
     """
-    batch = batch_container("--wait-seconds", "15", *load, memory_mib=memory_mib)
+    batch = batch_container("--wait-seconds", "40", *load, memory_mib=memory_mib)
     monitor = replace(
         monitor_container(_MONITOR_ENVIRONMENT, as_root=True),
         image=BASE_IMAGE,
@@ -599,10 +630,10 @@ def _files_of(program: str) -> Iterator[Path]:
 
 SCENARIOS |= {
     "early_spike_root": lambda: _perform(
-        1024, "--spike-mib", str(SPIKE_MIB), "--idle-seconds", "10"
+        1024, "--spike-mib", str(SPIKE_MIB), "--idle-seconds", "30"
     ),
     "container_child_killed": lambda: _perform(
-        256, "--oom-child", "--idle-seconds", "5", "--exit-code", "3"
+        256, "--oom-child", "--idle-seconds", "30", "--exit-code", "3"
     ),
     "instance_tasks": lambda: Instance(_engine(), _CHECKOUT).run_tasks(),
     REPLACED: lambda: Instance(_engine(), _CHECKOUT).replace_monitor(),

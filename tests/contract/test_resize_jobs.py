@@ -206,6 +206,16 @@ def test_a_smaller_size_keeps_the_longest_run_within_its_timeout(
     )
 
 
+def test_more_memory_after_a_kill_costs_no_vcpu_that_the_timeout_needs(account: JobAccount) -> None:
+    for name, seconds in (("tight", 900), ("wide", 3600)):
+        account.batch.define(name, timeout={"attemptDurationSeconds": seconds})
+        account.runs(name, 25, p95=0.4, metrics=SLOWER)
+        account.runs(name, 1, **KILLED)
+    rows, _ = account.rows()
+    assert rows["tight"]["to"] == {"vcpu": 1, "memoryMB": 3072}
+    assert rows["wide"]["to"] == {"vcpu": 0.5, "memoryMB": 3072}
+
+
 def test_several_containers_on_instances_leave_the_batch_a_vcpu(account: JobAccount) -> None:
     def container(name: str, vcpu: int, memory_mb: int, **more: Any) -> dict[str, Any]:
         sizes = {"VCPU": str(vcpu), "MEMORY": str(memory_mb)}

@@ -16,7 +16,7 @@ from moto.logs.models import logs_backends
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.record_model import Container, encode
 from tests import batch_jobs
 from tests.aws_proxy import AwsProxy
@@ -50,7 +50,7 @@ def registered(account: JobAccount, *words: str) -> dict[str, Json]:
 
 def test_a_task_of_the_same_name_is_another_thing(account: JobAccount) -> None:
     account.batch.define("nightly")
-    account.runs("nightly", 25, family="nightly", batch=None, cluster="jobs")
+    account.runs("nightly", 25, family="nightly", batch=NO_JOB, cluster="jobs")
     rows = registered(account)
     assert rows["nightly"]["reason"] == "no run of revision 1 is known yet"
 
@@ -115,7 +115,7 @@ def put_jobs(account: JobAccount, definition: str, *, ended_as: str, claims: str
     if not logs.describe_log_groups(logGroupNamePrefix=GROUP)["logGroups"]:
         account.aws.create_log_group(GROUP)
         played.age_group(GROUP)
-    control = [one for one in account.reports if one.record.batch is not None][:25]
+    control = [one for one in account.reports if one.record.batch != NO_JOB][:25]
     now_ns = time.time_ns()
     for age, made in enumerate(control):
         ended_ns = now_ns - age * 13 * 3600 * NS_PER_SECOND

@@ -15,8 +15,10 @@ from typing import Any
 
 import click
 import pytest
+from msgspec.structs import replace
 
 from profiler.aws_account.registered_definitions import TaskDefinitions
+from profiler.record.record_model import Metrics
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.resize_account import (
@@ -101,9 +103,14 @@ def test_a_size_holds_the_limit_that_an_unknown_starter_gives_to_a_container(
     unlimited = {name: value for name, value in BATCH.items() if name != "memory"}
     account.family("stepped", containerDefinitions=[unlimited, MONITOR])
     account.runs("stepped", 25, metrics={"memory_size_mb": 1900})
+    account.family("watched", containerDefinitions=[unlimited, MONITOR])
+    of_monitor = Metrics(memory_size_mb=900, max_memory_used_mb=20)
+    account.runs("watched", 24, others={"task-monitor": replace(of_monitor, memory_size_mb=128)})
+    account.runs("watched", 1, others={"task-monitor": of_monitor})
     rows = registered(account)
     assert rows["stepped"]["to"] == {"vcpu": 0.25, "memoryMB": 2048}
     assert "what starts its runs overrides sizes" in rows["stepped"]["reason"]
+    assert rows["watched"]["to"] == {"vcpu": 0.25, "memoryMB": 1024}
     assert rows["control"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
 
 

@@ -278,11 +278,13 @@ def test_a_size_holds_what_the_containers_and_the_monitor_reserve(account: Accou
     """
     account.family("fits")
     account.family("fixed", containerDefinitions=[BATCH, {**MONITOR, "memoryReservation": 100}])
-    for name in ("fits", "fixed"):
+    account.family("limited", containerDefinitions=[BATCH, {**MONITOR, "memory": 600}])
+    names = ("fits", "fixed", "limited")
+    for name in names:
         account.runs(name, 25, peak_mb=390)
     rows, total = account.rows("--register")
-    assert [rows[name]["to"]["memoryMB"] for name in ("fits", "fixed")] == [512, 1024]
-    assert total["changes"] == 2
+    assert [rows[name]["to"]["memoryMB"] for name in names] == [512, 1024, 1024]
+    assert total["changes"] == 3
     limits = [
         account.described(name)[0]["containerDefinitions"][0]["memory"]
         for name in ("fits", "fixed")

@@ -22,6 +22,7 @@ from profiler.collectors.neuron import (
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 from profiler.core.clock import Clock, SystemClock
+from profiler.record.record_model import NO_NEURON
 from tests.fake_neuron_monitor import install, starts
 from tests.fakes import FakeClock, FakeLog
 from tests.integration.profiled import profiled
@@ -258,7 +259,7 @@ def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_
     )
     record, before = profiled(in_path(program), "cat", str(fifo), NEURON="on")
     assert before == []
-    assert record.neuron is not None
+    assert record.neuron != NO_NEURON
     assert present(record.neuron.cores[0].utilization_percent).max == 75
     assert record.neuron.restarts == 1
     # On a busy machine, the run may end before the report of the second life is read: a warning
@@ -281,6 +282,6 @@ def test_a_program_with_the_name_is_no_device_and_off_starts_nothing(
 ) -> None:
     program = install(tmp_path, [BUSY, STAY])
     record, before = profiled(in_path(program), "sleep", "0.5", **settings)
-    assert record.neuron is None
+    assert record.neuron == NO_NEURON
     assert starts(program) == []
     assert before == []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from profiler.record.record_model import Record, decode
+from profiler.record.record_model import NO_MONITOR, Record, decode
 from tests.integration.profiled import LIMIT_SECONDS, run, started
 from tests.terminals import Pipe
 from tests.values import present, without_caused_by_others
@@ -93,7 +93,7 @@ def test_nothing_of_one_run_is_left_for_the_next(tmp_path: Path, history_file: P
     records = _records(output.read_bytes())
     assert len({record.task_id for record in records}) == 3
     assert {record.status for record in records} == {"success"}
-    cpu_seconds = [(record.monitor and record.monitor.cpu_seconds) or 0.0 for record in records]
+    cpu_seconds = [record.monitor.cpu_seconds or 0.0 for record in records]
     assert 0 < max(cpu_seconds[1:]) < cpu_seconds[0]  # the first one has the imports
     with closing(sqlite3.connect(history_file)) as database:
         assert database.execute("SELECT count(*) FROM run").fetchone() == (3,)
@@ -119,7 +119,7 @@ def test_what_a_run_leaves_behind_is_not_the_next_ones(tmp_path: Path) -> None:
     warnings = [
         without_caused_by_others(record.monitor.warnings)
         for record in _records(finished.stderr)
-        if record.monitor is not None
+        if record.monitor != NO_MONITOR
     ]
     assert [len(of_run) for of_run in warnings] == [1, 0]
     assert "still running" in warnings[0][0]

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pytest
 
-from profiler.record.record_model import NO_RECOMMENDATION, Record, decode
+from profiler.record.record_model import NO_READINGS, NO_RECOMMENDATION, Record, decode
 from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, RUN
 from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.values import present
@@ -136,7 +136,7 @@ def test_huge_pages_count_once_and_apart(run: _Run, program: str, *, as_root: bo
 
 def test_a_program_without_them_has_none(run: _Run) -> None:
     record = run("import time; held = bytes(20 << 20); time.sleep(0.5)")
-    assert record.metrics.memory_huge_pages_mb is None
+    assert record.metrics.memory_huge_pages_mb == NO_READINGS
     assert "huge pages" not in str(record.recommendation)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.record.record_model import AverageAndMaximum, Metrics, Record
+from profiler.record.record_model import Metrics, Record
 from tests.integration.profiled import (
     LIMIT_SECONDS,
     RUN,
@@ -109,7 +109,7 @@ def file() -> Iterator[Path]:
 
 
 def _mapped_mb(metrics: Metrics) -> float:
-    return present((metrics.memory_mapped_file_mb or AverageAndMaximum()).max)
+    return present(metrics.memory_mapped_file_mb.max)
 
 
 def _record(*words: str) -> Record:

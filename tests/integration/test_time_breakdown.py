@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.record.activity_model import TimeBreakdown
+from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.record_model import Record
 from tests.integration.profiled import LIMIT_SECONDS, RUN, python, report_of, run
 from tests.values import present
@@ -184,4 +184,4 @@ def test_without_proc_nothing_is_known() -> None:
     finished = subprocess.run(
         (*without_proc, *command), capture_output=True, check=True, timeout=LIMIT_SECONDS
     )
-    assert report_of(finished.stderr).record.time_breakdown is None
+    assert report_of(finished.stderr).record.time_breakdown == NO_BREAKDOWN

@@ -19,6 +19,7 @@ from profiler.readers.ecs.container_stats import StatsReading, decode_stats
 from profiler.readers.ecs.task_metadata import TaskMetadata, decode_task
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import (
+    NO_INTERVAL,
     AverageAndMaximum,
     Distribution,
     Gpu,
@@ -151,7 +152,7 @@ def with_devices(line: bytes) -> str:
 def _devices(report: Report) -> dict[str, Any]:
     percent = {60_000: 10.0, 120_000: 30.0}.get(int(report.record.metrics.duration_ms or 0), 50.0)
     more: dict[str, Any] = {}
-    if report.record.interval is not None:
+    if report.record.interval != NO_INTERVAL:
         more["interval"] = replace(
             report.record.interval,
             gpu_utilization_percent=AverageAndMaximum(avg=percent + 10, max=99),
@@ -170,7 +171,7 @@ def _devices(report: Report) -> dict[str, Any]:
             Gpu(
                 uuid="G1",
                 utilization_percent=Distribution(avg=percent + 20, max=99),
-                xids=(31,) if report.record.interval is None else (),
+                xids=(31,) if report.record.interval == NO_INTERVAL else (),
                 memory_used_mb=Distribution(max=6000),
             ),
         ),

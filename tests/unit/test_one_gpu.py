@@ -139,7 +139,7 @@ def test_the_cause_is_said_and_no_advice_beside_it(
     report = gpu_run(tape)
     shown = screen(report)
     if screen is history:
-        assert outcome_of(report.record, None).cause in shown
+        assert outcome_of(report.record).cause in shown
     elif tape == "oom":
         assert "probably ran out of GPU memory" in shown or "more memory than its GPU has" in shown
         assert "≥76.6 GB of the GPU's 79.6 GB" in shown

@@ -387,7 +387,7 @@ def test_a_checkpoint_does_not_say_how_a_run_ended_later() -> None:
         )
     )
     record = line.report.record
-    assert outcome_of(record, None).cause == "running"
+    assert outcome_of(record).cause == "running"
     assert outcome_of(record, EventEnd(cause="failure", exit_code=3)).title == "Exit code 3"
     assert outcome_of(record, EventEnd(cause="unknown")).cause == "unknown"
 

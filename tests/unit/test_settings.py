@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from profiler.core.errors import UsageError
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.bounded_json_line import MAX_WARNING_LENGTH
 from profiler.record.report_line import EMF_METRICS
 from profiler.settings import (
@@ -203,4 +203,4 @@ def test_a_job_of_aws_batch_is_that_of_a_tasks_monitor_and_not_of_an_instances()
     variables = {**V4, "AWS_BATCH_JOB_ID": job_id(1), "AWS_BATCH_JOB_ATTEMPT": "2"}
     assert read_settings(variables).task.batch_job == BatchJob(job_id=job_id(1), attempt=2)
     instance = {**variables, "TASK_PROFILER_SCOPE": "instance"}
-    assert read_settings(instance).task.batch_job is None
+    assert read_settings(instance).task.batch_job is NO_JOB

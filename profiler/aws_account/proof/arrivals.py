@@ -26,7 +26,7 @@ from profiler.record.event_end import end_of_event
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.line_trust import AccountTrust, is_lambda_stream
 from profiler.record.record_model import CHECKPOINT, Record
-from profiler.record.stop_causes import EventEnd
+from profiler.record.stop_causes import NO_EVENT, EventEnd
 from profiler.record.stopped_task import StoppedTask
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, ReadPages
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
@@ -113,10 +113,10 @@ class ProofTask(Struct, kw_only=True):
         return self.end != NOT_STOPPED
 
     @property
-    def event_end(self) -> EventEnd | None:
-        """How the batch ended, by AWS; None before that."""
+    def event_end(self) -> EventEnd:
+        """How the batch ended, by AWS."""
         if not self.has_stopped:
-            return None
+            return NO_EVENT
         return end_of_event(self.end, self.end.container(self.container))
 
     @property

@@ -45,7 +45,7 @@ def family_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 def named_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether the report names the job, by the variables that Batch sets."""
-    job = record_of(task).batch or NO_JOB
+    job = record_of(task).batch
     expected = "the job, its queue, attempt 1"
     if job == NO_JOB:
         return CheckResult(NO, expected, "no job")

@@ -435,7 +435,7 @@ def _task_row(plan: ProofPlan, task: ProofTask, reason: str) -> Row:
     if not reason:
         return row
     cause = "resources"  # a task that waits, waits for capacity
-    if task.event_end is not None:
+    if task.has_stopped:
         cause = task.event_end.cause
     elif task.failure and not _is_about_capacity(reason):
         cause = "refused"
@@ -452,7 +452,7 @@ def _why_not_run(task: ProofTask, wait_seconds: float) -> str:
     """Nothing if it ran."""
     if task.failure or task.has_run:
         return task.failure
-    if task.event_end is None:
+    if not task.has_stopped:
         return f"it was {task.state or 'unknown'} after {_minutes(wait_seconds)}"
     return task.event_end.reason or "ECS gave no reason"
 

@@ -20,6 +20,7 @@ from profiler.record.line_trust import AccountTrust, LineVerdict, StreamTrust, c
 from profiler.record.notice_model import NoticeEvidence, NoticeLine, decode_notice
 from profiler.record.record_model import (
     CHECKPOINT,
+    NO_INTERVAL,
     SCHEMA_VERSION,
     Interval,
     Report,
@@ -70,7 +71,7 @@ class RunningRun(Struct, frozen=True, kw_only=True):
         """The measurements since the checkpoint before the newest one; empty without a
         checkpoint.
         """
-        return self.report.record.interval or Interval()
+        return self.report.record.interval
 
     def elapsed_ms(self, now_ns: int) -> float | None:
         """The time since the start; for an ended run, its duration.
@@ -185,8 +186,9 @@ class RunningRuns(Struct):
 
     def _run(self, report: Report, now_ns: int) -> RunningRun:
         silent_ns = now_ns - (parse_ns(report.time) or now_ns)
-        is_late = report.record.interval is not None and silent_ns > LATE_PERIODS * period_ns(
-            report
+        is_late = (
+            report.record.interval is not NO_INTERVAL
+            and silent_ns > LATE_PERIODS * period_ns(report)
         )
         return RunningRun(
             report=report,
@@ -226,7 +228,11 @@ def _precedence(report: Report) -> tuple[bool, bool, int]:
     """A report counts before checkpoints, and these before the records of notices, which have no
     interval.
     """
-    return report.type != CHECKPOINT, report.record.interval is not None, parse_ns(report.time) or 0
+    return (
+        report.type != CHECKPOINT,
+        report.record.interval is not NO_INTERVAL,
+        parse_ns(report.time) or 0,
+    )
 
 
 class RunsInProgress(RunningRuns, kw_only=True):

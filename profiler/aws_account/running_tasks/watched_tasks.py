@@ -286,7 +286,7 @@ class WatchedTasks(Struct, kw_only=True):
     @property
     def lacks_similar(self) -> bool:
         """Whether :meth:`read_similar` has anything to read: a name has found nothing yet."""
-        is_named = self.collected.selection.run is not None
+        is_named = bool(self.collected.selection.run)
         return is_named and not self._has_similar and not self._found
 
     def read_similar(self) -> None:

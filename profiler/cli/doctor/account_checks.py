@@ -35,15 +35,8 @@ from profiler.aws_account.scheduled_targets import is_timed, schedule_of
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import (
-    Span,
-    folding,
-    sentences_about,
-    table,
-    table_width,
-    write_lines,
-    write_paragraph,
-)
+from profiler.cli.styled_text import Span, sentences_about, write_lines, write_paragraph
+from profiler.cli.tables import folding, table, table_width
 from profiler.cli.taskdef_command import read_input
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import log_trust, open_pages

@@ -33,7 +33,8 @@ from profiler.aws_account.setup.forwarder_deployment import (
 from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters
 from profiler.aws_account.setup.template_parameters import find_gap
 from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, warn, write_json_lines
-from profiler.cli.styled_text import Column, Span, folding, table, table_width, write_lines
+from profiler.cli.styled_text import Span, write_lines
+from profiler.cli.tables import Column, folding, table, table_width
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.record.units import format_count

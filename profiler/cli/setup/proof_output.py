@@ -25,7 +25,8 @@ from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.cli.options import ProofRequest, SourceOptions
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import Column, Line, Span, table, table_width, wrapped, write_lines
+from profiler.cli.styled_text import Line, Span, wrapped, write_lines
+from profiler.cli.tables import Column, table, table_width
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import open_search, parse_source

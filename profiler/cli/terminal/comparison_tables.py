@@ -5,7 +5,8 @@ from functools import partial
 from statistics import median
 
 from profiler.cli.printing import UNKNOWN
-from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, wrapped
+from profiler.cli.styled_text import EMPTY, Line, Span, wrapped
+from profiler.cli.tables import Column, table
 from profiler.core.optional_math import known_values
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.fact_list import memory_peak

@@ -224,7 +224,7 @@ def _facts(record: Record, room: int) -> str:
 
 
 def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ...]:
-    outcome = outcome_of(record, None)
+    outcome = outcome_of(record)
     is_kill = outcome.ran_out_of_memory or outcome.exit_code == SIGKILL_EXIT_CODE
     is_explained = is_kill or outcome.cause in ("gpu-oom", "gpu-error")
     if verdict.evidence is None or not (is_explained or verdict.tone == "warning"):
@@ -267,7 +267,7 @@ def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...
         text = next((text for text in texts if len(text) <= room), shorten(texts[-1], room))
         rows.append((curve, text))
     times = record.time_breakdown
-    legend = () if times is None else short_legend(record, room)
+    legend = short_legend(record, room)
     longest = max(length(legend), *(len(text) for _, text in rows), 0)
     curve_width = min(available - longest, _MAX_CURVE)
     for number, (curve, text) in enumerate(rows):
@@ -275,7 +275,7 @@ def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...
         drawn = Span(f"{curve.drawn(curve_width)} ", style)
         rank = 2 + (number > 1 and curve.label != GPU)
         yield rank, (line(label(curve.label, "bold", _LABEL_WIDTH), drawn, text),)
-    if times is not None and legend:
+    if legend:
         bar = time_bar(times, curve_width)
         yield 2, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
 
@@ -307,8 +307,7 @@ def _average(curve_label: str, record: Record) -> str:
 
 
 def _gpu_memory(record: Record) -> str:
-    totals = gpu_totals(record.gpus)
-    return "" if totals is None else gpus_memory_text(totals)
+    return gpus_memory_text(gpu_totals(record.gpus))
 
 
 def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """One line of advice for the end of a run. Each follows from numbers of the record."""
 
 from profiler.core.optional_math import first_of
-from profiler.record.activity_model import TimeBreakdown
 from profiler.record.cpu_wait import cpu_wait_fact
 from profiler.record.fact_list import LargestWait, largest_wait
 from profiler.record.gpu_facts import MORE_GPU_MEMORY, beside_gpus
@@ -40,7 +39,7 @@ def next_step(record: Record, recommend: str) -> str | None:
     ``recommend`` is the command for a size; "" without one.
     """
     metrics = record.metrics
-    if outcome_of(record, None).ran_out_of_memory:
+    if outcome_of(record).ran_out_of_memory:
         return _more_memory(record, recommend)
     if record.likely_out_of_gpu_memory:
         return MORE_GPU_MEMORY
@@ -58,7 +57,7 @@ def next_step(record: Record, recommend: str) -> str | None:
 
 def _largest_part(record: Record) -> str | None:
     """Advice on what took the largest part of the time, else on the next part that has advice."""
-    times = record.time_breakdown or TimeBreakdown()
+    times = record.time_breakdown
     wait = largest_wait(times, with_cpu=False)
     parts = [
         (times.on_cpu_percent or 0, _saturated(record.metrics)),
@@ -139,7 +138,7 @@ def _one_cpu(metrics: Metrics) -> str | None:
 def may_name_size(record: Record) -> bool:
     """Whether the advice can be a size."""
     is_long = (record.metrics.duration_ms or 0) >= _MIN_SIZED_MS
-    is_compared = outcome_of(record, None).ran_out_of_memory or (
+    is_compared = outcome_of(record).ran_out_of_memory or (
         is_long and record.task_size == UNKNOWN_SIZE
     )
     return is_compared and record.recommendation != NO_RECOMMENDATION

@@ -208,7 +208,7 @@ def time_lines(record: Record, story: Story, view: View) -> Iterator[Line]:
     """The bar, its legend, the largest waits, and the wait for a CPU if it matters."""
     times = record.time_breakdown
     room = view.width - len(INDENT) - LABEL_WIDTH
-    if times is not None and _parts(times):
+    if _parts(times):
         yield line(label("Time", "bold"), *time_bar(times, room))
         rows: list[list[Span]] = [[]]
         for entry in (*_entries(_parts(times), record), *_seen(times)):
@@ -222,7 +222,7 @@ def time_lines(record: Record, story: Story, view: View) -> Iterator[Line]:
 
 def short_legend(record: Record, width: int) -> Line:
     """The largest parts that fit, and whether only a part of the run was seen."""
-    times = record.time_breakdown or TimeBreakdown()
+    times = record.time_breakdown
     by_share = sorted(_parts(times), key=lambda part: -part[1])
     entries = _entries(by_share, record)
     entries[1:1] = _seen(times)  # after the largest part

@@ -42,6 +42,7 @@ from profiler.record.gpu_facts import (
 from profiler.record.hardware import gpu_totals, neuron_totals, short_processor_name
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
+    NO_NEURON,
     NOT_MEASURED,
     UNKNOWN_SIZE,
     Distribution,
@@ -150,11 +151,11 @@ def _identity(record: Record) -> str:
     return joined(texts)
 
 
-def _retries(event: TaskEvent | None) -> str:
+def _retries(event: TaskEvent) -> str:
     texts: list[str] = []
-    if event is not None and event.retry_of:
+    if event.retry_of:
         texts.append(f"retry of {event.retry_of[:8]}")
-    if event is not None and event.retried_as:
+    if event.retried_as:
         texts.append(f"retried as {event.retried_as[:8]}")
     return joined(texts)
 
@@ -304,7 +305,7 @@ def _bars(record: Record) -> Iterator[_Bar]:
         yield _Bar(MEMORY, memory, size_mb, format_memory, note, peak_text(metrics))
     yield from _gpu_bars(record.gpus)
     neuron = neuron_totals(record.neuron)
-    if neuron is not None and record.neuron is not None:
+    if record.neuron is not NO_NEURON:
         note = _of_memory(neuron.device_memory_used_mb.max, record.neuron.device_memory_size_mb)
         yield _Bar("Neuron", neuron.utilization_percent, 100, format_percent, note)
 
@@ -312,7 +313,7 @@ def _bars(record: Record) -> Iterator[_Bar]:
 def _gpu_bars(gpus: Sequence[Gpu]) -> Iterator[_Bar]:
     """A bar for each GPU; many have one together."""
     totals = gpu_totals(gpus)
-    if totals is not None and len(gpus) > _MAX_GPUS:
+    if len(gpus) > _MAX_GPUS:
         memory = gpus_memory_text(totals)
         note = f"{format_count(len(gpus), 'GPU')} together{memory and f', {memory}'}"
         yield _Bar("GPUs", totals.utilization_percent, 100, format_percent, note)
@@ -384,7 +385,7 @@ def _gpu_use(story: Story, view: View) -> Iterator[Line]:
 
 def _others(record: Record, story: Story, view: View) -> Iterator[Line]:
     yield from _told(story.named("killed", "I/O", "largest"), view)
-    if record.stacks is not None and record.stacks.samples:
+    if record.stacks.samples:
         samples = format_count(record.stacks.samples, "sample")
         yield from labelled("stacks", f"{samples}: --stacks shows the functions", view)
     for warning in story.named("warning")[:_MAX_WARNINGS]:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.cli.styled_text import INDENT, Line, Span, length, line, wrapped
 from profiler.cli.terminal.page_parts import CPU_PARTS, View, local, time_parts
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.record.activity_model import NO_BREAKDOWN
 from profiler.record.fact_list import (
     COST,
     CPU_TIME,
@@ -261,7 +262,7 @@ def _time_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
     """The parts of the time whose shares differ much; of runs with different levels, only the
     CPU parts.
     """
-    if this.time_breakdown is None or that.time_breakdown is None:
+    if NO_BREAKDOWN in (this.time_breakdown, that.time_breakdown):
         return
     pairs = list(zip(time_parts(this.time_breakdown), time_parts(that.time_breakdown), strict=True))
     if any((new is None) != (old is None) for (_, new), (_, old) in pairs):

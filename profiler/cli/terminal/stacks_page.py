@@ -6,17 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from profiler.cli.printing import value_text
-from profiler.cli.styled_text import (
-    INDENT,
-    Column,
-    Line,
-    Span,
-    line,
-    separated,
-    shorten,
-    table,
-    wrapped,
-)
+from profiler.cli.styled_text import INDENT, Line, Span, line, separated, shorten, wrapped
+from profiler.cli.tables import Column, table
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks
 from profiler.record.record_model import Record
@@ -76,7 +67,7 @@ def _add(root: FunctionNode, folded: str, count: int, own_files: Sequence[str] |
 def stacks_lines(record: Record, stacks: StacksLine, width: int) -> list[Line]:
     """All data on the stacks of a run."""
     root = function_tree(stacks)
-    known = record.stacks or Stacks(source="")
+    known = record.stacks
     source = f" by {known.source}" if known.source else ""
     samples = f"{format_count(known.samples, 'sample')}, " if known.samples else ""
     title = (

@@ -225,7 +225,7 @@ class _Surroundings(Struct, RunSurroundings):
         labels = {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
         return {**labels, **runner_labels(os.environ)}
 
-    def find_batch_job(self) -> BatchJob | None:
+    def find_batch_job(self) -> BatchJob:
         return job_of_variables(os.environ)
 
     def request_placement(self) -> BackgroundCall[Placement | None] | None:

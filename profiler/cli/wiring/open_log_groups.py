@@ -32,7 +32,7 @@ from profiler.record.line_trust import (
 from profiler.runs.past_runs.ended_tasks import ENDED_TYPE, EndedTasks
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, MissingLogGroupError, ReadPages
-from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
+from profiler.runs.past_runs.log_places import AnyPlace, DefinedPlaces, LogOptions, log_options_of
 from profiler.runs.past_runs.run_source import OpenProgress, RunSource, is_pattern
 
 ReadDefinition = Callable[[str], Mapping[str, object]]
@@ -71,7 +71,7 @@ def log_trust(options: SourceOptions) -> AccountTrust:
         region = str(open_client("logs").meta.region_name)
         # It needs no permission.
         account_id = str(open_client("sts").get_caller_identity()["Account"])
-    problem = next(iter(problems), None)
+    problem = next(iter(problems), "")
     return AccountTrust(
         account_id=account_id,
         problem=problem,
@@ -163,7 +163,7 @@ def open_log_groups(
     trust: AccountTrust,
     show: OpenProgress,
     *,
-    places: DefinedPlaces | None = None,
+    places: AnyPlace | None = None,
     whole_since_ns: int | None = None,
 ) -> LogGroupRuns:
     """Open log groups of one Region. One that cannot be read is a warning while others are.

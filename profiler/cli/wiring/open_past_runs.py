@@ -259,7 +259,7 @@ def run_filter(
         statuses=options.statuses,
         since_ns=since_ns,
         until_ns=until_ns,
-        run=run,
+        run=run or "",
         reads_checkpoints=reads_checkpoints,
     )
 

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -21,12 +21,15 @@ from profiler.collectors.nvidia.run_gpu import RunGpu
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.core.clock import Clock
 from profiler.core.log import Log
+from profiler.core.optional_math import known_values
+from profiler.core.text import listed
 from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.hardware import WHOLE_INSTANCE, may_lack_gpu_memory
-from profiler.record.record_model import Record
+from profiler.record.record_model import Gpu, Record
+from profiler.record.units import format_percent
 
 _HANG_NS = 5 * NS_PER_SECOND
 # Reading a GPU's energy takes 3 to 6 ms (H100, H200; driver 580): every 60 s for each GPU that is
@@ -48,6 +51,8 @@ _UNMATCHED = (
 )
 # One every 10 s.
 _MAX_LOOKS_FOR_LIMITS = 6
+_IDLE_IS_BOUNDED = "The work of {} is known for {} of the run: the idle time is a lower bound."
+_USE_IS_MISSING = "The work of {} is known for {} of the run: use and idle time are missing."
 _NO_ANSWER = (
     "The GPU driver does not answer; the GPUs' last numbers, and energy since the last reading, "
     "are missing."
@@ -226,6 +231,7 @@ class GpuCollector:
         values: dict[str, Any] = {}
         if gpus:
             is_known = selection.is_known or all(run_gpu.is_own for run_gpu in found)
+            warnings.extend(_partial_warnings(gpus))
             values["gpus"] = gpus
             values["gpu_scope"] = None if is_known else WHOLE_INSTANCE
             values["gpu_idle"] = gpu_idle(gpus, duration_ms, self._hour_usd)
@@ -354,6 +360,20 @@ class GpuCollector:
         if self._problem is None:
             self._log.warning(problem)
         self._problem = problem
+
+
+def _partial_warnings(gpus: Sequence[Gpu]) -> Iterator[str]:
+    """Sentences about GPUs whose work is not known for the whole run: what is a lower bound, and
+    what is missing.
+    """
+    partial = [gpu for gpu in gpus if gpu.utilization_covered_percent is not None]
+    bounded = [gpu for gpu in partial if gpu.idle_seconds is not None]
+    missing = [gpu for gpu in partial if gpu.utilization_percent.avg is None]
+    for lacking, what in ((bounded, _IDLE_IS_BOUNDED), (missing, _USE_IS_MISSING)):
+        if lacking:
+            numbers = listed(str(gpu.index) for gpu in lacking)
+            percent = min(known_values(gpu.utilization_covered_percent for gpu in lacking))
+            yield what.format(f"GPU{'s' * (len(lacking) > 1)} {numbers}", format_percent(percent))
 
 
 def _memory_verdict(record: Record, found: tuple[RunGpu, ...]) -> dict[str, Any]:

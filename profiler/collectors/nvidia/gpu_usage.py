@@ -411,12 +411,12 @@ class _GpuAggregate:
 def gpu_idle(
     gpus: Sequence[Gpu], duration_ms: float | None, hour_usd: float | None
 ) -> GpuIdle | None:
-    """The idle time of a run's GPUs; None if it is unknown.
+    """The idle time of a run's GPUs; None if that of one is unknown.
 
     ``hour_usd`` is the price of the task in USD per hour.
     """
     percents = known_values(gpu.idle_percent for gpu in gpus)
-    if not percents or duration_ms is None:
+    if not percents or len(percents) < len(gpus) or duration_ms is None:
         return None
     percent = sum(percents) / len(percents)
     hours = duration_ms * NS_PER_MS / NS_PER_SECOND / _SECONDS_PER_HOUR

@@ -12,7 +12,7 @@ from profiler.aggregation.out_of_gpu_memory import MemoryAtLimit
 from profiler.aggregation.statistics import TimeWeightedStatistics
 from profiler.collectors.nvidia.gpu_period import GPM_SERIES, GpuPeriod
 from profiler.collectors.nvidia.gpu_timeline import UseSource
-from profiler.collectors.nvidia.gpu_work import WorkLimits
+from profiler.collectors.nvidia.gpu_work import GpuWork, WorkLimits
 from profiler.collectors.nvidia.run_use import RunUse
 from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuLimits
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -22,6 +22,8 @@ from profiler.record.units import MIB, mebibytes
 _PERCENT = 100
 # With less, the uncovered time counts neither as use nor as idle.
 _COVERED_SHARE = 0.95
+# With less, nothing is said of the use.
+_MIN_COVERED_SHARE = 0.5
 # That no process of the run was there is known if somebody looked for so long.
 _WATCHED_SHARE = 0.9
 
@@ -67,20 +69,15 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
             return RunGpu(gpu=gpu)
         is_seen = self._sees_processes(use)
         is_shared = use.is_shared or self.mps.is_mps
-        limits = None if is_shared else use.work.limits(self._until_ns(use))
         values: dict[str, Any] = {
             "memory_used_mb": self._memory(use, is_shared=is_shared),
-            "utilization_percent": use.work.utilization.distribution(),
             "utilization_source": self.source,
             "shared": True,
+            # Of a GPU that is shared, the device's work is not the run's.
+            **self._work(use, use.device_work if is_shared else use.work, is_shared=is_shared),
         }
-        if is_shared:
-            # The device's work is not the run's.
-            values["utilization_percent"] = use.device_work.utilization.distribution()
-        else:
+        if not is_shared:
             values["shared"] = False if is_seen else None
-            values |= self._idle(use)
-            values |= _work_values(use, limits)
         if 2 * self.period.gpm_covered_ns < self._duration_ns(use):
             values |= dict.fromkeys(GPM_SERIES, NOT_MEASURED)  # of the rest nothing is known
         return RunGpu(
@@ -117,15 +114,32 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
             return NOT_MEASURED
         return memory.distribution(per=MIB)
 
-    def _idle(self, use: RunUse) -> Mapping[str, Any]:
-        work = use.work
-        if not work.covered_ns:
-            return {}
+    def _work(self, use: RunUse, work: GpuWork, *, is_shared: bool) -> Mapping[str, Any]:
+        """How much the GPU worked, and when, as far as that is known."""
+        known_ns = self._known_ns(use)
+        covered_share = work.covered_ns / known_ns
+        is_partial = self.finished_ns is not None and covered_share < _COVERED_SHARE
+        values: dict[str, Any] = {"utilization_percent": NOT_MEASURED}
+        if is_partial and self.source is not None:
+            values["utilization_covered_percent"] = round(_PERCENT * covered_share, 3)
+            if covered_share < _MIN_COVERED_SHARE:
+                return values
+        values["utilization_percent"] = work.utilization.distribution()
+        if is_shared or not work.covered_ns:
+            return values
+        values |= self._idle(work, known_ns)
+        if not is_partial:  # else it may have worked before, after or in between
+            values |= _work_values(use, work.limits(self._until_ns(use)))
+        return values
+
+    def _known_ns(self, use: RunUse) -> int:
+        """The run's time, without that of impossible readings."""
         duration_ns = self._duration_ns(use)
-        # The time of impossible readings counts neither as use nor as idle.
-        known_ns = max(duration_ns - self.period.unknown_utilization_ns, 1)
         if self.source != "once-a-second":
-            known_ns = duration_ns
+            return duration_ns
+        return max(duration_ns - self.period.unknown_utilization_ns, 1)
+
+    def _idle(self, work: GpuWork, known_ns: int) -> Mapping[str, Any]:
         idle_ns = max(work.covered_ns - work.used_ns, 0.0)
         if work.covered_ns >= _COVERED_SHARE * known_ns:
             idle_ns *= known_ns / work.covered_ns

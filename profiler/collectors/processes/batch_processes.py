@@ -31,7 +31,7 @@ from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.look import Look
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import AverageAndMaximum
+from profiler.record.record_model import NO_READINGS, AverageAndMaximum
 from profiler.record.units import MIB
 
 # Readings that are kept for task stats, which on Fargate are up to 10 s old on arrival.
@@ -325,13 +325,12 @@ class BatchProcesses:
         return max(self._group_cpu.total or 0, self._tree_cpu.total_ns)
 
     @property
-    def huge_pages(self) -> AverageAndMaximum | None:
+    def huge_pages(self) -> AverageAndMaximum:
         """The huge pages in addition to the memory used: those of the process with most, or of the
-        group, at least; None without any.
+        group, at least.
         """
         huge_pages = self._huge_page_bytes.summary(per=MIB)
-        has_any = huge_pages is not None and huge_pages.max
-        return huge_pages if has_any and not self.counts_huge_pages else None
+        return huge_pages if huge_pages.max and not self.counts_huge_pages else NO_READINGS
 
     def _add_huge_pages(
         self, processes: Sequence[ProcessReading], group: GroupReading | None

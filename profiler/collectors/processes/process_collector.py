@@ -42,7 +42,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.readers.linux.waits import Wait
-from profiler.record.record_model import Number, Record, Series
+from profiler.record.record_model import NO_INTERVAL, Number, Record, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 
@@ -116,7 +116,7 @@ def _readings(record: Record, batch: BatchProcesses) -> ProcessReadings:
         vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb)
     )
     interval = None
-    if record.interval is not None:
+    if record.interval is not NO_INTERVAL:
         window = usage.end_interval()
         interval = build_interval(window, DeviceReadings(), sizes, started_ns=0, finished_ns=0)
     series = None
@@ -399,14 +399,15 @@ class ProcessCollector:
 
     def _look(self, tracked: _TrackedContainer, threads: ThreadReader, looks: LookTimes) -> None:
         now_ns = self._clock.monotonic_ns()
-        began_ns = self._machine.own_cpu_ns()
+        began_ns = self._machine.own_cpu_ns() - threads.lookup_ns
         look = threads.look(now_ns)
         if look is not None and look.processes:
             with self._lock:
                 batch = tracked.batch
                 read_ns = now_ns + self._wall_offset_ns
                 batch.time.add_look(read_ns, look, batch.usage.series, looks.part_ns)
-        looks.done(now_ns, self._machine.own_cpu_ns() - began_ns)
+        used_ns = self._machine.own_cpu_ns() - threads.lookup_ns
+        looks.done(now_ns, used_ns - began_ns)
 
     def _follow_threads(
         self,

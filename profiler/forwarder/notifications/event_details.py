@@ -28,10 +28,11 @@ from profiler.forwarder.notifications.next_steps import (
 )
 from profiler.forwarder.notifications.notification import NightSummary, Notification
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
-from profiler.record.activity_model import TimeBreakdown
-from profiler.record.batch_job import BatchJob, job_text
+from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
+from profiler.record.batch_job import NO_JOB, BatchJob, job_text
 from profiler.record.fact_list import cost_text
 from profiler.record.gpu_facts import cause_sentence
+from profiler.record.model_base import absent_if_empty
 from profiler.record.notice_model import (
     Notice,
     NoticedSchedule,
@@ -123,7 +124,7 @@ class EndedRunDetail(_RunDetail, frozen=True, kw_only=True):
     the family's recent successes.
     """
 
-    batch: BatchJob | None = None
+    batch: BatchJob = NO_JOB
     status: Status
     outcome: str | None = None
     outcome_sentence: str | None = None
@@ -133,7 +134,7 @@ class EndedRunDetail(_RunDetail, frozen=True, kw_only=True):
     started_at: str | None = None
     finished_at: str | None = None
     metrics: Metrics | None = None
-    time_breakdown: TimeBreakdown | None = None
+    time_breakdown: TimeBreakdown = NO_BREAKDOWN
     cost: Cost = UNKNOWN_COST
     recommendation: Recommendation = NO_RECOMMENDATION
     unusual: tuple[UnusualMeasure, ...] = ()
@@ -176,7 +177,8 @@ def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
     record = notice.record
     outcome = notice.outcome
     links = _bounded_links(notice.links(kibana_url))
-    breakdown = record.time_breakdown
+    times = record.time_breakdown
+    breakdown = replace(times, waiting_for=times.waiting_for[:3])
     run = EndedRunDetail(
         text=_sentence(notice),
         summary=_summary(notice),
@@ -199,7 +201,7 @@ def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
         started_at=known(format_datetime, task.started_at),
         finished_at=known(format_datetime, notice.run.ended_at),
         metrics=None if notice.metrics == Metrics() else notice.metrics,
-        time_breakdown=breakdown and replace(breakdown, waiting_for=breakdown.waiting_for[:3]),
+        time_breakdown=absent_if_empty(breakdown, NO_BREAKDOWN),
         cost=notice.cost,
         recommendation=record.recommendation,
         unusual=notice.unusual,

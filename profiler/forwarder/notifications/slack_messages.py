@@ -214,13 +214,12 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
     )
 
 
-def _job_names(job: BatchJob | None) -> Iterator[tuple[str, str | None]]:
+def _job_names(job: BatchJob) -> Iterator[tuple[str, str | None]]:
     """The job of AWS Batch, its attempt and its queue, for a row of names."""
-    if job is not None:
-        yield "job", job.job_name
-        yield "" if job.job_name else "job", job.job_id
-        yield "attempt", known(str, job.attempt)
-        yield "queue", job.queue
+    yield "job", job.job_name
+    yield "" if job.job_name else "job", job.job_id
+    yield "attempt", known(str, job.attempt)
+    yield "queue", job.queue
 
 
 def _title(notice: EndedRun) -> str:
@@ -286,7 +285,7 @@ def _accelerators(record: Record) -> Iterator[str]:
     for fact in device_facts(record):
         if fact.number.value and fact.name == "GPU":
             yield f"*{fact.sentence}*  {value_formats.gpus(record)}"
-        elif fact.number.value and neuron is not None:
+        elif fact.number.value:
             yield f"*{fact.sentence}*  {value_formats.neuron_cores(neuron)}"
 
 

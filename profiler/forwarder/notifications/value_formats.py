@@ -1,7 +1,6 @@
 """Formats the numbers and causes of a notice. A value that is unknown is None."""
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import stated
@@ -15,7 +14,7 @@ from profiler.record.gpu_facts import (
     gpu_word,
     gpus_memory_text,
 )
-from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_error, gpu_totals
+from profiler.record.hardware import NeuronTotals, gpu_error, gpu_totals
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Distribution, Recommendation, Record
 from profiler.record.run_outcome import Status
@@ -119,7 +118,7 @@ def series(values: Sequence[float | None] | None, size: float | None, least: flo
 
 def gpus(record: Record) -> str:
     """The use of all GPUs of the run together, with a clear statement if none was ever used."""
-    totals = gpu_totals(record.gpus) or GpuTotals()
+    totals = gpu_totals(record.gpus)
     if gpu_word(record) == NEVER_USED:
         return f"{bar(0)}  never used: allocated and billed"
     parts = [_use(totals.utilization_percent)]
@@ -197,7 +196,7 @@ def _is_well_sampled(record: Record, percent: float) -> bool:
         return False
     # The time that no sample covers counts as other time, so no part is longer than the covered
     # time.
-    covered = known(attrgetter("covered_percent"), record.time_breakdown)
+    covered = record.time_breakdown.covered_percent
     return first_known(covered, _WHOLE_PERCENT) >= min(percent, MIN_COVERED_PERCENT)
 
 

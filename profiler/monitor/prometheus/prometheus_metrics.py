@@ -22,6 +22,7 @@ from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
 from profiler.monitor.prometheus.snapshot import Snapshot
+from profiler.record.batch_job import NO_JOB
 from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.metric_catalogue import LIVE_GPU_TOTALS
@@ -117,7 +118,7 @@ def _task(snapshot: Snapshot) -> Iterator[Subject]:
 def _batch_job(snapshot: Snapshot) -> Iterator[Subject]:
     """One series a task, as its own labels are."""
     job = snapshot.batch_job
-    if job is not None:
+    if job is not NO_JOB:
         values = (job.job_id, job.queue, job.compute_environment, job.attempt, job.array_index)
         yield tuple("" if value is None else str(value) for value in values), job
 

@@ -17,7 +17,7 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, runs_on_instance
 from profiler.readers.linux.host import InstanceReading, OwnUsage
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import NO_JOB, BatchJob
 
 if TYPE_CHECKING:
     from profiler.collectors.neuron.neuron_collector import LiveNeuron
@@ -61,7 +61,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     gpus: LiveGpus | None = None
     neuron: "LiveNeuron | None" = None
     instance: InstanceReading | None = None
-    batch_job: BatchJob | None = None
+    batch_job: BatchJob = NO_JOB
 
     def at(self, now_ns: int) -> "Snapshot":
         """The part that is still valid: of an old snapshot, the identity of the task and the
@@ -86,7 +86,7 @@ class SnapshotBuilder(Struct, eq=False):
     sampler: TaskSampler
     shared: SharedParts
     read_instance: Callable[[], InstanceReading | Unavailable]
-    batch_job: BatchJob | None = None
+    batch_job: BatchJob = NO_JOB
     # By source: the number of its answers, and when that number last grew.
     _answers: dict[str, tuple[int, int]] = field(default_factory=dict)
     _task_rx_bytes: int | None = None

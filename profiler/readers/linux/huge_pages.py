@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from profiler.core.clock import CpuBudget
-from profiler.core.optional_math import min_known
+from profiler.core.optional_math import max_known, min_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading
@@ -30,17 +30,20 @@ class HugePages:
     """The huge pages of the processes of one tree together: a lower bound, as pages that several
     processes map count once, and never more than all that the machine's processes have.
 
-    ``unmapped_bytes``: how many more than at the first reading were taken and mapped by none of
+    ``unmapped_bytes``: how many more than at the start were taken and mapped by none of
     these processes, such as a System V segment that its maker has left; another program may have
-    taken them. ``used_cpu_ns``: the CPU time of the looks at the shared ones, which have a budget
-    of their own.
+    taken them. The pools are of another moment than the processes, of which one may end or begin:
+    what counts was there before and after they were read, at two readings in a row.
+    ``used_cpu_ns``: the CPU time of the looks at the shared ones, which have a budget of their own.
     """
 
     def __init__(
         self, monotonic_ns: Callable[[], int], cpu_ns: Callable[[], int], pools: str = _POOLS
     ) -> None:
         self._has_pools: bool | None = None
-        self._others_at_first_bytes: int | None = None
+        self._before_bytes: int | None = None
+        self._at_start_bytes: int | None = None
+        self._last_unmapped_bytes = 0
         self.unmapped_bytes = 0
         self._pools = pools
         self._monotonic_ns = monotonic_ns
@@ -49,26 +52,38 @@ class HugePages:
         self._last: tuple[Mapping[int, int], int] = ({}, 0)
         self.used_cpu_ns = 0
 
+    def begin(self) -> None:
+        """To be called when the processes begin: what is taken then is others'."""
+        self.read_pools()
+        self._at_start_bytes = self._before_bytes
+
+    def read_pools(self) -> None:
+        """To be called before the processes are read."""
+        if self._has_pools is None:  # else nothing but this is read for a command without any
+            self._has_pools = has_pools()
+        self._before_bytes = taken_bytes(self._pools) if self._has_pools else None
+
     def held_bytes(self, processes: Iterable[ProcessReading]) -> int:
         """The memory in bytes; 0 for processes without huge pages."""
         holders = {
             process.pid: process.huge_page_bytes for process in processes if process.huge_page_bytes
         }
-        if self._has_pools is None:  # else nothing but this is read for a command without any
-            self._has_pools = has_pools()
         if not holders and not self._has_pools:
             return 0
-        machine_bytes = taken_bytes(self._pools)
-        if machine_bytes is not None:
-            # Of shared ones, each mapping counts here.
-            others_bytes = max(machine_bytes - sum(holders.values()), 0)
-            if self._others_at_first_bytes is None:
-                self._others_at_first_bytes = others_bytes
-            unmapped_bytes = others_bytes - self._others_at_first_bytes
-            self.unmapped_bytes = max(self.unmapped_bytes, unmapped_bytes)
+        after_bytes = taken_bytes(self._pools)
+        self._add_unmapped(min_known(self._before_bytes, after_bytes), sum(holders.values()))
         if not holders:
             return 0
-        return min_known(self._together_bytes(holders), machine_bytes) or 0
+        most_bytes = max_known(self._before_bytes, after_bytes)
+        return min_known(self._together_bytes(holders), most_bytes) or 0
+
+    def _add_unmapped(self, machine_bytes: int | None, mapped_bytes: int) -> None:
+        """Add a reading; of shared pages, each mapping counts."""
+        if machine_bytes is None or self._at_start_bytes is None:
+            return
+        now_bytes = machine_bytes - mapped_bytes - self._at_start_bytes
+        self.unmapped_bytes = max(self.unmapped_bytes, min(now_bytes, self._last_unmapped_bytes))
+        self._last_unmapped_bytes = now_bytes
 
     def _together_bytes(self, holders: Mapping[int, int]) -> int:
         if len(holders) == 1:

@@ -15,13 +15,15 @@ class ThreadSeen(Struct, frozen=True, gc=False):
     """What a thread that was new, or has run since the last look, does now.
 
     ``blocked`` is None for a thread that can run. ``came``: on which connections of its wait before
-    something has come since its first look, None where this is not known.
+    something has come since its first look, None where this is not known. ``was_woken``: that wait
+    was over before its timeout.
     """
 
     thread: int
     process: int
     blocked: Blocked | None
     came: tuple[bool | None, ...] = ()
+    was_woken: bool = False
 
 
 class ProcessSeen(Struct, frozen=True, gc=False):

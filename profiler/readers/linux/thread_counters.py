@@ -97,6 +97,7 @@ class Thread(Struct, eq=False):
     ``is_stale``: it was on a CPU since ``blocked`` was determined; ``is_postponed``: its peer was
     not.
     ``sleeps_unsignalled``: it blocked all signals when it was last seen in an interruptible sleep.
+    ``ran_after_ns``: its present wait has begun after this.
     """
 
     thread_id: int
@@ -114,6 +115,7 @@ class Thread(Struct, eq=False):
     is_stale: bool = True
     is_postponed: bool = False
     sleeps_unsignalled: bool = False
+    ran_after_ns: int = 0
 
     def read(self, since: ReadingTime, now: ReadingTime, process: int) -> ThreadGrowth | None:
         """Read the counters; None if they are the same as before.
@@ -164,6 +166,7 @@ class Thread(Struct, eq=False):
         self.run_ns = run_ns
         self.wait_ns = wait_ns
         self.is_stale = True
+        self.ran_after_ns = since.at_ns
         return growth
 
     def read_state(self) -> ThreadState:

@@ -12,6 +12,7 @@ from itertools import zip_longest
 
 from msgspec import Struct
 
+from profiler.core.clock import wall_ahead_ns
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.cpu_pressure import (
@@ -164,6 +165,7 @@ class ThreadReader:
             peer_inode=peer_inode,
             ask_stream=self._ask_once,
             batch_pids=lambda: self._processes,
+            wall_ahead_ns=wall_ahead_ns,
         )
         self._budget_ns = float(_ADVANCE_NS)
         self._processes: dict[int, _Process] = {}
@@ -233,6 +235,11 @@ class ThreadReader:
         self._read_ended_ns = 0
         return read_ns
 
+    @property
+    def lookup_ns(self) -> int:
+        """The CPU time of the search for peers so far, which has its own limit."""
+        return self._resolver.sockets.lookup_ns
+
     def look(
         self, now_ns: int, *, is_fresh: bool = False, is_required: bool = False
     ) -> Look | None:
@@ -254,11 +261,11 @@ class ThreadReader:
                 self._last = now
                 self._budget_ns = budget_ns
                 return self._nothing()
-        began_ns = self._own_cpu_ns() - self._resolver.sockets.lookup_ns
+        began_ns = self._own_cpu_ns() - self.lookup_ns
 
         def spent_ns() -> int:
-            """The cost of this look, without the search for peers, which has its own limit."""
-            return self._own_cpu_ns() - self._resolver.sockets.lookup_ns - began_ns
+            """The cost of this look, without the search for peers."""
+            return self._own_cpu_ns() - self.lookup_ns - began_ns
 
         if not is_fresh:
             self._read_clocks(last)
@@ -643,7 +650,9 @@ class ThreadReader:
         if blocked is _ENDED:
             self._ended.append(thread.thread_id)
         else:
-            self._seen.append(ThreadSeen(thread.thread_id, process.reading.pid, blocked, came))
+            pid = process.reading.pid
+            was_woken = before is not None and self._was_woken(before)
+            self._seen.append(ThreadSeen(thread.thread_id, pid, blocked, came, was_woken))
 
     def _may_miss_child(self, process: _Process, blocked: Blocked) -> bool:
         """Whether a thread may have a child that began since the processes were read, and matters:
@@ -720,8 +729,14 @@ class ThreadReader:
                 continue
             left -= 1
             if thread.read_state().letter == "R":
+                was_woken = self._was_woken(thread.blocked)
                 thread.blocked = None
-                self._seen.append(ThreadSeen(thread.thread_id, self._recent[thread], None))
+                pid = self._recent[thread]
+                self._seen.append(ThreadSeen(thread.thread_id, pid, None, was_woken=was_woken))
+
+    def _was_woken(self, before: Blocked) -> bool:
+        """Whether a wait that is over was so before its timeout."""
+        return before.until_ns is not None and self._at_ns < before.until_ns
 
     def _note_state(self, process: _Process, now_ns: int) -> None:
         """Note what the only thread waits for, by the state that was read with the process."""
@@ -757,7 +772,7 @@ class ThreadReader:
     def _wait_in_call(
         self, pid: int, thread: Thread, call: SystemCall, now_ns: int
     ) -> Blocked | None:
-        blocked: Blocked | None = self._resolver.resolve(pid, call, now_ns)
+        blocked: Blocked | None = self._resolver.resolve(pid, call, now_ns, thread.ran_after_ns)
         thread.is_postponed = self._resolver.sockets.has_postponed
         if blocked is None:
             return None

@@ -7,6 +7,7 @@ up.
 
 import os
 import re
+import struct
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import known
 from profiler.core.text import without_surrogates
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.named_pipes import is_local, kind_of_sleep
 from profiler.readers.linux.sockets import Socket, Sockets, StreamState
@@ -94,6 +95,10 @@ _FUTEX_COMMAND = 0x7F
 _FUTEX_WAIT = 0
 _FUTEX_WAIT_BITSET = 9
 _FUTEX_TIMEOUTS = {"futex": 3, "futex_waitv": 3, "futex_wait": 4}
+_FUTEX_BY_WALL_CLOCK = 0x100
+_TIMESPEC = struct.Struct("=qq")
+# Where poll and epoll have their timeout in milliseconds.
+_MS_TIMEOUTS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
 # glibc's and musl's pthread_mutex_t: a thread waits for it with this value; glibc's has its owner.
 _MUTEX_WITH_WAITERS = 2
 _MUTEX_OWNER = slice(8, 12)
@@ -181,6 +186,8 @@ _LOCK_OF_THREAD = Blocked(wait=Wait("lock"), helpers="threads")
 _CHILD = Blocked(wait=Wait("child"), helpers="children")
 # A loop that watches nothing but its own wake-up, which another of its threads sends.
 _OWN_WAKE_UP = Blocked(wait=Wait("other"), helpers="threads")
+# The same for a limited time: of a loop that nobody has woken before, it is a sleep.
+_TIMED_WAKE_UP = Blocked(wait=Wait("sleep"), has_timeout=True)
 _FOR_COMERS = Blocked(wait=Wait("network"), may_be_idle=True)
 _BY_ACTION = {
     "disk": Blocked(wait=Wait("disk")),
@@ -212,18 +219,22 @@ class WaitResolver:
         peer_inode: Callable[[int], int | None] = lambda _: None,
         ask_stream: AskStream = lambda _inode, _stream: None,
         batch_pids: Callable[[], Collection[int]] = lambda: (),
+        wall_ahead_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self._calls = calls
         self._folder = proc_folder
         self._ask_stream = ask_stream
         self._batch_pids = batch_pids
+        self._wall_ahead_ns = wall_ahead_ns
         self._links_of: dict[int, tuple[frozenset[str], int]] = {}  # until when they are known
         self.sockets = Sockets(proc_folder, own_cpu_ns, peer_inode)
         self._own_pairs: dict[tuple[int, str], bool] = {}
         self._rings: Rings | None = None
 
-    def resolve(self, pid: int, call: SystemCall, now_ns: int) -> Blocked:
-        """The wait of a thread of the process in this call; ``other`` if it is unknown."""
+    def resolve(self, pid: int, call: SystemCall, now_ns: int, since_ns: int) -> Blocked:
+        """The wait of a thread of the process in this call, which has begun after ``since_ns``;
+        ``other`` if it is unknown.
+        """
         self.sockets.has_postponed = False
         name, action = self._calls.get(call.number, ("", None))
         blocked = _BY_ACTION.get(action or "", _OTHER)
@@ -235,7 +246,7 @@ class WaitResolver:
             case "child":
                 blocked = _wait_for_child(name, call)
             case "futex":
-                blocked = self._wait_for_futex(pid, name, call)
+                blocked = self._wait_for_futex(pid, name, call, since_ns)
             case "ring":
                 links = self._requested(pid, call.int_argument(0))
                 blocked = self._wait_for_one(pid, links, now_ns)
@@ -245,11 +256,18 @@ class WaitResolver:
                 if blocked.may_be_idle and not name.startswith(_RECEIVES):
                     blocked = replace(blocked, may_be_idle=False)
             case "poll" | "select" | "epoll":
-                descriptors, has_timeout = self._watched(pid, name, call)
-                if descriptors is not None:
-                    descriptors = tuple(dict.fromkeys(descriptors))
-                    blocked = self._wait_for_any(pid, descriptors, now_ns, has_timeout=has_timeout)
+                blocked = self._wait_in_poll(pid, name, call, now_ns)
+                if blocked is _TIMED_WAKE_UP and name in _MS_TIMEOUTS:
+                    timeout_ns = call.int_argument(_MS_TIMEOUTS[name]) * NS_PER_MS
+                    blocked = replace(blocked, until_ns=since_ns + timeout_ns)
         return blocked
+
+    def _wait_in_poll(self, pid: int, name: str, call: SystemCall, now_ns: int) -> Blocked:
+        descriptors, has_timeout = self._watched(pid, name, call)
+        if descriptors is None:
+            return _OTHER
+        descriptors = tuple(dict.fromkeys(descriptors))
+        return self._wait_for_any(pid, descriptors, now_ns, has_timeout=has_timeout)
 
     def asleep(self, pid: int, call: SystemCall, blocked: Blocked) -> Blocked:
         """What a thread in an interruptible sleep waits for, if its wait in this call is for a
@@ -279,7 +297,7 @@ class WaitResolver:
             )
         return tuple(came)
 
-    def _wait_for_futex(self, pid: int, name: str, call: SystemCall) -> Blocked:
+    def _wait_for_futex(self, pid: int, name: str, call: SystemCall, since_ns: int) -> Blocked:
         """A lock, or a sleep: a wait for a limited time, in which nobody need hold a lock.
 
         Such a wait is a lock's if the futex is a POSIX mutex, which names the thread that holds it.
@@ -297,7 +315,18 @@ class WaitResolver:
             thread = f"{self._folder}/{pid}/task/{owner}"
             if owner and os.path.exists(thread):  # noqa: PTH110  faster
                 return _LOCK_OF_THREAD
-        return _TIMED_FUTEX
+        timeout = self._read_memory(pid, call.arguments[_FUTEX_TIMEOUTS[name]], _TIMESPEC.size)
+        return replace(_TIMED_FUTEX, until_ns=self._futex_end_ns(operation, timeout, since_ns))
+
+    def _futex_end_ns(self, operation: int, timeout: bytes | None, since_ns: int) -> int | None:
+        """When the timeout of a futex ends a wait at the earliest; None if it is not readable."""
+        if timeout is None or len(timeout) < _TIMESPEC.size:
+            return None
+        whole_seconds, rest_ns = _TIMESPEC.unpack(timeout)
+        time_ns: int = whole_seconds * NS_PER_SECOND + rest_ns
+        if operation & _FUTEX_COMMAND == _FUTEX_WAIT:
+            return since_ns + time_ns
+        return time_ns - self._wall_ahead_ns() if operation & _FUTEX_BY_WALL_CLOCK else time_ns
 
     def _wait_for_lock(self, pid: int, name: str, call: SystemCall) -> Blocked:
         """The wait for the lock of a file, by who holds it, which is asked of local files only."""
@@ -485,7 +514,7 @@ class WaitResolver:
             has_other = watched.wait.kind != _OTHER.wait.kind
             return replace(blocked, otherwise=watched) if has_other else blocked
         if not pipes and (has_timeout or not descriptors):
-            return _SLEEP
+            return _TIMED_WAKE_UP if links and watched is _OWN_WAKE_UP else _SLEEP
         return watched
 
     def _is_own_pair(self, pid: int, link: str, pair_inode: int | None = None) -> bool:

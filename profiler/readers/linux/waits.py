@@ -38,6 +38,7 @@ class Blocked(Struct, frozen=True, kw_only=True):
     ``may_be_idle``: it watches nothing but listening and unconnected sockets, and ``connections``
     on which something has come before: where nothing comes on these, it waits for somebody to come,
     and ``otherwise`` is what else it waits for. ``has_timeout``: of poll, select or epoll.
+    ``until_ns``: the timeout of a wait for other threads does not end it before this (monotonic).
     ``is_stopped``: by a signal or a frozen group. ``is_hidden``: its system call is not readable.
     """
 
@@ -45,6 +46,7 @@ class Blocked(Struct, frozen=True, kw_only=True):
     helpers: Helpers = "nobody"
     may_be_idle: bool = False
     has_timeout: bool = False
+    until_ns: int | None = None
     connections: tuple[Connection, ...] = ()
     helper_pids: frozenset[int] = frozenset()
     is_stopped: bool = False

@@ -8,7 +8,7 @@ export interface PageGpu {
   percent?: number;
   top?: number;
   sm?: number;
-  idle?: number;
+  idle?: string;
   shared?: boolean;
   memory?: string;
   size?: number;

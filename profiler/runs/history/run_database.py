@@ -15,11 +15,18 @@ from msgspec.structs import replace
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import create_private_folders
-from profiler.core.json_fields import decoded
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux import proc
-from profiler.record.record_model import NOT_MEASURED, Distribution, Interval, Report, decode
+from profiler.record.model_base import absent_if_empty
+from profiler.record.record_model import (
+    NO_MONITOR,
+    NOT_MEASURED,
+    Distribution,
+    Interval,
+    Report,
+    decode,
+)
 from profiler.record.units import span_ms
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
 from profiler.runs.step_series import StepSeries, decode_steps
@@ -214,7 +221,7 @@ class HistoryStore:
         if rows:
             from profiler.readers.linux.program_names import read_live_name  # mostly none is there
         for line, points, command, pid, pid_started in rows:
-            report = decoded(decode, line)
+            report = _decoded(line)
             if report is not None:
                 is_alive = read_live_name(pid, pid_started) is not None
                 runs.append((line, report, points, command, is_alive))
@@ -318,7 +325,7 @@ class HistoryStore:
             while connection is not None:
                 page = connection.execute(query, (*last, *values)).fetchall()
                 for _, _, line, command in page:
-                    report = decoded(decode, line)
+                    report = _decoded(line)
                     if report is None:
                         self.unreadable_count += 1
                     else:
@@ -361,7 +368,7 @@ class HistoryStore:
             if connection is None:
                 return
             for (line,) in connection.execute(_LAST_SUCCESSES, (family, before)):
-                report = decoded(decode, line)
+                report = _decoded(line)
                 if report is not None:
                     yield report
 
@@ -404,6 +411,12 @@ def _first_column(rows: Iterable[tuple[str, ...]]) -> list[str]:
     return [row[0] for row in rows]
 
 
+def _decoded(line: bytes) -> Report | None:
+    from profiler.core.json_fields import decoded  # not to add a run
+
+    return decoded(decode, line)
+
+
 def _query_int(connection: sqlite3.Connection, question: str) -> int:
     return int(connection.execute(question).fetchone()[0])
 
@@ -439,9 +452,7 @@ def _start(report: Report) -> str:
 def _checkpoint(report: Report, now_ns: int) -> Report:
     """The run of a killed profiler, as far as it was written down, as a checkpoint."""
     record = report.record
-    monitor = record.monitor
-    if monitor is not None:
-        monitor = replace(monitor, warnings=monitor.warnings[:-1])  # the last: "was killed"
+    monitor = replace(record.monitor, warnings=record.monitor.warnings[:-1])  # "was killed"
     metrics = replace(record.metrics, duration_ms=span_ms(parse_ns(record.started_at), now_ns))
     interval = Interval()
     if record.series is not None:
@@ -453,7 +464,7 @@ def _checkpoint(report: Report, now_ns: int) -> Report:
         record,
         status="running",
         finished_at=None,
-        monitor=monitor,
+        monitor=absent_if_empty(monitor, NO_MONITOR),
         metrics=metrics,
         interval=interval,
     )
@@ -484,7 +495,7 @@ def _condition(selection: "RunFilter") -> tuple[str, tuple[str, ...]]:
     if selection.until_ns is not None:
         text += " AND started_at < ?"
         values.append(format_ms(-(-selection.until_ns // NS_PER_MS) * NS_PER_MS))
-    if selection.run is not None:
+    if selection.run:
         text += " AND (instr(task_id, ?) = 1 OR family GLOB ? OR instr(record, ?) > 0)"
         # The part after the slash is a container, which is not a column; nor is a job's id.
         job_id = f'"jobId":"{selection.run}'

@@ -5,6 +5,7 @@ container knows neither, and a task definition of the same name is another thing
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -15,11 +16,40 @@ from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 
 
-class DefinedJobs:
+class EveryRun:
+    """The runs of all families, each under its own name.
+
+    ``of_definitions``: only those of job definitions, under their names.
+    """
+
+    of_definitions = False
+
+    def has(self, name: str) -> bool:  # noqa: ARG002
+        return True
+
+    def run_of(self, run: PastRun) -> PastRun | None:
+        """The run under the name that it is read by; None for one that is not."""
+        return run
+
+    def indexed_run_of(self, run: PastRun) -> PastRun | None:
+        """The same of a document."""
+        return run
+
+    def window(self, family: FamilyKey, span: WindowSpan) -> FamilyWindow:  # noqa: ARG002
+        """An empty window for the runs of a family."""
+        return FamilyWindow(span)
+
+
+EVERY_RUN: Final = EveryRun()
+
+
+class DefinedJobs(EveryRun):
     """The definitions whose runs are read: ``launch_types`` has where their jobs run.
 
     ``unnamed`` counts the jobs whose definition no record says.
     """
+
+    of_definitions = True
 
     def __init__(self, launch_types: Mapping[str, str]) -> None:
         self._launch_types = launch_types
@@ -29,12 +59,12 @@ class DefinedJobs:
         return name in self._launch_types
 
     def run_of(self, run: PastRun) -> PastRun | None:
-        """The run under its job's definition; None for another run."""
+        """The run under its job's definition."""
         record = run.report.record
         if not is_job(record):
             return None
         job = record.batch
-        if job is None or job.job_definition is None or job.job_definition_revision is None:
+        if job.job_definition is None or job.job_definition_revision is None:
             self.unnamed += 1
             return None
         if not self.has(job.job_definition):

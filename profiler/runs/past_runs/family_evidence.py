@@ -14,10 +14,11 @@ from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
 from profiler.record.task_needs import is_job
 from profiler.record.units import format_count
-from profiler.runs.past_runs.defined_jobs import DefinedJobs
-from profiler.runs.past_runs.ended_tasks import EndedTasks, Word
-from profiler.runs.past_runs.log_places import DefinedPlaces
+from profiler.runs.past_runs.defined_jobs import EVERY_RUN, EveryRun
+from profiler.runs.past_runs.ended_tasks import BELIEVED, BelievedLines, Word
+from profiler.runs.past_runs.log_places import ANY_PLACE, AnyPlace
 from profiler.runs.past_runs.run_source import (
+    NO_TASK_EVENT,
     PastRun,
     RunFilter,
     RunSource,
@@ -93,29 +94,24 @@ def read_windows(
     span: WindowSpan,
     *,
     reads_older: bool = True,
-    places: DefinedPlaces | None = None,
-    ended: EndedTasks | None = None,
-    jobs: DefinedJobs | None = None,
+    places: AnyPlace = ANY_PLACE,
+    ended: BelievedLines = BELIEVED,
+    jobs: EveryRun = EVERY_RUN,
 ) -> Mapping[FamilyKey, FamilyWindow]:
     """The matching runs of each family within a span, and the newest ones of rarer families from
     before it, if the source has no time of its own (``reads_older``).
 
     Nobody vouches for a run that is in none of the ``places``, or that is none of the ``ended``
-    tasks; None: there are none to check. With ``jobs``, only their runs are read, by definition.
+    tasks. Of ``jobs``, only their runs are read, by definition.
     """
     windows: dict[FamilyKey, FamilyWindow] = {}
     is_indexed = isinstance(source, IndexedRuns)
 
     def add(run: PastRun) -> None:
-        if jobs is not None:
-            named = jobs.indexed_run_of(run) if is_indexed else jobs.run_of(run)
-            if named is None:
-                return
-            run = named
-        word: Word = "agrees" if ended is None else ended.word_on(run)
-        if places is not None and not places.has(run):
-            word = "nothing"
-        _add_to_window(windows, run, span, word, jobs)
+        named = jobs.indexed_run_of(run) if is_indexed else jobs.run_of(run)
+        if named is not None:
+            word: Word = ended.word_on(named) if places.has(named) else "nothing"
+            _add_to_window(windows, named, span, word, jobs)
 
     since_ns = span.since_ns
     selected = replace(selection, since_ns=since_ns)
@@ -137,7 +133,7 @@ def _add_to_window(
     run: PastRun,
     span: WindowSpan,
     word: Word,
-    jobs: DefinedJobs | None,
+    jobs: EveryRun,
 ) -> None:
     """Add a run that has ended, and what is said of it."""
     report = final_report(run)
@@ -147,7 +143,7 @@ def _add_to_window(
     facts = facts_of(report, is_confirmed=is_confirmed, outcome=run.outcome)
     window = windows.get(facts.family)
     if window is None:
-        window = FamilyWindow(span) if jobs is None else jobs.window(facts.family, span)
+        window = jobs.window(facts.family, span)
         windows[facts.family] = window
     window.add(facts)
     window.contradicted += run.is_confirmed and word == "contradicts"
@@ -245,7 +241,7 @@ def final_report(run: PastRun) -> Report | None:
     if report.type != CHECKPOINT:
         return report
     record = report.record
-    if run.event is None:
+    if run.event is NO_TASK_EVENT:
         return None
     if not run.outcome.ran_out_of_memory:
         record = replace(record, metrics=Metrics(), containers=())

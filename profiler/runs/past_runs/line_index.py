@@ -80,7 +80,7 @@ class _Kind(Struct, frozen=True, kw_only=True):
 
     def matches(self, selection: RunFilter) -> bool:
         """Whether a run of this kind can match, whatever its id, tags, labels and time are."""
-        general = replace(selection, run=None, tags=(), labels=(), since_ns=None, until_ns=None)
+        general = replace(selection, run="", tags=(), labels=(), since_ns=None, until_ns=None)
         if self.is_checkpoint:
             general = replace(general, statuses=())  # it may be lost
         return general.matches(self.head)
@@ -199,7 +199,7 @@ class LineIndex:
         kinds = self._kind_list
         can_match = [kind.matches(selection) for kind in kinds]
         names_family = [
-            selection.run is None or fnmatchcase(kind.family.name, selection.run) for kind in kinds
+            not selection.run or fnmatchcase(kind.family.name, selection.run) for kind in kinds
         ]
         for place in self._places(selection):
             lines = self._lines_at(place)

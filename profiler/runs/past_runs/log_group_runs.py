@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import first_of
+from profiler.core.optional_math import first_known, first_of
 from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.batch_job import WHOLE_NUMBERS, may_begin_job_id
@@ -40,7 +40,7 @@ from profiler.record.run_labels import BATCH_PREFIX
 from profiler.record.stacks_line import StacksLine, decode_stacks
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines
-from profiler.runs.past_runs.log_places import DefinedPlaces
+from profiler.runs.past_runs.log_places import ANY_PLACE, AnyPlace
 from profiler.runs.past_runs.record_lines import RunLine, matching_runs, run_line
 from profiler.runs.past_runs.run_source import (
     OpenProgress,
@@ -85,6 +85,17 @@ class KeptSince(Protocol):
         """Those of the groups that are known not to reach back to a time."""
 
 
+class NotAsked(KeptSince):
+    """Nothing is known of the groups."""
+
+    @property
+    def sentences(self) -> Sequence[str]:
+        return ()
+
+    def lacking(self, groups: Sequence[str], since_ns: int) -> frozenset[str]:  # noqa: ARG002
+        return frozenset()
+
+
 class MissingLogGroupError(TaskProfilerError):
     """A log group does not exist, so it has no run."""
 
@@ -118,15 +129,14 @@ class LogGroupRuns(RunSource):
 
     A group that cannot be read is left out, and ``on_unread`` gets it; the last group's error is
     raised, unless there are others elsewhere (``raises_last``). A run that is in none of the
-    ``places`` does not count; None: there are none to check. They are read for a list of runs, and
+    ``places`` does not count. They are read for a list of runs, and
     where only those that count are wanted. ``kept`` is asked about the beginning of what was
     read.
     """
 
     raises_last = True
-    places: DefinedPlaces | None = None
-    # None: it is not asked.
-    kept: KeptSince | None = None
+    places: AnyPlace = ANY_PLACE
+    kept: KeptSince = NotAsked()
 
     remedy = (
         "use an earlier --since, or name the batches' log group, where the monitor writes its "
@@ -150,8 +160,11 @@ class LogGroupRuns(RunSource):
         self._gaps: list[Gap] = []
         self._missing: list[str] = []
         self._stream_prefix = stream_prefix
-        # Without a time to start from. None: the last 30 days.
-        self._default_since_ms = since_ms
+        self._has_default = since_ms is None
+        # Without a time to start from.
+        self._default_since_ms = first_known(
+            since_ms, now_ns // NS_PER_MS - DEFAULT_DAYS * MS_PER_DAY
+        )
         # Where the first reading began: a run's family is read as far back as the run.
         self._first_since_ms: int | None = None
         self._notices: list[ScheduleNoticeLine] = []
@@ -164,20 +177,14 @@ class LogGroupRuns(RunSource):
         self._unreadable = 0
         self._untrusted = 0
         # Why runs are not confirmed that would be.
-        self._unvouched: str | None = None
+        self._unvouched = ""
         self._invalid_times = 0
-        self._limit: str | None = None
+        self._limit = ""
         self.place = first_names(groups)
 
     @property
     def remarks(self) -> Sequence[str]:
-        notes: list[str] = []
-        if self._unvouched is not None:
-            notes.append(self._unvouched)
-        if self.kept is not None:
-            notes += self.kept.sentences
-        if self._limit is not None:
-            notes.append(self._limit)
+        notes = [*filter(None, (self._unvouched, *self.kept.sentences, self._limit))]
         skipped = (
             (self._unreadable, "that could not be read"),
             (self._invalid_times, "whose times differ from CloudWatch's"),
@@ -195,7 +202,7 @@ class LogGroupRuns(RunSource):
     @property
     def completeness(self) -> Completeness:
         """Without the account, no run is confirmed, so that nobody can act on them."""
-        if self._unvouched is None:
+        if not self._unvouched:
             return Completeness(tuple(self._gaps))
         return Completeness((*self._gaps, Gap(place=self.place)))
 
@@ -211,13 +218,11 @@ class LogGroupRuns(RunSource):
             count += 1
             yield run
         # Whoever stops early has what was wanted. The reader of one run wants no older one.
-        has_all = selection.run is not None and count > 0
+        has_all = selection.run and count > 0
         if has_all:
             return
-        lacking: frozenset[str] = frozenset()
-        if self.kept is not None:
-            lacking = self.kept.lacking(self._groups, start_ms * NS_PER_MS)
-        has_default = selection.since_ns is None and self._default_since_ms is None
+        lacking = self.kept.lacking(self._groups, start_ms * NS_PER_MS)
+        has_default = selection.since_ns is None and self._has_default
         # An earlier time helps only where a group has more.
         if has_default and not lacking.issuperset(self._groups):
             self._limit = (
@@ -252,10 +257,8 @@ class LogGroupRuns(RunSource):
     def _start_ms(self, selection: RunFilter) -> int:
         if selection.since_ns is not None:
             start_ms = selection.since_ns // NS_PER_MS
-        elif self._default_since_ms is not None:
-            start_ms = self._default_since_ms
         else:
-            start_ms = self._now_ms - DEFAULT_DAYS * MS_PER_DAY
+            start_ms = self._default_since_ms
         if self._first_since_ms is None:
             self._first_since_ms = start_ms
         return start_ms
@@ -388,15 +391,15 @@ class LogGroupRuns(RunSource):
         """The run of these lines, if it matches."""
         # ``taskdef resize`` asks for neither: it has places of its own.
         is_judged = selection.only_counting or selection.reads_checkpoints
-        places = self.places if is_judged else None
+        places = self.places if is_judged else ANY_PLACE
         for matching in self._matching([lines], selection, kept):
             run = matching
-            if run.counts and places is not None and not places.has(run):
+            if run.counts and not places.has(run):
                 run = replace(run, counts=False)
             if selection.only_counting and not run.counts:
                 self._uncounted.add(lines[0].key)
                 continue
-            if run.report.type != CHECKPOINT or selection.run is not None:
+            if run.report.type != CHECKPOINT or selection.run:
                 yield run
             # Where the report belongs to a group that is not read, nothing is known about it.
             elif run.report.record.log_group in (None, *self._groups):
@@ -493,9 +496,9 @@ class LogGroupRuns(RunSource):
             trust = self._trust.of_stream(group, place.stream)
             verdict = trust.judge(claim, event["timestamp"])
         if not verdict.counts:
-            if verdict.untrusted is not None:
+            if verdict.untrusted:
                 self._untrusted += 1
-            if verdict.invalid is not None:
+            if verdict.invalid:
                 self._invalid_times += 1
             return None
         if verdict.is_confirmed and self._trust.account_id is None:
@@ -557,7 +560,7 @@ def filter_pattern(selection: RunFilter) -> str:
     if selection.statuses and "unknown" not in selection.statuses:
         statuses = [f'$.record.status = "{status}"' for status in selection.statuses]
         conditions.append(_any_of(statuses))
-    if selection.run is not None and _is_simple(selection.run):
+    if _is_simple(selection.run):
         task_id = selection.run.partition("/")[0].rstrip("*")
         names = [f'$.record.taskId = "{task_id}*"']
         if may_begin_job_id(selection.run):
@@ -585,7 +588,7 @@ def _type_condition(selection: RunFilter) -> str:
     reports = '$.type = "task.report"'
     if not selection.reads_checkpoints:
         return reports
-    if selection.run is not None:
+    if selection.run:
         return '$.type = "task.*"'
     return f"({reports} || ({_FIRST_CHECKPOINTS}))"
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, awslogs_target
 from profiler.core.json_fields import mapping, mappings, text
@@ -51,7 +52,18 @@ def _is_computed(value: object) -> bool:
     return isinstance(value, str) and type(value) is not str
 
 
-class DefinedPlaces:
+class AnyPlace:
+    """Any place is as good as another: there is none to check."""
+
+    def has(self, run: PastRun) -> bool:  # noqa: ARG002
+        """Whether the run's line is where its family's definition sends it."""
+        return True
+
+
+ANY_PLACE: Final = AnyPlace()
+
+
+class DefinedPlaces(AnyPlace):
     """Where the families' newest definitions send their lines. Each family is read once.
 
     A run in the place that only its own, older revision names counts only with ``reads_revisions``.

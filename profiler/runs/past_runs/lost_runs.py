@@ -15,8 +15,6 @@ LOST = "lost"
 def period_ns(report: Report) -> int:
     """The time between two checkpoints, as the newest one shows it."""
     interval = report.record.interval
-    if interval is None:
-        return USUAL_PERIOD_NS
     begin_ns = parse_ns(interval.started_at)
     end_ns = parse_ns(interval.finished_at)
     if begin_ns is None or end_ns is None:

@@ -114,7 +114,7 @@ class _SampledStack(Struct, frozen=True):
 
 def _sampled_stacks(record: Record) -> Iterator[_SampledStack]:
     started_ns = parse_ns(record.started_at)
-    if record.stacks is None or started_ns is None:
+    if started_ns is None:
         return
     for moment in record.stacks.moments[:5]:
         from_ns = parse_ns(moment.from_at)
@@ -146,7 +146,7 @@ def _peer_waited_for(record: Record, stack: _SampledStack | None, length_ms: flo
     """
     times = record.time_breakdown
     duration_ms = record.metrics.duration_ms
-    if times is None or not duration_ms:
+    if not duration_ms:
         return None
     peers = [wait for wait in times.waiting_for if wait.kind == "network" and ":" in wait.target]
     if not peers:

@@ -11,7 +11,8 @@ from profiler.core.ecs_terms import BATCH_LOG_GROUP, MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean, first_names
 from profiler.core.timestamps import NS_PER_DAY
-from profiler.record.batch_job import NO_JOB, is_job_id, is_part_of_job, parent_id
+from profiler.record.activity_model import NO_STACKS
+from profiler.record.batch_job import is_job_id, is_part_of_job, parent_id
 from profiler.record.family_identity import family_key
 from profiler.record.record_model import (
     UNKNOWN_COST,
@@ -60,7 +61,7 @@ def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
         cost = of_task.report.record.cost
         if cost != UNKNOWN_COST:
             costs[record.task_id] = cost
-    is_named = (selection.run or "").startswith(f"{record.task_id}/")
+    is_named = selection.run.startswith(f"{record.task_id}/")
     chosen = [run] if is_named else list(by_container.values())
     return tuple(replace(run, report=with_task_cost(run.report, costs)) for run in chosen)
 
@@ -115,7 +116,7 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     unconfirmed = unconfirmed or of_family
     if unconfirmed is not None:
         return unconfirmed
-    ids = {_id_that_begins(run.report.record, selection.run or "") for run in similar}
+    ids = {_id_that_begins(run.report.record, selection.run) for run in similar}
     if len(ids) == 1:
         return similar[0]
     if not ids:
@@ -126,16 +127,16 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     )
 
 
-def _is_of_several(record: Record, name: str | None) -> bool:
+def _is_of_several(record: Record, name: str) -> bool:
     """Whether the name is that of the run's family or job, which has several runs."""
-    if name is None or fnmatchcase(family_key(record).name, name):
+    if not name or fnmatchcase(family_key(record).name, name):
         return True
     return is_part_of_job(record.batch, name)
 
 
 def _id_that_begins(record: Record, name: str) -> str:
     """The id that begins with the name: the run's, or its job's."""
-    job_id = (record.batch or NO_JOB).job_id or ""
+    job_id = record.batch.job_id or ""
     if job_id and job_id.startswith(name):
         return parent_id(job_id)
     return record.task_id
@@ -164,9 +165,8 @@ def similar_families(selection: RunFilter, family_names: Callable[[], Collection
     """The families that may be meant by the names of a selection, as a sentence after a space; ""
     if there are none or they cannot be read.
     """
-    names = [] if selection.run is None else [selection.run.partition("@")[0]]
-    names += selection.families
-    exact = [name for name in names if not is_pattern(name)]
+    names = [selection.run.partition("@")[0], *selection.families]
+    exact = [name for name in names if name and not is_pattern(name)]
     if not exact:
         return ""
     known: Collection[str] = ()
@@ -177,7 +177,7 @@ def similar_families(selection: RunFilter, family_names: Callable[[], Collection
 
 def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
-    if selection.run is not None:
+    if selection.run:
         if source.is_of_this_machine and is_job_id(selection.run):
             list_runs = f"for the log group of AWS Batch, add --from logs:{BATCH_LOG_GROUP}."
         return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
@@ -193,7 +193,7 @@ def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
 def no_stacks_sentence(source: RunSource, record: Record) -> str:
     """Say that the source does not have the call stacks of a run, and what to do."""
     run = f"{family_key(record).name} {record.task_id}"
-    if record.stacks is None:
+    if record.stacks is NO_STACKS:
         return (
             f"{run} has no call stacks: set TASK_PROFILER_STACKS=on for its monitor, or run the "
             "command with task-profiler run --stacks."

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -23,7 +23,7 @@ from profiler.record.record_model import Record, Report, encode, parse_status
 from profiler.record.report_head import RecordHead, ReportHead
 from profiler.record.run_labels import label_values
 from profiler.record.run_outcome import Outcome
-from profiler.record.stop_causes import EventEnd, outcome_of
+from profiler.record.stop_causes import NO_EVENT, EventEnd, outcome_of
 from profiler.record.units import format_count
 
 if TYPE_CHECKING:
@@ -50,13 +50,16 @@ ELSEWHERE = "name another source (--from FILE, https://HOST, logs:GLOB or insigh
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True):
-    """ECS's data on the end of a task. ``end`` is None if only a retry was written."""
+    """ECS's data on the end of a task. ``end`` says nothing if only a retry was written."""
 
-    end: EventEnd | None = None
+    end: EventEnd = NO_EVENT
     stop_code: str | None = None
     started_by: str | None = None
     retry_of: str | None = None
     retried_as: str | None = None
+
+
+NO_TASK_EVENT: Final = TaskEvent()
 
 
 class PastRun(Struct, frozen=True, kw_only=True):
@@ -76,7 +79,7 @@ class PastRun(Struct, frozen=True, kw_only=True):
     line: bytes | None = None
     command: str | None = None
     checkpoints: tuple[Report, ...] = ()
-    event: TaskEvent | None = None
+    event: TaskEvent = NO_TASK_EVENT
     is_confirmed: bool = True
     counts: bool = True
     voucher: "Voucher | None" = None
@@ -86,8 +89,12 @@ class PastRun(Struct, frozen=True, kw_only=True):
     @property
     def outcome(self) -> Outcome:
         """How the run ended, by its report and ECS's event."""
-        end = None if self.event is None else self.event.end
-        return outcome_of(self.report.record, end, is_confirmed=self.is_confirmed)
+        return outcome_of(self.report.record, self.event.end, is_confirmed=self.is_confirmed)
+
+    @property
+    def has_end_of_event(self) -> bool:
+        """Whether ECS's event says how the run ended: of a task's containers, only the batch's."""
+        return self.event.end.cause != "unknown"
 
     @property
     def started_at(self) -> str:
@@ -120,7 +127,7 @@ def _with_identity_of(record: Record, line: bytes) -> bytes:
         if getattr(record, name) is not None
     }
     corrected = {**written, **known}
-    if record.batch is None:
+    if record.batch is NO_JOB:
         corrected.pop("batch", None)
     if corrected == written:
         return line
@@ -194,7 +201,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     statuses: tuple[str, ...] = ()
     since_ns: int | None = None
     until_ns: int | None = None
-    run: str | None = None
+    run: str = ""
     reads_checkpoints: bool = False
     only_counting: bool = False
 
@@ -221,10 +228,10 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
     def _names(self, record: Record | RecordHead, family: FamilyKey) -> bool:
         """Whether ``run`` names the run, its job or its family."""
-        if self.run is None:
+        if not self.run:
             return True
         identity = f"{record.task_id}/{record.container.name}"
-        job_id = (record.batch or NO_JOB).job_id or ""
+        job_id = record.batch.job_id or ""
         return (
             identity.startswith(self.run)
             or job_id.startswith(self.run)

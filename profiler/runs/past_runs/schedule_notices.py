@@ -47,7 +47,7 @@ def select_notices(
     """
     # A run that did not start has neither tags, labels nor a status.
     of_runs = (selection.tags, selection.labels, selection.statuses)
-    if any(of_runs) or selection.run is not None:
+    if any(of_runs) or selection.run:
         return ()
     line_of_notice: dict[object, ScheduleNoticeLine] = {}
     for line in lines:

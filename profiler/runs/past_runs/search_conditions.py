@@ -127,7 +127,7 @@ def run_conditions(selection: RunFilter, order: str) -> list[JsonObject]:
     has_start = exists(START)
     conditions = [has_start if order == START else none_of([has_start])]
     conditions += filter_conditions(selection, order)
-    if selection.run is not None:
+    if selection.run:
         task_id = {"prefix": {TASK_ID: selection.run.partition("/")[0]}}
         job_id = {"prefix": {JOB_ID: selection.run}}
         conditions.append(any_of([task_id, job_id, _matches_pattern(FAMILY, selection.run)]))

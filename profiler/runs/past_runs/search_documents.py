@@ -23,9 +23,9 @@ from profiler.record.line_trust import counts
 from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Record, Report, decode
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.spot_price import cost_on
-from profiler.record.stop_causes import outcome_of
+from profiler.record.stop_causes import NO_EVENT, outcome_of
 from profiler.record.units import as_number
-from profiler.runs.past_runs.run_source import PastRun, TaskEvent
+from profiler.runs.past_runs.run_source import NO_TASK_EVENT, PastRun, TaskEvent
 from profiler.runs.past_runs.search_conditions import ACCOUNT, CLUSTER, FAMILY, REGION, TIME
 
 # By the record's field, or the container's: its field in a document.
@@ -63,10 +63,10 @@ def run_in(source: Mapping[str, Any]) -> PastRun:
         return PastRun(report=report, event=event, is_confirmed=is_confirmed, counts=does_count)
     report, line = read
     record = report.record
-    outcome = outcome_of(record, None if event is None else event.end, is_confirmed=is_confirmed)
+    outcome = outcome_of(record, event.end, is_confirmed=is_confirmed)
     corrected = replace(
         _with_identity(record, source),
-        status=outcome.status if event is not None else record.status,
+        status=record.status if event is NO_TASK_EVENT else outcome.status,
         exit_code=outcome.exit_code,
         cost=cost_on(task.get("capacity_provider"), record.cost),
     )
@@ -121,12 +121,12 @@ def _task_fields(source: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _task_event(task: Mapping[str, Any]) -> TaskEvent | None:
+def _task_event(task: Mapping[str, Any]) -> TaskEvent:
     reported = {name: task[name] for name in TaskEvent.__struct_fields__ if name in task}
     end = written_event_end(task)
     if not reported and end is None:
-        return None
-    return TaskEvent(end=end, **reported)
+        return NO_TASK_EVENT
+    return TaskEvent(end=end or NO_EVENT, **reported)
 
 
 def _texts(values: object) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ class IndexedRuns(RunSource):
                 show(count, 0)
                 if selection.matches(run.report):
                     yield run
-        if selection.reads_checkpoints and selection.run is not None and not is_found:
+        if selection.reads_checkpoints and selection.run and not is_found:
             # The run may have only checkpoints so far.
             for hit in self._search("checkpoints", run_conditions(selection, START), TIME, 1):
                 run = self.run_of(hit)

@@ -15,7 +15,7 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
-from profiler.runs.past_runs.defined_jobs import DefinedJobs
+from profiler.runs.past_runs.defined_jobs import EveryRun
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.runs.past_runs.search_conditions import (
     CONFIRMED,
@@ -119,7 +119,7 @@ class IndexedWindows:
         runs: IndexedRuns,
         selection: RunFilter,
         span: WindowSpan,
-        jobs: DefinedJobs | None = None,
+        jobs: EveryRun,
     ) -> None:
         self._runs = runs
         self._selection = selection
@@ -148,10 +148,7 @@ class IndexedWindows:
 
     def _window(self, family: FamilyKey) -> FamilyWindow:
         if family not in self._windows:
-            if self._jobs is None:
-                self._windows[family] = FamilyWindow(self._span)
-            else:
-                self._windows[family] = self._jobs.window(family, self._span)
+            self._windows[family] = self._jobs.window(family, self._span)
         return self._windows[family]
 
     def _count_unconfirmed(self) -> None:
@@ -170,16 +167,16 @@ class IndexedWindows:
         conditions = [*self._conditions(START), *self._complete()]
         conditions.append(RAN_OUT_OF_MEMORY if is_killed else none_of([RAN_OUT_OF_MEMORY]))
         fields = {**FAMILY_FIELDS, **_RUN_FIELDS}
-        if self._jobs is not None:
+        if self._jobs.of_definitions:
             fields |= _JOB_FIELDS
         for bucket in self._buckets(conditions, fields, _count_aggregations()):
             family = family_of(bucket)
             key = bucket["key"]
             if not self._selection.matches_family(family):
                 continue
-            if self._jobs is not None and not (
-                self._jobs.has(family.name) and _is_named_by_batch(key)
-            ):
+            if not self._jobs.has(family.name):
+                continue
+            if self._jobs.of_definitions and not _is_named_by_batch(key):
                 continue
             size = TaskSize(vcpu=float(key["vcpu"]), memory_mb=float(key["memory"]))
             group = _SizeGroup(family, size, key["launch"])
@@ -236,7 +233,7 @@ class IndexedWindows:
     ) -> None:
         for hit in hits:
             run = self._runs.run_of(hit)
-            if self._jobs is not None and self._jobs.indexed_run_of(run) is None:
+            if self._jobs.indexed_run_of(run) is None:
                 continue
             facts = facts_of(run.report, is_confirmed=run.is_confirmed, outcome=run.outcome)
             window.add_counted(facts, is_sampled=is_sampled)
@@ -253,7 +250,7 @@ class IndexedWindows:
 
     def _conditions(self, time_field: str) -> list[JsonObject]:
         conditions = [*filter_conditions(self._selection, time_field), exists(FAMILY)]
-        if self._jobs is not None:
+        if self._jobs.of_definitions:
             conditions.append(exists(JOB_DEFINITION))
         return conditions
 
@@ -261,9 +258,9 @@ class IndexedWindows:
         """The conditions of a document over which the cluster can compute. On EC2, the size of a
         job is its container's.
         """
-        if self._jobs is None:
-            return _complete()
-        return [*_complete(), term(_LAUNCH_TYPE, FARGATE)]
+        if self._jobs.of_definitions:
+            return [*_complete(), term(_LAUNCH_TYPE, FARGATE)]
+        return _complete()
 
     def _buckets(
         self,

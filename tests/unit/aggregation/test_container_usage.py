@@ -11,7 +11,7 @@ from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import usage_metrics
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.linux.host import Host
-from profiler.record.record_model import NOT_MEASURED, AverageAndMaximum, Series
+from profiler.record.record_model import NO_READINGS, NOT_MEASURED, AverageAndMaximum, Series
 from tests.fakes import START_NS, sample, seconds
 from tests.values import present
 
@@ -190,7 +190,7 @@ def test_a_shared_network_counter_continues_when_a_container_is_replaced(
 
 def test_page_cache_is_weighted_as_the_memory_is() -> None:
     feed = Feed()
-    assert feed.usage.memory_cache_bytes.summary() is None
+    assert feed.usage.memory_cache_bytes.summary() == NO_READINGS
     feed.add(1, memory_mib=100).add(1.5, memory_mib=100, memory_cache_bytes=500 * MIB)
     feed.add(2.5, memory_mib=200, memory_cache_bytes=50 * MIB)
     cache = feed.usage.memory_cache_bytes.summary(per=MIB)
@@ -199,7 +199,7 @@ def test_page_cache_is_weighted_as_the_memory_is() -> None:
 
 def test_huge_pages_are_said_only_where_there_are_some() -> None:
     feed = Feed().add(1, memory_mib=100).add(2, memory_mib=100, memory_huge_page_bytes=0)
-    assert usage_metrics(feed.usage, ResourceLimits()).memory_huge_pages_mb is None
+    assert usage_metrics(feed.usage, ResourceLimits()).memory_huge_pages_mb == NO_READINGS
     feed.add(3, memory_mib=200, memory_huge_page_bytes=60 * MIB)
     pages = usage_metrics(feed.usage, ResourceLimits()).memory_huge_pages_mb
     assert pages == AverageAndMaximum(avg=30, max=60)
@@ -207,7 +207,7 @@ def test_huge_pages_are_said_only_where_there_are_some() -> None:
 
 def test_mapped_files_are_weighted_as_the_memory_is() -> None:
     feed = Feed()
-    assert feed.usage.memory_mapped_file_bytes.summary() is None
+    assert feed.usage.memory_mapped_file_bytes.summary() == NO_READINGS
     feed.add(1, memory_mib=100).add(2, memory_mib=100, memory_mapped_file_bytes=0)
     feed.add(3, memory_mib=200, memory_mapped_file_bytes=60 * MIB)
     mapped = feed.usage.memory_mapped_file_bytes.summary(per=MIB)
@@ -292,7 +292,7 @@ def test_any_order_of_any_samples_gives_no_negative_number(
     ):
         assert value is None or value >= 0
     for summary in (usage.memory_cache_bytes.summary(), usage.run.vcpu.distribution()):
-        if summary is not None and summary != NOT_MEASURED:
+        if summary not in (NO_READINGS, NOT_MEASURED):
             assert 0 <= present(summary.avg) <= present(summary.max) + 0.001
 
 

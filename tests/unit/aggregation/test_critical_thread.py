@@ -21,11 +21,11 @@ from tests.looked_run import (
     LOCK,
     NETWORK,
     SLEEP,
+    TIMED_FUTEX,
     pipe_to,
 )
 
 SIGNAL = Blocked(wait=Wait("other"), helpers="children")
-TIMED_FUTEX = Blocked(wait=Wait("sleep"), helpers="threads")
 TIMED = replace(LISTENS, has_timeout=True)
 
 
@@ -162,6 +162,13 @@ class TestHandingOn:
         assert shares(wait(TIMED_FUTEX, 50), wait(NETWORK, 1)) == {"network": 100.0}
         ran = wait(NETWORK, 1, begun=5)
         assert shares(wait(TIMED_FUTEX, 99, begun=1), ran)["sleep"] > 95
+
+    @pytest.mark.parametrize("blocked", [TIMED_FUTEX, SLEEP])
+    def test_one_that_was_woken_before_waited_for_the_others(self, blocked: Blocked) -> None:
+        """The thread that made a pool's tasks waits for their results, with a timeout."""
+        worker = wait(NETWORK, 1, begun=5)
+        assert shares(wait(blocked, 99, begun=1, was_woken=True), worker) == {"network": 100.0}
+        assert shares(wait(blocked, 99, was_woken=True)) == {"lock": 100.0}
 
     def test_a_lock_whose_threads_wait_with_a_timeout_is_their_sleep(self) -> None:
         """A virtual machine's compiler waits for work beside the program's sleep."""

@@ -125,7 +125,6 @@ def test_a_defect_in_the_evidence_of_a_collector_costs_only_that_evidence() -> N
     record = drafted.record()
     assert record.metrics.max_memory_used_mb == 50
     assert record.sampling == Sampling(sources=("stats", "nvml"))
-    assert record.monitor is not None
     assert record.monitor.warnings == (
         "GPU.",
         "Values are left out because of an error in the profiler (KeyError in RecordDraft).",

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
-from profiler.record.record_model import NOT_MEASURED, AverageAndMaximum
+from profiler.record.record_model import NO_READINGS, NOT_MEASURED, AverageAndMaximum
 from tests.values import present
 
 values = st.just(0.0) | st.floats(
@@ -44,7 +44,7 @@ def test_values_are_divided_and_rounded_to_three_digits_by_default() -> None:
 
 def test_a_mean_without_percentiles_is_weighted_by_time() -> None:
     series = MeanAndMaximum()
-    assert series.summary() is None
+    assert series.summary() == NO_READINGS
     series.add(1000, 9)
     series.add(11_000, 1)
     series.add(50_000, 0)

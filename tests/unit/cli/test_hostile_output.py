@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.cli.printing import message_text, readable_json, without_commands
-from profiler.cli.styled_text import Column, line, render_lines, table
+from profiler.cli.styled_text import line, render_lines
+from profiler.cli.tables import Column, table
 from tests.command_line import run_here
 from tests.runs import lines, report
 

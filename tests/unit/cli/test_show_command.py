@@ -19,6 +19,7 @@ from profiler.cli.terminal.show_comparison import RunComparison, changed_rows, c
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import (
+    NO_READINGS,
     AverageAndMaximum,
     Container,
     Cost,
@@ -115,7 +116,7 @@ def test_a_long_record_loses_the_least_important_lines() -> None:
 
 @pytest.mark.parametrize("files_mb", [None, 0, 50, 600])
 def test_files_in_memory_are_said_below_the_memory_used(files_mb: float | None) -> None:
-    apart = None if files_mb is None else AverageAndMaximum(avg=files_mb / 2, max=files_mb)
+    apart = NO_READINGS if files_mb is None else AverageAndMaximum(avg=files_mb / 2, max=files_mb)
     shown = page(etl_with(memory_mapped_file_mb=apart, max_memory_used_mb=60), width=120)
     sentence = (
         "it also keeps up to 600 MB of its files in memory (with less memory it reads them again)"

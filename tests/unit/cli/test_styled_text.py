@@ -8,7 +8,8 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from profiler.cli.styled_text import Column, shorten_name, table, wrapped
+from profiler.cli.styled_text import shorten_name, wrapped
+from profiler.cli.tables import Column, table
 from profiler.core.text import columns_of
 from tests.terminals import shown_on_terminal, texts
 

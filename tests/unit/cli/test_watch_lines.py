@@ -13,7 +13,7 @@ from profiler.aws_account.running_tasks.running_runs import RunningRun, SeenNoti
 from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
 from profiler.cli.watch_command import _draw, _Ending, _watch, run_document, watch_lines
 from profiler.record.family import UsualDuration
-from profiler.record.record_model import UNKNOWN_SIZE, Distribution, Interval, Report
+from profiler.record.record_model import NO_INTERVAL, UNKNOWN_SIZE, Distribution, Interval, Report
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import MESSAGE, checkpoint_at, ended, text
 from tests.terminals import texts
@@ -64,7 +64,7 @@ def test_the_size_of_a_job_on_an_instance_is_what_it_asked_for() -> None:
 
 def test_what_is_unknown_is_a_dash() -> None:
     metrics = replace(LINE.record.metrics, vcpu_size=None)
-    bare = replace(LINE, record=replace(LINE.record, interval=None, metrics=metrics))
+    bare = replace(LINE, record=replace(LINE.record, interval=NO_INTERVAL, metrics=metrics))
     (row,) = shown(watched(bare, usual=None, elapsed_ms=None))[2:]
     assert row.split() == [
         "158d1c80",

@@ -247,6 +247,9 @@ def test_what_looks_like_a_secret_is_not_shown(words: list[str], shown: str) -> 
         ("sshpass -p x ssh -p 22 h", "sshpass -p … ssh -p … h"),
         ("docker login -u joe -p x", "docker login -u joe -p …"),
         ("redis-cli -a x ping", "redis-cli -a … ping"),
+        ("isql -U sa -P x", "isql -U sa -P …"),
+        ('{"apiKeys":["x", "y"],"n":[1]}', '{"apiKeys":[…],"n":[1]}'),
+        ('{"tokens":["cut o', '{"tokens":[…]'),
         # Ordinary arguments.
         ("mkdir -p x", "mkdir -p x"),
         ("ssh -p 22 -u h", "ssh -p 22 -u h"),
@@ -278,6 +281,12 @@ def test_secrets_of_other_notations_are_masked_and_ordinary_arguments_are_not(
         ("  --password x   and  more", "  --password … and more"),
         ('  login with password="x y"  failed', '  login with password="…"  failed'),
         ("\tPASSWORD=x", "\tPASSWORD=…"),
+        ("  db_password: x", "  db_password: …"),
+        ("Authorization: Bearer x", "Authorization: Bearer …"),
+        ("> X-Api-Key: x", "> X-Api-Key: …"),
+        ("Cookie: session=x; n=1", "Cookie: … n=1"),
+        ("error: unexpected token: x", "error: unexpected token: x"),
+        ("Basic usage: x", "Basic usage: x"),
         ("", ""),
     ],
 )

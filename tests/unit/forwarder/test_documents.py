@@ -36,7 +36,8 @@ from profiler.forwarder.subscription import LogEvent, Payload, log_line_document
 from profiler.record import record_model as model
 from profiler.record.event_end import end_of_event
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
-from profiler.record.stopped_task import StoppedTask
+from profiler.record.record_model import NO_INTERVAL
+from profiler.record.stopped_task import UNKNOWN_CONTAINER, StoppedTask
 from profiler.sinks import LogTarget
 from tests.ended_runs import RUN_NOTICES, run_of
 from tests.fake_search import FakeSearchCluster
@@ -310,8 +311,8 @@ def template(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["report", "checkpoint"])
 def test_every_field_that_is_written_is_mapped(name: str) -> None:
     started, finished = "2026-03-01T00:01:00Z", "2026-03-01T00:02:00Z"
-    interval = replace(present(EVERY_FIELD.interval), started_at=started, finished_at=finished)
-    own = interval if name == "checkpoint" else None
+    interval = replace(EVERY_FIELD.interval, started_at=started, finished_at=finished)
+    own = interval if name == "checkpoint" else NO_INTERVAL
     record = replace(EVERY_FIELD, started_at=started, finished_at=finished, interval=own)
     known = dict(mapped(template(f"task-{name}s")["template"]["mappings"]["properties"]))
     assert set(leaves(document(record, f"task.{name}", kibana_url="https://kibana").fields)) <= set(
@@ -704,7 +705,7 @@ def test_the_notification_links_a_run_to_the_same_times_as_its_document(
     line: ReportLine | None,
 ) -> None:
     stream = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
-    end = end_of_event(FAILED, None)
+    end = end_of_event(FAILED, UNKNOWN_CONTAINER)
     ended = run_of(task=FAILED, end=end, container="batch", report_line=line, log=stream)
     links = ended.links("https://kibana")
     (document, *_) = event_documents(ended, ForwarderSettings(kibana_url="https://kibana"))

@@ -29,6 +29,7 @@ from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.family import Family, UsualDuration, family_of_reports
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (
+    NO_READINGS,
     UNKNOWN_PROCESSOR,
     AverageAndMaximum,
     Container,
@@ -442,7 +443,11 @@ def random_reports(chance: random.Random, count: int) -> list[Report]:
                 "cpu_seconds": round(chance.uniform(0, 100), 2),
                 "block_read_bytes": chance.randrange(10**9),
                 "memory_mapped_file_mb": chance.choice(
-                    [None, AverageAndMaximum(avg=0, max=0), AverageAndMaximum(avg=1, max=200)]
+                    [
+                        NO_READINGS,
+                        AverageAndMaximum(avg=0, max=0),
+                        AverageAndMaximum(avg=1, max=200),
+                    ]
                 ),
             },
             container=Container(name=chance.choice(["batch", "batch", "log"])),

@@ -24,6 +24,7 @@ from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.family import HighestPeak
 from profiler.record.notice_model import NoticeEvidence, encode_notice
 from profiler.record.record_model import (
+    NO_READINGS,
     AverageAndMaximum,
     Distribution,
     Interval,
@@ -76,7 +77,7 @@ def checkpoint(
     **changes: Any,
 ) -> str:
     """A line of the monitor, of which the batch's memory in the last minute is known."""
-    files = None if files_mb is None else AverageAndMaximum(avg=files_mb, max=files_mb)
+    files = NO_READINGS if files_mb is None else AverageAndMaximum(avg=files_mb, max=files_mb)
     metrics = Metrics(
         memory_size_mb=SIZE_MB,
         max_memory_used_mb=peak_mb or used_mb,

@@ -32,7 +32,7 @@ from profiler.forwarder.run_event import (
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.event_end import end_of_event
 from profiler.record.fact_list import CPU_TIME, number_fact
 from profiler.record.search_document_fields import FIELDS
@@ -265,7 +265,7 @@ def test_a_task_in_no_cluster_of_batch_has_no_job(stopped: StoppedTask) -> None:
     document = in_both_orders(report(batch=IN_BATCH), stopped)
     assert "batch" not in document
     run = run_in(document)
-    assert run.report.record.batch is None
+    assert run.report.record.batch == NO_JOB
     assert b'batch":{' not in run.json_line()
 
 
@@ -285,7 +285,7 @@ def test_a_line_cannot_say_whose_definition_its_job_has() -> None:
     for job in (made_up | IN_BATCH, made_up | {"jobId": JOB}):
         assert in_both_orders(report(batch=job), of_batch())["batch"]["job_id"] == JOB
         assert "job_definition" not in in_both_orders(report(batch=job), of_batch())["batch"]
-    unnamed = replace(of_batch(), batch=None)
+    unnamed = replace(of_batch(), batch=NO_JOB)
     assert (
         "job_definition" not in in_both_orders(report(batch=made_up | IN_BATCH), unnamed)["batch"]
     )

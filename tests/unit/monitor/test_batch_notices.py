@@ -19,6 +19,7 @@ from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.notice_model import NoticeLine, decode_notice
+from profiler.record.record_model import NO_INTERVAL, NO_MONITOR
 from tests.fakes import START_NS, FakeStdout, sample, seconds
 from tests.monitor_world import MIB, FakeCollector, PlayedMonitor
 
@@ -77,10 +78,9 @@ def test_a_stuck_batch_has_one_line_and_is_in_the_report() -> None:
         record.processes,
         record.gpus,
         record.series,
-        record.interval,
-        record.monitor,
     )
     assert not any(lists)
+    assert (record.interval, record.monitor) == (NO_INTERVAL, NO_MONITOR)
     assert fakes.report()["notices"] == [{"kind": "stuck", "at": line.time}]
     assert fakes.log.events("error") == []
 

@@ -4,6 +4,7 @@ import pytest
 
 from profiler.core.ecs_terms import BATCH_VARIABLES
 from profiler.record.batch_job import (
+    NO_JOB,
     BatchJob,
     batch_values,
     is_job_id,
@@ -51,7 +52,7 @@ def test_a_child_and_a_node_are_parts_of_their_job(mark: str) -> None:
 def test_what_is_no_id_of_a_job_names_none(forged: str) -> None:
     variables = {**VARIABLES, "AWS_BATCH_JOB_ID": forged}
     found = job_of_variables(variables)
-    assert found is None or found.job_id == ID
+    assert found is NO_JOB or found.job_id == ID
 
 
 def test_a_value_that_is_no_number_or_has_control_characters_is_dropped_or_cleaned() -> None:
@@ -95,7 +96,7 @@ def test_of_a_tasks_overrides_only_batchs_variables_are_read() -> None:
     "environment", [None, "x", [None], [{"name": 5, "value": "x"}], [{"name": "AWS_BATCH_JOB_ID"}]]
 )
 def test_overrides_without_a_job_name_none(environment: Any) -> None:
-    assert job_of_overrides([{"name": "default", "environment": environment}]) is None
+    assert job_of_overrides([{"name": "default", "environment": environment}]) is NO_JOB
 
 
 def test_a_document_has_the_known_values_and_is_read_back() -> None:
@@ -109,8 +110,8 @@ def test_a_document_has_the_known_values_and_is_read_back() -> None:
     }
     assert read_batch(fields) == job
     assert read_batch({**fields, "attempt": "2", "array_index": True, "node_index": -1}) == job
-    assert read_batch({}) is None
-    assert read_batch("x") is None
+    assert read_batch({}) is NO_JOB
+    assert read_batch("x") is NO_JOB
 
 
 def test_the_event_of_a_task_in_another_region_is_of_that_region() -> None:
@@ -127,7 +128,7 @@ def test_the_event_of_a_task_in_another_region_is_of_that_region() -> None:
 
 def test_a_task_in_no_cluster_of_batch_has_no_job() -> None:
     job = {"jobId": ID, "jobArn": arn("job", ID), "jobQueue": "x", "jobDefinition": "y"}
-    assert present(parse_stopped_task(task_event(job, cluster="jobs"))).batch is None
+    assert present(parse_stopped_task(task_event(job, cluster="jobs"))).batch is NO_JOB
 
 
 @pytest.mark.parametrize(

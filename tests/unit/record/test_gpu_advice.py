@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from profiler.record.activity_model import TimeBreakdown
+from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.gpu_sentences import (
     gpu_advice,
     gpu_idle_sentence,
@@ -22,7 +22,7 @@ def run_of(
     *,
     sm: float = 90.0,
     memory_mb: float = 1103,
-    between: TimeBreakdown | None = None,
+    between: TimeBreakdown = NO_BREAKDOWN,
     **gpu: object,
 ) -> Record:
     idle_between = last - first - used

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, gpu_idle_texts
 from profiler.record.hardware import (
     WHOLE_INSTANCE,
@@ -205,9 +205,7 @@ def gpu(
     )
 
 
-def run(
-    percent: float = 63, waiting_for: TimeBreakdown | None = FILES_AND_CPU, **values: Any
-) -> Record:
+def run(percent: float = 63, waiting_for: TimeBreakdown = FILES_AND_CPU, **values: Any) -> Record:
     """A run of an hour with one GPU, which used at most one CPU of eight."""
     metrics = Metrics(
         duration_ms=3_600_000, vcpu_size=8, vcpu_used=Distribution(avg=0.6, p95=1.05, max=2)
@@ -304,11 +302,11 @@ def test_typical_jobs(record: Record, sentence: str | None, advice: list[str]) -
     ("record", "sentence"),
     [
         (run(waiting_for=TimeBreakdown(other_percent=100)), "the GPU was idle 63 % of the run"),
-        (run(waiting_for=None, gpus=()), "the GPUs were idle 63 % of the run on average"),
+        (run(waiting_for=NO_BREAKDOWN, gpus=()), "the GPUs were idle 63 % of the run on average"),
         (run(0), None),
         (run(gpu_idle=None), None),
         (
-            run(waiting_for=None, gpu_scope=WHOLE_INSTANCE),
+            run(waiting_for=NO_BREAKDOWN, gpu_scope=WHOLE_INSTANCE),
             "the GPU of the instance was idle 63 % of the run",
         ),
         (
@@ -362,14 +360,20 @@ def test_no_part_of_the_sentence_is_invented(record: Record, sentence: str | Non
             [f"{WAITED.format(63, 'one CPU')}: use more workers, and more vCPUs."],
         ),
         (run(9.9), []),
-        (run(9, None, gpus=(gpu(use=90, memory_percent=9, sm_active=30),)), []),
-        (run(9, None, gpus=(gpu(use=90, memory_percent=30, sm_active=9),)), []),
-        (run(9, None, gpus=(gpu(use=90, memory_percent=9),)), []),  # only Hopper has the SMs
-        (run(9, None, gpus=(gpu(use=90, memory_percent=9, sm_active=9), Gpu(uuid="b"))), []),
+        (run(9, NO_BREAKDOWN, gpus=(gpu(use=90, memory_percent=9, sm_active=30),)), []),
+        (run(9, NO_BREAKDOWN, gpus=(gpu(use=90, memory_percent=30, sm_active=9),)), []),
+        (
+            run(9, NO_BREAKDOWN, gpus=(gpu(use=90, memory_percent=9),)),
+            [],
+        ),  # only Hopper has the SMs
+        (
+            run(9, NO_BREAKDOWN, gpus=(gpu(use=90, memory_percent=9, sm_active=9), Gpu(uuid="b"))),
+            [],
+        ),
         (
             run(
                 9,
-                None,
+                NO_BREAKDOWN,
                 gpus=(
                     gpu(use=90, memory_percent=8, sm_active=9),
                     gpu(use=70, memory_percent=9, sm_active=14),
@@ -409,7 +413,7 @@ def test_a_run_that_did_not_do_its_work_gets_no_advice_on_gpus(status: Status) -
 def test_a_gpu_whose_memory_was_in_use_was_not_never_used() -> None:
     """A reading once a second misses 0.4 s of kernels; the context holds 600 MB."""
     for used in (Distribution(avg=20, max=623), Distribution(max=64), NOT_MEASURED):
-        record = run(waiting_for=None, gpus=(replace(gpu(use=0), memory_used_mb=used),))
+        record = run(waiting_for=NO_BREAKDOWN, gpus=(replace(gpu(use=0), memory_used_mb=used),))
         assert list(gpu_advice(record)) == []
 
 

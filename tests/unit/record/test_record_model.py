@@ -31,6 +31,7 @@ from profiler.record.bounded_json_line import (
     encode_line,
 )
 from profiler.record.record_model import (
+    NO_NEURON,
     NOT_SAMPLED,
     UNKNOWN_SIZE,
     Container,
@@ -266,7 +267,7 @@ def test_impossible_values_count_as_missing() -> None:
     """And what is possible next to them is kept."""
     metrics = Metrics(vcpu_used=Distribution(max=2))
     for name, fields in IMPOSSIBLE.items():
-        neuron = Neuron() if "neuron" in fields else None
+        neuron = Neuron() if "neuron" in fields else NO_NEURON
         expected = Record(
             task_id="t",
             container=Container(name="batch"),

@@ -14,6 +14,7 @@ from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.metric_catalogue import METRICS, TIME_PARTS, Metric, view_of
 from profiler.record.record_model import (
+    NO_NEURON,
     Container,
     Cost,
     Distribution,
@@ -263,7 +264,7 @@ def test_gpus_and_neuron_cores_are_combined() -> None:
         sm_active_percent=Distribution(avg=5, max=90),
         memory_used_mb=Distribution(avg=3.5, max=9),
     )
-    assert gpu_totals(()) is None
+    assert gpu_totals(()) == GpuTotals()
     cores = (
         NeuronCore(index=0, utilization_percent=Distribution(avg=50, max=97)),
         NeuronCore(index=1),
@@ -275,7 +276,7 @@ def test_gpus_and_neuron_cores_are_combined() -> None:
         device_memory_used_mb=Distribution(avg=3, max=77),
     )
     assert neuron_totals(Neuron()) == NeuronTotals(cores=0)
-    assert neuron_totals(None) is None
+    assert neuron_totals(NO_NEURON) == NeuronTotals()
 
 
 def test_a_size_without_slowdown_has_the_factor_1_where_cpu_was_measured() -> None:

@@ -66,7 +66,7 @@ def test_an_unknown_error_says_more_than_a_note(numbers: tuple[int, int]) -> Non
         task_id="t", container=Container(name="c"), status="failure", exit_code=1, gpus=(gpu,)
     )
     assert gpu_error(record) == 171
-    assert outcome_of(record, None).cause == "gpu-error"
+    assert outcome_of(record).cause == "gpu-error"
 
 
 def test_a_known_error_says_more_than_an_unknown_one() -> None:

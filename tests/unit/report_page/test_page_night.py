@@ -2,16 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.record.family_identity import PROOF_FAMILY
+from profiler.record.record_model import Container
 from profiler.record.run_outcome import OUT_OF_MEMORY
+from profiler.record.stop_causes import EventEnd
 from profiler.report_page.page_night import night_of_page
 from profiler.report_page.page_rows import PageNight, PageNotice, PageRun
+from profiler.runs.past_runs.run_source import TaskEvent
 from tests.report_page import content, report, run_of
 
 NOW = datetime(2026, 11, 25, 8, tzinfo=UTC)
@@ -60,6 +65,35 @@ def test_the_sentence_is_that_of_the_morning_message_with_runs_and_cost() -> Non
     )
 
 
+def test_a_task_is_one_run_with_the_worst_end_of_its_containers() -> None:
+    ended: dict[str, Any] = {"id": "1"}
+    runs = [
+        at(5, **ended),
+        at(5, container="side", outcome="failure", **ended),
+        at(5, container="other", outcome="stopped", **ended),
+        at(4),
+        at(-13, container="late", outcome=OUT_OF_MEMORY, id="of the night before"),
+    ]
+    night = night_of(runs)
+    assert sentence(night) == "Last night (24 November): 2 runs, 1 failed (etl), 1 succeeded."
+    assert [piece.run for piece in night.texts if piece.run is not None] == [1]
+
+
+def test_the_end_of_the_batch_decides_whatever_the_others_did() -> None:
+    batch = run_of(report("a", day=20))
+    end = EventEnd(cause="success", exit_code=0)
+    known = replace(batch.past, event=TaskEvent(end=end))
+    side = run_of(report("a", day=20, container=Container(name="side"), status="failure"))
+    for runs in ([batch, side], [side, batch]):
+        assert night_text(content(runs)).endswith("1 run, 1 failed (etl).")
+    of_event = replace(batch, past=known)
+    assert night_text(content([of_event, side])).endswith("1 run, 1 succeeded.")
+
+
+def night_text(found: dict[str, Any]) -> str:
+    return "".join(piece["text"] for piece in found["lastNight"]["texts"])
+
+
 def test_a_name_opens_the_newest_run_of_its_outcome_and_no_number_does() -> None:
     runs = [
         at(5, outcome="success"),
@@ -86,7 +120,7 @@ def test_a_task_is_paid_once_and_spot_is_a_lower_bound() -> None:
         at(5, id="a", container="helper", usd=2.0),
         at(4, id="b", usd=1.0, at_least=["usd"]),
     ]
-    assert sentence(night_of(runs)).endswith("3 runs, 3 succeeded, ≥ $3.00.")
+    assert sentence(night_of(runs)).endswith("2 runs, 2 succeeded, ≥ $3.00.")
 
 
 def test_if_nothing_ran_last_night_the_newest_night_is_named() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.record.record_model import AverageAndMaximum, Metrics, Report, TaskSize
+from profiler.record.record_model import NO_READINGS, AverageAndMaximum, Metrics, Report, TaskSize
 from profiler.sizing.sized_revision import SizedRevision
 from tests.family_windows import decision_on, window_of
 from tests.runs import report
@@ -20,7 +20,7 @@ HELD = (
 
 def with_huge_pages(number: int, huge_mb: float | None = 300, **more: Any) -> Report:
     made = report(number, **more)
-    pages = None if huge_mb is None else AverageAndMaximum(avg=huge_mb, max=huge_mb)
+    pages = NO_READINGS if huge_mb is None else AverageAndMaximum(avg=huge_mb, max=huge_mb)
     metrics = replace(
         made.record.metrics,
         memory_huge_pages_mb=pages,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import Report
 from profiler.runs.past_runs.family_evidence import family_evidence, read_families
@@ -31,7 +31,7 @@ def job(
     account_id: str | None = None,
 ) -> Report:
     """The run of a job; without a name, as a source knows it that has no events of Batch."""
-    batch = None
+    batch = NO_JOB
     if name is not None:
         batch = BatchJob(
             job_id="0f8fad5b-d9cb-469f-a165-70867728950e",

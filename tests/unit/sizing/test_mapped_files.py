@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.record_model import AverageAndMaximum, Metrics, Report, Sampling, TaskSize
+from profiler.record.record_model import (
+    NO_READINGS,
+    AverageAndMaximum,
+    Metrics,
+    Report,
+    Sampling,
+    TaskSize,
+)
 from profiler.sizing.advice import Advice
 from profiler.sizing.sized_revision import SizedRevision
 from profiler.sizing.trend import NO_GROWTH
@@ -25,7 +32,7 @@ def with_files(
 ) -> Report:
     """A run that says what it kept of mapped files; None: it counts them as used."""
     made = report(number, **more)
-    apart = None if files_mb is None else AverageAndMaximum(avg=files_mb / 2, max=files_mb)
+    apart = NO_READINGS if files_mb is None else AverageAndMaximum(avg=files_mb / 2, max=files_mb)
     metrics = replace(
         made.record.metrics,
         memory_mapped_file_mb=apart,

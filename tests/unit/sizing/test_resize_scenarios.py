@@ -350,6 +350,12 @@ def test_a_job_of_13_minutes_every_15_is_not_made_to_overlap_itself() -> None:
     assert_resized(decide(tight, None, hourly), (0.5, 1024))
 
 
+def test_more_memory_after_a_kill_lets_no_run_overlap_the_next_one() -> None:
+    killed = [*runs(35, metrics=SLOWER, p95=0.4), *runs(1, start=34.5, **KILLED)]
+    assert_resized(decide(killed, None, QUARTER_HOUR), (1, 3072))
+    assert_resized(decide(killed), (0.5, 3072))
+
+
 def minutes_long(minutes: float) -> dict[str, Any]:
     """A run of so many minutes that is up to 1.2 times as long with half a vCPU."""
     return {"p95": 0.4, "metrics": {**SLOWER, "duration_ms": minutes * 60_000}}

@@ -344,6 +344,8 @@ def test_a_command_for_task_definitions_says_what_it_is() -> None:
     for read in (read_document, read_definitions):
         with pytest.raises(TaskProfilerError, match="is a job definition of AWS Batch"):
             read(data, "job.json")
+    with pytest.raises(TaskProfilerError, match="is a job definition of AWS Batch"):
+        read_definitions(b"jobDefinitionName: etl\ncontainerProperties: {image: etl}\n", "job.yaml")
     template = b"Resources:\n  Job:\n    Type: AWS::Batch::JobDefinition\n"
     with pytest.raises(TaskProfilerError, match="a JSON or YAML of their own"):
         change_text(template, "t.yaml", lambda *_: ChangedDefinition(definition={}))

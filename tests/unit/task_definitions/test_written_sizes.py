@@ -68,6 +68,15 @@ def hints(found: WrittenSize) -> list[str]:
     return list(found.hints(SIZED))
 
 
+def test_a_job_definition_in_terraform_is_told_how_it_gets_sizes() -> None:
+    batch = b'resource "aws_batch_job_definition" "etl" {\n  name = "etl"\n}\n'
+    with pytest.raises(TaskProfilerError, match="resize --job-definition NAME --write-sizes FILE"):
+        written_sizes(batch, "jobs.tf")
+    with pytest.raises(TaskProfilerError) as other:
+        written_sizes(b'# "aws_batch_job_definition"\n', "jobs.tf")
+    assert "job-definition" not in str(other.value)
+
+
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_terraforms_plain_numbers_are_found_outside_comments_and_heredocs(newline: str) -> None:
     data = TERRAFORM.replace("\n", newline).encode()

@@ -40,7 +40,7 @@ const GPU_COLUMNS = [
   { name: "Average", className: "number", show: (gpu) => asPercent(gpu.percent) },
   { name: "Peak", className: "number wide", show: (gpu) => asPercent(gpu.top) },
   { name: "SM active", className: "number wide", show: (gpu) => asPercent(gpu.sm) },
-  { name: "Idle", className: "number", show: (gpu) => asPercent(gpu.idle) },
+  { name: "Idle", className: "number", show: (gpu) => gpu.idle ?? UNKNOWN },
   { name: "Peak memory", className: "number wraps", show: (gpu) => unbroken(gpu.memory ?? UNKNOWN) },
   {
     name: "Power",

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.running_tasks.running_runs import RunningRuns
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.record_model import NOT_MEASURED, Interval, Report
+from profiler.record.record_model import NO_INTERVAL, NOT_MEASURED, Interval, Report
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.fakes import START_NS
 from tests.run_sources import (
@@ -104,7 +104,9 @@ def test_notices_have_the_text_of_their_line() -> None:
 
 def task(line: Report, status: str = "running", container: str = "batch") -> Report:
     named = replace(line.record.container, name=container)
-    return replace(line, record=replace(line.record, status=status, interval=None, container=named))
+    return replace(
+        line, record=replace(line.record, status=status, interval=NO_INTERVAL, container=named)
+    )
 
 
 def test_ecs_says_which_tasks_run_and_the_lines_what_they_use() -> None:

@@ -14,7 +14,7 @@ from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, Watch
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine, encode_notice
-from profiler.record.record_model import AverageAndMaximum, Distribution, Interval
+from profiler.record.record_model import NO_INTERVAL, AverageAndMaximum, Distribution, Interval
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import ListedRuns, checkpoint_at, ended, text
@@ -135,7 +135,7 @@ def memory_line(minutes: float, used_mb: float, family: str = "nightly") -> str:
 def forecast_line(family: str, used_mb: float) -> str:
     evidence = NoticeEvidence(used_mb=used_mb, size_mb=SIZE_MB, minutes_left=6)
     notice = Notice(kind="memory", message="By the slope.", evidence=evidence)
-    record = checkpoint_at(START_NS, 1, task_id=family, family=family, interval=None).record
+    record = checkpoint_at(START_NS, 1, task_id=family, family=family, interval=NO_INTERVAL).record
     line = NoticeLine(time=format_ms(START_NS), notice=notice, record=record)
     return encode_notice(line).decode()
 

@@ -18,7 +18,7 @@ from profiler.cli.terminal.page_parts import MAX_WIDTH, View, run_curves
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.show_comparison import change_spans
 from profiler.core.text import columns_of
-from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.record_model import (
     NO_RECOMMENDATION,
     AverageAndMaximum,
@@ -180,17 +180,17 @@ def test_a_run_without_a_sample_has_no_empty_rows() -> None:
         "max_memory_used_mb": 1.24,
         "block_read_bytes": 0,
     }
-    true = etl(metrics, series=None, time_breakdown=None, recommendation=NO_RECOMMENDATION)
+    true = etl(metrics, series=None, time_breakdown=NO_BREAKDOWN, recommendation=NO_RECOMMENDATION)
     assert shown(true) == [
         "● etl succeeded in 3 ms · memory peak 1.2 MB of 4 GB · 1 ms of CPU time"
     ]
     partial = etl(
-        metrics, series=None, sampling=Sampling(cpu_covered_percent=80), time_breakdown=None
+        metrics, series=None, sampling=Sampling(cpu_covered_percent=80), time_breakdown=NO_BREAKDOWN
     )
     assert shown(partial)[0].endswith(" · ≥1 ms of CPU time")
     assert shown(true, width=50) == ["● etl succeeded in 3 ms · memory peak 1.2 MB"]
     assert shown(true, width=40) == ["● etl succeeded in 3 ms"]
-    assert shown(etl(series=None, time_breakdown=None, metrics={"duration_ms": None}))[
+    assert shown(etl(series=None, time_breakdown=NO_BREAKDOWN, metrics={"duration_ms": None}))[
         0
     ].startswith("● etl succeeded")
 

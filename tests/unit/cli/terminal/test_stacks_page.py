@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from profiler.cli.terminal.stacks_page import function_tree, stacks_lines
 from profiler.core.errors import TaskProfilerError
-from profiler.record.activity_model import Stacks
+from profiler.record.activity_model import NO_STACKS, Stacks
 from profiler.record.record_model import Container, OtherContainer, encode
 from profiler.record.stacks_line import StacksLine, StackStep
 from tests.shown_runs import etl, waiting, waiting_stacks
@@ -27,7 +27,7 @@ def made(*steps: Mapping[str, int]) -> StacksLine:
     return replace(waiting_stacks(), steps=parts)
 
 
-def shown(stacks: StacksLine, width: int = 80, known: Stacks | None = None) -> list[str]:
+def shown(stacks: StacksLine, width: int = 80, known: Stacks = NO_STACKS) -> list[str]:
     return texts(stacks_lines(waiting(stacks=known).record, stacks, width))
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.cli.terminal.page_parts import View, time_lines
-from profiler.record.activity_model import TimeBreakdown
+from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.record_model import Metrics
 from profiler.record.story_rows import story_of
 from tests.shown_runs import waiting
@@ -73,11 +73,14 @@ def test_the_wait_for_a_cpu_is_shown_where_it_matters() -> None:
         "  CPU wait 1m 01s in total: it shares its CPU with others, or its threads run in short "
         "bursts"
     )
-    assert shown(120, metrics=metrics, time_breakdown=None) == [wait]
+    assert shown(120, metrics=metrics, time_breakdown=NO_BREAKDOWN) == [wait]
     times = TimeBreakdown(on_cpu_percent=90, other_percent=10)
     assert shown(120, metrics=metrics, time_breakdown=times)[-1] == wait
     assert (
-        shown(metrics=Metrics(cpu_wait_percent=20, cpu_wait_seconds=0.002), time_breakdown=None)
+        shown(
+            metrics=Metrics(cpu_wait_percent=20, cpu_wait_seconds=0.002),
+            time_breakdown=NO_BREAKDOWN,
+        )
         == []
     )
 

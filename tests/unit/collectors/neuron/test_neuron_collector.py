@@ -16,6 +16,8 @@ from profiler.collectors.neuron.neuron_monitor_supervisor import Outage
 from profiler.core.threads import ThreadFailure
 from profiler.local_run.command_reader import UnrelatedChildren
 from profiler.record.record_model import (
+    NO_NEURON,
+    NO_READINGS,
     NOT_MEASURED,
     AverageAndMaximum,
     Container,
@@ -202,7 +204,7 @@ def test_recent_readings_are_those_of_all_cores_since_the_last_call() -> None:
     usage = NeuronUsage(1)
     usage.add(decoded(report(runtime({0: 80, 1: 20}, {0: 1, 1: 1}))))
     usage.add(decoded(report()))
-    for expected in (AverageAndMaximum(avg=50, max=80), None):
+    for expected in (AverageAndMaximum(avg=50, max=80), NO_READINGS):
         readings = DeviceReadings()
         usage.take_readings("", readings)
         assert readings.neuron_percent.summary() == expected
@@ -342,8 +344,8 @@ def test_an_error_of_the_collector_is_named_and_checkpoints_have_no_cores() -> N
     assert "The collection of Neuron values stopped at 1970-" in warning
     checkpoint = with_collected(replace(RECORD, status="running"), (fakes.collector,))
     assert present(checkpoint.monitor).warnings == (warning,)
-    assert record.neuron is not None
-    assert checkpoint.neuron is None
+    assert record.neuron != NO_NEURON
+    assert checkpoint.neuron == NO_NEURON
     assert fakes.collector.latest() is None
 
 
@@ -353,7 +355,7 @@ def test_a_neuron_monitor_that_ended_is_no_source_until_its_next_report() -> Non
     assert fakes.record() == RECORD  # it never had values
     fakes.report(BUSY)
     record = fakes.record()
-    assert record.neuron is not None
+    assert record.neuron != NO_NEURON
     assert record.sampling == Sampling()
     assert present(record.monitor).warnings == (
         (
@@ -361,7 +363,7 @@ def test_a_neuron_monitor_that_ended_is_no_source_until_its_next_report() -> Non
             "Neuron values end there."
         ),
     )
-    assert with_collected(replace(RECORD, status="running"), (fakes.collector,)).neuron is None
+    assert with_collected(replace(RECORD, status="running"), (fakes.collector,)).neuron == NO_NEURON
     assert fakes.collector.latest() is None
     fakes.source.outage = None
     assert fakes.record().sampling == Sampling(sources=("neuron-monitor",))

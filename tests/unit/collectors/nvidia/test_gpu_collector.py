@@ -91,9 +91,12 @@ def test_the_record_has_the_idle_time_of_the_run_and_its_price() -> None:
     of_batch = Collectors(fakes.collector).idle_gpus("", 0)
     assert of_batch.idle_ns(0, fakes.clock.monotonic_ns()) == seconds(4)
     # The report is made after further readings, when the end of the batch is noticed.
-    ended = replace(run, finished_at=format_ms(fakes.clock.wall_ns() - seconds(1)))
+    finished_at = format_ms(fakes.clock.wall_ns() - seconds(1))
+    ended = replace(run, finished_at=finished_at, metrics=Metrics(duration_ms=3000))
     fakes.ticks(9)
-    assert present(fakes.record(ended).gpu_idle) == idle
+    of_ended = present(fakes.record(ended).gpu_idle)
+    assert of_ended.percent == 100
+    assert of_ended.gpu_hours == idle.gpu_hours
 
 
 def test_what_was_read_before_the_start_of_a_batch_is_not_its_own() -> None:

@@ -10,6 +10,7 @@ from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, Xid
 from profiler.record.gpu_sentences import never_used_advice
 from profiler.record.record_model import (
+    NO_READINGS,
     NOT_MEASURED,
     AverageAndMaximum,
     Container,
@@ -237,12 +238,12 @@ def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus() -> None:
     gpus = (
         Gpu(uuid="a", idle_seconds=1800.0, idle_percent=25.0),
         Gpu(uuid="b", idle_seconds=5400.0, idle_percent=75.0),
-        Gpu(uuid="c"),
     )
     two_hours_ms = 7_200_000
     assert gpu_idle(gpus, two_hours_ms, 12.0) == GpuIdle(percent=50, gpu_hours=2, usd=12)
     assert gpu_idle(gpus[:1], two_hours_ms, None) == GpuIdle(percent=25, gpu_hours=0.5)
-    assert gpu_idle(gpus[2:], two_hours_ms, 12.0) is None
+    assert gpu_idle((*gpus, Gpu(uuid="c")), two_hours_ms, 12.0) is None, "of one it is unknown"
+    assert gpu_idle((), two_hours_ms, 12.0) is None
     assert gpu_idle(gpus, None, 12.0) is None
     second = Gpu(uuid="a", idle_seconds=1.0, idle_percent=0.014)
     assert present(gpu_idle((second,), two_hours_ms, None)).gpu_hours == 0.000278
@@ -317,12 +318,12 @@ def taken(
 def test_each_batch_takes_the_readings_of_its_own_gpus_since_its_own_last_call() -> None:
     usage = GpuUsage(seconds(1))
 
-    def percent(uuid: str, batch: str) -> AverageAndMaximum | None:
+    def percent(uuid: str, batch: str) -> AverageAndMaximum:
         return taken(usage, {uuid}, batch).gpu_percent.summary()
 
     add_both(usage, 0, 10, 90)
     assert percent("GPU-a", "x") == AverageAndMaximum(avg=10, max=10)
-    assert percent("GPU-b", "y") is None  # it is new, and the other batch took the readings
+    assert percent("GPU-b", "y") == NO_READINGS  # it is new, and the other batch took the readings
     add_both(usage, 1, 20, 80)
     assert percent("GPU-a", "x") == AverageAndMaximum(avg=20, max=20)
     add_both(usage, 2, 30, 70)
@@ -377,7 +378,7 @@ def test_recent_readings_are_those_of_the_selected_gpus() -> None:
     )
     assert found.gpus_memory_bytes == 30
     nothing = taken(usage)
-    assert nothing.gpu_percent.summary() is None
+    assert nothing.gpu_percent.summary() == NO_READINGS
     assert nothing.gpus_memory_bytes is None
     usage.add(DriverReading(samples=(reading(memory_used_bytes=100), other)), seconds(3), START_NS)
     again = taken(usage)

@@ -4,13 +4,22 @@ The truth comes from GPM's spans of 0.2 s on the tape, which the collector does 
 from what the program printed, and from the tape's 20 readings of the memory a second.
 """
 
+import pynvml
 import pytest
 
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope, parse_limits
-from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, never_used_advice
+from profiler.record.fact_list import GPU_IDLE, number_fact
+from profiler.record.gpu_facts import gpu_idle_text, gpu_use_text
+from profiler.record.gpu_sentences import (
+    gpu_advice,
+    gpu_idle_sentence,
+    gpu_idle_texts,
+    never_used_advice,
+)
 from profiler.record.record_model import NO_RECOMMENDATION, NOT_MEASURED, Record, Report
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
+from tests.fakes import seconds
 from tests.played_tapes import PlayedTape, gpu_of
 from tests.values import present
 
@@ -61,6 +70,56 @@ def test_copies_are_work_of_the_gpu_and_are_named(opening: float) -> None:
     (advice,) = gpu_advice(record)
     assert advice.startswith("It copied over PCIe at 5")
     assert "smaller GPU" not in advice
+
+
+def _with_samples_until(name: str, stop_seconds: float) -> tuple[PlayedTape, Record]:
+    """The driver's samples are read every 10 s, and not after this time of the run."""
+    played = PlayedTape(name)
+
+    def stop() -> None:
+        if played.clock.now_ns > seconds(stop_seconds) and not stopped:
+            stopped.append(True)
+            played.driver.nvml.fail(
+                "nvmlDeviceGetSamples", pynvml.NVML_ERROR_NOT_SUPPORTED, always=True
+            )
+
+    stopped: list[bool] = []
+    return played, played.play(stop)
+
+
+@pytest.mark.parametrize(("name", "covered"), [("starved", 58), ("bursts", 68), ("two", 78)])
+def test_where_samples_stop_the_idle_time_is_a_lower_bound(name: str, covered: float) -> None:
+    played, record = _with_samples_until(name, 11)
+    gpu = gpu_of(record)
+    assert present(gpu.utilization_covered_percent) == pytest.approx(covered, abs=1)
+    idle_seconds = present(record.metrics.duration_ms) / 1000 - played.tape.kernel_seconds
+    assert 0.4 * idle_seconds < present(gpu.idle_seconds) <= idle_seconds
+    # It may have worked in the rest of the run.
+    assert gpu.first_used_seconds is gpu.last_used_seconds is gpu.idle_after_seconds is None
+    sentence, hours = gpu_idle_texts(record)
+    assert sentence.startswith("the GPU was idle at least ")
+    assert sentence.endswith("of the run")
+    assert hours.startswith("≥0.00")
+    assert number_fact(GPU_IDLE, record).text.startswith("≥")
+    assert gpu_idle_text(gpu).startswith("≥")
+    (warning,) = present(record.monitor).warnings
+    assert warning == (
+        f"The work of GPU 0 is known for {covered} % of the run: the idle time is a lower bound."
+    )
+    assert list(gpu_advice(record)) == []
+
+
+@pytest.mark.parametrize("name", ["starved", "bursts", "two", "short"])
+def test_of_a_gpu_whose_work_is_hardly_known_nothing_is_said(name: str) -> None:
+    _, record = _with_samples_until(name, 3)
+    gpu = gpu_of(record)
+    assert gpu.utilization_percent == NOT_MEASURED
+    assert gpu.idle_seconds is None
+    assert record.gpu_idle is None
+    assert gpu_use_text(record).startswith("GPU use unknown, ≥")
+    (warning,) = present(record.monitor).warnings
+    assert warning.endswith("of the run: use and idle time are missing.")
+    assert never_used_advice(record) is None
 
 
 def test_without_samples_the_work_is_that_of_gpm_and_without_both_that_of_each_second() -> None:

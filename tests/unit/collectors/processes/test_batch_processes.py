@@ -155,6 +155,7 @@ class FakeThreads:
         self.was_required = False
         self.is_closed = False
         self.cost_ns = self.used_ns = self.readings = 0
+        self.search_ns = self.lookup_ns = 0  # of each look, and so far
         self._read_ns = 0
         self._processes: Sequence[ProcessReading] = ()
 
@@ -168,7 +169,8 @@ class FakeThreads:
     def look(self, now_ns: int, *, is_fresh: bool = False, is_required: bool = False) -> Look:
         assert is_fresh or self.sees_calls
         self.was_required = is_required
-        self.used_ns += self.cost_ns
+        self.used_ns += self.cost_ns + self.search_ns
+        self.lookup_ns += self.search_ns
         self.readings += 1
         quarter_ns, self._read_ns = (now_ns - self._read_ns) // 4, now_ns
         if not self._processes:
@@ -233,9 +235,12 @@ def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
     assert finer.cpu_wait == (0.25,) * 60
 
 
-def test_where_system_calls_are_readable_looks_lie_between_the_readings() -> None:
+@pytest.mark.parametrize("search", [0, 0.01])
+def test_where_system_calls_are_readable_looks_lie_between_the_readings(search: float) -> None:
+    """The search for peers has its own limit, and makes no look rarer."""
     threads = FakeThreads()
     threads.sees_calls = True
+    threads.search_ns = seconds(search)
     fakes = quarter(threads)
     assert fakes.collector.look() is None  # before the first reading
     fakes.run(1)

@@ -19,6 +19,8 @@ from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import (
+    NO_INTERVAL,
+    NO_READINGS,
     NOT_SAMPLED,
     AverageAndMaximum,
     Container,
@@ -113,7 +115,7 @@ def test_a_time_series_that_the_stats_contradict_is_not_used() -> None:
 def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
     fakes = CollectedBatch().run(30)
     part = Interval(started_at="a", finished_at="b", cpu_seconds=1.0)
-    assert fakes.record("running", None, interval=part).interval is not None
+    assert fakes.record("running", None, interval=part).interval != NO_INTERVAL
     interval = present(fakes.run(50).record("running", None, interval=part).interval)
     assert interval.started_at == "a"
     assert interval.cpu_seconds == 10.0
@@ -715,7 +717,7 @@ def test_huge_pages_are_in_addition_to_the_memory_used() -> None:
 
     record = CollectedBatch(snapshot=snapshot).run(4).record()
     assert record.metrics.memory_huge_pages_mb == AverageAndMaximum(avg=150, max=300)
-    assert CollectedBatch().run(4).record().metrics.memory_huge_pages_mb is None
+    assert CollectedBatch().run(4).record().metrics.memory_huge_pages_mb == NO_READINGS
 
 
 def test_the_groups_count_of_huge_pages_has_those_of_all_processes() -> None:
@@ -729,8 +731,8 @@ def test_huge_pages_in_the_memory_used_are_not_in_addition() -> None:
     memory = MemoryReading(used_bytes=400 * MIB, has_huge_pages=True)
     group = GroupReading(cpu_ns=1, memory=memory)
     batch = CollectedBatch(snapshot=lambda _: holding_huge_pages(300), group=lambda _: group)
-    assert batch.run(4).record().metrics.memory_huge_pages_mb is None
+    assert batch.run(4).record().metrics.memory_huge_pages_mb == NO_READINGS
     by_stats = CollectedBatch(snapshot=lambda _: holding_huge_pages(300)).run(4)
     stats = replace(sample(START_NS, None, 400 * MIB), has_huge_pages=True)
     by_stats.collector.on_sample("b", stats, ResourceLimits())
-    assert by_stats.record().metrics.memory_huge_pages_mb is None
+    assert by_stats.record().metrics.memory_huge_pages_mb == NO_READINGS

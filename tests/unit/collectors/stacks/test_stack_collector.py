@@ -20,6 +20,7 @@ from profiler.collectors.stacks.stack_collector import (
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.record.activity_model import NO_STACKS
 from profiler.record.record_model import Container, Monitor, Record
 from profiler.settings import StacksMode
 from tests.collected import with_collected
@@ -94,8 +95,7 @@ class SampledPython:
         return with_collected(of, (self.collector,), "d1")
 
     def warnings(self) -> tuple[str, ...]:
-        monitor = self.record().monitor
-        return () if monitor is None else monitor.warnings
+        return self.record().monitor.warnings
 
 
 def test_a_run_of_100_seconds() -> None:
@@ -248,7 +248,7 @@ def test_a_version_that_takes_forever_costs_no_first_sample(
 
     def version(_reader: FakeStackReader) -> str:
         stacks = fakes.record().stacks
-        samples.append(None if stacks is None else stacks.samples)
+        samples.append(stacks.samples)
         return "py-spy 9"
 
     monkeypatch.setattr(FakeStackReader, "version", property(version), raising=False)
@@ -271,7 +271,7 @@ def test_a_restarted_container_goes_on_in_the_same_record() -> None:
     ]
     assert [one.samples for one in stacks] == [15, 5]
     fakes.collector.forget("d1")
-    assert fakes.record().stacks is None
+    assert fakes.record().stacks is NO_STACKS
 
 
 def test_without_py_spy_one_warning_says_what_to_do() -> None:

@@ -21,7 +21,7 @@ from profiler.forwarder.notifications.channels import event_bus_channel
 from profiler.forwarder.notifications.embedded_texts import markdown_safe
 from profiler.forwarder.notifications.event_details import DETAILS, bus_event, ended_line
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
-from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.batch_detail import parse_job
 from profiler.record.model_base import describe_type
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -368,7 +368,7 @@ def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(
     record = replace(
         HOSTILE,
         finished_at=other.outcome.reason,
-        time_breakdown=breakdown or HOSTILE.time_breakdown,
+        time_breakdown=HOSTILE.time_breakdown if breakdown is NO_BREAKDOWN else breakdown,
     )
     reported = changed(notice, report_line=report_line(record))
     hostile = ended(reported, reason=f'"{notice.outcome.reason}\\')

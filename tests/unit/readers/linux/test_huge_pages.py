@@ -46,6 +46,7 @@ class _PlayedPages:
 
     def take(self, mib: int) -> None:
         """The machine's processes together have so much."""
+        self._taken_mib = mib
         folder = self._pools / "hugepages-2048kB"
         folder.mkdir(exist_ok=True)
         (folder / "nr_hugepages").write_text("6000\n")
@@ -54,7 +55,13 @@ class _PlayedPages:
     def _cpu_ns(self) -> int:
         return self.looks * 10**9
 
-    def held_mib(self, **processes: int) -> int:
+    def held_mib(self, *, before_mib: int | None = None, **processes: int) -> int:
+        """``before_mib``: what was taken before the processes were read, if it was not so much."""
+        now_mib = self._taken_mib
+        if before_mib is not None:
+            self.take(before_mib)
+        self.pages.read_pools()
+        self.take(now_mib)
         readings = [_process(int(name[1:]), mib) for name, mib in processes.items()]
         return self.pages.held_bytes(readings) // _MIB
 
@@ -119,16 +126,44 @@ def test_a_groups_files_of_huge_pages(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_pages_that_no_process_of_the_tree_maps_may_be_its_own(played: _PlayedPages) -> None:
     played.take(40)
+    played.pages.begin()
     assert played.held_mib() == 0
     assert played.pages.unmapped_bytes == 0, "they were taken before"
     played.take(140)
     assert played.held_mib(p1=100) == 100
     assert played.pages.unmapped_bytes == 0
     assert played.held_mib() == 0
+    assert played.pages.unmapped_bytes == 0, "the end of the process may not be over"
+    assert played.held_mib() == 0
     assert played.pages.unmapped_bytes == 100 * _MIB
     played.take(40)
     assert played.held_mib() == 0
     assert played.pages.unmapped_bytes == 100 * _MIB, "they were there"
+
+
+def test_pages_that_are_unmapped_before_the_first_reading_are_none_of_before(
+    played: _PlayedPages,
+) -> None:
+    played.take(0)
+    played.pages.begin()
+    played.take(100)
+    assert played.held_mib() == 0
+    assert played.held_mib() == 0
+    assert played.pages.unmapped_bytes == 100 * _MIB
+
+
+def test_short_processes_that_follow_each_other_leave_no_pages(played: _PlayedPages) -> None:
+    """Whether one begins after the processes were read, or one ends before."""
+    played.take(0)
+    played.pages.begin()
+    for _ in range(3):
+        played.take(100)
+        assert played.held_mib(before_mib=0) == 0
+        assert played.held_mib(p1=100) == 100
+        played.take(0)
+        assert played.held_mib(before_mib=100) == 0
+        assert played.held_mib(p2=100, before_mib=100) == 100, "it had them when it was read"
+    assert played.pages.unmapped_bytes == 0
 
 
 def test_without_pools_nothing_of_them_is_read(played: _PlayedPages) -> None:

@@ -66,7 +66,7 @@ class FakeRing:
             "   0: /data/first.bin\n    1: /data/second.bin\nUserBufs:\t1\n    1: "
             "0x7f8000000000/4096\nPollList:\n  op=22, task_works=0\n"
         )
-        return self.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0).wait
+        return self.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0, 0).wait
 
 
 _CASES: tuple[tuple[Sequence[tuple[int, int]], int, Wait], ...] = (
@@ -103,9 +103,9 @@ def test_a_ring_that_is_not_readable_shows_nothing(tmp_path: Path) -> None:
     assert ring.waits([(5, 0)], has_memory=False) == Wait("other")
     (ring.folder / "maps").unlink()
     other = WaitResolver(calls_of("x86_64"), str(ring.folder.parent), lambda: 0)
-    assert other.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0).wait == Wait("other")
+    assert other.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0, 0).wait == Wait("other")
     (ring.folder / "fdinfo" / str(RING)).write_text("pos:\t0\nSqThread:\t-1\n")  # of an old kernel
-    assert ring.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0).wait == Wait(
+    assert ring.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0, 0).wait == Wait(
         "other"
     )
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.core.optional_math import known
 from profiler.readers.linux import proc
 from profiler.readers.linux.kernel_memory import (
     KernelGrowth,
@@ -156,13 +157,22 @@ def test_the_number_of_open_files_is_the_first_of_three() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start_mib", "now_mib", "growth_mib"),
-    [(60, 410, 350), (60, 123, 0), (60, 40, 0), (60, None, 0), (None, 410, 0)],
+    ("start_mib", "now_mib", "again_mib", "growth_mib"),
+    [
+        (60, 410, 420, 350),
+        (60, 410, 380, 320),
+        (60, 165, 61, 0),  # a program's end between two lines of /proc/meminfo
+        (60, 410, None, 0),
+        (60, 123, 410, 0),
+        (60, 40, 410, 0),
+        (60, None, 410, 0),
+        (None, 410, 410, 0),
+    ],
 )
 def test_growth_that_other_programs_usually_cause_is_nothing(
-    start_mib: int | None, now_mib: int | None, growth_mib: int
+    start_mib: int | None, now_mib: int | None, again_mib: int | None, growth_mib: int
 ) -> None:
-    readings = iter([None if mib is None else mib * _MIB for mib in (start_mib, now_mib)])
+    readings = iter([known(_MIB.__mul__, mib) for mib in (start_mib, now_mib, again_mib)])
     assert KernelGrowth(lambda: next(readings)).growth_bytes() == growth_mib * _MIB
 
 

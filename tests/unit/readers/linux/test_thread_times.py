@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import struct
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -554,6 +555,22 @@ class TestLooksBetweenTheReadings:
         running.thread(7, run=1.01, state="R", call=LOCKED)  # it is woken after it was asked
         running.clocks[7] = 2
         assert [seen.thread for seen in running.look(1.2).look.seen] == [7]
+
+    def test_who_has_run_before_a_timeout_was_woken(self, running: FakeMachine) -> None:
+        """It is seen when it can run, or when it waits again."""
+        (running.folder / "7" / "mem").write_bytes(bytes(64) + struct.pack("=qq", 2, 0))
+        until_2 = "202 0x8 0x89 0x0 0x40 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
+        for at, run, state, was_woken in (
+            (1.2, 1.01, "S", False),
+            (1.3, 1.02, "S", True),
+            (1.4, 1.02, "R", True),
+            (1.5, 1.03, "S", False),
+            (2.1, 1.04, "S", False),
+        ):
+            running.thread(7, run=run, state=state, call=until_2)
+            running.clocks[7] = round(100 * run)
+            (seen,) = running.look(at).look.seen
+            assert (seen.was_woken, seen.blocked is None) == (was_woken, state == "R")
 
     def test_a_connection_is_asked_once_in_a_look(self, running: FakeMachine) -> None:
         """It says what came in the wait before, and with how much the next one begins."""

@@ -108,7 +108,9 @@ class FakeProcess:
         self.folder = folder / str(PID)
         for name in ("fd", "fdinfo", "net"):
             (self.folder / name).mkdir(parents=True)
-        self.resolver = WaitResolver(calls_of("x86_64"), str(folder), lambda: 0)
+        self.resolver = WaitResolver(
+            calls_of("x86_64"), str(folder), lambda: 0, wall_ahead_ns=lambda: seconds(1000)
+        )
 
     def opens(self, **links: str) -> None:
         for name, link in links.items():
@@ -126,7 +128,7 @@ class FakeProcess:
 
     def blocked(self, name: str, *arguments: int, now: float = 0) -> Blocked:
         call = SystemCall(NUMBERS[name], (*arguments, 0, 0, 0, 0, 0, 0)[:6])
-        return self.resolver.resolve(PID, call, seconds(now))
+        return self.resolver.resolve(PID, call, seconds(now), seconds(now - 1))
 
     def waits(self, name: str, *arguments: int, now: float = 0) -> Wait:
         return self.blocked(name, *arguments, now=now).wait
@@ -174,7 +176,7 @@ def test_calls_that_say_all(
 ) -> None:
     assert process.waits(name, *arguments) == Wait(kind)
     for in_no_table in (SystemCall(427, (3, 0, 1, 0, 0, 0)), SystemCall(-1)):
-        assert process.resolver.resolve(PID, in_no_table, 0).wait == Wait("other")
+        assert process.resolver.resolve(PID, in_no_table, 0, 0).wait == Wait("other")
 
 
 def test_a_read_waits_for_its_descriptor(process: FakeProcess) -> None:
@@ -235,6 +237,30 @@ def test_a_mutex_that_a_thread_holds_is_a_lock(process: FakeProcess) -> None:
     assert process.waits("futex", *held) == Wait("lock")
     assert process.waits("futex", 64, 0x89, 1, 4096) == Wait("sleep")
     assert process.waits("futex", 1 << 62, 0x89, 2, 4096) == Wait("sleep")
+
+
+@pytest.mark.parametrize(
+    ("operation", "end"),
+    [(0x80, 12.5), (0x89, 3.5), (0x189, 3.5 - 1000), (0x8B, None)],
+    ids=["FUTEX_WAIT", "FUTEX_WAIT_BITSET", "by the wall clock", "FUTEX_WAIT_REQUEUE_PI"],
+)
+def test_when_a_timeout_ends_a_wait_at_the_earliest(
+    operation: int, end: float | None, process: FakeProcess
+) -> None:
+    """One that is relative counts from the last moment before which the wait had not begun."""
+    (process.folder / "mem").write_bytes(bytes(64) + struct.pack("=qq", 3, seconds(0.5)))
+    blocked = process.blocked("futex", 8, operation, 0, 64, now=10)
+    assert blocked.until_ns == (None if end is None else seconds(end))
+    assert process.blocked("futex", 8, operation, 0, 1 << 62, now=10).until_ns is None
+
+
+def test_a_loop_that_waits_for_its_own_wake_up_for_a_limited_time(process: FakeProcess) -> None:
+    process.opens(fd5="anon_inode:[eventfd]", fd6="anon_inode:[timerfd]")
+    (process.folder / "fdinfo" / "4").write_text("tfd:        5 events:       19\n")
+    assert process.blocked("epoll_wait", 4, 0, 8, 2500, now=10).until_ns == seconds(11.5)
+    assert process.blocked("epoll_wait", 4, 0, 8, NOT_A_TIMEOUT).helpers == "threads"
+    (process.folder / "fdinfo" / "4").write_text("tfd:        6 events:       19\n")
+    assert process.blocked("epoll_wait", 4, 0, 8, 2500, now=10).until_ns is None
 
 
 def test_a_socket_pair_is_a_pipe_and_a_client_has_its_servers_path(process: FakeProcess) -> None:
@@ -299,7 +325,7 @@ def test_the_kernel_knows_what_came_on_a_connection(
         own.recv(5)
         resolver = WaitResolver(calls_of("x86_64"), "/proc", lambda: 0, ask_stream=ask_stream)
         call = SystemCall(NUMBERS["recvfrom"], (own.fileno(), 0, 0, 0, 0, 0))
-        blocked = resolver.resolve(os.getpid(), call, 0)
+        blocked = resolver.resolve(os.getpid(), call, 0, 0)
         assert blocked.may_be_idle
         assert [each.received_bytes for each in blocked.connections] == [5]
         assert resolver.came(blocked) == (False,)

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
-from profiler.record.activity_model import StackMoment, Stacks, TimeBreakdown, WaitTarget
+from profiler.record.activity_model import (
+    NO_BREAKDOWN,
+    StackMoment,
+    Stacks,
+    TimeBreakdown,
+    WaitTarget,
+)
 from profiler.record.mention_limits import SATURATED_SHARE, idle_vcpu
 from profiler.record.record_model import (
     Container,
@@ -31,7 +37,7 @@ from profiler.runs.past_runs.moments import (
     frame_of,
     series_length_ms,
 )
-from profiler.runs.past_runs.run_source import PastRun, TaskEvent
+from profiler.runs.past_runs.run_source import NO_TASK_EVENT, PastRun, TaskEvent
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.fakes import START_NS
 from tests.shown_runs import (
@@ -325,14 +331,14 @@ def test_moments_outside_the_stretches_are_their_own_in_the_order_of_time() -> N
         (LOAD, 60, waits(other_percent=10, covered_percent=91), False),
         (LOAD, 60, waits("3 connections"), False),
         (LOAD, 60, waits("other"), False),
-        (LOAD, 60, None, False),
+        (LOAD, 60, NO_BREAKDOWN, False),
         (LOAD, 60, TimeBreakdown(on_cpu_percent=100), False),
         (QUERY, 60, waits(), False),  # 140 s of other waits
         (QUERY, 180, waits(), True),
     ],
 )
 def test_an_idle_stretch_names_the_peer_only_if_the_record_shows_it(
-    stack: tuple[str, ...], seconds: int, times: TimeBreakdown | None, *, is_named: bool
+    stack: tuple[str, ...], seconds: int, times: TimeBreakdown, *, is_named: bool
 ) -> None:
     shown = moment_texts(moment("idle", 0, seconds, stack), time_breakdown=times, series=None)
     assert shown == [
@@ -341,7 +347,7 @@ def test_an_idle_stretch_names_the_peer_only_if_the_record_shows_it(
     ]
 
 
-def words(report: Report, event: TaskEvent | None = None, now_ns: int = NOW_NS) -> str:
+def words(report: Report, event: TaskEvent = NO_TASK_EVENT, now_ns: int = NOW_NS) -> str:
     verdict = verdict_of(PastRun(report=report, event=event, line=b""), now_ns)
     return f"{verdict.tone}: {verdict.text} {verdict.evidence or ''}".strip()
 

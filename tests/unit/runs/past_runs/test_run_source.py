@@ -51,7 +51,7 @@ def grouped(*reports: Report) -> list[PastRun]:
     ]
 
 
-def found(name: str | None, *runs: PastRun, **conditions: tuple[str, ...]) -> str:
+def found(name: str, *runs: PastRun, **conditions: tuple[str, ...]) -> str:
     return find_run(ListedRuns(runs), RunFilter(run=name, **conditions)).started_at  # type: ignore[arg-type]
 
 
@@ -85,7 +85,7 @@ def test_runs_come_newest_first_and_those_without_a_time_last() -> None:
 
 def test_a_run_is_selected_by_its_id_or_a_beginning_that_no_other_has() -> None:
     runs = (past(1, "abc"), past(2, "abd"), past(3, "abc"))
-    assert [found(name, *runs) for name in ("abc", "abd", None)] == [at(3), at(2), at(3)]
+    assert [found(name, *runs) for name in ("abc", "abd", "")] == [at(3), at(2), at(3)]
     sentence = r"The ids of 2 runs in the list begin with 'ab': give more of the id \(abc, abd\)\.$"
     with pytest.raises(TaskProfilerError, match=sentence):
         found("ab", *runs)
@@ -109,7 +109,7 @@ def containers(*names: str, **more: Any) -> list[PastRun]:
 
 def test_every_container_of_a_task_with_a_report_is_found() -> None:
     both = containers("batch", "side", task_id="abc")
-    for name in ("abc", "ab", "nightly", None):
+    for name in ("abc", "ab", "nightly", ""):
         found = find_runs(ListedRuns([past(0, "xyz"), *both]), RunFilter(run=name))
         assert [run.report.record.container.name for run in found] == ["batch", "side"]
 
@@ -144,19 +144,19 @@ def test_a_container_is_chosen_by_its_name_after_the_id() -> None:
     [
         ("zzz", {}, "No run or family 'zzz' in the list: list the runs with task-profiler history"),
         (
-            None,
+            "",
             {"families": ("zzz", "y*")},
             r"No run of zzz, y\* in the list: list the runs with task-profiler his",
         ),
         (
-            None,
+            "",
             {"families": ("zzz",), "statuses": ("failure",)},
             "No run in the list matches: use fewer filters.",
         ),
     ],
 )
 def test_no_run_is_a_sentence(
-    name: str | None, conditions: dict[str, tuple[str, ...]], sentence: str
+    name: str, conditions: dict[str, tuple[str, ...]], sentence: str
 ) -> None:
     with pytest.raises(TaskProfilerError, match=sentence):
         found(name, past(1, "a"), **conditions)

@@ -1,0 +1,79 @@
+"""Modules that ``run`` never uses are executed at their first use, each by its real name."""
+
+import subprocess
+import sys
+from textwrap import dedent
+
+_UNUSED = (
+    "msgspec.inspect",
+    "msgspec.msgpack",
+    "msgspec.toml",
+    "msgspec.yaml",
+    "platform",
+    "textwrap",
+)
+_START = """
+    import sys
+    from profiler.cli.deferred_modules import unused_modules_deferred
+    with unused_modules_deferred():
+        import msgspec
+        import uuid
+"""
+
+
+def _printed(code: str) -> str:
+    """What a new Python prints that imports msgspec and uuid with stand-ins, then runs ``code``."""
+    program = f"import sys; sys.path[:] = {sys.path!r}\n{dedent(_START)}{dedent(code)}"
+    words = (sys.executable, "-I", "-S", "-c", program)
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_neither_the_modules_nor_the_stand_ins_are_there_afterwards() -> None:
+    assert _printed(f"print([name for name in {_UNUSED!r} if name in sys.modules])") == "[]"
+
+
+def test_a_later_import_gets_the_real_module() -> None:
+    code = """
+        import importlib
+        for name in NAMES:
+            print(bool(importlib.import_module(name).__spec__.origin))
+        import platform
+        import textwrap
+        print(textwrap.fill("a b", 1).split(), platform.python_version() == sys.version.split()[0])
+    """.replace("NAMES", repr(_UNUSED))
+    assert _printed(code).splitlines() == ["True"] * len(_UNUSED) + ["['a', 'b'] True"]
+
+
+def test_who_has_a_stand_in_uses_the_real_module() -> None:
+    code = """
+        print(msgspec.json.schema(dict[str, int]), msgspec.inspect.type_info(str))
+        print(msgspec.msgpack.decode(msgspec.msgpack.encode(7)))
+        import platform
+        print(platform.system())
+    """
+    schema, number, system = _printed(code).splitlines()
+    assert schema.startswith("{'type': 'object', 'additionalProperties': {'type': 'integer'}} ")
+    assert schema.endswith("StrType(min_length=None, max_length=None, pattern=None)")
+    assert (number, system) == ("7", "Linux")
+
+
+def test_a_name_that_is_used_within_the_block_is_the_real_one() -> None:
+    code = """
+        sys.modules.pop("textwrap", None)
+        with unused_modules_deferred():
+            import textwrap as stand_in
+            print(stand_in.dedent("  a"))
+            print(type(sys.modules["textwrap"]).__name__)
+        print("textwrap" in sys.modules)
+    """
+    assert _printed(code).split() == ["a", "module", "True"]
+
+
+def test_a_module_that_is_there_already_stays() -> None:
+    code = """
+        import textwrap
+        with unused_modules_deferred():
+            import textwrap as same
+        print(same is textwrap is sys.modules["textwrap"])
+    """
+    assert _printed(code) == "True"
