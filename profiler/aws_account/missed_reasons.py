@@ -204,7 +204,7 @@ def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
     scheduled_ns = parse_ns(attributes.get("SCHEDULED_TIME")) or parse_ns(
         _decode(message.get("Body")).get("time")
     )
-    if source_arn is None or scheduled_ns is None:
+    if not source_arn or scheduled_ns is None:
         return None
     reason = _sentence(
         attributes.get("ERROR_CODE", "Unknown error"), attributes.get("ERROR_MESSAGE", "")

@@ -1,6 +1,7 @@
 """The plan for one family: the change of its definition, and the schedules that it concerns."""
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.started_tasks import AIRFLOW, starter_notes
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known
 from profiler.record.family_owner import FamilyOwner
 from profiler.sizing.resize_policy import Resize, ResizeAction
 from profiler.task_definitions.containers import DefinedContainer, needs_put
@@ -101,9 +103,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     @property
     def log_group(self) -> str | None:
         """The log group of the stream of an added monitor, if the report goes there."""
-        if self.changed.monitor is None:
-            return None
-        return self.changed.monitor.own_log_group
+        return known(attrgetter("own_log_group"), self.changed.monitor)
 
     @property
     def streams(self) -> frozenset[str]:

@@ -125,7 +125,7 @@ class ReportPaths:
         """Whether the policies of a role, without boundaries, allow the report; None: no stream
         is written to. A role that was deleted is none, whatever is written.
         """
-        if role is None:
+        if not role:
             return "no role" if streams else None
         with noted_errors(self.problems.add, "The task roles could not be read", _READ_POLICIES):
             if not streams:

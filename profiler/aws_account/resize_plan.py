@@ -135,9 +135,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         windows = []
         for key, window in self.runs.items():
             is_here = key.account_id in (None, account) and key.region in (None, region)
-            if key.name == family and (arn is None or is_here):
+            if key.name == family and (not arn or is_here):
                 windows.append(window)
-        if arn is None and len(windows) > 1:
+        if not arn and len(windows) > 1:
             raise TaskProfilerError(
                 f"The runs of {family} are of several accounts or Regions: use a source with one."
             )
@@ -176,7 +176,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         advised = WindowAdvice(case.window, policy, self.price_overrides)
         revision = case.revision
         decision = decide(advised, revision, circumstances)
-        if document.arn is None or self.account is None or decision.action != "resize":
+        if not document.arn or self.account is None or decision.action != "resize":
             return decision, circumstances
         revision = self._with_later_words(case, document.arn, self.account)
         decision = decide(advised, revision, circumstances)
@@ -233,7 +233,7 @@ class _Case(Struct, frozen=True, kw_only=True):
             size=definition_size(self.document.definition),
             killed_limit=limits[0] if limits else None,
         )
-        if self.document.arn is None:
+        if not self.document.arn:
             return revision
         tags = self.document.tags
         return replace(
@@ -343,7 +343,7 @@ def _changed(case: _Case, decision: Resize, *, is_tagged: bool) -> ChangedDefini
             return changed
         return replace(changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag))
     changed = _sized(present, decision.size or TaskSize(), seen)
-    if document.arn is None or not is_tagged:
+    if not document.arn or not is_tagged:
         return changed
     return replace(changed, definition=with_size_tag(changed.definition, RESIZED_FROM, tag))
 

@@ -377,7 +377,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             planned = self._planned_again(planned)
             check_obstacle(planned)
             arn = planned.revision_arn
-            if planned.uncovered_arn is not None and self.jobs is not None:
+            if planned.uncovered_arn and self.jobs is not None:
                 uncover(planned, planned.uncovered_arn, self.jobs)
                 older = revision_of(planned.uncovered_arn)
                 self.on_step(f"deregistered {planned.revision}: {older} is the newest again")

@@ -80,7 +80,7 @@ def cluster_name(cluster: str | None) -> str | None:
 
 def is_of_aws_batch(cluster: str | None) -> bool:
     """Whether the cluster has a name that AWS Batch gives: ``AWSBatch-…``, ``…_Batch_UUID``."""
-    return cluster is not None and bool(re.search(_BATCH_CLUSTER, cluster))
+    return bool(re.search(_BATCH_CLUSTER, cluster or ""))
 
 
 def compute_environment_of(cluster: str) -> str | None:
@@ -141,8 +141,8 @@ def awslogs_target(
     group = options.get("awslogs-group") or None
     prefix = options.get("awslogs-stream-prefix")
     stream = options.get("awslogs-stream") or None
-    if stream is None and prefix:
+    if not stream and prefix:
         stream = f"{prefix}/{container_name}/{task_id(task_arn)}"
-    elif stream is None and group is not None and re.fullmatch(_CONTAINER_ID, container_id or ""):
+    elif not stream and group and re.fullmatch(_CONTAINER_ID, container_id or ""):
         stream = container_id
     return AwslogsTarget(group=group, stream=stream, region=options.get("awslogs-region") or None)

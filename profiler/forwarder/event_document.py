@@ -2,6 +2,7 @@
 or checkpoint.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -58,17 +59,15 @@ def event_documents(
     if not ended.container or event is None:
         return ()
     event = replace(event, retry_of=retry.retry_of, retried_as=retry.retried_as)
-    numbers = None
-    if line is not None and line.is_final:
-        numbers = _numbers(line, task, settings)
+    numbers = _numbers(ended, settings)
     moment = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at
     moment = moment or task.pull_started_at
     if moment is None and line is not None:
         moment = parse_datetime(line.report.time)
     place = _run_place(task, batch, settings)
     is_indexed = ended.is_indexed
-    if numbers is not None and not is_indexed:
-        place = numbers.index, numbers.id
+    if numbers and not is_indexed:
+        place = numbers[0].index, numbers[0].id
     if place is None or moment is None:
         return ()
     # A final report has a document of its own.
@@ -90,9 +89,7 @@ def event_documents(
         searched=None if is_indexed else indices_of_runs(settings, moment),
     )
     others = _documents_of_others(ended, settings, moment)
-    if numbers is None or is_indexed:
-        return (document, *others)
-    return (numbers, document, *others)
+    return (document, *others) if is_indexed else (*numbers, document, *others)
 
 
 def _documents_of_others(
@@ -127,15 +124,20 @@ def _documents_of_others(
     return tuple(documents)
 
 
-def _numbers(line: ReportLine, task: StoppedTask, settings: ForwarderSettings) -> Document | None:
-    """The document of a report of the logs, in the account of the task; None if it is invalid."""
-    record = replace(line.report.record, account_id=_account_id(task))
+def _numbers(ended: EndedTask, settings: ForwarderSettings) -> tuple[Document, ...]:
+    """The document of the final report, in the account of the task; none without one, or if it is
+    invalid.
+    """
+    line = ended.report_line
+    if line is None or not line.is_final:
+        return ()
+    record = replace(line.report.record, account_id=_account_id(ended.task))
     document = report_document(replace(line.report, record=record), line.text, settings)
     if isinstance(document, Document) and not line.claim.is_own:
         document = unconfirmed(document, line.claim)
     if not isinstance(document, ReportDocument):
-        return None
-    return replace(document, is_of_event=True)
+        return ()
+    return (replace(document, is_of_event=True),)
 
 
 def _own_fields(run: MergedRun, event: RunEvent) -> Fields:
@@ -147,16 +149,15 @@ def _own_fields(run: MergedRun, event: RunEvent) -> Fields:
     return fields
 
 
-def _cost_fields(numbers: Document | None, ended: EndedTask) -> Fields:
+def _cost_fields(numbers: Sequence[Document], ended: EndedTask) -> Fields:
     """The cost on the task's capacity provider, which a report does not know; none, if the task
     cannot have cost what the report says.
     """
-    if numbers is None or numbers.fields.get("cost") is None:
-        return {}
     cost = record_cost_fields(ended.run.record)
-    if cost == numbers.fields["cost"]:
+    of_report = mapping(numbers[0].fields.get("cost")) if numbers else {}
+    if not of_report or cost == of_report:
         return {}
-    fields: Fields = {"cost": {**dict.fromkeys(numbers.fields["cost"]), **cost}}
+    fields: Fields = {"cost": {**dict.fromkeys(of_report), **cost}}
     if "usd" not in cost:
         fields["recommendation"] = {"saving_usd_per_month": None}
     return fields

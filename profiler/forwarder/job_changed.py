@@ -172,7 +172,8 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
             if self._has_waited(job, errors) or _has_no_task(job):
                 outcome = attempt_outcome(job, job.attempts[-1])
         elif is_told:
-            outcome = known(document_outcome, _task_of_unstarted(job))
+            task = _task_of_unstarted(job)
+            outcome = document_outcome(task) if task else None
         if outcome is None:
             return
         line = job_ended_line(notice, outcome, indexed=result.indexed, notified=result.notified)
@@ -211,11 +212,8 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
 
         Returns whether that succeeded.
         """
-        alone = job_document(job, index.settings)
-        if alone is None:
-            documents = list(attempt_documents(job, index.settings, retry))
-        else:
-            documents = [alone]
+        alone = known_values((job_document(job, index.settings),))
+        documents = [*(alone or attempt_documents(job, index.settings, retry))]
         if not documents:
             return False
         delivered = attempt(lambda: index.deliver(documents), errors) or NOT_DELIVERED
@@ -307,7 +305,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
 
 def _has_no_task(job: JobDetail) -> bool:
     """Whether the job ended with an attempt that never became a task; of nodes, it is not known."""
-    return job.has_ended and job.attempts[-1].task_arn is None and job.nodes is None
+    return job.has_ended and not job.attempts[-1].task_arn and job.nodes is None
 
 
 def _ran_out_of_memory(job: JobDetail) -> bool:
@@ -327,7 +325,7 @@ def attempt_costs(answer: Mapping[str, object]) -> AttemptCosts:
         source = mapping(hit.get("_source"))
         attempt_number = count(field_at(source, "batch.attempt"))
         cost_usd = number(field_at(source, "cost.usd"))
-        if attempt_number is None or cost_usd is None:
+        if not (attempt_number and cost_usd):
             continue
         before = costs.get(attempt_number, Exactly(0))
         is_on_spot = text(field_at(source, "task.capacity_provider")) == FARGATE_SPOT
@@ -342,7 +340,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
     """
     task = _task_of_unstarted(job)
     ended = ended_at(job)
-    if task is None or ended is None:
+    if not task or ended is None:
         return None
     identity = job.identity()
     created = datetime_of_ms(job.created_ms) or ended
@@ -362,11 +360,11 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
     return Document(index=settings.index("reports", created), id=job.id, fields=fields)
 
 
-def _task_of_unstarted(job: JobDetail) -> Fields | None:
-    """What a job that failed without an attempt is in place of a task; None for another job."""
+def _task_of_unstarted(job: JobDetail) -> Fields:
+    """What a job that failed without an attempt is in place of a task; empty for another job."""
     ended = ended_at(job)
     if job.attempts or job.status != FAILED or job.is_array_parent or ended is None:
-        return None
+        return {}
     identity = job.identity()
     is_stopped = job.is_terminated or job.is_cancelled
     word = "user" if is_stopped else "not-started"
@@ -405,7 +403,7 @@ def attempt_documents(
     for each in job.attempts:
         outcome, container = judge_attempt(job, each)
         ended = datetime_of_ms(each.stopped_ms) or datetime_of_ms(each.started_ms)
-        if each.task_arn is None or container is None or ended is None:
+        if not (each.task_arn and container) or ended is None:
             continue
         if (arn_account(each.task_arn), arn_region(each.task_arn)) != (job.account_id, job.region):
             continue

@@ -257,7 +257,7 @@ class MemoryRetries(Struct, frozen=True):
         task = ended.task
         batch = ended.container
         check_age(task.stopped_at or task.execution_stopped_at, self.now())
-        if definition is None or batch is None:
+        if not (definition and batch):
             raise RetryRefusedError("its task definition could not be read")
         need = self._need(ended, defined_size_mb(task, definition, batch))
         memory = larger_memory(task, definition, batch, need, self.max_memory_mb)

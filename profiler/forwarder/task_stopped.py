@@ -225,7 +225,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         others = known_task.other_runs
         is_monitored = bool(streams or others) and self._has_monitor(known_task)
         find_indexed = None
-        if index is not None and containers.batch is not None:
+        if index is not None and containers.batch:
             find_indexed = partial(index.find, task, task.container(containers.batch))
         line = reports.find(
             streams,

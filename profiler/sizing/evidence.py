@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.optional_math import (
+    any_known,
     first_known,
     known,
     known_values,
@@ -128,12 +129,12 @@ class Needs(Struct, frozen=True, kw_only=True):
     @property
     def has_cpu(self) -> bool:
         """Whether CPU was measured in any run."""
-        return self.required_vcpu is not None or self.slowdowns is not None
+        return any_known(self.required_vcpu, self.slowdowns)
 
     @property
     def has_memory(self) -> bool:
         """Whether anything is known about the memory that the runs need."""
-        return self.required_memory_mb is not None or self.oom_size_mb is not None
+        return any_known(self.required_memory_mb, self.oom_size_mb)
 
 
 class Usage(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from profiler.core.optional_math import first_known
+from profiler.core.optional_math import any_known, first_known
 from profiler.record.record_model import TaskSize
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 
@@ -61,7 +61,7 @@ class SizedRevision(Struct, frozen=True, kw_only=True):
     @property
     def is_ours(self) -> bool:
         """Whether this project has set its size."""
-        return self.resized_from is not None or self.reverted_from is not None
+        return any_known(self.resized_from, self.reverted_from)
 
     killed_limit: str | None = None
     registered_ns: int | None = None

@@ -524,7 +524,7 @@ def _went_well(_case: MeasuredCase, judged: Judged) -> str:
 
 def _larger_may_not_be_taken(case: MeasuredCase) -> str | None:
     """A larger size would be needed, and every one is refused."""
-    if not case.calls_for_more or case.larger is not None or case.advice.risk is None:
+    if not (case.calls_for_more and case.advice.risk) or case.larger is not None:
         return None
     return case.refusal_of_larger
 

@@ -204,7 +204,7 @@ def _with_known_image(container: DefinedContainer, image: str | None) -> Defined
     """The container, whose image is known if its repository is the one of ``image``, the user's
     own for the monitor.
     """
-    if image is not None and repository(container.image) == repository(image):
+    if image and repository(container.image) == repository(image):
         return replace(container, image=MONITOR_REPOSITORY)
     return container
 

@@ -151,7 +151,7 @@ def execution_role_finding(planned: PlannedFamily, paths: ReportPaths) -> Findin
     """Whether the execution role may pull the monitor's image; None: unknown, or not needed."""
     role = string(planned.changed.definition.get("executionRoleArn"))
     image = _monitor_image(planned)
-    if role is None or image is None:
+    if not (role and image):
         return None
     name = role.rpartition("/")[2]
     permission = paths.may_pull(role, image)
@@ -229,7 +229,7 @@ def start_problems(
             f"The task role {role} does not allow logs:PutLogEvents for the report.",
             f"Allow it: {command} --attach-policy --yes.",
         )
-    elif permission == "no role" and role is None:
+    elif permission == "no role" and not role:
         own_stream = f"{command} --report-stream monitor --register"
         advice = f"Give it a role, or send the report to the monitor's own stream: {own_stream}."
         yield problem(_ROLE, "The task definition has no task role.", advice)

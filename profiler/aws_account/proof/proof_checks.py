@@ -334,7 +334,7 @@ def _cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
     if not plan.is_on_fargate:
         return unknown("a task on EC2 has no price of its own")
     end = task.end
-    if end.pull_started_at is None or end.execution_stopped_at is None:
+    if not (end.pull_started_at and end.execution_stopped_at):
         return unknown("ECS shows no times")
     record = record_of(task)
     billed = billed_ms(_ns(end.pull_started_at), _ns(end.execution_stopped_at))

@@ -65,7 +65,7 @@ def steps_while_running(line: NoticeLine) -> tuple[NextStep, ...]:
     """How to watch the task, and how to stop it."""
     record = line.record
     cluster = cluster_name(record.cluster)
-    if cluster is None:
+    if not cluster:
         return ()
     watch = command_line("watch", record.task_id, "--cluster", cluster, region=record.region)
     task = ("--cluster", cluster, "--task", record.task_id)
@@ -85,10 +85,10 @@ def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
         )
         return NextStep(_SEE_DUE, due), NextStep("look", look)
     steps = [_schedules(cluster_name(line.cluster), line.region)]
-    if line.notice.kind == "missed" and line.family is not None:
+    if line.notice.kind == "missed" and line.family:
         steps.append(NextStep("look", command_line("doctor", line.family, region=line.region)))
     cluster = cluster_name(line.cluster)
-    if line.notice.task_id is not None and cluster is not None:
+    if line.notice.task_id and cluster:
         words = ("watch", line.notice.task_id, "--cluster", cluster)
         steps.append(NextStep("watch it", command_line(*words, region=line.region)))
     return tuple(steps)

@@ -226,7 +226,7 @@ class SearchCluster(ABC):
             document_id = text(hit.get("_id"))
             task = mapping(mapping(hit.get("_source")).get("task"))
             is_of_task = task.get("voucher") in (None, MONITOR_STREAM, INSTANCE_MONITOR)
-            if index is None or document_id is None or not is_of_task:
+            if not (index and document_id and is_of_task):
                 continue
             is_confirmed = task.get("confirmed") is True
             if is_confirmed or (completeness.is_whole and document_id not in places):
