@@ -68,7 +68,7 @@ class MissedReasons:
         letters = self._dead_letters(schedule.dead_letter_arn)
         for event in filter(None, calls):
             reason = _failure(event, schedule)
-            if reason is not None:
+            if reason:
                 return reason
         # A rule's ARN does not contain the default bus.
         names = ([schedule.name], [schedule.group, schedule.name])

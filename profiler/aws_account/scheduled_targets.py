@@ -127,8 +127,7 @@ class Schedules:
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
             for summary in self.summaries(with_universal=not of_jobs, with_jobs=of_jobs):
                 target = self.target_of_schedule(summary["Name"], summary["GroupName"])
-                if target is not None:
-                    targets.append(target)
+                targets += known_values((target,))
         return tuple(target for target in targets if target.is_of_job is of_jobs)
 
     def rules(self, **selection: str) -> Iterator[Mapping[str, Any]]:

@@ -7,6 +7,7 @@ revision that it names.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -104,7 +105,7 @@ class EarlierRevisions(Struct, frozen=True):
                 f"The tag {RESIZED_FROM} names {self.family}:{before.revision}, which is "
                 "not an earlier revision, so somebody changed the tag: set the size by hand."
             )
-        return OldSize(size=before.size, definition=None if old is None else old.definition)
+        return OldSize(size=before.size, definition=known(attrgetter("definition"), old))
 
     def _obstacle(self, size: TaskSize, *, is_known: bool) -> str | None:
         """Why nothing can have a size, in words; on EC2, ``is_known``: the old revision has it."""
@@ -130,7 +131,7 @@ class EarlierRevisions(Struct, frozen=True):
         document = self.newest
         for _ in range(_OWN_REVISIONS):
             tag = _own_tag(document)
-            before = _before(number) if tag is None else tag.revision
+            before = first_known(known(attrgetter("revision"), tag), _before(number))
             earlier = known(self.read, before)
             is_other = earlier is not None and not _is_monitored(document, earlier)
             if before is None or (tag is None and is_other):
@@ -171,7 +172,7 @@ class EarlierRevisions(Struct, frozen=True):
         number = revision_number(self.number) or 0
         gone = max(newest_inactive or 0, seen or 0)
         reverted = size_before(self.newest.tags.get(REVERTED_FROM))
-        if gone <= number or (reverted is not None and reverted.revision == str(gone)):
+        if gone <= number or known(attrgetter("revision"), reverted) == str(gone):
             return None
         name = f"{self.family}:{gone}"
         if tagged.get(gone, {}).keys() & {RESIZED_FROM, REVERTED_FROM}:

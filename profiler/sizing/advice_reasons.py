@@ -139,14 +139,14 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             f"No run {succeeded}, so no smaller size is recommended: failures do not show how "
             "much a run needs."
         )
-    if oom_size_mb is not None:
+    if oom_size_mb:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
         if choice.exceeds_fargate:
             yield (
                 f"No size of Fargate has more than {format_memory(LARGEST.memory_mb)}: split the "
                 "work into smaller runs, or run the task on EC2, whose instances have more memory."
             )
-    elif evidence.needs.reached_size_mb is not None:
+    elif evidence.needs.reached_size_mb:
         yield (
             "The memory usage reached the limit between two samples, and a child process may "
             "have been killed there: less than "
@@ -161,7 +161,7 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     container = evidence.latest.container.name
     if own_mb >= size_mb or own_mb == choice.size.memory_mb:
         return
-    if oom_size_mb is not None or choice.changes:
+    if oom_size_mb or choice.changes:
         yield (
             f"The container {container!r} has its own memory limit of {format_memory(own_mb)}: "
             "check that it fits the new size."
@@ -205,7 +205,7 @@ def _held_by_bound(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | 
     """Why a size has no less memory, if that is for what a run may have used; without a full
     stop.
     """
-    if needs.bound_mb is None or not _is_held(choice, size):
+    if not needs.bound_mb or not _is_held(choice, size):
         return None
     if needs.bound_mb * choice.margin.of_one_value.factor < choice.need.held_mb:
         return None
@@ -245,9 +245,8 @@ def _mixed_meaning(evidence: Evidence) -> Iterator[str]:
     """What the peaks of older records are worth beside those that say mapped files apart."""
     if not evidence.needs.has_older:
         return
-    if evidence.needs.older_memory_mb is None:
-        worth = "may have been less"
-    else:
+    worth = "may have been less"
+    if evidence.needs.older_memory_mb:
         worth = "only keeps the size from getting smaller"
     yield (
         "Some of the runs were measured by an older version or by Container Insights, which count "
@@ -303,13 +302,13 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
     used = (
         f"For {format_percent(percent)} of the time, the task used all of its {format_vcpu(vcpu)}"
     )
-    larger = next(
-        (option for option in choice.options if option.size.vcpu > vcpu and option.holds_memory),
-        None,
-    )
-    if larger is None:
+    larger_sizes = [
+        option for option in choice.options if option.size.vcpu > vcpu and option.holds_memory
+    ]
+    if not larger_sizes:
         yield f"{used}."
         return
+    larger = larger_sizes[0]
     factor = larger.likely_factor
     hint = "" if brief or choice.policy.faster else " (--faster recommends it)"
     yield (
@@ -431,8 +430,8 @@ def _price_on_fargate(
 
 def _margin(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason for the memory's margin; that for means of minutes is said as a caveat."""
-    is_used = evidence.needs.required_memory_mb is not None
-    if choice.margin.why and is_used and not evidence.precision.is_by_minute:
+    is_used = choice.margin.why and evidence.needs.required_memory_mb
+    if is_used and not evidence.precision.is_by_minute:
         yield f"The memory has {choice.margin.text}: {choice.margin.why}."
 
 
@@ -451,7 +450,7 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     elif (
         not choice.need.holds_used(smaller_mb)
         and choice.need.above_mb < smaller_mb
-        and choice.outgrown is None
+        and not choice.is_outgrown
         and not evidence.precision.is_too_short
     ):
         yield (
@@ -541,7 +540,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     size_mb = choice.size.memory_mb
     passed_mb = max(evidence.needs.oom_size_mb or 0, evidence.needs.required_memory_mb or 0)
     current_mb = choice.current.memory_mb
-    if choice.outgrown is not None:
+    if choice.is_outgrown:
         grows = (
             f"The memory peak grows by about {format_memory(needed.per_run)} a run (over "
             f"{needed.runs} runs)"

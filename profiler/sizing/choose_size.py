@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import first_known, known, max_known, product
 from profiler.core.timestamps import DAYS_PER_MONTH
-from profiler.record.record_model import Number, SlowdownBounds, TaskSize
+from profiler.record.record_model import UNKNOWN_SIZE, Number, SlowdownBounds, TaskSize
 from profiler.record.task_needs import is_cpu_limited, vcpu_limit
 from profiler.record.units import as_number
 from profiler.sizing.evidence import Evidence
@@ -72,7 +72,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     needs_more_vcpu: bool = False
     needs_more_memory: bool = False
     growth: Growth = NO_GROWTH
-    outgrown: TaskSize | None = None
+    outgrown: TaskSize = UNKNOWN_SIZE
     chosen: SizeOption = NO_OPTION
     options: tuple[SizeOption, ...] = ()
     ranked: tuple[SizeOption, ...] = ()
@@ -94,6 +94,11 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     def usd_saved(self) -> float | None:
         """The saving of a run in USD, as above."""
         return self.chosen.usd_saved_at(self.factor.max)
+
+    @property
+    def is_outgrown(self) -> bool:
+        """Whether the memory peak will soon pass the size that is enough today."""
+        return self.outgrown != UNKNOWN_SIZE
 
     @property
     def is_of_fargate(self) -> bool:
@@ -169,7 +174,7 @@ def recommend_size(
     largest_mb = LARGEST.memory_mb if decision.is_fargate else soon_mb
     grown = replace(need, memory_mb=max(need.memory_mb, min(soon_mb, largest_mb)))
     larger = _decide(evidence, policy, price_overrides, grown)
-    outgrown = None
+    outgrown = UNKNOWN_SIZE
     if larger.size != decision.size:
         outgrown = decision.size
     return replace(larger, growth=trend, margin=margin, outgrown=outgrown)

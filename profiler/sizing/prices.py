@@ -12,7 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import first_known, known_members, known_values, product
+from profiler.core.optional_math import (
+    first_known,
+    known_members,
+    known_values,
+    product,
+    quotient,
+    rounded,
+)
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import LOCAL, NO_NEURON, UNKNOWN_COST, Cost, Record
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
@@ -198,9 +205,8 @@ def cost_of(record: Record, overrides: PriceOverrides) -> Cost:
                 size.vcpu, size.memory_mb, metrics.ephemeral_storage_size_mb
             )
             basis = region_prices.basis
-    if duration_ms is None or hour_usd is None:
-        return UNKNOWN_COST
-    return Cost(usd=round(duration_ms / _MS_PER_HOUR * hour_usd, 8), price_basis=basis)
+    usd = rounded(product(quotient(duration_ms, _MS_PER_HOUR), hour_usd), 8)
+    return UNKNOWN_COST if usd is None else Cost(usd=usd, price_basis=basis)
 
 
 def machine_hour_usd(record: Record, overrides: PriceOverrides) -> float | None:

@@ -99,7 +99,7 @@ class ResizeCase:
         runs of the newest revision that has such a size. One with overrides does not decide.
         """
         defined = self.revision.size
-        if self.revision.revision is not None or None not in (defined.vcpu, defined.memory_mb):
+        if self.revision.revision or None not in (defined.vcpu, defined.memory_mb):
             return defined
         seen: list[tuple[int, int, TaskSize]] = []
         for size, runs in self.window.sizes.items():
@@ -146,20 +146,13 @@ class ResizeCase:
     def is_elsewhere(self) -> bool:
         """Whether the newest revision, of a file any, has runs outside Fargate."""
         revision = self.revision.revision
-        return any(
-            revision is None or revision in runs.revisions
-            for runs in self.window.elsewhere.values()
-        )
+        return any(runs.has_run_of(revision) for runs in self.window.elsewhere.values())
 
     @cached_property
     def sizes_of_revision(self) -> list[TaskSize]:
         """The sizes of the newest revision's runs on Fargate, of a file's all."""
         revision = self.revision.revision
-        return [
-            size
-            for size, runs in self.window.sizes.items()
-            if revision is None or revision in runs.revisions
-        ]
+        return [size for size, runs in self.window.sizes.items() if runs.has_run_of(revision)]
 
     @property
     def runs_of_older_revisions(self) -> int:
@@ -221,7 +214,7 @@ class ResizeCase:
         if reverted is None or self.revision.resized_from is not None:
             return False
         number = revision_number(self.revision.revision or "")
-        if number is not None and number < int(reverted.revision):
+        if first_known(number, math.inf) < int(reverted.revision):
             # The failed revision was deregistered: this one has runs from before it, too.
             return bool(self.runs_of(reverted.revision))
         counts = self.own.counts
@@ -480,7 +473,7 @@ class MeasuredCase(ResizeCase):
         """The longest run decides, as for an overlap."""
         factor = option.likely_factor.max
         timeout_ms = self.circumstances.timeout_ms
-        if factor <= 1 or timeout_ms is None:
+        if factor <= 1 or not timeout_ms:
             return None
         slower_ms = max(self.runs.longest_ms.values(), default=0) * factor
         if slower_ms <= _MAX_SHARE_OF_INTERVAL * timeout_ms:

@@ -8,6 +8,7 @@ to act. docs/from-advice-to-effect.md lists the rows that leave a family alone.
 import math
 from collections.abc import Callable
 from functools import wraps
+from operator import attrgetter
 from typing import ClassVar, Final, Literal
 
 from msgspec import Struct
@@ -348,7 +349,7 @@ def _needs_more_than_fargate(advice: Advice) -> str | None:
 
 
 def _grows(advice: Advice) -> str | None:
-    if advice.choice.outgrown is None or not advice.choice.has_more_memory:
+    if not (advice.choice.is_outgrown and advice.choice.has_more_memory):
         return None
     return "its memory need grows, and soon passes the size"
 
@@ -422,9 +423,9 @@ def _has_few_days(case: MeasuredCase) -> str | None:
 
 
 def _may_not_be_taken(case: MeasuredCase) -> str | None:
-    if case.smaller is not None or case.best_smaller is None:
+    if case.smaller is not None:
         return None
-    return case.refusal_of(case.best_smaller.option)
+    return known(case.refusal_of, known(attrgetter("option"), case.best_smaller))
 
 
 @_with_a_smaller_size

@@ -42,8 +42,8 @@ class Growth(Struct, frozen=True, kw_only=True):
 
     def runs_until_near(self, limit: float) -> int | None:
         """As above; None also for a limit that is far away."""
-        runs = self.runs_until(limit)
-        return None if runs is None or runs > _MAX_RUNS_AHEAD else runs
+        runs = self.runs_until(limit) or _MAX_RUNS_AHEAD + 1
+        return runs if runs <= _MAX_RUNS_AHEAD else None
 
 
 NO_GROWTH: Final = Growth(per_run=0, now=0, runs=0)

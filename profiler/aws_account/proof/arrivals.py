@@ -6,6 +6,7 @@ import base64
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded, mapping
+from profiler.core.optional_math import known
 from profiler.core.queue_messages import HiddenMessages, hidden_messages
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.event_end import end_of_event
@@ -101,7 +103,7 @@ class ProofTask(Struct, kw_only=True):
 
     @property
     def record(self) -> Record | None:
-        return None if self.run is None else self.run.report.record
+        return known(attrgetter("report.record"), self.run)
 
     @property
     def has_started(self) -> bool:

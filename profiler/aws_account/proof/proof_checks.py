@@ -6,6 +6,7 @@ A row that differs ends with the remedy of ``doctor``, which looks at the same f
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
+from operator import attrgetter
 from typing import Literal
 
 from msgspec import Struct
@@ -176,7 +177,7 @@ def _start_of_batch(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 def _report_in_stream(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     assert task.run is not None  # noqa: S101  as in _record
-    place = "" if task.run.place is None else task.run.place.stream
+    place = known(attrgetter("stream"), task.run.place) or ""
     expected = f"the batch's stream, within {_REPORT_SECONDS:.0f} s"
     if place != task.stream:
         return CheckResult(
