@@ -112,6 +112,11 @@ class Rollout(Struct, kw_only=True, dict=True):
     done: list[PlannedFamily] = []  # whose revisions were registered
     _groups: set[str] = set()
 
+    @property
+    def is_of_jobs(self) -> bool:
+        """Whether it is about job definitions of AWS Batch."""
+        return self.jobs is not None
+
     @cached_property
     def _definitions(self) -> AccountDefinitions:
         return self.jobs or TaskDefinitions(self.open_client("ecs"))
@@ -124,7 +129,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     def _pins(self) -> PinnedTargets:
         return PinnedTargets(
             part=self.part,
-            globs=self.request.globs if self.jobs is None else self.request.job_definitions,
+            globs=self.request.job_definitions if self.is_of_jobs else self.request.globs,
             image=self.image,
             owners=self.owners,
             describe=self._describe,
@@ -137,7 +142,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         submit jobs.
         """
         try:
-            return self._schedules.targets(of_jobs=self.jobs is not None)
+            return self._schedules.targets(of_jobs=self.is_of_jobs)
         except TaskProfilerError as error:
             is_size = self.part == "size" and self.request.is_act  # an input can override it
             if self.request.update_schedules or self.request.clusters or self.request.scheduled:
@@ -259,7 +264,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         )
         exact = [glob for glob in unmatched if glob_prefix(glob) == glob]
         known = definitions.families("*") if exact else ()
-        what = "task definition family" if self.jobs is None else "job definition"
+        what = "job definition" if self.is_of_jobs else "task definition family"
         sentence = (
             f"No {what} with an active revision{unselected} and the Region."
             f"{did_you_mean(map(family_of, exact), known)}"

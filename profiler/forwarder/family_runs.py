@@ -225,7 +225,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         None with fewer than 5.
         """
         duration_ms = notice.duration_ms
-        if duration_ms is None or duration_ms <= 0:
+        if not duration_ms or duration_ms <= 0:
             return None
         others: Json = {"bool": {"must_not": [{"term": {"task.id": notice.task.id}}]}}
         try:

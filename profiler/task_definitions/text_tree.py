@@ -175,7 +175,7 @@ class _YamlReader:
             where = f"{self._source_name} has an alias in line {event.start_mark.line + 1}"
             raise TaskProfilerError(f"{where}: write the value in place of *{event.anchor}.")
         tag = None
-        if event.tag is not None and not event.tag.startswith(_YAML_TAG):
+        if event.tag and not event.tag.startswith(_YAML_TAG):
             tag = str(event.tag)
         if kind == "ScalarEvent":
             written = self._text[start:end].rstrip()

@@ -94,14 +94,14 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     writer = _writer(monitor)
     group = planned.log_group
     target = log_target(writer)
-    if not has_own_monitor or group is None or prints_report(writer.environment):
+    if not has_own_monitor or not group or prints_report(writer.environment):
         group = target.group
     # --register will create it.
     is_created = monitor.state == "missing" and group == planned.log_group
     is_here = target.region in (None, arn_region(planned.revision_arn))
     is_made_by_ecs = writer.log_options.get("awslogs-create-group") == "true"
     group_state = LogGroupState(exists=None)
-    if group is not None and is_here and not is_created:
+    if group and is_here and not is_created:
         group_state = paths.log_group(group)
     if is_made_by_ecs and not group_state.exists:
         group_state = replace(group_state, exists=None)
