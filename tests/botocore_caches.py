@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from functools import cache
 from threading import Lock
 from types import FunctionType, MethodType
@@ -16,16 +17,18 @@ from weakref import WeakKeyDictionary, ref
 from botocore import endpoint, hooks, regions
 from botocore.client import ClientCreator
 from botocore.endpoint_provider import EndpointProvider
+from botocore.handlers import BUILTIN_HANDLERS
 from botocore.hooks import EventAliaser, NodeList, _PrefixTrie
 from botocore.httpsession import URLLib3Session
 from botocore.loaders import JSONFileLoader, Loader
+from botocore.session import Session
 from botocore.utils import get_environ_proxies
 
 
 @contextmanager
 def cached_botocore() -> Iterator[None]:
-    """Read botocore's files, and make the names of its events, the models of services and the
-    classes of clients once, not for each session and client.
+    """Read botocore's files, register its handlers, and make the names of its events, the models of
+    services and the classes of clients once, not for each session and client.
     """
     load_file, list_services = JSONFileLoader.load_file, Loader.list_available_services
     alias, load_model = EventAliaser._alias_event_name, ClientCreator._load_service_model
@@ -54,6 +57,7 @@ def cached_botocore() -> Iterator[None]:
         (EventAliaser, "_alias_event_name"): lambda _aliaser, name: alias(aliaser, name),
         (ClientCreator, "_load_service_model"): model,
         (ClientCreator, "_create_client_class"): client_class,
+        (Session, "_register_builtin_handlers"): _registered(),
         (hooks, "accepts_kwargs"): _accepts_kwargs,
         (hooks, "_PrefixTrie"): _SharedNames,
         (regions, "EndpointProvider"): _endpoint_provider(),
@@ -121,6 +125,22 @@ class _SharedNames(_PrefixTrie):  # type: ignore[misc]  # botocore has no types
         copied = {"chunk": node["chunk"], "children": {**node["children"]}, "values": values}
         own.add(id(copied))
         return copied
+
+
+def _registered() -> Callable[..., None]:
+    """A function that gives a session a copy of botocore's 200 registered handlers."""
+    register = Session._register_builtin_handlers
+    made: dict[int, Any] = {}  # by the number of handlers: modules add theirs at import
+
+    def give(session: Any, events: Any) -> None:
+        number = len(BUILTIN_HANDLERS)
+        if number not in made:
+            register(session, events)
+            made[number] = copy(events._emitter)
+        else:
+            session._original_handler = events._emitter = copy(made[number])
+
+    return give
 
 
 def _endpoint_provider() -> Callable[..., Any]:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,11 @@ settings.register_profile(
 settings.load_profile("same-examples")
 
 _TESTS = Path(__file__).parent
-# The folders whose files take longest come first, so that pytest-xdist's processes end together.
-_SLOWEST_FIRST = ("integration", "simulation", "faults", "contract", "unit")
+# The files of these folders begin in turns, those that mostly wait and those that compute, so that no
+# processor is idle and few processes are enough: each imports all tests, for seven seconds of a CPU.
+_WAITING = ("integration", "simulation", "faults")
+_COMPUTING = ("contract",)
+_FOLDERS = (*_WAITING, *_COMPUTING, "unit")
 
 # moto makes 1,296 machine images for each of its EC2 backends, which takes longer than the test. No
 # test looks at them.
@@ -57,10 +61,8 @@ _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Three processes a core: the integration tests and the simulations, which come first,
-    mostly wait.
-    """
-    return 3 * len(os.sched_getaffinity(0))
+    """Two processes a core: one of them may wait."""
+    return 2 * len(os.sched_getaffinity(0))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -80,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _parts(path: Path) -> Iterator[Path]:
     """What is directly in one of the folders of tests; anything else as it is."""
-    if path.name in _SLOWEST_FIRST and path.is_dir():
+    if path.name in _FOLDERS and path.is_dir():
         yield from sorted(
             part for part in path.iterdir() if part.is_dir() or part.name.startswith("test_")
         )
@@ -104,19 +106,24 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _place(item.path))
+    """The unit tests come last: their files are so short that all processes end together."""
+    files = dict.fromkeys(item.path for item in items)
+    waiting = [path for path in files if _folder(path) in _WAITING]
+    computing = [path for path in files if _folder(path) in _COMPUTING]
+    in_turns = [path for pair in zip_longest(waiting, computing) for path in pair if path]
+    place = {path: number for number, path in enumerate(dict.fromkeys((*in_turns, *files)))}
+    items.sort(key=lambda item: place[item.path])
     for item in items:
         # Tracing moto and servers costs as much as their tests. The unit tests alone must reach the
         # floors of coverage.
-        if _place(item.path) != _SLOWEST_FIRST.index("unit"):
+        if _folder(item.path) != "unit":
             item.add_marker(pytest.mark.no_cover)
 
 
 @cache
-def _place(path: Path) -> int:
-    """Where a file of tests comes; other files, as those that a test writes, come last."""
-    folder = path.relative_to(_TESTS).parts[0] if path.is_relative_to(_TESTS) else ""
-    return _SLOWEST_FIRST.index(folder) if folder in _SLOWEST_FIRST else len(_SLOWEST_FIRST)
+def _folder(path: Path) -> str:
+    """The folder of tests that a file is in; none for other files, as those that a test writes."""
+    return path.relative_to(_TESTS).parts[0] if path.is_relative_to(_TESTS) else ""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -47,6 +47,7 @@ FastLoader.add_multi_constructor("", yaml_tag_constructor)
 _MODULES = tuple(backends.list_of_moto_modules())
 _method_names = cache(method_names_from_class)
 _backend_app = cache(create_backend_app)  # the routes of a service, without state
+_backend_of_host = cache(DomainDispatcherApplication(_backend_app).get_backend_for_host)
 
 _clean_json = parsing.clean_json
 
@@ -64,21 +65,37 @@ class _AttributePicker(XFormedAttributePicker):
 
     _names: ClassVar[dict[tuple[int, str], tuple[Any, tuple[str, ...]]]] = {}
 
+    def __call__(self, context: Any) -> Any:
+        if type(context.obj) is not dict or self.response_transformers:
+            return super().__call__(context)
+        for name in self._made_once(context):
+            if name in context.obj:
+                return context.obj[name]
+            if "." in name:  # moto takes it for a path
+                return super().__call__(context)
+        return None
+
     def get_possible_keys(self, context: Any) -> Generator[str, None, None]:
         if type(context.obj) is not dict:
-            yield from super().get_possible_keys(context)
-            return
+            return super().get_possible_keys(context)
+        return (name for name in self._made_once(context))
+
+    def _made_once(self, context: Any) -> tuple[str, ...]:
         key = id(context.shape), context.key
         if key not in self._names:
-            names = tuple(super().get_possible_keys(context))
+            names = tuple(dict.fromkeys(super().get_possible_keys(context)))
             self._names[key] = context.shape, names  # the shape stays, and so does its id
-        yield from self._names[key][1]
+        return self._names[key][1]
+
+
+def _service_of(_app: Any, host: str | None) -> Any:
+    return _backend_of_host(host)
 
 
 @contextlib.contextmanager
 def patched_moto() -> Iterator[None]:
     """Lists without AWS::NoValue; templates that libyaml reads; moto's modules, the methods of each
-    service and the names of members, listed once, not for each request.
+    service, the names of members and the service of a host, found once, not for each request.
     """
     with (
         patch.object(parsing, "clean_json", _drop_no_values),
@@ -86,6 +103,7 @@ def patched_moto() -> Iterator[None]:
         patch.object(backends, "list_of_moto_modules", lambda: _MODULES),
         patch.object(responses, "method_names_from_class", _method_names),
         patch.object(responses, "XFormedAttributePicker", _AttributePicker),
+        patch.object(DomainDispatcherApplication, "get_backend_for_host", _service_of),
     ):
         yield
 

@@ -55,7 +55,7 @@ _PRICED_ON_SPOT: Json = [
 _OUTCOME_FIELDS = (
     *("task.outcome", "task.status", "task.exit_code", "task.stopped_reason", "task.first_end"),
     *("task.stop_category", "task.stop_code", "task.out_of_memory", "container.name"),
-    "task.likely_out_of_memory",
+    *("task.likely_out_of_memory", "task.gpu_error"),
 )
 # The worst first. What is in none of them is unknown.
 _GROUPS = (*FAILED_OUTCOMES, "stopped", "success")

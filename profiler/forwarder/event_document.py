@@ -72,13 +72,13 @@ def event_documents(
         return ()
     # A final report has a document of its own.
     own_run = run_of_event(event)
-    text = None
+    line_text = None
     claim = OWN_STREAM
     if line is not None and not line.is_final:
         own_run = replace(ended.run, event=event)
-        text = line.text
+        line_text = line.text
         claim = line.claim
-    everything = run_fields(own_run, text, settings.kibana_url, moment=moment, claim=claim)
+    everything = run_fields(own_run, line_text, settings.kibana_url, moment=moment, claim=claim)
     document = EventDocument(
         index=place[0],
         id=place[1],

@@ -189,15 +189,15 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         """Whether the job ended after it was said that its last attempt is repeated; says so if it
         has not ended. Of the two events, the first one decides.
         """
-        number = job.attempts[-1].number
-        repeated = RepeatedAttempt(job_id=job.id, attempt=number)
+        last = job.attempts[-1].number
+        repeated = RepeatedAttempt(job_id=job.id, attempt=last)
 
         def say() -> str:
             if not job.has_ended:
                 self.outputs.print_line(msgspec.json.encode(repeated).decode())
             return str(job.status)
 
-        key = f"job/{job.arn or job.id}/{number}#repeated"
+        key = f"job/{job.arn or job.id}/{last}#repeated"
         first = attempt(lambda: self.outputs.once(key, say), errors)
         return job.has_ended and first not in (None, job.status)
 

@@ -144,13 +144,13 @@ def _check_kind(job: JobDetail) -> None:
         raise RetryRefusedError("it ran neither on Fargate nor on EC2")
 
 
-def _check_submitter(job: Mapping[str, Any], known: JobDetail) -> None:
+def _check_submitter(job: Mapping[str, Any], detail: JobDetail) -> None:
     """Refuse the jobs of those who decide themselves what is repeated."""
     for container in _containers(job):
         names = [one.get("name") for one in mappings(container.get("environment"))]
         if _STEP_FUNCTIONS in names:
             raise RetryRefusedError("AWS Step Functions submitted it, and repeats its jobs itself")
-    engine = engine_of(known.identity().job_definition or "")
+    engine = engine_of(detail.identity().job_definition or "")
     if engine:
         raise RetryRefusedError(f"{engine.capitalize()} submitted it, and repeats its jobs itself")
 

@@ -103,8 +103,8 @@ def summarize(
     ]
     sentence = night_sentence(period.title, counts, runs.cost, others)
     if not runs.families:
-        known = "has left a report" if completeness.is_whole else "is known"
-        sentence = f"{period.title}: no run {known}."
+        seen = "has left a report" if completeness.is_whole else "is known"
+        sentence = f"{period.title}: no run {seen}."
     lines.extend(_gap_lines(runs, completeness, place))
     lines.extend(_saving_lines(history, place, saving))
     return NightSummary(

@@ -408,6 +408,28 @@ def test_a_revision_that_a_person_deregisters_is_not_registered_again(account: J
     assert account.newest("nightly")["revision"] == 1
 
 
+def test_a_schedule_on_a_deregistered_definition_is_named_and_not_started_again(
+    account: JobAccount,
+) -> None:
+    for _ in range(2):
+        account.batch.define("nightly")
+    account.runs("nightly", 25, revision=2)
+    account.schedule("stopped", "nightly:1")
+    account.schedule("alive", "nightly:2")
+    account.batch.definition("nightly:1")["status"] = "INACTIVE"
+    sentence = (
+        "The schedule stopped is pinned to nightly:1, which was deregistered, so it starts "
+        "nothing. Set an active revision there."
+    )
+    plan = account.resize()
+    assert sentence in flat(plan.stdout)
+    assert "1 of 2 schedules and rules are pinned" in plan.stderr
+    done = account.resize("--register", "--update-schedules")
+    assert sentence in flat(done.stdout)
+    assert account.submitted_by_schedule("stopped")["JobDefinition"] == "nightly:1"
+    assert account.submitted_by_schedule("alive")["JobDefinition"] == "nightly:3"
+
+
 def test_a_size_on_instances_is_judged_and_taken_back(account: JobAccount) -> None:
     old = (4, 8192)
     account.batch.define("old", **ec2(*old))

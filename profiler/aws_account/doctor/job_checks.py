@@ -475,15 +475,15 @@ def _capacity_findings(
 ) -> Iterator[Finding]:
     """Whether maxvCpus of the environments are used up, and by what."""
     most = [one.get("computeResources", {}).get("maxvCpus") for one in environments]
-    known = known_values(most)
-    if len(known) != len(most) or job.vcpu is None:
+    limits = known_values(most)
+    if len(limits) != len(most) or job.vcpu is None:
         return
     names = [one["computeEnvironmentName"] for one in environments]
     update = ("update-compute-environment", "--compute-environment", names[0])
     advice = f"Raise it: {_aws(job, *update)} --compute-resources maxvCpus=N."
     shown = ", ".join(names)
-    if job.vcpu > max(known):
-        text = f"It asks for {format_vcpu(job.vcpu)}, and maxvCpus of {shown} is {max(known)}."
+    if job.vcpu > max(limits):
+        text = f"It asks for {format_vcpu(job.vcpu)}, and maxvCpus of {shown} is {max(limits)}."
         yield problem(_CAPACITY, text, advice)
         return
     running: list[Mapping[str, Any]] = []
@@ -500,11 +500,11 @@ def _capacity_findings(
         active = children.get(STARTING, 0) + children.get(RUNNING, 0)
         number += active
         used += active * (array.vcpu or 0)
-    if used + job.vcpu > sum(known):
+    if used + job.vcpu > sum(limits):
         yield problem(
             _CAPACITY,
             f"{format_count(number, 'job')} of this queue{', which are not all,' * is_part} use "
-            f"{format_vcpu(used)} of the {sum(known)} that maxvCpus of {shown} allows.",
+            f"{format_vcpu(used)} of the {sum(limits)} that maxvCpus of {shown} allows.",
             f"Wait for them. {advice}",
         )
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
-from profiler.core.files import create_private_folders
+from profiler.core.files import absolute, create_private_folders
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux import proc
@@ -94,7 +94,7 @@ class HistoryStore:
         """
         deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
-            create_private_folders(os.path.dirname(os.path.join(os.getcwd(), self.path)))
+            create_private_folders(os.path.dirname(absolute(self.path)))
             with suppress(FileExistsError):
                 # Only a missing file is opened: closing a file that SQLite has open in this process
                 # would release its locks.
@@ -134,9 +134,7 @@ class HistoryStore:
                 f"{self.path} is not a file: name another by TASK_PROFILER_HISTORY."
             )
         # SQLite never takes an absolute path for a URI or one of its special names.
-        with closing(
-            sqlite3.connect(os.path.join(os.getcwd(), self.path), isolation_level=None)
-        ) as connection:
+        with closing(sqlite3.connect(absolute(self.path), isolation_level=None)) as connection:
             yield connection
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:

@@ -400,3 +400,15 @@ def test_a_search_gets_the_file_and_its_runs(tmp_path: Path) -> None:
     assert recorder.add(encode(earlier), earlier, None) is None
     found = recorder.search(lambda store: (store.path, [*store.last_successes("nightly-etl", "9")]))
     assert found() == (str(path), [earlier])
+
+
+def test_a_run_is_kept_also_where_the_current_folder_was_removed(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    history = HistoryStore(file, FakeClock())
+    keep(history, report("a"))
+    assert ids(history) == [report("a").record.task_id]
