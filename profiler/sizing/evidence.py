@@ -6,7 +6,6 @@ A run without measurements counts only if it ran out of memory: its size was too
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +14,6 @@ from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import (
     any_known,
     first_known,
-    known,
     known_values,
     max_known,
     mean_known,
@@ -447,7 +445,7 @@ def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
         required_memory_mb=max_known(*map(_needed_memory_mb, counted)),
         batch_peak_mb=of_largest.max_memory_used_mb,
         batch_p99_mb=of_largest.memory_used_mb.p99,
-        with_files_mb=known(attrgetter("memory_with_files_mb"), fullest),
+        with_files_mb=max_known(*(run.memory_with_files_mb for run in measured_runs)),
         mapped_files_mb=mapped_files_mb(Metrics() if fullest is None else fullest.record.metrics),
         huge_pages_mb=max_known(*(huge_pages_mb(run.record) for run in measured_runs)),
         bound_mb=max_known(*(bound_memory_mb(run.record) for run in measured_runs)),
