@@ -22,11 +22,7 @@ from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, text
 from profiler.core.json_levels import within_levels
-<<<<<<< HEAD
 from profiler.core.optional_math import first_known, known_members, known_values
-=======
-from profiler.core.optional_math import known_values
->>>>>>> main
 from profiler.core.timestamps import json_moment_ns
 from profiler.schedules.due_times import may_start_again
 from profiler.schedules.schedule_model import Schedule, ScheduleKind

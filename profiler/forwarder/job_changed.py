@@ -189,24 +189,15 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         """Whether the job ended after it was said that its last attempt is repeated; says so if it
         has not ended. Of the two events, the first one decides.
         """
-<<<<<<< HEAD
-        last = job.attempts[-1].number
-        repeated = RepeatedAttempt(job_id=job.id, attempt=last)
-=======
         last_attempt = job.attempts[-1].number
         repeated = RepeatedAttempt(job_id=job.id, attempt=last_attempt)
->>>>>>> main
 
         def say() -> str:
             if not job.has_ended:
                 self.outputs.print_line(msgspec.json.encode(repeated).decode())
             return str(job.status)
 
-<<<<<<< HEAD
-        key = f"job/{job.arn or job.id}/{last}#repeated"
-=======
         key = f"job/{job.arn or job.id}/{last_attempt}#repeated"
->>>>>>> main
         first = attempt(lambda: self.outputs.once(key, say), errors)
         return job.has_ended and first not in (None, job.status)
 

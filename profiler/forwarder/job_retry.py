@@ -13,12 +13,8 @@ certain refusal takes it back.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-<<<<<<< HEAD
 from operator import attrgetter
-from typing import Any
-=======
 from typing import Any, Protocol
->>>>>>> main
 
 import msgspec
 from msgspec import Struct
@@ -34,12 +30,8 @@ from profiler.core.aws_clients import (
 )
 from profiler.core.ecs_terms import RETRY_OF
 from profiler.core.json_fields import mapping, mappings, text
-<<<<<<< HEAD
 from profiler.core.optional_math import known, known_members
-from profiler.core.timestamps import datetime_of_ms
-=======
 from profiler.core.timestamps import NS_PER_SECOND, datetime_of_ms
->>>>>>> main
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.job_room import JobRoom

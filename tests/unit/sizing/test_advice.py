@@ -136,7 +136,7 @@ def test_the_other_containers_grow_too() -> None:
     side = [{"side": Metrics(max_memory_used_mb=100 + 20 * n)} for n in range(12)]
     found = advice([report(n, peak_mb=400, others=beside) for n, beside in enumerate(side)])
     assert found.choice.size.memory_mb == 2048
-    assert found.choice.outgrown is not None
+    assert found.choice.is_outgrown
 
 
 @given(
