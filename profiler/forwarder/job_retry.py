@@ -50,7 +50,7 @@ from profiler.forwarder.retry_rules import (
     legal_size,
     not_yet,
 )
-from profiler.record.batch_detail import FAILED, NO_ARRAY, SUCCEEDED, JobDetail, parse_job
+from profiler.record.batch_detail import FAILED, NO_ARRAY, NO_NODES, SUCCEEDED, JobDetail, parse_job
 from profiler.record.batch_job import resource_name
 from profiler.record.family import NeedAtSize
 from profiler.record.job_end import judge_attempt
@@ -92,7 +92,7 @@ def should_retry(job: JobDetail, families: tuple[str, ...]) -> bool:
     """
     if job.status != FAILED or job.is_terminated or job.is_cancelled or not job.attempts:
         return False
-    if job.array != NO_ARRAY or job.is_child:
+    if job.array is not NO_ARRAY or job.is_child:
         return False
     outcome, _ = judge_attempt(job, job.attempts[-1])
     is_proven = is_memory_failure(outcome) and outcome.memory_evidence == "ecs"
@@ -139,7 +139,7 @@ def _check_kind(job: JobDetail) -> None:
         raise RetryRefusedError("it was a retry")
     if job.depends_on:
         raise RetryRefusedError("it depends on other jobs")
-    if job.nodes is not None:
+    if job.nodes is not NO_NODES:
         raise RetryRefusedError("it has several nodes")
     if job.is_on_eks or not _PLATFORMS.issuperset(job.platforms):
         raise RetryRefusedError("it ran neither on Fargate nor on EC2")

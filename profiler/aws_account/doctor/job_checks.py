@@ -90,7 +90,7 @@ class _Reads(Struct):
         """The first arrays of a queue that have not ended: their children are not listed."""
         if queue not in self.arrays_of:
             listed = self.summaries(queue, PENDING, _MAX_RUNNING)
-            ids = [one["jobId"] for one in listed if array_of(one) != NO_ARRAY]
+            ids = [one["jobId"] for one in listed if array_of(one) is not NO_ARRAY]
             self.arrays_of[queue] = self.jobs(ids[:_PER_CALL])
         return self.arrays_of[queue]
 

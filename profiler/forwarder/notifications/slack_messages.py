@@ -331,7 +331,7 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     unusual = value_formats.unusual(notice)
     lines.append(stated("Success, but {}.", unusual))
     cause = cause_sentence(outcome, notice.record)
-    lines.append(escape_text(cause or "", MAX_SENTENCE_LENGTH))
+    lines.append(escape_text(cause, MAX_SENTENCE_LENGTH))
     if outcome.ran_out_of_memory:
         lines.append(_memory_line(notice.metrics))
     if outcome.status == "failure":
