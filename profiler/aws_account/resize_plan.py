@@ -68,7 +68,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     describe: Callable[[str], bytes] = str.encode
     account: FamilyAccount | None = None
     are_for_source: bool = False
-    missing_runs: Callable[[Mapping[str, object]], str | None] = lambda _definition: None
+    missing_runs: Callable[[Mapping[str, object]], str] = lambda _definition: ""
 
     def plan(
         self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
@@ -226,7 +226,7 @@ class _Case(Struct, frozen=True, kw_only=True):
     window: FamilyWindow
     seen: SeenMemory
     revisions: EarlierRevisions
-    missing_runs: str | None = None
+    missing_runs: str = ""
 
     @property
     def revision(self) -> SizedRevision:

@@ -41,7 +41,14 @@ from profiler.forwarder.notifications.event_details import RepeatedAttempt, job_
 from profiler.forwarder.notifications.notification import NoticeChannel, notify
 from profiler.forwarder.run_event import RunEvent
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
-from profiler.record.batch_detail import FAILED, SUCCEEDED, JobAttempt, JobDetail, JobEvent
+from profiler.record.batch_detail import (
+    FAILED,
+    NO_NODES,
+    SUCCEEDED,
+    JobAttempt,
+    JobDetail,
+    JobEvent,
+)
 from profiler.record.batch_job import batch_values
 from profiler.record.event_end import JOB_ENDS, document_outcome
 from profiler.record.job_end import (
@@ -244,7 +251,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
 
         Raises DeliveryError if it is busy.
         """
-        has_failed = job.array is not None and job.array.children.get(FAILED, 0) > 0
+        has_failed = job.array.children.get(FAILED, 0) > 0
         if not job.is_array_parent or not has_failed:
             return ()
         children: list[EndedChild] = []
@@ -302,7 +309,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
 
 def _has_no_task(job: JobDetail) -> bool:
     """Whether the job ended with an attempt that never became a task; of nodes, it is not known."""
-    return job.has_ended and job.attempts[-1].task_arn is None and job.nodes is None
+    return job.has_ended and job.attempts[-1].task_arn is None and job.nodes is NO_NODES
 
 
 def _ran_out_of_memory(job: JobDetail) -> bool:

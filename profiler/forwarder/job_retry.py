@@ -48,7 +48,7 @@ from profiler.forwarder.retry_rules import (
     legal_size,
     not_yet,
 )
-from profiler.record.batch_detail import FAILED, SUCCEEDED, JobDetail, parse_job
+from profiler.record.batch_detail import FAILED, NO_ARRAY, NO_NODES, SUCCEEDED, JobDetail, parse_job
 from profiler.record.batch_job import resource_name
 from profiler.record.family import NeedAtSize
 from profiler.record.job_end import judge_attempt
@@ -90,7 +90,7 @@ def should_retry(job: JobDetail, families: tuple[str, ...]) -> bool:
     """
     if job.status != FAILED or job.is_terminated or job.is_cancelled or not job.attempts:
         return False
-    if job.array is not None or job.parent_id is not None:
+    if job.array is not NO_ARRAY or job.parent_id is not None:
         return False
     outcome, _ = judge_attempt(job, job.attempts[-1])
     is_proven = is_memory_failure(outcome) and outcome.memory_evidence == "ecs"
@@ -137,7 +137,7 @@ def _check_kind(job: JobDetail) -> None:
         raise RetryRefusedError("it was a retry")
     if job.depends_on:
         raise RetryRefusedError("it depends on other jobs")
-    if job.nodes is not None:
+    if job.nodes is not NO_NODES:
         raise RetryRefusedError("it has several nodes")
     if job.is_on_eks or not _PLATFORMS.issuperset(job.platforms):
         raise RetryRefusedError("it ran neither on Fargate nor on EC2")

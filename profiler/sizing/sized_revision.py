@@ -103,7 +103,7 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     off_tag: str | None = None
     is_service: bool = False
     stack: str | None = None
-    missing_runs: str | None = None
+    missing_runs: str = ""
     intervals_ms: Mapping[int, float] = {}
     overrides: tuple[TargetOverride, ...] = ()
     starters: tuple[str, ...] = ()
