@@ -408,8 +408,8 @@ def _consumables(values: Mapping[str, Json]) -> Iterator[tuple[str, int]]:
 
 
 def _total(amounts: list[float | None]) -> float | None:
-    known = list(known_values(amounts))
-    return sum(known) if known and len(known) == len(amounts) else None
+    asked = known_values(amounts)
+    return sum(asked) if asked and len(asked) == len(amounts) else None
 
 
 def _decimal(written: str | None) -> float | None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ MAX_DOCUMENTS_PER_REQUEST = 1000
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
 _MAX_REQUEST_SECONDS = 30.0
 _MAX_SEARCH_SECONDS = 3.0
+# Of a run in one request: a report, and the event of its task.
+_WRITERS_AT_ONCE = 2
 
 
 class FailedItem(Struct, frozen=True):
@@ -147,8 +150,7 @@ def deliver(
     placed, completeness = _in_one_place(cluster, backoff, documents)
     if arrived_at:
         placed = [document.arriving(arrived_at) for document in placed]
-    sized = ((document, sum(map(len, document.lines))) for document in placed)
-    pending = list(divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES))
+    pending = _requests(placed)
     while pending:
         batch = pending.pop()
         timeout_seconds = backoff.request_timeout_seconds()
@@ -185,6 +187,32 @@ def deliver(
             "and remove the block, limit or fault that the cluster names."
         )
     return DeliveryResult(indexed=indexed, rejected=tuple(rejected), completeness=completeness)
+
+
+def _requests(documents: Sequence[Document]) -> list[list[Document]]:
+    """The documents of each bulk request, the first one last."""
+    requests: list[list[Document]] = []
+    for turn in reversed(_in_turns(documents)):
+        sized = ((document, sum(map(len, document.lines))) for document in turn)
+        requests += divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES)
+    return requests
+
+
+def _in_turns(documents: Sequence[Document]) -> list[list[Document]]:
+    """The documents in as many turns as some run has writers, but for a report and its event: of
+    writers at once, all but one fail, and wait for another attempt. Any number of log streams can
+    speak of one run.
+    """
+    turns: list[list[Document]] = [[]]
+    writers: Counter[tuple[str, str]] = Counter()
+    for document in documents:
+        place = document.index, document.id
+        writers[place] += 1
+        turn = max(0, writers[place] - _WRITERS_AT_ONCE)
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(document)
+    return turns
 
 
 def _in_one_place(
