@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from profiler.core.completeness import Completeness, joined
 from profiler.core.json_fields import Json, field_at, mapping, mappings, number, text
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import known_members, known_values
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.forwarder.night_period import MAX_REMEMBERED, NightPeriod
 from profiler.forwarder.night_runs import (
@@ -112,7 +112,13 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
                 "must_not": [{"terms": {"task.id": list(period.last.tasks)}}],
             }
         }
-        late = _became_known(period, period.remembered_from_ns)
+        # An attempt that is repeated counts once it turns out to be the last one.
+        late: Json = {
+            "bool": {
+                "filter": [_became_known(period, period.remembered_from_ns)],
+                "must_not": [_REPEATED],
+            }
+        }
         repeated, of_attempts = self._repeated(period)
         ends: Json = {
             "terms": {
@@ -125,7 +131,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         body = {
             "size": 0,
             "aggs": {
-                "night": {"filter": is_new, "aggs": _of_night(repeated)},
+                "night": {"filter": is_new, "aggs": _of_night(repeated, period.start_ns)},
                 "remembered": {"filter": late, "aggs": {"tasks": ends}},
             },
         }
@@ -251,10 +257,8 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             excluded.append(_RUNNING)
             if not self.with_services:
                 excluded.append(_OF_SERVICE)
-        if self.account_id is not None:
-            required.append({"term": {"cloud.account.id": self.account_id}})
-        if self.region is not None:
-            required.append({"term": {"cloud.region": self.region}})
+        place = {"cloud.account.id": self.account_id, "cloud.region": self.region}
+        required += [{"term": {field: value}} for field, value in known_members(place).items()]
         if self.globs:
             required.append(_any_of([_family_like(glob) for glob in self.globs]))
         query = {"bool": {"filter": required, "must_not": excluded}}
@@ -325,10 +329,10 @@ def _became_known(period: NightPeriod, from_ns: int, *, with_arrival: bool = Tru
     return _any_of([ended, arrived])
 
 
-def _of_night(repeated: Sequence[Json]) -> Mapping[str, Json]:
+def _of_night(repeated: Sequence[Json], start_ns: int) -> Mapping[str, Json]:
     """The aggregations of the period's documents: what all tasks have cost, and the number of those
     that were not repeated, of all and of each family, the families with killed and failed ones
-    first.
+    first. What a repeated attempt has cost is in the message of its own end.
     """
     newest: Json = {
         "size": 1,
@@ -353,8 +357,16 @@ def _of_night(repeated: Sequence[Json]) -> Mapping[str, Json]:
             },
         },
     }
+    was_paid: Json = {
+        "bool": {
+            "filter": [
+                {"term": {"task.repeated": True}},
+                {"range": {"event.end": {"lt": format_ms(start_ns)}}},
+            ]
+        }
+    }
     with_usage: Json = {
-        "filter": _CONFIRMED,
+        "filter": {"bool": {"filter": [_CONFIRMED], "must_not": [was_paid]}},
         "aggs": {
             "usd": {"sum": {"field": "cost.usd"}},
             "priced": {"value_count": {"field": "cost.usd"}},

@@ -11,13 +11,15 @@ certain refusal takes it back.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
+from profiler.aws_account.scheduled_targets import ScheduledTarget, why_off
 from profiler.core.aws_clients import (
     ACCESS_DENIED,
     SERVER_FAULT,
@@ -28,7 +30,8 @@ from profiler.core.aws_clients import (
 )
 from profiler.core.ecs_terms import RETRY_OF
 from profiler.core.json_fields import mapping, mappings, text
-from profiler.core.timestamps import datetime_of_ms
+from profiler.core.optional_math import known, known_members
+from profiler.core.timestamps import NS_PER_SECOND, datetime_of_ms
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.job_room import JobRoom
@@ -47,7 +50,7 @@ from profiler.forwarder.retry_rules import (
     legal_size,
     not_yet,
 )
-from profiler.record.batch_detail import FAILED, SUCCEEDED, JobDetail, parse_job
+from profiler.record.batch_detail import FAILED, NO_ARRAY, NO_NODES, SUCCEEDED, JobDetail, parse_job
 from profiler.record.batch_job import resource_name
 from profiler.record.family import NeedAtSize
 from profiler.record.job_end import judge_attempt
@@ -89,7 +92,7 @@ def should_retry(job: JobDetail, families: tuple[str, ...]) -> bool:
     """
     if job.status != FAILED or job.is_terminated or job.is_cancelled or not job.attempts:
         return False
-    if job.array is not None or job.parent_id is not None:
+    if job.array is not NO_ARRAY or job.is_child:
         return False
     outcome, _ = judge_attempt(job, job.attempts[-1])
     is_proven = is_memory_failure(outcome) and outcome.memory_evidence == "ecs"
@@ -104,7 +107,7 @@ def larger_job(job: JobDetail, max_memory_mb: float) -> LargerJob:
     """
     place = _killed_place(job)
     killed = job.containers[place]
-    if job.vcpu is None or job.memory_mb is None or not killed.vcpu or not killed.memory_mb:
+    if not (job.vcpu and job.memory_mb and killed.vcpu and killed.memory_mb):
         raise RetryRefusedError("its size is unknown")
     old = Size(job.vcpu, job.memory_mb)
     wanted_mb = math.ceil(grown_mb(killed.memory_mb, killed.memory_mb, NeedAtSize()))
@@ -132,25 +135,42 @@ def _killed_place(job: JobDetail) -> int:
 
 
 def _check_kind(job: JobDetail) -> None:
-    if job.retry_of is not None:
+    if job.retry_of:
         raise RetryRefusedError("it was a retry")
     if job.depends_on:
         raise RetryRefusedError("it depends on other jobs")
-    if job.nodes is not None:
+    if job.nodes is not NO_NODES:
         raise RetryRefusedError("it has several nodes")
     if job.is_on_eks or not _PLATFORMS.issuperset(job.platforms):
         raise RetryRefusedError("it ran neither on Fargate nor on EC2")
 
 
-def _check_submitter(job: Mapping[str, Any], known: JobDetail) -> None:
+def _check_submitter(job: Mapping[str, Any], detail: JobDetail) -> None:
     """Refuse the jobs of those who decide themselves what is repeated."""
     for container in _containers(job):
         names = [one.get("name") for one in mappings(container.get("environment"))]
         if _STEP_FUNCTIONS in names:
             raise RetryRefusedError("AWS Step Functions submitted it, and repeats its jobs itself")
-    engine = engine_of(known.identity().job_definition or "")
-    if engine is not None:
+    engine = engine_of(detail.identity().job_definition or "")
+    if engine:
         raise RetryRefusedError(f"{engine.capitalize()} submitted it, and repeats its jobs itself")
+
+
+def _check_schedules(schedules: "JobSchedules", job: JobDetail, now: datetime) -> None:
+    """Refuse the job of schedules and rules that somebody switched off, or that have ended. Who
+    submitted a job is not known: other jobs of its name and definition count as theirs, too.
+    """
+    identity = job.identity()
+    name, definition = identity.job_name, identity.job_definition
+    if name is None or definition is None:
+        return
+    targets = called(
+        "its schedule could not be read", lambda: schedules.targets_of_job(name, definition)
+    )
+    now_ns = round(now.timestamp()) * NS_PER_SECOND
+    reasons = [why_off(target, now_ns) for target in targets]
+    if reasons and None not in reasons:
+        raise RetryRefusedError(f"its {targets[0].title} {reasons[0]}")
 
 
 def submit_request(
@@ -174,10 +194,10 @@ def submit_request(
         raise RetryRefusedError(f"it has {_MAX_TAGS} tags, so that none can be added")
     request = {name: job[name] for name in _PASSED_ON if job.get(name)}
     request |= {"retryStrategy": {"attempts": 1}, "tags": tags}
-    if job.get("propagateTags") is not None:
-        request["propagateTags"] = job["propagateTags"]
-    if request.get("shareIdentifier") and job.get("schedulingPriority") is not None:
-        request["schedulingPriorityOverride"] = job["schedulingPriority"]
+    request |= known_members({"propagateTags": job.get("propagateTags")})
+    if request.get("shareIdentifier"):
+        priority = {"schedulingPriorityOverride": job.get("schedulingPriority")}
+        request |= known_members(priority)
     consumed = job.get("consumableResourceProperties")
     if consumed and consumed != definition.get("consumableResourceProperties"):
         request["consumableResourcePropertiesOverride"] = consumed
@@ -253,12 +273,20 @@ def _sizes(container: Mapping[str, Any], larger: Size | None) -> dict[str, Any]:
     return {name: sized[name] for name in _SIZES if container.get(name)}
 
 
+class JobSchedules(Protocol):
+    """What submits jobs."""
+
+    def targets_of_job(self, job_name: str, definition: str) -> Sequence[ScheduledTarget]:
+        """The targets that submit jobs of this name and definition."""
+
+
 class JobClients(Struct, frozen=True):
     """``submit`` sends each request once: botocore's own repetition would be a second job."""
 
     batch: AwsClient
     submit: AwsClient
     ecs: AwsClient
+    schedules: JobSchedules
 
 
 class JobRetries(Struct, frozen=True):
@@ -282,11 +310,9 @@ class JobRetries(Struct, frozen=True):
 
         Raises ForwarderError.
         """
-        if not job.has_ended or job.parent_id is not None:
+        if not job.has_ended or job.is_child:
             return None
-        if job.retry_of is not None and is_selected(
-            job.identity().job_definition or "", self.families
-        ):
+        if job.retry_of and is_selected(job.identity().job_definition or "", self.families):
             return self._of_retry(job, job.retry_of)
         if not should_retry(job, self.families):
             return None
@@ -317,6 +343,7 @@ class JobRetries(Struct, frozen=True):
             raise RetryRefusedError("AWS Batch does not say that it was killed for memory")
         _check_kind(job)
         _check_submitter(raw, job)
+        _check_schedules(clients.schedules, job, self.now())
         check_age(datetime_of_ms(job.stopped_ms), self.now())
         definition = _active_definition(clients.batch, job)
         larger = larger_job(job, self.max_memory_mb)
@@ -336,7 +363,7 @@ class JobRetries(Struct, frozen=True):
         except InProgressError:
             return self._unknown(job.id)
         retry = msgspec.json.decode(kept, type=MemoryRetry)
-        return retry if retry.retried_as is not None else self._unknown(job.id)
+        return retry if retry.retried_as else self._unknown(job.id)
 
     def _unknown(self, job_id: str) -> MemoryRetry:
         self.warn(f"Job {job_id}: {_UNKNOWN}")
@@ -350,7 +377,7 @@ class JobRetries(Struct, frozen=True):
                 killed = parse_job(_described(self.aws().batch, killed_id))
             except (RetryRefusedError, DeliveryError):
                 killed = None
-            old_mb = None if killed is None else killed.memory_mb
+            old_mb = known(attrgetter("memory_mb"), killed)
         sentence = end_of_retry(
             killed_id, succeeded=job.status == SUCCEEDED, old_mb=old_mb, new_mb=job.memory_mb
         )
@@ -372,8 +399,8 @@ def _active_definition(batch: AwsClient, job: JobDetail) -> Mapping[str, Any]:
         "its job definition could not be read (batch:DescribeJobDefinitions)",
         lambda: batch.describe_job_definitions(jobDefinitions=[arn]),
     )
-    definition = next(iter(answer["jobDefinitions"]), None)
-    if definition is None or definition.get("status") != "ACTIVE":
+    definition: dict[str, Any] = next(iter(answer["jobDefinitions"]), {})
+    if definition.get("status") != "ACTIVE":
         raise RetryRefusedError(f"its job definition {resource_name(arn)} is deregistered")
     return dict(definition)
 

@@ -22,12 +22,13 @@ from profiler.forwarder.notifications.event_details import (
     EndedLine,
     RepeatedAttempt,
 )
+from profiler.forwarder.run_links import RunLinks
 from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import count_runs
 from profiler.record.line_trust import is_lambda_stream
 from profiler.record.measured import UNKNOWN, Measured, total
-from profiler.record.record_model import TaskSize
+from profiler.record.record_model import Metrics, TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY, Outcome
 from profiler.record.spot_price import measured_cost
 from profiler.record.units import format_count
@@ -128,6 +129,15 @@ class FamilyHistory(Struct, frozen=True, kw_only=True):
     completeness: Completeness = WHOLE
 
 
+class _PrintedRuns(Struct, frozen=True, kw_only=True):
+    """What ``task_stopped`` has printed: runs with their ends, in the order of writing, and the
+    number of the last attempt of each job after which there is another one.
+    """
+
+    runs: Sequence[tuple[EndedLine, int]]
+    repeated: Mapping[str, int]
+
+
 def ended_lines(client: AwsClient, group: str, period: NightPeriod) -> Iterator[tuple[int, str]]:
     """The lines of runs that may be in the period, and of attempts that are repeated, with the time
     in milliseconds of each.
@@ -148,15 +158,16 @@ def ended_lines(client: AwsClient, group: str, period: NightPeriod) -> Iterator[
     # Another name, such as a test event's, cannot be in a pattern.
     if len(named) == len(late) <= _MAX_NAMED_TASKS:
         condition = f'$.type = "{LINE_TYPE}" && ({" || ".join(named)})'
-    yield from _written_lines(client, group, condition, period.oldest_ns, period.late_ns)
+    end_ms = period.late_ns // NS_PER_MS
+    yield from _written_lines(client, group, condition, period.oldest_ns, endTime=end_ms)
 
 
 def _written_lines(
-    client: AwsClient, group: str, condition: str, start_ns: int, end_ns: int | None = None
+    client: AwsClient, group: str, condition: str, start_ns: int, **until: int
 ) -> Iterator[tuple[int, str]]:
+    """``until``: a bound of the call, ``endTime`` in milliseconds."""
     from botocore.exceptions import BotoCoreError, ClientError  # slow to import
 
-    until = {} if end_ns is None else {"endTime": end_ns // NS_PER_MS}
     pages = client.get_paginator("filter_log_events").paginate(
         logGroupName=group,
         startTime=start_ns // NS_PER_MS,
@@ -186,30 +197,26 @@ def runs_of_lines(
     written. A task that was printed twice counts once, in the message after its first line. An
     attempt of a job that is repeated only costs. Older lines than ``kept_days`` are deleted.
     """
+    printed = _printed_runs(lines)
+    selected = [
+        (run, ended_ns)
+        for run, ended_ns in printed.runs
+        if run.family != PROOF_FAMILY and is_selected(run)
+    ]
+    # Those of an earlier message.
+    counted = set(period.last.tasks)
     runs: dict[str, EndedLine] = {}
     ends: dict[str, int] = {}
-    repeated: dict[str, int] = {}
-    counted = set(period.last.tasks)
-    for written_ms, line in sorted(lines, key=lambda written: written[0]):
-        run = decoded(_DECODER.decode, line)
-        if run is None:
-            again = decoded(_REPEATED.decode, line)
-            if again is not None:
-                repeated[again.job_id] = max(repeated.get(again.job_id, 0), again.attempt)
-            continue
-        if run.family == PROOF_FAMILY or not is_selected(run):
-            continue
-        ended_ns = _ended_ns(run, written_ms * NS_PER_MS)
+    for run, ended_ns in selected:
         if ended_ns < period.late_ns:
             counted.add(run.task_id)
-        if not period.late_ns <= ended_ns < period.end_ns:
-            continue
-        ends[run.task_id] = ended_ns
-        if run.task_id not in counted:
-            runs[run.task_id] = run
+        elif ended_ns < period.end_ns:
+            ends[run.task_id] = ended_ns
+            if run.task_id not in counted:
+                runs[run.task_id] = run
     newest_first = sorted(ends.items(), key=lambda end: -end[1])
     of_period = [runs[task] for task, _ in newest_first if task in runs]
-    last = _last_attempts(of_period, repeated)
+    last = _last_attempts(of_period, printed.repeated)
     outcomes = [(_line_outcome(run).group, run.family) for run in last]
     failed: dict[tuple[str, str], FailedRun] = {}
     for (outcome, family), run in zip(outcomes, last, strict=True):
@@ -227,6 +234,21 @@ def runs_of_lines(
         ),
         completeness=_kept(period, kept_days),
     )
+
+
+def _printed_runs(lines: Iterable[tuple[int, str]]) -> _PrintedRuns:
+    """What the lines say, each with the time in milliseconds at which it was written."""
+    runs: list[tuple[EndedLine, int]] = []
+    repeated: dict[str, int] = {}
+    for written_ms, line in sorted(lines, key=lambda written: written[0]):
+        run = decoded(_DECODER.decode, line)
+        if run is not None:
+            runs.append((run, _ended_ns(run, written_ms * NS_PER_MS)))
+            continue
+        again = decoded(_REPEATED.decode, line)
+        if again is not None:
+            repeated[again.job_id] = max(repeated.get(again.job_id, 0), again.attempt)
+    return _PrintedRuns(runs=runs, repeated=repeated)
 
 
 def _last_attempts(runs: Sequence[EndedLine], repeated: Mapping[str, int]) -> list[EndedLine]:
@@ -248,10 +270,8 @@ def _attempt(run: EndedLine) -> tuple[str, float]:
     """Which attempt of which job the run is; "" if no job is known. A line of the job itself is of
     its end.
     """
-    job = run.batch
-    if job.job_id is not None and job.job_id == run.task_id:
-        return job.job_id, math.inf
-    return job.job_id or "", job.attempt or 0
+    job_id = run.batch.job_id or ""
+    return job_id, math.inf if job_id == run.task_id else run.batch.attempt or 0
 
 
 def _kept(period: NightPeriod, kept_days: float) -> Completeness:
@@ -274,20 +294,18 @@ def _ended_ns(run: EndedLine, written_ns: int) -> int:
 
 def _is_late(run: EndedLine, written_ns: int) -> bool:
     """Whether the line does not say that the run ended shortly before it."""
-    ended_ns = parse_ns(run.finished_at)
-    return ended_ns is None or not 0 <= written_ns - ended_ns <= LATE_NS
+    ended_ns = parse_ns(run.finished_at) or 0
+    return not 0 <= written_ns - ended_ns <= LATE_NS
 
 
 def _failed_line(outcome: str, run: EndedLine) -> FailedRun:
-    url = None
-    if run.links is not None:
-        url = run.links.kibana or run.links.log_stream
+    links = run.links or RunLinks()
     return FailedRun(
         outcome=outcome,
         family=run.family,
         reason=run.outcome_sentence or _line_outcome(run).sentence,
         ended_at=run.finished_at,
-        url=url,
+        url=links.kibana or links.log_stream,
     )
 
 
@@ -307,4 +325,4 @@ def _line_outcome(run: EndedLine) -> Outcome:
 
 def _has_report(run: EndedLine) -> bool:
     """Whether the line has a report's numbers: without one, only the duration is known."""
-    return run.metrics is not None and run.metrics.billed_duration_ms is not None
+    return (run.metrics or Metrics()).billed_duration_ms is not None

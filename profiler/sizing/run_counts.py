@@ -1,4 +1,6 @@
-"""How the runs of one revision at one size ended: counts, and a sample of their durations."""
+"""The runs of one revision of a task definition at one size: how many ended how (``RunCounts``),
+with a sample of their durations and their containers' memory limits (``RevisionRuns``).
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,7 +10,7 @@ from msgspec import Struct, field
 
 from profiler.core.kept_items import Kept
 from profiler.core.optional_math import known_values, max_known, min_known
-from profiler.record.record_model import Record, is_sampled_each_minute
+from profiler.record.record_model import Metrics, Record, is_sampled_each_minute
 from profiler.record.task_needs import size_of
 from profiler.sizing.run_facts import RunFacts
 
@@ -156,8 +158,7 @@ def limits_of_containers(record: Record) -> Iterator[tuple[str, float | None]]:
     """
     limits_mb = [(record.container.name, record.metrics.memory_size_mb)]
     for container in record.containers:
-        if container.metrics is not None:
-            limits_mb.append((container.name, container.metrics.memory_size_mb))
+        limits_mb.append((container.name, (container.metrics or Metrics()).memory_size_mb))
     task_mb = size_of(record).memory_mb
     for name, limit_mb in limits_mb:
         if limit_mb is not None and task_mb is not None and is_limit(limit_mb):

@@ -216,6 +216,26 @@ def test_more_memory_after_a_kill_costs_no_vcpu_that_the_timeout_needs(account: 
     assert rows["wide"]["to"] == {"vcpu": 0.5, "memoryMB": 3072}
 
 
+@pytest.mark.parametrize(("vcpus", "is_taken"), [((1,), False), ((1, 16), True), ((16,), True)])
+def test_no_size_is_taken_that_no_environment_of_the_queue_can_start(
+    account: JobAccount, vcpus: tuple[int, ...], *, is_taken: bool
+) -> None:
+    """More than 8 GB need 2 vCPU on Fargate; a job that cannot start blocks its queue."""
+    names = [f"fargate-{number}" for number in range(len(vcpus))]
+    for name, most in zip(names, vcpus, strict=True):
+        account.batch.add_environment(name, computeResources={"maxvCpus": most})
+    account.batch.add_queue("nightly", *names)
+    account.batch.define("large", 1, 8192)
+    account.runs("large", 25, size=(1, 8192), peak_mb=7000, p95=0.9)
+    account.runs("large", 1, size=(1, 8192), **KILLED)
+    rows, _ = account.rows()
+    if is_taken:
+        assert rows["large"]["to"] == {"vcpu": 2, "memoryMB": 9216}
+        return
+    assert rows["large"]["action"] == "none"
+    assert "the environments of a queue of its jobs allow 1 vCPU" in rows["large"]["reason"]
+
+
 def test_several_containers_on_instances_leave_the_batch_a_vcpu(account: JobAccount) -> None:
     def container(name: str, vcpu: int, memory_mb: int, **more: Any) -> dict[str, Any]:
         sizes = {"VCPU": str(vcpu), "MEMORY": str(memory_mb)}
@@ -724,6 +744,9 @@ def test_the_policy_has_exactly_the_actions_that_sizing_jobs_needs(account: JobA
     account.schedule("night", "nightly:1")
     account.rule("day", "nightly:1")
     account.batch.submit("weekly", "nightly", "weekly")
+    account.batch.define("large", 1, 8192)
+    account.runs("large", 25, size=(1, 8192), peak_mb=7900, **KILLED)
+    account.batch.submit("large", "nightly", "large")
     with AwsProxy(account.aws.url) as proxy:
         account.url = proxy.url
         words = ("--queue", "nightly", "--register", "--update-schedules")

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from profiler.core.ecs_terms import RETRY_OF
+from profiler.core.timestamps import datetime_of_ms, format_datetime
 from profiler.forwarder.document_fields import drop_empty
 from profiler.forwarder.documents import Document, report_document
-from profiler.forwarder.ended_run import MemoryRetry
+from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.job_changed import attempt_documents
@@ -136,7 +137,7 @@ def test_a_retry_and_the_job_before_it_name_each_other_in_any_order(
     other = job_id(7)
     more: Job = {"tags": {RETRY_OF: other}, "status": "SUCCEEDED"} if is_retry else {}
     job = ended(batch, "Essential container in task exited", code=0 if is_retry else 137, **more)
-    retry = None if is_retry else MemoryRetry(sentence="Started again.", retried_as=other)
+    retry = NO_RETRY if is_retry else MemoryRetry(sentence="Started again.", retried_as=other)
     by_batch = [*attempt_documents(present(parse_job(job)), SETTINGS, retry)]
     code: Job = {"containers": [{"name": "default", "exitCode": job["container"]["exitCode"]}]}
     parts = [of_report(text_of(job)), of_task(job, **code), by_batch]
@@ -168,12 +169,17 @@ def test_an_attempt_says_whether_batch_makes_another_one_in_any_order(
 def test_a_job_that_is_ended_while_it_waits_for_an_attempt_has_its_last_one_in_any_order(
     batch: FakeBatch,
 ) -> None:
+    """Its arrival is the job's end, so that the morning message after that counts it."""
     job = ended(batch, HOST, retryStrategy={"attempts": 3})
-    waiting, terminated = ({**job, "status": status} for status in ("RUNNABLE", "FAILED"))
+    waiting = {**job, "status": "RUNNABLE"}
+    terminated = {**job, "status": "FAILED", "stoppedAt": NOW_MS + 7_200_000}
     parts = [of_report(text_of(job)), of_task(job), of_job(waiting), of_job(terminated)]
     for order in permutations(parts):
-        task = written(*order)["task"]
+        document = written(*order)
+        task = document["task"]
         assert (task["repeated"], task["last_attempt"]) == (True, True)
+        arrived = datetime_of_ms(terminated["stoppedAt"])
+        assert document["event"]["ingested"] == format_datetime(present(arrived)), order
 
 
 def test_a_users_text_is_no_timeout(batch: FakeBatch) -> None:
