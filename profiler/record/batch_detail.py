@@ -160,7 +160,12 @@ class JobDetail(Struct, frozen=True, kw_only=True):
 
     @property
     def is_array_parent(self) -> bool:
-        return self.array.size is not None and self.parent_id is None
+        return self.array.size is not None and not self.is_child
+
+    @property
+    def is_child(self) -> bool:
+        """Whether it is a part of an array or of a multi-node job."""
+        return self.parent_id is not None
 
     @property
     def has_ended(self) -> bool:
