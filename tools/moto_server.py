@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from functools import cache
+from itertools import count
 from typing import Any, ClassVar
 from unittest.mock import patch
 
@@ -48,6 +49,7 @@ _MODULES = tuple(backends.list_of_moto_modules())
 _method_names = cache(method_names_from_class)
 _backend_app = cache(create_backend_app)  # the routes of a service, without state
 _backend_of_host = cache(DomainDispatcherApplication(_backend_app).get_backend_for_host)
+_request_numbers = count(1)
 
 _clean_json = parsing.clean_json
 
@@ -88,6 +90,13 @@ class _AttributePicker(XFormedAttributePicker):
         return self._names[key][1]
 
 
+def _request_id(headers: dict[str, str]) -> str:
+    """As moto's, which chooses each of 52 letters at random."""
+    request_id = f"{next(_request_numbers):052}"
+    headers["x-amzn-requestid"] = request_id
+    return request_id
+
+
 def _service_of(_app: Any, host: str | None) -> Any:
     return _backend_of_host(host)
 
@@ -95,7 +104,8 @@ def _service_of(_app: Any, host: str | None) -> Any:
 @contextlib.contextmanager
 def patched_moto() -> Iterator[None]:
     """Lists without AWS::NoValue; templates that libyaml reads; moto's modules, the methods of each
-    service, the names of members and the service of a host, found once, not for each request.
+    service and the names of members, listed once, not for each request; short ways to the names of
+    requests and to the service of a host.
     """
     with (
         patch.object(parsing, "clean_json", _drop_no_values),
@@ -103,6 +113,7 @@ def patched_moto() -> Iterator[None]:
         patch.object(backends, "list_of_moto_modules", lambda: _MODULES),
         patch.object(responses, "method_names_from_class", _method_names),
         patch.object(responses, "XFormedAttributePicker", _AttributePicker),
+        patch.object(responses, "gen_amzn_requestid_long", _request_id),
         patch.object(DomainDispatcherApplication, "get_backend_for_host", _service_of),
     ):
         yield
