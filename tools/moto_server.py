@@ -20,7 +20,7 @@ from moto.cloudformation.utils import yaml_tag_constructor
 from moto.core import responses
 from moto.core.responses import ActionResult
 from moto.core.serialize import XFormedAttributePicker
-from moto.core.utils import method_names_from_class
+from moto.core.utils import camelcase_to_underscores, method_names_from_class
 from moto.ecr.responses import ECRResponse
 from moto.ecs.exceptions import TaskDefinitionNotFoundException
 from moto.ecs.models import EC2ContainerServiceBackend, ecs_backends
@@ -47,7 +47,20 @@ FastLoader: Any = type("FastLoader", (yaml.CLoader,), {})
 FastLoader.add_multi_constructor("", yaml_tag_constructor)
 _MODULES = tuple(backends.list_of_moto_modules())
 _method_names = cache(method_names_from_class)
-_backend_app = cache(create_backend_app)  # the routes of a service, without state
+_underscored = cache(camelcase_to_underscores)
+
+
+@cache
+def _backend_app(service: Any) -> Any:
+    """The routes of a service, without state. In moto's debug mode, Flask makes a class for each
+    request.
+    """
+    app = create_backend_app(service)
+    app.debug = False
+    app.config["PROPAGATE_EXCEPTIONS"] = True  # as in the debug mode
+    return app
+
+
 _backend_of_host = cache(DomainDispatcherApplication(_backend_app).get_backend_for_host)
 _request_numbers = count(1)
 
@@ -112,6 +125,7 @@ def patched_moto() -> Iterator[None]:
         patch.object(yaml, "Loader", FastLoader),
         patch.object(backends, "list_of_moto_modules", lambda: _MODULES),
         patch.object(responses, "method_names_from_class", _method_names),
+        patch.object(responses, "camelcase_to_underscores", _underscored),
         patch.object(responses, "XFormedAttributePicker", _AttributePicker),
         patch.object(responses, "gen_amzn_requestid_long", _request_id),
         patch.object(DomainDispatcherApplication, "get_backend_for_host", _service_of),
