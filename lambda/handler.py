@@ -179,7 +179,9 @@ def _submit_again(context: Context, job: "JobDetail") -> MemoryRetry | None:
         *function_settings.read_retry_settings(os.environ),
         # One attempt of a submission: after a lost answer, botocore's next one would be a second
         # job.
-        aws=lambda: JobClients(_client("batch"), _client("batch", None, 1), _client("ecs")),
+        aws=lambda: JobClients(
+            _client("batch"), _client("batch", None, 1), _client("ecs"), _schedules()
+        ),
         remember=_once(context),
         begin=None if table is None else partial(run_idempotently, table, Endless()),
         now=lambda: datetime.now(UTC),

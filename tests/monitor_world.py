@@ -5,7 +5,6 @@ their calls.
 import json
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import Mock
 
 from msgspec.structs import replace
 
@@ -13,9 +12,14 @@ from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
-from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask, monitor_task
-from profiler.monitor.shared_parts import SharedParts
+from profiler.monitor.shared_parts import (
+    NO_LIVE_METRICS,
+    NONE_KEPT,
+    LiveMetrics,
+    ReportedBatches,
+    SharedParts,
+)
 from profiler.monitor.task_sampler import TaskSampler, TaskSource
 from profiler.monitor.upload_or_print import ReportDelivery
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
@@ -97,7 +101,7 @@ class FakeMonitor:
     """The process of a monitor on a fake clock, with ``collectors`` and a log stream."""
 
     settings: TaskSettings
-    reported: ReportedFile | None = None
+    reported: ReportedBatches = NONE_KEPT
     collectors: tuple[Collector, ...] = ()
     interval_ns, stop_seconds = seconds(1), 25.0
 
@@ -167,7 +171,7 @@ class PlayedMonitor(FakeMonitor):
         self.of_task: Callable[[float], dict[str, Any]] = lambda _at: {}
         self.others: tuple[ContainerMetadata, ...] = ()
         self.devices: tuple[FakeDevices, ...] = ()
-        self.exporter: Mock | None = None
+        self.exporter: LiveMetrics = NO_LIVE_METRICS
         self.on_sample: Callable[[str, ContainerSample, ResourceLimits], None] = (
             lambda _batch, _sample, _sizes: None
         )

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.job_retry import JobClients, JobRetries
 from profiler.record.batch_detail import JobDetail, parse_job
@@ -34,6 +35,32 @@ class Instances:
         return {"containerInstances": [{"registeredResources": [{"name": "CPU"}, memory]}]}
 
 
+class JobSchedules:
+    """The schedules and rules, which are all asked for once."""
+
+    def __init__(self) -> None:
+        self.targets: list[ScheduledTarget] = []
+        self.error: Exception | None = None
+
+    def add(self, **settings: Any) -> None:
+        target = ScheduledTarget(
+            kind="schedule",
+            name=f"night-{len(self.targets)}",
+            group="default",
+            cluster_arn="",
+            definition_arn="etl",
+            content=settings,
+            job_name="orders",
+        )
+        self.targets.append(target)
+
+    def targets_of_job(self, job_name: str, definition: str) -> tuple[ScheduledTarget, ...]:
+        if self.error is not None:
+            raise self.error
+        asked = (job_name, definition)
+        return tuple(one for one in self.targets if (one.job_name, one.family) == asked)
+
+
 class RetriedJobs:
     """Everything that a retry of a job uses. ``table`` is that of keys, ``begun`` of calls."""
 
@@ -44,8 +71,8 @@ class RetriedJobs:
         self.begun: KeyTable | None = KeyTable()
         self.warnings: list[str] = []
         client = batch.client()
-        clients = JobClients(client, client, self.instances)
-        self.clients = clients
+        self.schedules: Any = JobSchedules()
+        self.clients = JobClients(client, client, self.instances, self.schedules)
 
     @property
     def retries(self) -> JobRetries:

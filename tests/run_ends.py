@@ -498,7 +498,7 @@ ENDS: tuple[RunEnd, ...] = (
         reported={"exitCode": 1, "gpus": [{"uuid": "GPU-1", "index": 0, "xids": [31]}]},
         status="failure",
         cause="gpu-error",
-        said="GPU",
+        said="reported Xid 31 during the run",
     ),
     _end(
         "GPU memory that grew to its limit",

@@ -253,7 +253,7 @@ def _document_fields() -> str:
     rows = [
         (
             f"| `{field.name}` | {field.index_type} | "
-            f"{'' if field.record_path is None else f'`{field.record_path}`'} |\n"
+            f"{f'`{field.record_path}`' if field.record_path else ''} |\n"
         )
         for field in FIELDS
     ]

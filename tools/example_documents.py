@@ -209,7 +209,7 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
         series=series(drawn, batch, record.started_at or "", profile.duration_ms),
         time_breakdown=_time_breakdown(batch, profile),
         recommendation=_recommendation(batch, profile),
-        neuron=_neuron(rng) if batch.family == NEURON_FAMILY else None,
+        neuron=_neuron(rng) if batch.family == NEURON_FAMILY else NO_NEURON,
     )
     job = job_of(batch.family, started_at)
     if job is not None:

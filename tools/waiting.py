@@ -28,7 +28,7 @@ def wait_for_readings(count):
 # control group's `memory.stat`. The first reading may have begun before.
 READINGS_OF_FILES = """
 import ctypes, os, select, time
-def wait_until_read(path, count=3, seconds=900):
+def wait_until_read(path, count=2, seconds=1700):
     library = ctypes.CDLL(None)
     notices = library.inotify_init()
     assert library.inotify_add_watch(notices, path.encode(), 1) > 0, path

@@ -155,14 +155,15 @@ class Division:
             blocked = _WOKEN
         if blocked.is_stopped:
             self._has_stopped = True
+        elif _is_for_comers(blocked, wait):
+            if _ended_by_timeout(blocked, wait):
+                self._firm[wait] = _SLEEP
+            else:
+                self._idle[wait] = blocked.wait
         elif blocked.helpers != "nobody":
             self._handing[wait] = blocked
-        elif not _is_for_comers(blocked, wait):
-            self._firm[wait] = _named(blocked, wait)
-        elif _ended_by_timeout(blocked, wait):
-            self._firm[wait] = _SLEEP
         else:
-            self._idle[wait] = blocked.wait
+            self._firm[wait] = _named(blocked, wait)
 
     def shares(self) -> Mapping[Wait, float]:
         """The share of each wait; empty if no thread is blocked.
@@ -187,7 +188,7 @@ class Division:
 
     def _name_of(self, wait: ThreadWait) -> Wait:
         if wait in self._handing:
-            return self._woken.get(wait) or self._handing[wait].wait
+            return self._woken.get(wait) or _named(self._handing[wait], wait)
         return self._firm.get(wait) or self._idle[wait]
 
     def _hand_on(self, wait: ThreadWait, carried: dict[ThreadWait, float]) -> None:
@@ -197,11 +198,12 @@ class Division:
             self._idle[wait] = self._handing[wait].wait  # a signal, or its own wake-up
             return
         if all(end in self._idle for end in ends):
-            # A child or a pipe may be a server's; a lock is no wait for somebody to come.
+            # A child or a pipe may be a server's. A lock is no wait for somebody to come, and a
+            # server's answer is none.
             woken = self._woken_for(wait, ends)
             if woken is not None:
                 self._woken[wait] = woken
-            if woken is not None or self._handing[wait].wait.kind == "lock":
+            if woken is not None or self._handing[wait].wait.kind in ("lock", "network"):
                 carried[wait] = carried.get(wait, 0) + wait.weight_ns
             return
         total = sum([end.weight_ns for end in ends])

@@ -307,7 +307,7 @@ def _above_all(
     minutes_left = None if growth is None else growth.minutes_left
     now = MemoryNow(used_mb=used_mb, size_mb=size_mb, minutes_left=minutes_left)
     text = news_text(now, peak)
-    if text is None:
+    if not text:
         return None
     evidence = {
         "used_mb": round(used_mb, 1),

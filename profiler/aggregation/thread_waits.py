@@ -8,9 +8,9 @@ from msgspec import Struct, field
 from profiler.aggregation.critical_thread import ThreadWait
 from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
 
-_OF_CHILDREN = "children"
-_OF_THREADS = "threads"
-_WITH_WORK = (_OF_CHILDREN, _OF_THREADS)
+# Their work counts for whoever waits for them. That of the other threads of a process does not: of
+# those that wait for a lock, most wait for a task, and who works weighs for itself.
+_WITH_WORK = "children"
 
 
 class ChangedWaits(Struct, frozen=True):
@@ -134,7 +134,7 @@ class ThreadWaits:
             wait.before_ns = before.before_ns
         _make_known(thread.earlier, before, change)
         thread.earlier = before
-        if seen.blocked.helpers not in _WITH_WORK:
+        if seen.blocked.helpers != _WITH_WORK:
             _make_known(before, wait, change)
             thread.earlier = None
 
@@ -150,11 +150,8 @@ class ThreadWaits:
             wait.is_known = True
             change.known.append(wait)
             return
-        if wait.blocked.helpers in _WITH_WORK:
-            own_ns = 0
-            if wait.blocked.helpers == _OF_THREADS:
-                own_ns = thread.run_ns - wait.run_ns
-            wait.helped_ns = max(self._helpers_ns(wait) - wait.helpers_ns - own_ns, 0)
+        if wait.blocked.helpers == _WITH_WORK:
+            wait.helped_ns = max(self._helpers_ns(wait) - wait.helpers_ns, 0)
         _make_known(thread.earlier, wait, change)
         thread.earlier = None
 
@@ -168,12 +165,8 @@ class ThreadWaits:
             change.known.append(last)
 
     def _helpers_ns(self, wait: ThreadWait) -> int:
-        """The CPU time so far of those for whom a thread waits."""
-        if wait.blocked is None:
-            return 0
-        if wait.blocked.helpers == _OF_THREADS:
-            return self._cpu_ns[wait.process]
-        if wait.blocked.helpers != _OF_CHILDREN:
+        """The CPU time so far of the children for which a thread waits, and of theirs."""
+        if wait.blocked is None or wait.blocked.helpers != _WITH_WORK:
             return 0
         process = self._processes.get(wait.process)
         total_ns = 0 if process is None else process.children_cpu_ns

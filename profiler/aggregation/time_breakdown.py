@@ -189,6 +189,7 @@ class TimeAccount:
         self._able: set[ThreadWait] = set()
         self._open: deque[_OpenLook] = deque()
         self._open_waits = 0
+        self._has_shares = False  # any of them, because it was asked for the time so far
         # The waits at the first open look, and those of them that are not known yet.
         self._head: dict[ThreadWait, None] = {}
         self._unknown: set[ThreadWait] = set()
@@ -234,6 +235,8 @@ class TimeAccount:
         self._is_sampled = True
         self._sees_calls = self._sees_calls or look.sees_calls
         self._has_waits = self._has_waits or look.growth is not None
+        if look.is_nobodys_turn and self._extend_last(read_ns, part_ns):
+            return
         for grown in look.growth or ():
             self._wait_ns += grown.wait_ns
             self._run_ns += grown.run_ns
@@ -262,6 +265,23 @@ class TimeAccount:
         self._pass_waits_to(series)
         self._settle(read_ns)
 
+    def _extend_last(self, read_ns: int, part_ns: int | None) -> bool:
+        """Let the last look last until this one, in which no thread had its turn; returns False if
+        that is not possible.
+        """
+        start_ns = self._until_ns
+        if not self._open or start_ns is None or not 0 < read_ns - start_ns <= self._max_covered_ns:
+            return False
+        last = self._open[-1]
+        if last.is_stopped:
+            return False
+        self._until_ns = read_ns
+        last.covered_ns += read_ns - start_ns
+        last.part_ns += part_ns or read_ns - start_ns
+        last.stretch.end_ns = read_ns
+        self._for_series.append((start_ns, read_ns, 0, False))
+        return True
+
     def end_threads(self) -> None:
         """All threads have ended: others follow, as after the restart of a container."""
         self._add_waiting()
@@ -274,7 +294,7 @@ class TimeAccount:
         self._able.update([wait for wait in change.begun if wait.blocked is None])
         self._able.difference_update(change.over)
         self._unknown.difference_update(change.known)
-        since = change.since
+        since = change.since if self._has_shares else None
         if since is None:
             return
         for look in reversed(self._open):
@@ -381,6 +401,7 @@ class TimeAccount:
         sums = self._sums.copy()
         if self.failure is not None:
             return sums
+        self._has_shares = True
         head = dict(self._head)
         has_begun = self._has_begun_head
         for look in self._open:

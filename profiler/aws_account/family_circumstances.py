@@ -2,6 +2,7 @@
 override, what starts it, and who owns it.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -185,7 +186,8 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     the tasks of a family that ECS lists. ``newest_withdrawn`` is the number of a family's newest
     deregistered revision, and ``tagged`` are the tags of our revisions by their numbers, of the
     family of an ARN; both raise TaskProfilerError. ``overrides_of`` a target are its sizes, and
-    ``timeout_ms_of`` it the timeout that it sets.
+    ``timeout_ms_of`` it the timeout that it sets. ``most_vcpu`` is what the environments of job
+    queues allow; it raises TaskProfilerError.
     """
 
     targets: Callable[[], Sequence[ScheduledTarget]]
@@ -196,6 +198,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     newest_withdrawn: Callable[[str], int | None] = lambda _family: None
     overrides_of: Callable[[ScheduledTarget], SizeOverrides] = size_overrides
     timeout_ms_of: Callable[[ScheduledTarget], float | None] = lambda _target: None
+    most_vcpu: Callable[[frozenset[str]], float] = lambda _queues: math.inf
     now_ns: int
 
     def circumstances(

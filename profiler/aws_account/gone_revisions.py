@@ -1,11 +1,18 @@
 """Revisions of which ECS starts no task any more, or AWS Batch takes no job."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache, cached_property
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.registered_definitions import may_exist
+from profiler.aws_account.registered_definitions import TaskDefinitions, may_exist, revision_of
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.definition_json import TaskDefinitionDocument
+from profiler.core.json_fields import mappings
+from profiler.schedules.due_outcomes import JudgedSchedule
+from profiler.schedules.due_times import may_start_again
+from profiler.schedules.schedule_model import Schedule
+from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+
+_ACTIVE = "ACTIVE"
 
 
 def why_gone(
@@ -33,14 +40,94 @@ def why_job_definition_gone(
     """As above, of a job definition's ``name:revision``, which AWS Batch describes until 180 days
     after its end.
     """
-    permission = "batch:DescribeJobDefinitions"
     try:
-        with aws_errors(f"The job definition {revision} could not be read", permission):
-            answer = open_client("batch").describe_job_definitions(jobDefinitions=[revision])
+        described = _described_job(open_client, revision, jobDefinitions=[revision])
     except TaskProfilerError as error:
         on_unread(error)
         return None
-    described = next(iter(answer["jobDefinitions"]), None)
     if described is None:
         return "was deleted"
-    return None if described.get("status") == "ACTIVE" else "was deregistered"
+    return None if described.get("status") == _ACTIVE else "was deregistered"
+
+
+def has_no_active_job_definition(
+    open_client: OpenClient,
+    name: str,
+    on_unread: Callable[[TaskProfilerError], object] = lambda _: None,
+) -> bool:
+    """Whether no revision of a job definition is active, as far as it can be read."""
+    try:
+        active = _described_job(open_client, name, jobDefinitionName=name, status=_ACTIVE)
+    except TaskProfilerError as error:
+        on_unread(error)
+        return False
+    return active is None
+
+
+def _described_job(
+    open_client: OpenClient, name: str, **selection: object
+) -> Mapping[str, object] | None:
+    """A job definition of the selection, if there is one. Raises TaskProfilerError."""
+    with aws_errors(f"The job definition {name} could not be read", "batch:DescribeJobDefinitions"):
+        answer = open_client("batch").describe_job_definitions(**selection)
+    return next(mappings(answer.get("jobDefinitions")), None)
+
+
+class GoneRevisions:
+    """Finds the schedules that start nothing, because a revision, or all of a family, was
+    deregistered or deleted. What cannot be read goes to ``on_unread``.
+    """
+
+    def __init__(
+        self, open_client: OpenClient, on_unread: Callable[[TaskProfilerError], object]
+    ) -> None:
+        self._open = open_client
+        self._definitions = TaskDefinitions(open_client("ecs"))
+        self._on_unread = on_unread
+        self._why_gone = cache(self._read_why_gone)
+        self._has_no_active_job = cache(
+            lambda name: has_no_active_job_definition(open_client, name, on_unread)
+        )
+
+    def why_nothing(self, judged: JudgedSchedule, now_ns: int) -> str | None:
+        """Why a schedule that may still be due starts nothing, as a sentence; None: it starts tasks
+        or jobs, or this could not be read.
+        """
+        schedule = judged.schedule
+        if not may_start_again(schedule, now_ns):
+            return None
+        pin = revision_of(schedule.definition_arn)
+        if pin is not None:
+            why = self._why_gone(pin, schedule.job_name is not None)
+            return (
+                None
+                if why is None
+                else f"It is pinned to {pin}, which {why}, so it starts nothing."
+            )
+        has_started = any(due.task is not None for due in judged.due_times)
+        if has_started or not self._has_no_active_revision(schedule):
+            return None
+        return f"{schedule.family} has no active revision, so it starts nothing."
+
+    def _has_no_active_revision(self, schedule: Schedule) -> bool:
+        if schedule.job_name is not None:
+            return self._has_no_active_job(schedule.family)
+        active = self._active_families
+        return active is not None and schedule.family not in active
+
+    @cached_property
+    def _active_families(self) -> frozenset[str] | None:
+        try:
+            return self._definitions.families("*")
+        except TaskProfilerError as error:
+            self._on_unread(error)
+            return None
+
+    def _read_why_gone(self, revision: str, is_of_job: bool) -> str | None:  # noqa: FBT001  cached
+        if is_of_job:
+            return why_job_definition_gone(self._open, revision, self._on_unread)
+        return why_gone(
+            lambda name: read_document(self._definitions.describe(name), name),
+            revision,
+            self._on_unread,
+        )

@@ -57,6 +57,10 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             if not target.is_pin_of(planned.revision_arn):
                 continue
             death = self._death(target)
+            if death is not None and self.part == "size":
+                # Whoever only changes a size starts nothing that has stopped.
+                notes.append(_dead(target, death, is_movable=False).problem)
+                continue
             try:
                 pin_difference = self._difference(planned, target)
                 if pin_difference == "none" and death is None:
@@ -115,7 +119,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         """Why a target that may still be due starts nothing; None: it starts tasks, or this could
         not be read.
         """
-        if self.part == "size" or not may_start(target, self.now_ns):
+        if not may_start(target, self.now_ns):
             return None
         return why_gone(self._pinned_document, target.pinned_revision or "")
 

@@ -6,6 +6,7 @@ their tags, so that one list answers for all of them.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -22,7 +23,8 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import family_of, revision_number
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import count, field_at, mapping, mappings, text
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.batch_detail import STATUSES
 from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
@@ -56,6 +58,7 @@ class JobDefinitions:
         self._named = 0
         # By name, all revisions by their numbers.
         self._revisions: dict[str, dict[int, bytes]] = {}
+        self._vcpus: dict[str, float] = {}  # by the queue
 
     # What a rollout asks.
 
@@ -151,6 +154,27 @@ class JobDefinitions:
                 names |= {family_of(text(job.get("jobDefinition")) or "") for job in jobs}
         return frozenset(names - {""})
 
+    def most_vcpu(self, queues: frozenset[str]) -> float:
+        """The vCPUs that a job on Fargate may have, to be placed in each of the queues."""
+        return min((self._most_vcpu(queue) for queue in sorted(queues)), default=math.inf)
+
+    def _most_vcpu(self, queue: str) -> float:
+        """The vCPUs of the largest environment of a queue; without any that is known, no limit."""
+        if queue not in self._vcpus:
+            right = "batch:DescribeJobQueues and batch:DescribeComputeEnvironments"
+            with self._call(f"The room of the queue {queue} could not be read", right) as batch:
+                listed = batch.describe_job_queues(jobQueues=[queue])["jobQueues"]
+                places = [place for one in listed for place in one["computeEnvironmentOrder"]]
+                names = [place["computeEnvironment"] for place in places]
+                found: Sequence[Mapping[str, Any]] = ()
+                if names:
+                    answer = batch.describe_compute_environments(computeEnvironments=names)
+                    found = answer["computeEnvironments"]
+            usable = [one for one in found if one.get("state") != "DISABLED"]
+            most = [count(field_at(one, "computeResources.maxvCpus")) for one in usable]
+            self._vcpus[queue] = max(known_values(most), default=math.inf)
+        return self._vcpus[queue]
+
     @cached_property
     def _all_active(self) -> Mapping[str, bytes]:
         return self._newest_listed()
@@ -233,6 +257,7 @@ def read_job_account(
         newest_withdrawn=definitions.newest_withdrawn,
         overrides_of=job_size_overrides,
         timeout_ms_of=submitted_timeout_ms,
+        most_vcpu=definitions.most_vcpu,
         now_ns=now_ns,
     )
 

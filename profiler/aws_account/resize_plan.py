@@ -68,7 +68,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     describe: Callable[[str], bytes] = str.encode
     account: FamilyAccount | None = None
     are_for_source: bool = False
-    missing_runs: Callable[[Mapping[str, object]], str | None] = lambda _definition: None
+    missing_runs: Callable[[Mapping[str, object]], str] = lambda _definition: ""
 
     def plan(
         self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
@@ -177,6 +177,10 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         decision = decide(advised, revision, circumstances)
         if document.arn is None or self.account is None or decision.action != "resize":
             return decision, circumstances
+        new_vcpu = None if decision.size is None else decision.size.vcpu
+        if (new_vcpu or 0) > (case.revision.size.vcpu or 0):
+            most_vcpu = self.account.most_vcpu(case.queues)
+            circumstances = replace(circumstances, most_vcpu=most_vcpu)
         revision = self._with_later_words(case, document.arn, self.account)
         decision = decide(advised, revision, circumstances)
         if decision.action == "resize" and not self.are_for_source:
@@ -222,7 +226,7 @@ class _Case(Struct, frozen=True, kw_only=True):
     window: FamilyWindow
     seen: SeenMemory
     revisions: EarlierRevisions
-    missing_runs: str | None = None
+    missing_runs: str = ""
 
     @property
     def revision(self) -> SizedRevision:
@@ -248,6 +252,15 @@ class _Case(Struct, frozen=True, kw_only=True):
     def has_run_of_newest(self) -> bool:
         number = self.revisions.number
         return any(number in runs.revisions for _, runs in self.window.everywhere())
+
+    @property
+    def queues(self) -> frozenset[str]:
+        """The queues of the newest jobs at each size."""
+        names = set[str]()
+        for _, runs in self.window.everywhere():
+            for run in runs.newest.items():
+                names.update(filter(None, [run.record.batch.queue]))
+        return frozenset(names)
 
     @property
     def newest_seen(self) -> int | None:

@@ -21,6 +21,7 @@ from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, text
 from profiler.core.json_levels import within_levels
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import json_moment_ns
 from profiler.schedules.due_times import may_start_again
 from profiler.schedules.schedule_model import Schedule, ScheduleKind
@@ -190,6 +191,22 @@ class Schedules:
         else:
             return None
         return ScheduledTarget(kind="schedule", name=name, group=group, content=schedule, **started)
+
+    def targets_of_job(self, job_name: str, definition: str) -> tuple[ScheduledTarget, ...]:
+        """The targets of the default event bus and of Scheduler that submit jobs of this name and
+        definition.
+        """
+        targets: list[ScheduledTarget | None] = []
+        for rule in self.rules():
+            targets += self.targets_of_rule(rule, with_jobs=True)
+        for summary in self.summaries(with_jobs=True):
+            if _is_universal(str(summary["Target"].get("Arn")), _SUBMIT_JOB):
+                targets.append(self.target_of_schedule(summary["Name"], summary["GroupName"]))
+        return tuple(
+            target
+            for target in known_values(targets)
+            if (target.job_name, target.family) == (job_name, definition)
+        )
 
     def move(self, target: ScheduledTarget, revision_arn: str) -> str:
         """Let a target that was just read start another revision. Only its revision changes, and

@@ -42,7 +42,7 @@ def run_monitor_process() -> "NoReturn":
     the exit code 143.
     """
     try:
-        from profiler.core.stop_request import SignalHandler  # `run` handles signals itself
+        from profiler.core.signal_handler import SignalHandler  # `run` handles signals itself
 
         stop = SignalHandler(time.monotonic_ns)
         stop.install()

@@ -114,7 +114,7 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
     else:
         _write_table(chosen)
     note = unconfirmed_note(chosen)
-    if note is not None:
+    if note:
         warn(note)
     if has_more:
         shown = "run is" if last == 1 else f"{last} runs are"
@@ -128,7 +128,7 @@ def _write_table(runs: Sequence[PastRun]) -> None:
             retries.add(run.report.record.task_id)
     write_lines(table_lines(runs, terminal_columns(), retries))
     note = mixed_note([run.report.record for run in runs])
-    if note is not None:
+    if note:
         warn(note)
 
 
@@ -137,7 +137,7 @@ def _json_line(run: PastRun) -> bytes:
     its start.
     """
     record = run.report.record
-    if run.line is not None or record.status != "running":
+    if run.has_record or record.status != "running":
         return run.json_line()
     shown = {"family": record.family, "elapsedMs": record.metrics.duration_ms}
     return msgspec.json.encode({**shown, **msgspec.json.decode(run.json_line())})

@@ -115,11 +115,10 @@ class Quantity(click.types.FloatParamType):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if not self._least <= number <= self._most:
-            self.fail(
-                f"{value!r} is not a time from {self._least:g} to {self._most:g} seconds.",
-                param,
-                ctx,
-            )
+            expected = f"a time from {self._least:g} to {self._most:g} seconds"
+            if self._parser == "parse_percent":
+                expected = f"a share from {self._least:g} to {self._most:g} %"
+            self.fail(f"{value!r} is not {expected}.", param, ctx)
         return number
 
 

@@ -155,7 +155,7 @@ def report(
         else:
             say(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / 1_000_000)}")
     note = unconfirmed_note(run.past for run in runs)
-    if note is not None:
+    if note:
         warn(note)
     if run_id is None:
         _warn_about_omissions(data, len(runs) + older.count)
@@ -240,7 +240,7 @@ class _RunReader(Struct, frozen=True):
         newest = []
         for run in islice(runs, MAX_WHOLE_RUNS):
             self.families.add(run)
-            newest.append(run if run.line is None else replace(run, line=b""))
+            newest.append(replace(run, line=b"") if run.has_record else run)
         newest_ms = max((run.started_ns for run in newest), default=0) // NS_PER_MS
         for run in runs:
             self.families.add(run)

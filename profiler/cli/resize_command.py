@@ -301,7 +301,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
         def targets() -> Sequence[ScheduledTarget]:
             return rollout.targets
 
-        def missing_runs(definition: Mapping[str, object]) -> str | None:
+        def missing_runs(definition: Mapping[str, object]) -> str:
             return FoundRuns(windows=runs, gaps=tuple(gaps)).missing_runs(definition)
 
         def other_starters(family: str) -> Sequence[str]:

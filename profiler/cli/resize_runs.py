@@ -45,26 +45,24 @@ class FoundRuns(Struct, frozen=True, kw_only=True):
     windows: Mapping[FamilyKey, FamilyWindow]
     gaps: tuple[Gap, ...] = ()
 
-    def missing_runs(self, definition: Mapping[str, object]) -> str | None:
-        """Why the definition's runs are only a part, in words; None if they are whole.
+    def missing_runs(self, definition: Mapping[str, object]) -> str:
+        """Why the definition's runs are only a part, in words; "" if they are whole.
 
         Raises TaskProfilerError if its log group could not be read.
         """
-        clause = None
+        clause = ""
         for gap in self.gaps:
             if gap.group is not None:
                 group = unread_group(definition, (gap.group,))
                 if group is None:
                     continue
-                if gap.reason is None:
+                if not gap.reason:
                     raise TaskProfilerError(f"Its log group {group} could not be read.")
             clause = clause or _as_clause(gap.reason)
         return clause
 
 
-def _as_clause(sentence: str | None) -> str | None:
-    if sentence is None:
-        return None
+def _as_clause(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:].rstrip(".")
 
 

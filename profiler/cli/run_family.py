@@ -1,5 +1,5 @@
-"""What the local history knows of the family of the run that `run` profiles: its size, successes
-and usual duration.
+"""What `run` asks the local history of its command's family: the size that is recommended, the
+successes to compare with, the usual duration and the highest peak.
 """
 
 import os

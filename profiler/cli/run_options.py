@@ -91,7 +91,7 @@ class RunOption:
     def parse(self, text: str) -> object:
         """The value; None if it is not valid."""
         if self.values is None:
-            return text
+            return text or None
         if isinstance(self.values, StacksWords):
             return self.values.parse(text)
         if not isinstance(self.values, Amount):

@@ -3,18 +3,15 @@ table and as JSON.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import chain, compress
-from typing import Protocol
 
 import click
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.gone_revisions import why_gone, why_job_definition_gone
+from profiler.aws_account.gone_revisions import GoneRevisions
 from profiler.aws_account.missed_reasons import MissedReasons
-from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.scheduled_targets import FoundSchedules, Schedules
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.aws_account.submitted_jobs import read_queues
@@ -60,7 +57,7 @@ from profiler.schedules.due_outcomes import (
     as_refused,
     judge_schedules,
 )
-from profiler.schedules.due_times import may_start_again, next_due, overlap_ahead
+from profiler.schedules.due_times import next_due, overlap_ahead
 from profiler.schedules.schedule_model import (
     SKEW_NS,
     ClusterTasks,
@@ -69,7 +66,6 @@ from profiler.schedules.schedule_model import (
     Schedule,
     StartedTask,
 )
-from profiler.task_definitions.definition_json import read_document
 
 _USUAL_NS = 14 * NS_PER_DAY
 _GRACE_NS = 15 * 60_000 * NS_PER_MS  # as SCHEDULE_GRACE_MINUTES of the forwarder
@@ -112,8 +108,8 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     EventBridge Scheduler and the rules of EventBridge in one Region, also with a queue of AWS Batch
     as their target. The usual duration comes from
     the last successes in --from. Only https://HOST there also shows what became of due times of
-    more than an hour ago. The exit code is 1 if a schedule starts nothing, because its revision was
-    deregistered or deleted.
+    more than an hour ago. The exit code is 1 if a schedule starts nothing, because its revision, or
+    all of its family, was deregistered or deleted.
     """
     clock = SystemClock()
     past = None
@@ -131,23 +127,14 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
         families_known.read(schedule.family_key for schedule in readable)
     except TaskProfilerError as error:
         warn(f"The usual durations are unknown. {error}")
-    definitions = TaskDefinitions(open_client("ecs"))
-
-    @cache
-    def death(revision: str, *, is_of_job: bool) -> str | None:
-        if is_of_job:
-            return why_job_definition_gone(open_client, revision, unread.append)
-        return why_gone(
-            lambda name: read_document(definitions.describe(name), name), revision, unread.append
-        )
-
-    starts_nothing = False
     unread: list[TaskProfilerError] = []
+    gone = GoneRevisions(open_client, unread.append)
+    starts_nothing = False
     rows = []
     for schedule in judged:
         duration = families_known.of(schedule.schedule.family_key).usual_duration()
         title, row = schedule_row(schedule, duration, now_ns)
-        why = why_nothing(schedule.schedule, death, now_ns)
+        why = gone.why_nothing(schedule, now_ns)
         if why is not None:
             starts_nothing = True
             row = replace(row, reason=" ".join(filter(None, (why, row.reason))))
@@ -160,23 +147,6 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     else:
         write_lines(table_lines(rows, table_width()))
     return int(starts_nothing)
-
-
-class Death(Protocol):
-    """Why ECS starts no task of a revision, or AWS Batch takes no job of one, in words."""
-
-    def __call__(self, revision: str, *, is_of_job: bool) -> str | None: ...
-
-
-def why_nothing(schedule: Schedule, death: Death, now_ns: int) -> str | None:
-    """Why a schedule that may still be due starts nothing, as a sentence; None: it starts tasks or
-    jobs, or this could not be read.
-    """
-    pin = revision_of(schedule.definition_arn)
-    if pin is None or not may_start_again(schedule, now_ns):
-        return None
-    why = death(pin, is_of_job=schedule.job_name is not None)
-    return None if why is None else f"It is pinned to {pin}, which {why}, so it starts nothing."
 
 
 def read_schedules(

@@ -37,7 +37,9 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.aws_clients import pages_backwards
 from profiler.core.clock import SystemClock
+from profiler.core.ecs_terms import named_run
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MS, local_time, parse_ns
 from profiler.record.family_identity import family_key
 from profiler.record.gpu_facts import gpu_cause_sentences, lack_of_gpu_memory
@@ -98,16 +100,17 @@ def show(
 ) -> None:
     """Show one run: verdict, resource usage, comparison, advice.
 
-    RUN is a task ID or its beginning, or TASK-ID/CONTAINER, or the id of a job of AWS Batch, of
-    which the newest attempt is shown. FAMILY selects its newest run. The default is the newest run
-    of all. If several containers of the task have a report, all are shown.
+    RUN is a task ID or its beginning, or TASK-ID/CONTAINER, or a task's ARN, or the id of a job of
+    AWS Batch, of which the newest attempt is shown. FAMILY selects its newest run. The default is
+    the newest run of all. If several containers of the task have a report, all are shown.
     """
     if names[1:]:
         raise UsageError(
             "show is for one run: to compare two, write task-profiler compare "
             f"{shlex.join(names[:2])}"
         )
-    name = next(iter(names), None)
+    name = known(named_run, next(iter(names), None))
+    against = known(named_run, against)
     if name == "" or against == "":
         raise UsageError("The name of the run is empty: give a task ID or a family, or omit it.")
     if as_stacks and not (against is None and log_count is None):

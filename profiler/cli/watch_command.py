@@ -54,6 +54,7 @@ from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_log_groups import log_groups, log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import names_of, open_source, parse_source
 from profiler.core.clock import Clock, SystemClock
+from profiler.core.ecs_terms import named_run
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
@@ -132,6 +133,7 @@ def watch(
             raise UsageError("--queue lists all jobs of a queue: leave FAMILY and --cluster out.")
         _watch_queue(queue, options, as_json=as_json, is_once=is_once)
         return
+    name = known(named_run, name)
     groups = names_of(options, "logs") if cluster is None else ()
     place = cluster or " and ".join(groups)
     if cluster is None and not groups:

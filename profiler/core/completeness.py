@@ -14,12 +14,12 @@ UnreadGroup: TypeAlias = tuple[str | None, str]
 class Gap(Struct, frozen=True, kw_only=True):
     """A part of what was asked for that a reader did not get.
 
-    ``place``: where it should be. ``reason``: a sentence; None if it was said when it happened.
+    ``place``: where it should be. ``reason``: a sentence, "" if it was said when it happened.
     ``group``: the log group whose families alone are concerned; None: all that were asked for.
     """
 
     place: str
-    reason: str | None = None
+    reason: str = ""
     group: UnreadGroup | None = None
 
 
@@ -35,7 +35,7 @@ class Completeness(Struct, frozen=True):
     @property
     def sentences(self) -> tuple[str, ...]:
         """Why it is a part: each reason once, without those that were said."""
-        return tuple(dict.fromkeys(known_values(gap.reason for gap in self.gaps)))
+        return tuple(dict.fromkeys(gap.reason for gap in self.gaps if gap.reason))
 
     @property
     def places(self) -> tuple[str, ...]:

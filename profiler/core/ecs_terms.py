@@ -73,6 +73,16 @@ def task_id(arn: str | None) -> str:
     return (arn or "unknown").rsplit("/", 1)[-1]
 
 
+def named_run(text: str) -> str:
+    """The id in the ARN of a task or of a job of AWS Batch, or in the address of one's page in
+    AWS's console; any other text as it is.
+    """
+    if not text.startswith(("arn:", "https://")):
+        return text
+    found = re.search(r"[:/](?:tasks?|job)/(?:[^/]+/)?([0-9a-f][0-9a-f-]{31,35}(?:[:#]\d+)*)", text)
+    return text if found is None else found[1]
+
+
 def cluster_name(cluster: str | None) -> str | None:
     """Return a cluster's name; the metadata endpoint returns either the name or the ARN."""
     return cluster.rsplit("/", 1)[-1] if cluster else None

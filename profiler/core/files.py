@@ -45,13 +45,22 @@ def find_program(name: str, first_folder: str, search_path: str | None) -> str |
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
 
 
+def absolute(path: str) -> str:
+    """The path from the root, without a look at the current folder if it begins there: that folder
+    may have been removed.
+
+    Raises OSError.
+    """
+    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+
+
 def create_private_folders(folder: str) -> None:
     """Create a folder and the missing ones above it, accessible for this user only.
 
     Raises OSError.
     """
     missing = []
-    current = os.path.join(os.getcwd(), folder)
+    current = absolute(folder)
     while not os.path.exists(current):
         missing.append(current)
         current = os.path.dirname(current)

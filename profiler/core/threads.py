@@ -62,7 +62,26 @@ def run_with_timeout(
     return results[0] if results else None
 
 
-class BackgroundCall(Generic[_T]):
+class NoCall(Generic[_T]):
+    """Nothing was called, so there is no result."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there may be a result later."""
+        return False
+
+    def result(self) -> _T | None:
+        """Wait until the deadline; returns the function's result, or None without a result by
+        then.
+        """
+        return None
+
+    def result_so_far(self) -> _T | None:
+        """Return the function's result without waiting; None while the function runs."""
+        return None
+
+
+class BackgroundCall(NoCall[_T]):
     """A call in a daemon thread that starts at once; its result counts only within ``seconds``
     of the start.
     """
@@ -82,17 +101,17 @@ class BackgroundCall(Generic[_T]):
         """Whether the function has returned, or the deadline has passed."""
         return not self._thread.is_alive() or self._clock.monotonic_ns() >= self._deadline_ns
 
+    @property
+    def is_running(self) -> bool:
+        return not self._results
+
     def result(self) -> _T | None:
-        """Wait until the deadline; returns the function's result, or None without a result by
-        then.
-        """
         if self._thread.is_alive():
             left_ns = self._deadline_ns - self._clock.monotonic_ns()
             self._thread.join(max(left_ns, 0) / NS_PER_SECOND)
         return self.result_so_far()
 
     def result_so_far(self) -> _T | None:
-        """Return the function's result without waiting; None while the function runs."""
         return self._results[0] if self._results else None
 
 

@@ -55,7 +55,7 @@ _PRICED_ON_SPOT: Json = [
 _OUTCOME_FIELDS = (
     *("task.outcome", "task.status", "task.exit_code", "task.stopped_reason", "task.first_end"),
     *("task.stop_category", "task.stop_code", "task.out_of_memory", "container.name"),
-    "task.likely_out_of_memory",
+    *("task.likely_out_of_memory", "task.gpu_error"),
 )
 # The worst first. What is in none of them is unknown.
 _GROUPS = (*FAILED_OUTCOMES, "stopped", "success")
@@ -112,7 +112,13 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
                 "must_not": [{"terms": {"task.id": list(period.last.tasks)}}],
             }
         }
-        late = _became_known(period, period.remembered_from_ns)
+        # An attempt that is repeated counts once it turns out to be the last one.
+        late: Json = {
+            "bool": {
+                "filter": [_became_known(period, period.remembered_from_ns)],
+                "must_not": [_REPEATED],
+            }
+        }
         repeated, of_attempts = self._repeated(period)
         ends: Json = {
             "terms": {
@@ -125,7 +131,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         body = {
             "size": 0,
             "aggs": {
-                "night": {"filter": is_new, "aggs": _of_night(repeated)},
+                "night": {"filter": is_new, "aggs": _of_night(repeated, period.start_ns)},
                 "remembered": {"filter": late, "aggs": {"tasks": ends}},
             },
         }
@@ -325,10 +331,10 @@ def _became_known(period: NightPeriod, from_ns: int, *, with_arrival: bool = Tru
     return _any_of([ended, arrived])
 
 
-def _of_night(repeated: Sequence[Json]) -> Mapping[str, Json]:
+def _of_night(repeated: Sequence[Json], start_ns: int) -> Mapping[str, Json]:
     """The aggregations of the period's documents: what all tasks have cost, and the number of those
     that were not repeated, of all and of each family, the families with killed and failed ones
-    first.
+    first. What a repeated attempt has cost is in the message of its own end.
     """
     newest: Json = {
         "size": 1,
@@ -353,8 +359,16 @@ def _of_night(repeated: Sequence[Json]) -> Mapping[str, Json]:
             },
         },
     }
+    was_paid: Json = {
+        "bool": {
+            "filter": [
+                {"term": {"task.repeated": True}},
+                {"range": {"event.end": {"lt": format_ms(start_ns)}}},
+            ]
+        }
+    }
     with_usage: Json = {
-        "filter": _CONFIRMED,
+        "filter": {"bool": {"filter": [_CONFIRMED], "must_not": [was_paid]}},
         "aggs": {
             "usd": {"sum": {"field": "cost.usd"}},
             "priced": {"value_count": {"field": "cost.usd"}},

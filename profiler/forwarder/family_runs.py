@@ -240,7 +240,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         sentences = [_duration_sentence(duration_ms, usual)]
         that = replace(notice.record, processor=Processor(model=last.processor))
         difference = processor_difference(notice.record, that, "the last success")
-        if difference is not None:
+        if difference:
             sentences.append(f"It {difference}.")
         return Comparison(
             text=" ".join(sentences),

@@ -41,7 +41,14 @@ from profiler.forwarder.notifications.event_details import RepeatedAttempt, job_
 from profiler.forwarder.notifications.notification import NoticeChannel, notify
 from profiler.forwarder.run_event import RunEvent
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
-from profiler.record.batch_detail import FAILED, SUCCEEDED, JobAttempt, JobDetail, JobEvent
+from profiler.record.batch_detail import (
+    FAILED,
+    NO_NODES,
+    SUCCEEDED,
+    JobAttempt,
+    JobDetail,
+    JobEvent,
+)
 from profiler.record.batch_job import batch_values
 from profiler.record.event_end import JOB_ENDS, document_outcome
 from profiler.record.job_end import (
@@ -180,15 +187,15 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         """Whether the job ended after it was said that its last attempt is repeated; says so if it
         has not ended. Of the two events, the first one decides.
         """
-        number = job.attempts[-1].number
-        repeated = RepeatedAttempt(job_id=job.id, attempt=number)
+        last_attempt = job.attempts[-1].number
+        repeated = RepeatedAttempt(job_id=job.id, attempt=last_attempt)
 
         def say() -> str:
             if not job.has_ended:
                 self.outputs.print_line(msgspec.json.encode(repeated).decode())
             return str(job.status)
 
-        key = f"job/{job.arn or job.id}/{number}#repeated"
+        key = f"job/{job.arn or job.id}/{last_attempt}#repeated"
         first = attempt(lambda: self.outputs.once(key, say), errors)
         return job.has_ended and first not in (None, job.status)
 
@@ -244,7 +251,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
 
         Raises DeliveryError if it is busy.
         """
-        has_failed = job.array is not None and job.array.children.get(FAILED, 0) > 0
+        has_failed = job.array.children.get(FAILED, 0) > 0
         if not job.is_array_parent or not has_failed:
             return ()
         children: list[EndedChild] = []
@@ -302,7 +309,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
 
 def _has_no_task(job: JobDetail) -> bool:
     """Whether the job ended with an attempt that never became a task; of nodes, it is not known."""
-    return job.has_ended and job.attempts[-1].task_arn is None and job.nodes is None
+    return job.has_ended and job.attempts[-1].task_arn is None and job.nodes is NO_NODES
 
 
 def _ran_out_of_memory(job: JobDetail) -> bool:
@@ -414,6 +421,10 @@ def attempt_documents(
         known_fields: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
         if any(task.values()):
             known_fields["task"] = known_members(task)
+        job_ended = ended_at(job)
+        if task["last_attempt"] and job_ended is not None:
+            # The morning message after the job's end is the first one that may count it.
+            known_fields["event"] = {"ingested": format_datetime(job_ended)}
         began = datetime_of_ms(each.started_ms) or ended
         yield Document(
             index=settings.index("reports", began),

@@ -11,13 +11,14 @@ certain refusal takes it back.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
+from profiler.aws_account.scheduled_targets import ScheduledTarget, why_off
 from profiler.core.aws_clients import (
     ACCESS_DENIED,
     SERVER_FAULT,
@@ -28,7 +29,7 @@ from profiler.core.aws_clients import (
 )
 from profiler.core.ecs_terms import RETRY_OF
 from profiler.core.json_fields import mapping, mappings, text
-from profiler.core.timestamps import datetime_of_ms
+from profiler.core.timestamps import NS_PER_SECOND, datetime_of_ms
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.job_room import JobRoom
@@ -47,7 +48,7 @@ from profiler.forwarder.retry_rules import (
     legal_size,
     not_yet,
 )
-from profiler.record.batch_detail import FAILED, SUCCEEDED, JobDetail, parse_job
+from profiler.record.batch_detail import FAILED, NO_ARRAY, NO_NODES, SUCCEEDED, JobDetail, parse_job
 from profiler.record.batch_job import resource_name
 from profiler.record.family import NeedAtSize
 from profiler.record.job_end import judge_attempt
@@ -89,7 +90,7 @@ def should_retry(job: JobDetail, families: tuple[str, ...]) -> bool:
     """
     if job.status != FAILED or job.is_terminated or job.is_cancelled or not job.attempts:
         return False
-    if job.array is not None or job.parent_id is not None:
+    if job.array is not NO_ARRAY or job.parent_id is not None:
         return False
     outcome, _ = judge_attempt(job, job.attempts[-1])
     is_proven = is_memory_failure(outcome) and outcome.memory_evidence == "ecs"
@@ -136,7 +137,7 @@ def _check_kind(job: JobDetail) -> None:
         raise RetryRefusedError("it was a retry")
     if job.depends_on:
         raise RetryRefusedError("it depends on other jobs")
-    if job.nodes is not None:
+    if job.nodes is not NO_NODES:
         raise RetryRefusedError("it has several nodes")
     if job.is_on_eks or not _PLATFORMS.issuperset(job.platforms):
         raise RetryRefusedError("it ran neither on Fargate nor on EC2")
@@ -151,6 +152,23 @@ def _check_submitter(job: Mapping[str, Any], known: JobDetail) -> None:
     engine = engine_of(known.identity().job_definition or "")
     if engine is not None:
         raise RetryRefusedError(f"{engine.capitalize()} submitted it, and repeats its jobs itself")
+
+
+def _check_schedules(schedules: "JobSchedules", job: JobDetail, now: datetime) -> None:
+    """Refuse the job of schedules and rules that somebody switched off, or that have ended. Who
+    submitted a job is not known: other jobs of its name and definition count as theirs, too.
+    """
+    identity = job.identity()
+    name, definition = identity.job_name, identity.job_definition
+    if name is None or definition is None:
+        return
+    targets = called(
+        "its schedule could not be read", lambda: schedules.targets_of_job(name, definition)
+    )
+    now_ns = round(now.timestamp()) * NS_PER_SECOND
+    reasons = [why_off(target, now_ns) for target in targets]
+    if reasons and None not in reasons:
+        raise RetryRefusedError(f"its {targets[0].title} {reasons[0]}")
 
 
 def submit_request(
@@ -253,12 +271,20 @@ def _sizes(container: Mapping[str, Any], larger: Size | None) -> dict[str, Any]:
     return {name: sized[name] for name in _SIZES if container.get(name)}
 
 
+class JobSchedules(Protocol):
+    """What submits jobs."""
+
+    def targets_of_job(self, job_name: str, definition: str) -> Sequence[ScheduledTarget]:
+        """The targets that submit jobs of this name and definition."""
+
+
 class JobClients(Struct, frozen=True):
     """``submit`` sends each request once: botocore's own repetition would be a second job."""
 
     batch: AwsClient
     submit: AwsClient
     ecs: AwsClient
+    schedules: JobSchedules
 
 
 class JobRetries(Struct, frozen=True):
@@ -317,6 +343,7 @@ class JobRetries(Struct, frozen=True):
             raise RetryRefusedError("AWS Batch does not say that it was killed for memory")
         _check_kind(job)
         _check_submitter(raw, job)
+        _check_schedules(clients.schedules, job, self.now())
         check_age(datetime_of_ms(job.stopped_ms), self.now())
         definition = _active_definition(clients.batch, job)
         larger = larger_job(job, self.max_memory_mb)

@@ -128,6 +128,15 @@ class FamilyHistory(Struct, frozen=True, kw_only=True):
     completeness: Completeness = WHOLE
 
 
+class _PrintedRuns(Struct, frozen=True, kw_only=True):
+    """What ``task_stopped`` has printed: runs with their ends, in the order of writing, and the
+    number of the last attempt of each job after which there is another one.
+    """
+
+    runs: Sequence[tuple[EndedLine, int]]
+    repeated: Mapping[str, int]
+
+
 def ended_lines(client: AwsClient, group: str, period: NightPeriod) -> Iterator[tuple[int, str]]:
     """The lines of runs that may be in the period, and of attempts that are repeated, with the time
     in milliseconds of each.
@@ -186,30 +195,26 @@ def runs_of_lines(
     written. A task that was printed twice counts once, in the message after its first line. An
     attempt of a job that is repeated only costs. Older lines than ``kept_days`` are deleted.
     """
+    printed = _printed_runs(lines)
+    selected = [
+        (run, ended_ns)
+        for run, ended_ns in printed.runs
+        if run.family != PROOF_FAMILY and is_selected(run)
+    ]
+    # Those of an earlier message.
+    counted = set(period.last.tasks)
     runs: dict[str, EndedLine] = {}
     ends: dict[str, int] = {}
-    repeated: dict[str, int] = {}
-    counted = set(period.last.tasks)
-    for written_ms, line in sorted(lines, key=lambda written: written[0]):
-        run = decoded(_DECODER.decode, line)
-        if run is None:
-            again = decoded(_REPEATED.decode, line)
-            if again is not None:
-                repeated[again.job_id] = max(repeated.get(again.job_id, 0), again.attempt)
-            continue
-        if run.family == PROOF_FAMILY or not is_selected(run):
-            continue
-        ended_ns = _ended_ns(run, written_ms * NS_PER_MS)
+    for run, ended_ns in selected:
         if ended_ns < period.late_ns:
             counted.add(run.task_id)
-        if not period.late_ns <= ended_ns < period.end_ns:
-            continue
-        ends[run.task_id] = ended_ns
-        if run.task_id not in counted:
-            runs[run.task_id] = run
+        elif ended_ns < period.end_ns:
+            ends[run.task_id] = ended_ns
+            if run.task_id not in counted:
+                runs[run.task_id] = run
     newest_first = sorted(ends.items(), key=lambda end: -end[1])
     of_period = [runs[task] for task, _ in newest_first if task in runs]
-    last = _last_attempts(of_period, repeated)
+    last = _last_attempts(of_period, printed.repeated)
     outcomes = [(_line_outcome(run).group, run.family) for run in last]
     failed: dict[tuple[str, str], FailedRun] = {}
     for (outcome, family), run in zip(outcomes, last, strict=True):
@@ -227,6 +232,21 @@ def runs_of_lines(
         ),
         completeness=_kept(period, kept_days),
     )
+
+
+def _printed_runs(lines: Iterable[tuple[int, str]]) -> _PrintedRuns:
+    """What the lines say, each with the time in milliseconds at which it was written."""
+    runs: list[tuple[EndedLine, int]] = []
+    repeated: dict[str, int] = {}
+    for written_ms, line in sorted(lines, key=lambda written: written[0]):
+        run = decoded(_DECODER.decode, line)
+        if run is not None:
+            runs.append((run, _ended_ns(run, written_ms * NS_PER_MS)))
+            continue
+        again = decoded(_REPEATED.decode, line)
+        if again is not None:
+            repeated[again.job_id] = max(repeated.get(again.job_id, 0), again.attempt)
+    return _PrintedRuns(runs=runs, repeated=repeated)
 
 
 def _last_attempts(runs: Sequence[EndedLine], repeated: Mapping[str, int]) -> list[EndedLine]:

@@ -121,8 +121,8 @@ class Outputs(Protocol):
     def warn(self, sentence: str) -> None: ...
 
 
-class _Known(Struct, frozen=True, kw_only=True):
-    """What the event and the definition tell of a task, before its report is looked for."""
+class _JudgedTask(Struct, frozen=True, kw_only=True):
+    """What the event and the definition say of a task, before its report is looked for."""
 
     task: StoppedTask
     definition: Mapping[str, object] | None
@@ -154,14 +154,14 @@ class TaskStoppedHandler(Struct, frozen=True):
         errors: _Errors = []
         settings = attempt(self.outputs.settings, errors)
         index = attempt(self.outputs.index, errors)
-        known_task = self._known(task)
-        reports = self.account.reports(task, known_task.containers.batch)
-        found = self._ended(known_task, reports, settings or NoticeSettings(), index)
+        judged = self._judge(task)
+        reports = self.account.reports(task, judged.containers.batch)
+        found = self._ended(judged, reports, settings or NoticeSettings(), index)
         # First: neither the log nor the GPU decides whether a run that was killed for memory starts
         # again.
-        start = partial(self.account.start_again, found.confirmed, known_task.definition)
+        start = partial(self.account.start_again, found.confirmed, judged.definition)
         retry = tried_retry(start, errors)
-        log_lines = self._last_lines(found.confirmed, settings, reports, known_task.containers)
+        log_lines = self._last_lines(found.confirmed, settings, reports, judged.containers)
         found = _with_gpu_memory_error(found, reports)
         ended = found.confirmed
         indexed = index is not None and self._index(index, found, retry, errors)
@@ -170,20 +170,20 @@ class TaskStoppedHandler(Struct, frozen=True):
             retry=retry,
             comparison=_comparison(ended, settings, index),
             log_lines=log_lines,
-            reduced_memory=reduced_memory(ended, known_task.size_change),
+            reduced_memory=reduced_memory(ended, judged.size_change),
         )
         notified: ChannelKind | None = None
         if settings is not None and should_notify(run, settings, is_unusual=bool(run.unusual)):
             notified = self._notify(run, settings, errors)
         result = TaskStoppedResult(status=run.outcome.status, indexed=indexed, notified=notified)
         kibana_url = None if settings is None else settings.kibana_url
-        self._print(run, result, kibana_url, errors)
+        self._print_line_of(run, result, kibana_url, errors)
         self.outputs.export(run)
         raise_errors(errors)
         return result
 
-    def _known(self, task: StoppedTask) -> _Known:
-        """How the task ended, by its event and its definition, and its containers."""
+    def _judge(self, task: StoppedTask) -> _JudgedTask:
+        """How the task ended and which container is its batch, by the event and the definition."""
         definition = known(self.account.describe, task.definition_arn)
         containers = identify_containers(definition, task)
         end, batch = judge_candidates(
@@ -195,7 +195,7 @@ class TaskStoppedHandler(Struct, frozen=True):
                 f"({', '.join(containers.candidates)}), which are judged together: set "
                 "TASK_PROFILER_CONTAINER in the monitor's environment to the batch's name."
             )
-        return _Known(
+        return _JudgedTask(
             task=task,
             definition=definition,
             containers=replace(containers, batch=batch),
@@ -205,17 +205,17 @@ class TaskStoppedHandler(Struct, frozen=True):
 
     def _ended(
         self,
-        known_task: _Known,
+        judged: _JudgedTask,
         reports: ReportFinder,
         settings: NoticeSettings,
         index: Index | None,
     ) -> EndedTask:
         """The task with its report or its last checkpoint, merged with the event."""
-        task = known_task.task
-        containers = known_task.containers
-        streams = self._streams(known_task, settings)
-        others = known_task.other_runs
-        is_monitored = bool(streams or others) and self._has_monitor(known_task)
+        task = judged.task
+        containers = judged.containers
+        streams = self._report_streams(judged, settings)
+        others = judged.other_runs
+        is_monitored = bool(streams or others) and self._has_monitor(judged)
         find_indexed = None
         if index is not None and containers.batch is not None:
             find_indexed = partial(index.find, task, task.container(containers.batch))
@@ -231,13 +231,13 @@ class TaskStoppedHandler(Struct, frozen=True):
                 "looked for everywhere."
             )
         report_log = containers.log_of(line)
-        change = known_task.size_change
+        change = judged.size_change
         log = containers.batch_log
         priced = reports.priced(line, containers)
         existing_log = log if reports.exists(log) else None
         run = run_of_task(
             task,
-            known_task.end,
+            judged.end,
             containers.batch,
             line,
             report=priced,
@@ -258,26 +258,26 @@ class TaskStoppedHandler(Struct, frozen=True):
         )
 
     @staticmethod
-    def _streams(known_task: _Known, settings: NoticeSettings) -> Sequence[LogTarget]:
+    def _report_streams(judged: _JudgedTask, settings: NoticeSettings) -> Sequence[LogTarget]:
         """The log streams in which the report is looked for."""
         # Without a monitor, a batch that is wrapped by ``run`` has a report. Services stop by the
         # hundred.
-        containers = known_task.containers
+        containers = judged.containers
         is_read = (
             containers.monitor is not None
-            or not known_task.task.is_service_task
-            or selects(settings, known_task.task, is_success=known_task.end.cause == "success")
+            or not judged.task.is_service_task
+            or selects(settings, judged.task, is_success=judged.end.cause == "success")
         )
         logs = (containers.batch_log, containers.monitor_log) if is_read else ()
         return known_values(logs)
 
-    def _has_monitor(self, known_task: _Known) -> bool:
+    def _has_monitor(self, judged: _JudgedTask) -> bool:
         """Whether the run was monitored.
 
         ECS starts no monitor of the task's own for a batch of milliseconds.
         """
-        task = known_task.task
-        containers = known_task.containers
+        task = judged.task
+        containers = judged.containers
         if containers.monitor is not None and task.started_at is not None:
             return True
         has_run = (
@@ -341,7 +341,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         errors += refusals
         return kind if posted and not refusals else None
 
-    def _print(
+    def _print_line_of(
         self, run: EndedRun, result: TaskStoppedResult, kibana_url: str | None, errors: _Errors
     ) -> None:
         line = ended_line(

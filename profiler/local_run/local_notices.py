@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from profiler.core.optional_math import sum_known
-from profiler.core.threads import BackgroundCall
+from profiler.core.threads import NoCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
@@ -28,7 +28,7 @@ _STEP_NS = 10 * NS_PER_SECOND
 _FIRST_NS = 5 * NS_PER_SECOND
 _USUAL_STUCK_MINUTES = 10
 
-RequestPeak = Callable[[], "BackgroundCall[HighestPeak] | None"]
+RequestPeak = Callable[[], "NoCall[HighestPeak]"]
 
 
 class LocalNotices:
@@ -46,7 +46,7 @@ class LocalNotices:
         *,
         stuck_minutes: float,
         expected_seconds: float | None = None,
-        request_earlier_peak: RequestPeak = lambda: None,
+        request_earlier_peak: RequestPeak = NoCall,
     ) -> None:
         window_ns = round(stuck_minutes * 60 * NS_PER_SECOND)
         self._step_ns = max(min(_STEP_NS, window_ns // 12 or _STEP_NS), interval_ns)
@@ -56,7 +56,7 @@ class LocalNotices:
         self._read_network = read_network
         self._request_earlier_peak = request_earlier_peak
         self._has_requested = False
-        self._earlier_peak: BackgroundCall[HighestPeak] | None = None
+        self._earlier_peak: NoCall[HighestPeak] = NoCall()
         self._next_ns = started_ns
         may_be_early = expected_seconds is not None or 0 < stuck_minutes < _USUAL_STUCK_MINUTES
         self._first_ns = started_ns
@@ -108,7 +108,7 @@ class LocalNotices:
         if not self._has_requested:
             self._has_requested = True
             self._earlier_peak = self._request_earlier_peak()
-        return None if self._earlier_peak is None else self._earlier_peak.result_so_far()
+        return self._earlier_peak.result_so_far()
 
     def _findings(
         self, notices: "RunNotices", sample: ContainerSample, memory_size_bytes: float | None

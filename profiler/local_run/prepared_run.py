@@ -86,7 +86,7 @@ class NoProcessError(Exception):
     """The kernel made no process for the command."""
 
 
-def low_limit() -> str | None:
+def low_limit() -> str:
     """The limit that is too low, as a part of a sentence: the profiler may fail, or leave the
     command too little.
     """
@@ -97,7 +97,7 @@ def low_limit() -> str | None:
         limit, _ = resource.getrlimit(kind)
         if limit != resource.RLIM_INFINITY and limit < least:
             return f"ulimit -{option} is {limit}; set it to {least} or more"
-    return None
+    return ""
 
 
 def execute_in_place(

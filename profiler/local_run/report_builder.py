@@ -16,7 +16,7 @@ from profiler.collectors.collector import add_collected
 from profiler.core.clock import ClockJumpDetector
 from profiler.core.optional_math import known_values
 from profiler.core.text import first_names
-from profiler.core.threads import BackgroundCall
+from profiler.core.threads import NoCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
 from profiler.local_run.command_reader import CommandReader
@@ -84,7 +84,7 @@ class ReportBuilder(Struct, eq=False):
     _identity: RunIdentity
     _sampler: RunSampler
     _notices: LocalNotices
-    _request: BackgroundCall[Placement | None] | None
+    _request: NoCall[Placement | None]
     _sizes: ResourceLimits
     _busy_before_ns: int | None
     _clock_jumps: ClockJumpDetector
@@ -92,7 +92,7 @@ class ReportBuilder(Struct, eq=False):
     # The run so far
 
     def record_so_far(self) -> Record:
-        placement = None if self._request is None else self._request.result_so_far()
+        placement = self._request.result_so_far()
         draft = self._draft(self._observed(None), placement, self._notices.warnings)
         add_collected(draft, self._sampler.plan.collectors)
         return draft.record()
@@ -197,7 +197,7 @@ class ReportBuilder(Struct, eq=False):
         """The result of the ended command."""
         plan = self._sampler.plan
         doubts = observation.doubts.sentences
-        placement = None if self._request is None else self._request.result()
+        placement = self._request.result()
         if (observation.duration_ns or 0) >= NS_PER_SECOND:  # a limit may have changed meanwhile
             self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
         draft = self._draft(observation, placement, self._warnings(ending) + doubts)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from profiler.collectors.collector import Collectors
-from profiler.core.threads import BackgroundCall
+from profiler.core.threads import NoCall
 from profiler.local_run.local_record import Placement
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
@@ -37,13 +37,13 @@ class RunSurroundings:
         """The job of AWS Batch that runs the command."""
         return NO_JOB
 
-    def request_placement(self) -> BackgroundCall[Placement | None] | None:
-        """Start to read the ECS task; None outside of ECS."""
-        return None
+    def request_placement(self) -> NoCall[Placement | None]:
+        """Start to read the ECS task, in ECS."""
+        return NoCall()
 
-    def request_earlier_peak(self) -> "BackgroundCall[HighestPeak] | None":
-        """Start to read what earlier successes of the family reached; None: that is not known."""
-        return None
+    def request_earlier_peak(self) -> "NoCall[HighestPeak]":
+        """Start to read what earlier successes of the family reached, if that is known."""
+        return NoCall()
 
     def on_started(self) -> None:
         """The command runs: this is the time for imports that the end would wait for."""

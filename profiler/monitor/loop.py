@@ -16,7 +16,13 @@ from profiler.monitor.batch_notices import BatchNotices
 from profiler.monitor.followed_container import FollowedContainer
 from profiler.monitor.line_builder import LineBuilder
 from profiler.monitor.report_destination import batch_streams
-from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
+from profiler.monitor.shared_parts import (
+    NO_LIVE_METRICS,
+    REPORT_DEFECT,
+    LiveMetrics,
+    SharedParts,
+    describe,
+)
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import (
     BatchSelection,
@@ -28,7 +34,7 @@ from profiler.readers.ecs.task_metadata import (
 from profiler.settings import TaskSettings
 
 if TYPE_CHECKING:
-    from profiler.monitor.prometheus.exporter import PrometheusExporter
+    pass
 
 _WAIT_FOR_END_SECONDS = 2.0
 # The part of that time for one reading of a batch that still runs.
@@ -139,15 +145,15 @@ class MonitoredTask:
         if not selection.is_present and any(batch.was_listed for batch in self._batches):
             return  # the batch was listed before
         if selection.problem != self._selection.problem:
-            if not self._selection.is_present and self._selection.problem is not None:
+            if not self._selection.is_present and self._selection.problem:
                 # Of a missing batch that is listed now.
                 self._line_builder.warnings.remove(self._selection.problem)
             self.add_warning(selection.problem)
         self._selection = selection
 
-    def add_warning(self, problem: str | None) -> None:
-        """Log a problem that is in all records from now on; None is no problem."""
-        if problem is not None:
+    def add_warning(self, problem: str) -> None:
+        """Log a problem that is in all records from now on; "" is no problem."""
+        if problem:
             self._log.error(problem)
             self._line_builder.warnings.append(problem)
 
@@ -305,7 +311,7 @@ class MonitoredTask:
         """Deliver the batch's report, once; ``is_bare``: without measurements."""
         reported = self._shared.reported
         batch_id = batch.container.followed_id
-        if reported is not None and reported.has(batch_id):
+        if reported.has(batch_id):
             batch.is_reported = True
             return
         if is_bare:
@@ -322,8 +328,8 @@ class MonitoredTask:
             batch.streams.report,
             budget_seconds - reserve_seconds,
             stacks,
-            on_done=None if reported is None else partial(reported.add, batch_id),
-            may_be_there=batch_id if reported is not None and reported.may_have(batch_id) else None,
+            on_done=partial(reported.add, batch_id),
+            may_be_there=batch_id if reported.may_have(batch_id) else None,
         )
         batch.is_reported = True
 
@@ -388,35 +394,31 @@ class MonitoredTask:
 
 
 def monitor_task(
-    task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None" = None
+    task: MonitoredTask, shared: SharedParts, live_metrics: LiveMetrics = NO_LIVE_METRICS
 ) -> None:
     """Monitor a sidecar's task to its end.
 
     It raises nothing: a monitor that fails may be taken for the batch.
     """
     try:
-        _sample_until_end(task, shared, exporter)
+        _sample_until_end(task, shared, live_metrics)
     except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run
         task.fail(error)
     # Also the reports that were on their way before a defect.
     shared.attempt(shared.delivery.finish)
-    if exporter is not None:
-        shared.attempt(exporter.close)
+    shared.attempt(live_metrics.close)
     shared.attempt(shared.collectors.stop)
 
 
-def _sample_until_end(
-    task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None"
-) -> None:
+def _sample_until_end(task: MonitoredTask, shared: SharedParts, live_metrics: LiveMetrics) -> None:
     """Sample at each tick until all batches are reported, or a stop request."""
     for collector in shared.collectors.threads:
         collector.start()
-    task.add_warning(None if exporter is None else exporter.start())
+    task.add_warning(live_metrics.start())
     is_over = False
     while not is_over:
         is_over = task.step()
-        if exporter is not None:
-            exporter.publish()
+        live_metrics.publish()
         if not is_over and shared.stop.wait(
             shared.ticker.seconds_to_next(shared.clock.monotonic_ns())
         ):

@@ -1,7 +1,7 @@
 """What all tasks of one monitor share."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Final
 
 from msgspec import Struct
 
@@ -11,10 +11,40 @@ from profiler.core.log import Log
 from profiler.monitor.upload_or_print import ReportDelivery
 from profiler.readers.linux.host import OwnUsage
 
-if TYPE_CHECKING:
-    from profiler.monitor.instance.reported_file import ReportedFile
-
 REPORT_DEFECT = "report this line as a defect of task-profiler."
+
+
+class LiveMetrics:
+    """Nobody scrapes the monitor: there are no live metrics."""
+
+    def start(self) -> str:
+        """Start listening; returns the reason if live metrics are missing, else ""."""
+        return ""
+
+    def publish(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+NO_LIVE_METRICS: Final = LiveMetrics()
+
+
+class ReportedBatches:
+    """No list of reports is kept: a sidecar's task has none from before."""
+
+    def has(self, batch: str) -> bool:  # noqa: ARG002
+        """Whether a batch was reported."""
+        return False
+
+    def may_have(self, batch: str) -> bool:  # noqa: ARG002
+        """Whether only the log stream shows if the batch was reported."""
+        return False
+
+    def add(self, batch: str) -> None:
+        """Note that the batch was reported."""
+
+
+NONE_KEPT: Final = ReportedBatches()
 
 
 class SharedParts(Struct, frozen=True, kw_only=True):
@@ -32,12 +62,12 @@ class SharedParts(Struct, frozen=True, kw_only=True):
     delivery: ReportDelivery
     read_own_usage: Callable[[], OwnUsage]
     # The batches that need no report; only of an instance's monitor.
-    reported: "ReportedFile | None" = None
+    reported: ReportedBatches = NONE_KEPT
 
     @property
     def is_in_task(self) -> bool:
         """Whether this is a sidecar: a stop request is the end of its task."""
-        return self.reported is None
+        return self.reported is NONE_KEPT
 
     def attempt(self, step: Callable[[], object]) -> None:
         """Take one of the last steps.

@@ -19,11 +19,15 @@ _ARRIVED = "arrived"
 UploadResult = DeliveryFailure | str
 
 
+def _nothing() -> None:
+    """Nobody waits for the delivery."""
+
+
 class _Upload(Struct, frozen=True):
     line: bytes
     seconds: float
     call: BackgroundCall[UploadResult]
-    on_done: Callable[[], object] | None
+    on_done: Callable[[], object]
 
 
 class ReportDelivery(Struct, eq=False):
@@ -50,7 +54,7 @@ class ReportDelivery(Struct, eq=False):
         seconds: float,
         stacks: bytes | None = None,
         *,
-        on_done: Callable[[], object] | None = None,
+        on_done: Callable[[], object] = _nothing,
         may_be_there: str | None = None,
     ) -> None:
         """Start to upload the report to its log stream within ``seconds``; print the report if
@@ -77,8 +81,7 @@ class ReportDelivery(Struct, eq=False):
             self._print_report(line)
             if stacks is not None:
                 self._printed_last.append(stacks)
-        if on_done is not None:
-            on_done()
+        on_done()
 
     def print_failed(self) -> None:
         """Print the lines whose upload has failed by now, without waiting."""
@@ -103,8 +106,7 @@ class ReportDelivery(Struct, eq=False):
             result = not_accepted(upload.seconds, self._streams.last_cause)
         if isinstance(result, DeliveryFailure):
             self._print_instead(upload.line, result)
-        if upload.on_done is not None:
-            upload.on_done()
+        upload.on_done()
 
     def _print_instead(self, line: bytes, failure: DeliveryFailure) -> None:
         self._log.error(f"The report goes to the monitor's own output: {failure.reason}")

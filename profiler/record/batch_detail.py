@@ -20,7 +20,7 @@ from profiler.core.ecs_terms import (
     revision_number,
 )
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, text
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import known, known_values
 from profiler.core.text import on_one_line
 from profiler.record.batch_job import (
     MAX_NAME_CHARS,
@@ -94,6 +94,9 @@ class JobArray(Struct, frozen=True, kw_only=True):
     children: Mapping[str, int] = {}
 
 
+NO_ARRAY: Final = JobArray()
+
+
 class JobNodes(Struct, frozen=True, kw_only=True):
     """The nodes of a multi-node job, or the index of one of them."""
 
@@ -101,6 +104,9 @@ class JobNodes(Struct, frozen=True, kw_only=True):
     main: int | None = None
     index: int | None = None
     is_main: bool = False
+
+
+NO_NODES: Final = JobNodes()
 
 
 class JobDetail(Struct, frozen=True, kw_only=True):
@@ -127,8 +133,8 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     attempts: tuple[JobAttempt, ...] = ()
     allowed_attempts: int = 1
     containers: tuple[JobContainer, ...] = ()
-    array: JobArray | None = None
-    nodes: JobNodes | None = None
+    array: JobArray = NO_ARRAY
+    nodes: JobNodes = NO_NODES
     depends_on: tuple[str, ...] = ()
     is_on_eks: bool = False
     platforms: tuple[str, ...] = ()
@@ -154,7 +160,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
 
     @property
     def is_array_parent(self) -> bool:
-        return self.array is not None and self.array.size is not None and self.parent_id is None
+        return self.array.size is not None and self.parent_id is None
 
     @property
     def has_ended(self) -> bool:
@@ -181,8 +187,8 @@ class JobDetail(Struct, frozen=True, kw_only=True):
             queue=resource_name(self.queue_arn or "") or None,
             attempt=attempt,
             allowed_attempts=self.allowed_attempts,
-            array_index=None if self.array is None else self.array.index,
-            node_index=None if self.nodes is None else self.nodes.index,
+            array_index=self.array.index,
+            node_index=self.nodes.index,
         )
 
 
@@ -318,8 +324,8 @@ def _container(container: Mapping[str, Json]) -> JobContainer:
         name=_name(container.get("name")),
         is_essential=container.get("essential") is not False,
         vcpu=_decimal(asked.get("VCPU")) or count(container.get("vcpus")) or None,
-        memory_mb=None if memory_mb is None else round(memory_mb),
-        gpus=None if gpus is None else round(gpus),
+        memory_mb=known(round, memory_mb),
+        gpus=known(round, gpus),
     )
 
 
@@ -335,7 +341,7 @@ def _pod_container(container: Mapping[str, Json]) -> JobContainer:
         name=_name(container.get("name")),
         vcpu=_decimal(text(asked.get("cpu"))),
         memory_mb=None if memory is None or unit is None else round(memory * unit),
-        gpus=None if gpus is None else round(gpus),
+        gpus=known(round, gpus),
     )
 
 
@@ -353,11 +359,11 @@ def _retry_of(values: Mapping[str, Json]) -> str | None:
     return job_id if is_job_id(job_id) else None
 
 
-def array_of(values: Mapping[str, Json]) -> JobArray | None:
+def array_of(values: Mapping[str, Json]) -> JobArray:
     """The array of a job, also of one in a list."""
     array = mapping(values.get("arrayProperties"))
     if not array:
-        return None
+        return NO_ARRAY
     children = {
         status: number
         for status, value in mapping(array.get("statusSummary")).items()
@@ -368,17 +374,17 @@ def array_of(values: Mapping[str, Json]) -> JobArray | None:
     )
 
 
-def children_text(array: JobArray | None) -> str:
+def children_text(array: JobArray) -> str:
     """The children of an array by their status: ``3 RUNNABLE, 7 RUNNING``; "" if not known."""
-    children = {} if array is None else array.children
+    children = array.children
     return ", ".join(f"{children[one]:,} {one}" for one in STATUSES if children.get(one))
 
 
-def _nodes(values: Mapping[str, Json]) -> JobNodes | None:
+def _nodes(values: Mapping[str, Json]) -> JobNodes:
     of_job = mapping(values.get("nodeProperties"))
     of_node = mapping(values.get("nodeDetails"))
     if not of_job and not of_node:
-        return None
+        return NO_NODES
     return JobNodes(
         size=count(of_job.get("numNodes")),
         main=count(of_job.get("mainNode")),

@@ -262,4 +262,5 @@ def document_outcome(task: Mapping[str, object], container: str | None = None) -
         reason=text(task.get("stopped_reason")),
         first_end=text(task.get("first_end")),
         container=container,
+        xid=integer(task.get("gpu_error")),
     )

@@ -29,9 +29,9 @@ class FamilyKey(Struct, frozen=True):
         return self.name, self.account_id or "", self.region or ""
 
     @property
-    def distinction(self) -> str | None:
+    def distinction(self) -> str:
         """What tells it from others of its name in the same place, if there can be any."""
-        return None
+        return ""
 
 
 # The title of a column, and how to read its value from a family.
@@ -66,8 +66,7 @@ def family_labels(keys: Collection[FamilyKey]) -> Mapping[FamilyKey, str]:
         columns = place_columns(same)
         for key in same:
             places = [get(key) or _UNKNOWN[title] for title, get in columns]
-            if key.distinction is not None:
-                places.append(key.distinction)
+            places += filter(None, (key.distinction,))
             labels[key] = f"{name} ({', '.join(places)})" if places else name
     return labels
 

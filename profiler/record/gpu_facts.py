@@ -7,7 +7,7 @@ The terminal, the report page, Slack and the events print these, with the senten
 
 from collections.abc import Iterator, Sequence
 
-from profiler.core.optional_math import known, mean_known
+from profiler.core.optional_math import mean_known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.fact_list import (
@@ -152,17 +152,17 @@ def gpu_cells(record: Record) -> list[str]:
     return [gpu_word(record) or use, *others]
 
 
-def gpu_remedy(record: Record) -> str | None:
+def gpu_remedy(record: Record) -> str:
     """What to do for a run that ran out of GPU memory; an error of the driver says it itself."""
     if outcome_of(record).cause != "gpu-oom":
-        return None
+        return ""
     return as_sentence(MORE_GPU_MEMORY)
 
 
-def gpu_error_note(record: Record) -> str | None:
+def gpu_error_note(record: Record) -> str:
     """The error of the GPU's driver, of a run whose verdict does not say it."""
     is_said = known_status(record) in ("failure", "success")
-    return None if is_said else gpu_error_text(record)
+    return "" if is_said else gpu_error_text(record)
 
 
 def gpu_work_texts(record: Record) -> Iterator[str]:
@@ -217,18 +217,18 @@ def _throttling_texts(record: Record) -> Iterator[str]:
             yield f"{name} {format_percent(percent)} of the time"
 
 
-def cause_sentence(outcome: Outcome, record: Record) -> str | None:
-    """Why the run ended, as a sentence; an error of the GPU's driver with its number."""
-    error = None
+def cause_sentence(outcome: Outcome, record: Record) -> str:
+    """Why the run ended, as a sentence, if that is known; an error of the GPU's driver with its
+    number.
+    """
+    sentence = f"{outcome.sentence}." if outcome.sentence else ""
     if outcome.cause == "gpu-error":
-        error = gpu_error_text(record)
-    if error is not None or outcome.sentence is None:
-        return error
-    return f"{outcome.sentence}."
+        return gpu_error_text(record) or sentence
+    return sentence
 
 
-def gpu_error_text(record: Record) -> str | None:
-    """What the error of the GPU's driver means."""
+def gpu_error_text(record: Record) -> str:
+    """What the error of the GPU's driver means; "" without one."""
     return xid_sentence(
         [xid for gpu in record.gpus for xid in gpu.xids],
         is_shared=any(gpu.shared for gpu in record.gpus),
@@ -241,19 +241,19 @@ def lack_of_gpu_memory(name: str, when: str = "") -> str:
     return f"{name} probably ran out of GPU memory{when}."
 
 
-def gpu_memory_evidence(record: Record) -> str | None:
+def gpu_memory_evidence(record: Record) -> str:
     """Why the run probably ran out of GPU memory: its log's line, or how much was in use just
-    before the end.
+    before the end; "" if that is not known.
     """
     seen = record.gpu_memory_evidence
-    if seen is None or seen.text is None:
-        return known(_held_gpu_memory, seen)
-    return f"Its log says: {seen.text}"
+    if seen is None:
+        return ""
+    return _held_gpu_memory(seen) if seen.text is None else f"Its log says: {seen.text}"
 
 
-def _held_gpu_memory(seen: GpuMemoryEvidence) -> str | None:
+def _held_gpu_memory(seen: GpuMemoryEvidence) -> str:
     if seen.own_mb is None or seen.used_mb is None or not seen.limit_mb:
-        return None
+        return ""
     others = ""
     if seen.used_mb - seen.own_mb > _MIN_OTHERS_MB:
         others = f", other programs {format_memory(seen.used_mb - seen.own_mb)}"
@@ -269,14 +269,9 @@ def _held_gpu_memory(seen: GpuMemoryEvidence) -> str | None:
 def gpu_cause_sentences(record: Record) -> Iterator[str]:
     """What shows that the GPU was the cause of a failure, and the remedy; or its error."""
     if record.likely_out_of_gpu_memory:
-        evidence = gpu_memory_evidence(record)
-        if evidence is not None:
-            yield evidence
-        yield as_sentence(MORE_GPU_MEMORY)
-        return
-    error = gpu_error_text(record)
-    if error is not None:
-        yield error
+        yield from filter(None, (gpu_memory_evidence(record), as_sentence(MORE_GPU_MEMORY)))
+    else:
+        yield from filter(None, (gpu_error_text(record),))
 
 
 def beside_gpus(record: Record) -> str:

@@ -229,9 +229,7 @@ def short_processor_name(model: str) -> str:
     return short or model.strip()
 
 
-def processor_difference(
-    record: Record, other: Record, other_name: str = "the other run"
-) -> str | None:
+def processor_difference(record: Record, other: Record, other_name: str = "the other run") -> str:
     """Name both models if they differ and are known: ``ran on Xeon 8259CL, the other run on
     8375C``.
     """
@@ -239,11 +237,11 @@ def processor_difference(
         not (record.processor.model and other.processor.model)
         or record.processor.model == other.processor.model
     ):
-        return None
+        return ""
     own = short_processor_name(record.processor.model)
     others = short_processor_name(other.processor.model)
     if own == others:
-        return None
+        return ""
     brand, _, rest = others.partition(" ")
     is_same_brand = bool(rest) and own.startswith(f"{brand} ")
     return f"ran on {own}, {other_name} on {rest if is_same_brand else others}"

@@ -224,10 +224,8 @@ def _earlier_attempts(phrases: Iterable[str]) -> list[str]:
 
 def _array_facts(job: JobDetail, children: Sequence[EndedChild] | None) -> list[str]:
     """``997 of 1,000 succeeded; 17, 204 and 998 failed: exit code 3 (3)``."""
-    array = job.array
-    size = 0 if array is None or array.size is None else array.size
-    succeeded = 0 if array is None else array.children.get(SUCCEEDED, 0)
-    facts = [f"{succeeded:,} of {size:,} succeeded"]
+    succeeded = job.array.children.get(SUCCEEDED, 0)
+    facts = [f"{succeeded:,} of {job.array.size or 0:,} succeeded"]
     if children is None:
         return [*facts, "which children failed is not known"]
     if not children:

@@ -30,7 +30,7 @@ _Run = TypeVar("_Run")
 
 def counts_files(metrics: Metrics) -> bool:
     """Whether the memory used may include pages of mapped files."""
-    return metrics.max_memory_used_mb is not None and mapped_files_mb(metrics) is None
+    return metrics.has_memory and mapped_files_mb(metrics) is None
 
 
 def mapped_files_mb(metrics: Metrics) -> float | None:
@@ -40,17 +40,17 @@ def mapped_files_mb(metrics: Metrics) -> float | None:
 
 def are_comparable(metrics: Metrics, other: Metrics) -> bool:
     """Whether the memory used of two runs means the same, if both are known."""
-    if metrics.max_memory_used_mb is None or other.max_memory_used_mb is None:
+    if not (metrics.has_memory and other.has_memory):
         return True
     return counts_files(metrics) == counts_files(other)
 
 
-def mixed_note(records: Sequence[Record]) -> str | None:
+def mixed_note(records: Sequence[Record]) -> str:
     """A sentence if the memory of some runs may include mapped files, unlike that of others."""
-    measured = [one for one in records if one.metrics.max_memory_used_mb is not None]
+    measured = [one for one in records if one.metrics.has_memory]
     older = sum(counts_files(one.metrics) for one in measured)
     if not 0 < older < len(measured):
-        return None
+        return ""
     return f"The memory of {format_count(older, 'run')} may {INCLUDES_FILES}."
 
 

@@ -73,12 +73,12 @@ def is_near_full(report: Report) -> bool:
     return now is not None and now.is_near_full
 
 
-def news_text(now: MemoryNow, peak: HighestPeak) -> str | None:
-    """A sentence without its full stop, if the run uses more than all successes did; None if that
+def news_text(now: MemoryNow, peak: HighestPeak) -> str:
+    """A sentence without its full stop, if the run uses more than all successes did; "" if that
     is no news.
     """
     if not now.compares_with(peak) or not peak.is_exceeded_by(now.used_mb, now.size_mb):
-        return None
+        return ""
     used = format_percent(_PERCENT * now.used_mb / now.size_mb)
     reached = format_percent(_PERCENT * peak.peak_mb / now.size_mb)
     text = (
@@ -99,7 +99,7 @@ def judged_notice(line: NoticeLine, peak: HighestPeak) -> NoticeLine | None:
     if now is None or not now.compares_with(peak):
         return line
     text = news_text(now, peak)
-    if text is None:
+    if not text:
         return None
     evidence = _with_peak(notice.evidence or NoticeEvidence(), now, peak)
     return replace(line, notice=replace(notice, message=f"{text}.", evidence=evidence))
@@ -108,8 +108,10 @@ def judged_notice(line: NoticeLine, peak: HighestPeak) -> NoticeLine | None:
 def notice_of_checkpoint(report: Report, peak: HighestPeak) -> NoticeLine | None:
     """The notice that a checkpoint is worth; None if it is no news."""
     now = memory_now(report.record)
-    text = None if now is None else news_text(now, peak)
-    if now is None or text is None:
+    if now is None:
+        return None
+    text = news_text(now, peak)
+    if not text:
         return None
     evidence = _with_peak(NoticeEvidence(), now, peak)
     notice = Notice(kind=MEMORY_NOTICE, message=f"{text}.", since=report.time, evidence=evidence)

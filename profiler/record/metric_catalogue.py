@@ -80,7 +80,7 @@ class RunView(Struct, frozen=True):
 
 
 class Metric(Struct, frozen=True, kw_only=True):
-    """A row of the catalogue. What is None is not in the output concerned.
+    """A row of the catalogue. What is empty is not in the output concerned.
 
     ``record_path`` is where the record's JSON contains the value, if it is not calculated.
     ``field_type`` is the type in the index if it is not the usual one of the unit. ``text_digits``
@@ -90,12 +90,12 @@ class Metric(Struct, frozen=True, kw_only=True):
 
     unit: Unit
     get: Callable[[RunView], Number | str | None]
-    record_path: str | None = None
-    document_field: str | None = None
+    record_path: str = ""
+    document_field: str = ""
     field_type: IndexType | None = None
-    text_label: str | None = None
+    text_label: str = ""
     text_digits: int | None = None
-    emf_name: str | None = None
+    emf_name: str = ""
     gpu_field: str = ""
     live_name: str = ""
     live_help: str = ""
@@ -134,20 +134,20 @@ def reader(path: str) -> Callable[[RunView], Any]:
     return read
 
 
-def json_path(path: str) -> str | None:
-    """Where the record's JSON contains the value at a path of the view; None for a value of all
+def json_path(path: str) -> str:
+    """Where the record's JSON contains the value at a path of the view; "" for a value of all
     devices together.
     """
     names = path.removeprefix("record.").split(".")
     if names[0] in ("gpus", "neuron"):
-        return None
+        return ""
     return ".".join(map(json_name, names))
 
 
 def _value(
     unit: Unit,
     path: str,
-    document_field: str | None = None,
+    document_field: str = "",
     **outputs: Any,  # noqa: ANN401
 ) -> Metric:
     return Metric(
@@ -162,7 +162,7 @@ def _value(
 def _emf_value(
     unit: Unit,
     path: str,
-    document_field: str | None = None,
+    document_field: str = "",
     **outputs: Any,  # noqa: ANN401
 ) -> Metric:
     """A row that is also a CloudWatch metric, with the record's name."""
@@ -174,7 +174,7 @@ def _emf_value(
 def _gpu_total(
     unit: Unit,
     name: str,
-    document_field: str | None = None,
+    document_field: str = "",
     **outputs: Any,  # noqa: ANN401
 ) -> Metric:
     """A row for the sum of a counter over all GPUs that are not shared.
@@ -207,7 +207,7 @@ def _statistics(
     CloudWatch name.
     """
     for name in names:
-        outputs = {"text_label": text.get(name), "emf_name": emf.get(name)}
+        outputs = {"text_label": text.get(name, ""), "emf_name": emf.get(name, "")}
         yield _value(unit, f"{path}.{name}", f"{document_field}.{name}", **outputs)
 
 

@@ -128,6 +128,11 @@ class Metrics(Model, frozen=True, kw_only=True):
     ephemeral_storage_used_mb: Number | None = None
     ephemeral_storage_size_mb: Number | None = None
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether the memory used was measured."""
+        return self.max_memory_used_mb is not None
+
 
 class Interval(Model, frozen=True, kw_only=True):
     """The resource usage since the last checkpoint (in checkpoints only)."""

@@ -25,7 +25,7 @@ _FIRST_LABELS = (
     *("Memory Size", "Max Memory Used", "Memory Peak Source", "Init Duration"),
 )
 _LAST_LABELS = ("Cost", "Recommended vCPU", "Recommended Memory", "Saving")
-_LABELLED = {metric.text_label: metric for metric in METRICS if metric.text_label is not None}
+_LABELLED = {metric.text_label: metric for metric in METRICS if metric.text_label}
 # A peak's label has its source beside it, and a cost its own.
 _BOUNDED = {"CPU Time": CPU_TIME, "Max GPU Memory Used": GPU_MEMORY_PEAK}
 _MEASURED_LABELS = (
@@ -44,7 +44,7 @@ _EMF_UNITS: Mapping[Unit, str] = {
     "count": "Count",
 }
 EMF_METRICS: Mapping[str, Metric] = {
-    metric.emf_name: metric for metric in METRICS if metric.emf_name is not None
+    metric.emf_name: metric for metric in METRICS if metric.emf_name
 }
 
 
@@ -120,7 +120,7 @@ def _read(metric: Metric, run: RunView) -> Number | None:
     if isinstance(value, str) or value is None:
         return None
     # The record's own numbers are rounded already.
-    if metric.record_path is None:
+    if not metric.record_path:
         return round(value, 3)
     return value
 

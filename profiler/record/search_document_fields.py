@@ -36,7 +36,7 @@ class DocumentField(Struct, frozen=True, kw_only=True):
     name: str
     index_type: IndexType = "keyword"
     get: Callable[[RunView], Any] | None = None
-    record_path: str | None = None
+    record_path: str = ""
     is_list: bool = False
     is_searchable: bool = True
 
@@ -218,7 +218,7 @@ FIELDS = (
             record_path=metric.record_path,
         )
         for metric in METRICS
-        if metric.document_field is not None
+        if metric.document_field
     ),
     # Of the family's runs a month, which the forwarder looks up; else of the run alone.
     DocumentField(name="recommendation.saving_usd_per_month", index_type="double"),

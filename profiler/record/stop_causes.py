@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.optional_math import first_known
+from profiler.core.optional_math import first_known, known
 from profiler.record.hardware import gpu_error
 from profiler.record.record_model import LOCAL, Record, known_status
 from profiler.record.run_outcome import (
@@ -307,7 +307,7 @@ TABLE: Final = (
     _Row(
         cause="gpu-error",
         title="GPU error",
-        sentence="The GPU's driver reported an error (Xid) during the run",
+        sentence="The GPU's driver reported {gpu_error} during the run",
         report=_is_gpu_error,
     ),
     _Row(cause="running", title="Running", report=_has_status("running")),
@@ -388,6 +388,7 @@ def outcome_of(
         reason=event.reason,
         end=event.first_end,
         batch=container,
+        xid=known(gpu_error, record),
     )
 
 
@@ -442,6 +443,7 @@ def _worded(
     reason: str | None,
     end: str | None,
     batch: str | None,
+    xid: int | None,
 ) -> Outcome:
     """The outcome with its words: the table's, but for a kill within a success, and without an
     exit code.
@@ -460,6 +462,7 @@ def _worded(
             "code": "unknown" if exit_code is None else describe_exit_code(exit_code),
             "end": end or "Another container ended",
             "batch": batch or "the batch",
+            "gpu_error": "an error (Xid)" if xid is None else f"Xid {xid}",
         }
         title = title.format_map(words)
         sentence = sentence.format_map(words)
@@ -482,18 +485,20 @@ def written_outcome(
     reason: str | None = None,
     first_end: str | None = None,
     container: str | None = None,
+    xid: int | None = None,
 ) -> Outcome:
     """The outcome that a document or line has. A newer version's cause is read as its status."""
-    known = [row.cause for row in TABLE if row.cause in (cause, status)]
-    exact = [each for each in known if each == cause]
+    causes = [row.cause for row in TABLE if row.cause in (cause, status)]
+    exact = [each for each in causes if each == cause]
     return _worded(
-        next(iter([*exact, *known]), "unknown"),
+        next(iter([*exact, *causes]), "unknown"),
         status,
         exit_code=exit_code,
         evidence=None,
         reason=reason,
         end=first_end,
         batch=container,
+        xid=xid,
     )
 
 

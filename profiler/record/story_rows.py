@@ -116,7 +116,7 @@ def _gpu_rows(record: Record) -> Iterator[StoryRow]:
     for text in gpu_idle_texts(record):
         yield StoryRow("GPU idle", text)
     yield StoryRow("GPU work", DOT.join(gpu_work_texts(record)))
-    yield StoryRow("GPU error", gpu_error_note(record) or "")
-    yield StoryRow("GPU remedy", gpu_remedy(record) or "")
+    yield StoryRow("GPU error", gpu_error_note(record))
+    yield StoryRow("GPU remedy", gpu_remedy(record))
     for text in all_gpu_advice(record):
         yield StoryRow("GPU advice", text)

@@ -152,13 +152,13 @@ def format_range(least: float, most: float, digits: int = 2) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def format_task_size(vcpu: float | None, memory_mb: float | None) -> str | None:
-    """Format as ``1 vCPU, 2 GB``; a part that is None is left out. None if both are."""
+def format_task_size(vcpu: float | None, memory_mb: float | None) -> str:
+    """Format as ``1 vCPU, 2 GB``; a part that is None is left out."""
     parts = (
         known(format_vcpu, vcpu),
         known(format_memory, memory_mb),
     )
-    return ", ".join(part for part in parts if part) or None
+    return ", ".join(filter(None, parts))
 
 
 def format_usd(usd: float) -> str:

@@ -84,11 +84,11 @@ def _place(number: int) -> float:
     return _ORDER.index(meaning.fault)
 
 
-def xid_sentence(numbers: Sequence[int], *, is_shared: bool, is_local: bool) -> str | None:
-    """What the error means for a failed run; None without an error."""
+def xid_sentence(numbers: Sequence[int], *, is_shared: bool, is_local: bool) -> str:
+    """What the error means for a failed run; "" without an error."""
     number = worst_xid(numbers)
     if number is None:
-        return None
+        return ""
     meaning = _MEANINGS.get(number)
     if meaning is None:
         return f"The GPU's driver reported the error Xid {number} during the run."

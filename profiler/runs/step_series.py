@@ -1,4 +1,9 @@
-"""The time series of a past run: from the history, the record or checkpoints."""
+"""The time series of a past run as steps of any length.
+
+It is read from one of three: the local history's JSON (``decode_steps``), the record's equal steps
+(``steps_of_record``), or the checkpoints of a run without a report (``steps_of_checkpoints``).
+``with_equal_steps`` makes the record's form of it, ``downsample`` a shorter one.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence

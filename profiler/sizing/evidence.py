@@ -5,11 +5,12 @@ A run without measurements counts only if it ran out of memory: its size was too
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import known_values, max_known, mean_known, min_known
 from profiler.record.family_identity import FamilyKey
 from profiler.record.gpu_facts import gpu_family_text
@@ -235,7 +236,8 @@ class Families:
         self._kinds = JobKinds()
         self._asked = AskedSizes(jobs_by)
         self._runs: dict[RunsOf, dict[tuple[str, str, str], RunFacts]] = {}
-        self._dropped: dict[RunsOf, TasksRead] = {}
+        # All, and those on Fargate.
+        self._dropped: dict[RunsOf, tuple[TasksRead, TasksRead]] = {}
 
     def add(
         self, report: Report, *, is_confirmed: bool = True, outcome: Outcome | None = None
@@ -254,9 +256,13 @@ class Families:
         if len(runs) >= 2 * self._last + 100:
             kept = {run.key: run for run in self._newest(runs.values())}
             self._runs[kind] = kept
-            tasks = _tasks(runs.values()) - _tasks(kept.values())
-            dropped = self._dropped.get(kind, TasksRead())
-            self._dropped[kind] = dropped.with_others(_tasks_read(runs.values(), len(tasks)))
+            dropped = [run for run in runs.values() if run.key not in kept]
+            before, before_on_fargate = self._dropped.get(kind, (TasksRead(), TasksRead()))
+            known = _tasks(kept.values())
+            self._dropped[kind] = (
+                before.with_others(_tasks_read(dropped, known)),
+                before_on_fargate.with_others(_tasks_read(filter(_is_on_fargate, dropped), known)),
+            )
 
     def evidence(self) -> Mapping[FamilyKey, Evidence | None]:
         """Aggregate the last runs of each row, in the order of the rows; None if none of them was
@@ -272,16 +278,21 @@ class Families:
         return self.evidence().get(self._rows().get(kind) or self._asked.row_of(kind))
 
     def tasks_read(self) -> Mapping[FamilyKey, TasksRead]:
-        """The tasks that were added; one whose lines came far apart may count twice."""
+        """The tasks that were added, those on Fargate alone where these are priced; one whose lines
+        came far apart may count twice.
+        """
         read: dict[FamilyKey, TasksRead] = {}
         rows = self._rows()
+        windows = self.runs()
         for kind, runs in self._runs.items():
-            of_kind = _tasks_read(runs.values(), len(_tasks(runs.values())))
             row = rows[kind]
-            for known in (read.get(row), self._dropped.get(kind)):
-                if known is not None:
-                    of_kind = of_kind.with_others(known)
-            read[row] = of_kind
+            dropped, dropped_on_fargate = self._dropped.get(kind, (TasksRead(), TasksRead()))
+            counted: Iterable[RunFacts] = runs.values()
+            if _is_priced_on_fargate(windows[row]):
+                dropped = dropped_on_fargate
+                counted = filter(_is_on_fargate, counted)
+            of_kind = _tasks_read(counted).with_others(dropped)
+            read[row] = of_kind.with_others(read.get(row, TasksRead()))
         return read
 
     def runs(self) -> Mapping[FamilyKey, Sequence[RunFacts]]:
@@ -307,20 +318,44 @@ class Families:
         return in_order(runs)[-self._last :]
 
 
-def _tasks_read(runs: Iterable[RunFacts], tasks: int) -> TasksRead:
-    """So many tasks, within the time of these runs."""
-    starts_ns = [run.began_ns for run in runs]
-    return TasksRead(tasks=tasks, first_ns=min_known(*starts_ns), last_ns=max_known(*starts_ns))
+def _tasks_read(runs: Iterable[RunFacts], known: Collection[str] = ()) -> TasksRead:
+    """The tasks of these runs, without known ones, and the time of the runs."""
+    listed = list(runs)
+    starts_ns = [run.began_ns for run in listed]
+    return TasksRead(
+        tasks=len(_tasks(listed).difference(known)),
+        first_ns=min_known(*starts_ns),
+        last_ns=max_known(*starts_ns),
+    )
+
+
+def _is_on_fargate(run: RunFacts) -> bool:
+    return run.record.launch_type == FARGATE
+
+
+def _is_priced_on_fargate(window: Sequence[RunFacts]) -> bool:
+    """Whether runs on Fargate were measured, and not only before the family went elsewhere."""
+    measured_ns = [run.began_ns for run in window if run.is_measured and _is_on_fargate(run)]
+    elsewhere_ns = [run.began_ns for run in window if not _is_on_fargate(run)]
+    return bool(measured_ns) and measured_ns[-1] >= min(elsewhere_ns, default=0)
 
 
 def evidence_of_runs(
     family: FamilyKey, window: Sequence[RunFacts], on_fargate: str | None = None
 ) -> Evidence | None:
-    """Aggregate a family's runs, given in the order of time; None if none of them was measured."""
+    """Aggregate a family's runs, given in the order of time; None if none of them was measured.
+
+    Of a family on Fargate and elsewhere, those on Fargate alone have a size and a price; what the
+    others needed counts.
+    """
     runs = [run for run in window if run.is_measured]
     if not runs:
         return None
-    latest = with_size_of(runs[-1].record, window[-1].record)
+    priced = window
+    if _is_priced_on_fargate(window):
+        priced = [run for run in window if _is_on_fargate(run)]
+    latest_measured = [run for run in priced if run.is_measured][-1]
+    latest = with_size_of(latest_measured.record, priced[-1].record)
     current_vcpu = size_of(latest).vcpu
     needs = needs_of(window, current_vcpu)
     slowdowns = with_saturated(needs.slowdowns, runs, current_vcpu)
@@ -329,7 +364,7 @@ def evidence_of_runs(
         latest=latest,
         outcomes=outcomes_of(window),
         needs=replace(needs, slowdowns=slowdowns),
-        usage=usage_of(window, current_vcpu),
+        usage=usage_of(priced, current_vcpu),
         precision=precision_of(runs),
         on_fargate=on_fargate,
         is_moved=any(run.is_moved for run in runs),

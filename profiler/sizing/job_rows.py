@@ -51,7 +51,7 @@ class JobsRow(FamilyKey, frozen=True):
         return name, account_id, f"{region} {vcpu:09.2f} {memory_mb:012.2f}"
 
     @property
-    def distinction(self) -> str | None:
+    def distinction(self) -> str:
         return format_task_size(self.asked.vcpu, self.asked.memory_mb)
 
 

@@ -440,6 +440,12 @@ class MeasuredCase(ResizeCase):
         least_vcpu = self.circumstances.least_vcpu
         if option.size.vcpu < least_vcpu:
             return f"its containers need {format_vcpu(least_vcpu)} together"
+        most_vcpu = self.circumstances.most_vcpu
+        if option.size.vcpu > most_vcpu:
+            return (
+                f"{format_task_size(option.size.vcpu, option.size.memory_mb)} could never start: "
+                f"the environments of a queue of its jobs allow {format_vcpu(most_vcpu)}"
+            )
         if option.size.memory_mb > self.instance_mb:
             return (
                 f"no instance that its jobs have seen has room for "

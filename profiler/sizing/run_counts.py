@@ -1,4 +1,6 @@
-"""How the runs of one revision at one size ended: counts, and a sample of their durations."""
+"""The runs of one revision of a task definition at one size: how many ended how (``RunCounts``),
+with a sample of their durations and their containers' memory limits (``RevisionRuns``).
+"""
 
 from collections import Counter
 from collections.abc import Iterator

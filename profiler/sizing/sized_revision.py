@@ -1,5 +1,6 @@
 """What is known of a task definition and its surroundings, when its size is decided on."""
 
+import math
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -94,14 +95,15 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     Step Functions". ``missing_runs`` is why its runs are only a part of the window's, in words.
     ``is_job``: its runs are jobs of AWS Batch, whose submissions can override the size;
     ``left_to``: why its size is nobody's here, in words; ``least_vcpu``: what its containers need
-    together; ``timeout_ms``: the shortest time after which Batch stops an attempt.
+    together; ``timeout_ms``: the shortest time after which Batch stops an attempt; ``most_vcpu``:
+    what the environments of its queues allow.
     """
 
     operating_system: str | None = None
     off_tag: str | None = None
     is_service: bool = False
     stack: str | None = None
-    missing_runs: str | None = None
+    missing_runs: str = ""
     intervals_ms: Mapping[int, float] = {}
     overrides: tuple[TargetOverride, ...] = ()
     starters: tuple[str, ...] = ()
@@ -109,3 +111,4 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     left_to: str | None = None
     least_vcpu: float = 0
     timeout_ms: float | None = None
+    most_vcpu: float = math.inf

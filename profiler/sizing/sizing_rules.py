@@ -138,7 +138,7 @@ def _is_owned(case: ResizeCase) -> str | None:
 
 
 def _lacks_runs(case: ResizeCase) -> str | None:
-    return case.circumstances.missing_runs
+    return case.circumstances.missing_runs or None
 
 
 def _is_contradicted(case: ResizeCase) -> str | None:

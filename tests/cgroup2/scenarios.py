@@ -380,7 +380,7 @@ own = open("/proc/self/cgroup").read().strip().removeprefix("0::")
 def swap_mb():
     return int(open(f"/sys/fs/cgroup{{own}}/memory.swap.current").read()) / 2**20
 print(swap_mb())
-wait_until_read(f"/sys/fs/cgroup{{own}}/memory.swap.current")
+wait_until_read(f"/sys/fs/cgroup{{own}}/memory.swap.current", count=1)
 print(swap_mb())
 """
 _HOLDS_OWN_SWAP = f"""
@@ -388,7 +388,7 @@ _HOLDS_OWN_SWAP = f"""
 def swap_mb():
     return int(open("/proc/self/smaps_rollup").read().partition("\\nSwap:")[2].split()[0]) / 1024
 print(swap_mb())
-wait_until_read("/proc/self/status", count=2, seconds=1700)
+wait_until_read("/proc/self/status", count=1)
 print(swap_mb())
 """
 

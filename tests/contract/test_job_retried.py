@@ -13,6 +13,7 @@ import pytest
 
 import handler
 from profiler.forwarder.invocation import ForwarderError, InProgressError
+from tests import batch_jobs
 from tests.batch_jobs import SECRETS
 from tests.fake_batch import FakeBatch
 from tests.fake_slack import FakeSlack
@@ -100,6 +101,37 @@ def test_a_killed_job_is_started_again_once_and_the_message_says_it(
     assert said in slack.messages[1]["text"]
     assert cluster.bulks[-1][1]["doc"]["task"] == {"retry_of": job["jobId"]}
     assert len(batch.requests("SubmitJob")) == 1
+
+
+@pytest.mark.parametrize("kind", ["schedule", "rule"])
+def test_a_job_whose_schedule_somebody_switched_off_is_not_started_again(
+    batch: FakeBatch, slack: FakeSlack, kind: str
+) -> None:
+    """While its last run worked."""
+    place = f"arn:aws:batch:us-east-1:{batch_jobs.ACCOUNT}"
+    if kind == "rule":
+        events = boto3.client("events")
+        events.put_rule(Name="night", ScheduleExpression="rate(1 day)", State="DISABLED")
+        parameters = {"JobDefinition": f"{place}:job-definition/orders:1", "JobName": "orders"}
+        queue = f"{place}:job-queue/nightly"
+        target = {"Id": "1", "Arn": queue, "BatchParameters": parameters}
+        events.put_targets(Rule="night", Targets=[target])
+    else:
+        asked = {"JobName": "orders", "JobQueue": "nightly", "JobDefinition": "orders"}
+        boto3.client("scheduler").create_schedule(
+            Name="night",
+            ScheduleExpression="rate(1 day)",
+            State="DISABLED",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={
+                "Arn": "arn:aws:scheduler:::aws-sdk:batch:submitJob",
+                "RoleArn": f"arn:aws:iam::{batch_jobs.ACCOUNT}:role/schedules",
+                "Input": json.dumps(asked),
+            },
+        )
+    send(batch.event(killed(batch)))
+    assert f"Not started again: its {kind} night is disabled." in slack.messages[0]["text"]
+    assert retries(batch) == []
 
 
 def test_without_the_setting_nothing_is_asked(

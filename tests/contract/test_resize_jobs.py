@@ -216,6 +216,26 @@ def test_more_memory_after_a_kill_costs_no_vcpu_that_the_timeout_needs(account: 
     assert rows["wide"]["to"] == {"vcpu": 0.5, "memoryMB": 3072}
 
 
+@pytest.mark.parametrize(("vcpus", "is_taken"), [((1,), False), ((1, 16), True), ((16,), True)])
+def test_no_size_is_taken_that_no_environment_of_the_queue_can_start(
+    account: JobAccount, vcpus: tuple[int, ...], *, is_taken: bool
+) -> None:
+    """More than 8 GB need 2 vCPU on Fargate; a job that cannot start blocks its queue."""
+    names = [f"fargate-{number}" for number in range(len(vcpus))]
+    for name, most in zip(names, vcpus, strict=True):
+        account.batch.add_environment(name, computeResources={"maxvCpus": most})
+    account.batch.add_queue("nightly", *names)
+    account.batch.define("large", 1, 8192)
+    account.runs("large", 25, size=(1, 8192), peak_mb=7000, p95=0.9)
+    account.runs("large", 1, size=(1, 8192), **KILLED)
+    rows, _ = account.rows()
+    if is_taken:
+        assert rows["large"]["to"] == {"vcpu": 2, "memoryMB": 9216}
+        return
+    assert rows["large"]["action"] == "none"
+    assert "the environments of a queue of its jobs allow 1 vCPU" in rows["large"]["reason"]
+
+
 def test_several_containers_on_instances_leave_the_batch_a_vcpu(account: JobAccount) -> None:
     def container(name: str, vcpu: int, memory_mb: int, **more: Any) -> dict[str, Any]:
         sizes = {"VCPU": str(vcpu), "MEMORY": str(memory_mb)}
@@ -406,6 +426,28 @@ def test_a_revision_that_a_person_deregisters_is_not_registered_again(account: J
     assert rows["nightly"]["action"] == "none"
     assert "somebody deregistered nightly:2" in rows["nightly"]["reason"]
     assert account.newest("nightly")["revision"] == 1
+
+
+def test_a_schedule_on_a_deregistered_definition_is_named_and_not_started_again(
+    account: JobAccount,
+) -> None:
+    for _ in range(2):
+        account.batch.define("nightly")
+    account.runs("nightly", 25, revision=2)
+    account.schedule("stopped", "nightly:1")
+    account.schedule("alive", "nightly:2")
+    account.batch.definition("nightly:1")["status"] = "INACTIVE"
+    sentence = (
+        "The schedule stopped is pinned to nightly:1, which was deregistered, so it starts "
+        "nothing. Set an active revision there."
+    )
+    plan = account.resize()
+    assert sentence in flat(plan.stdout)
+    assert "1 of 2 schedules and rules are pinned" in plan.stderr
+    done = account.resize("--register", "--update-schedules")
+    assert sentence in flat(done.stdout)
+    assert account.submitted_by_schedule("stopped")["JobDefinition"] == "nightly:1"
+    assert account.submitted_by_schedule("alive")["JobDefinition"] == "nightly:3"
 
 
 def test_a_size_on_instances_is_judged_and_taken_back(account: JobAccount) -> None:
@@ -702,6 +744,9 @@ def test_the_policy_has_exactly_the_actions_that_sizing_jobs_needs(account: JobA
     account.schedule("night", "nightly:1")
     account.rule("day", "nightly:1")
     account.batch.submit("weekly", "nightly", "weekly")
+    account.batch.define("large", 1, 8192)
+    account.runs("large", 25, size=(1, 8192), peak_mb=7900, **KILLED)
+    account.batch.submit("large", "nightly", "large")
     with AwsProxy(account.aws.url) as proxy:
         account.url = proxy.url
         words = ("--queue", "nightly", "--register", "--update-schedules")

@@ -32,6 +32,11 @@ class Account(ProxiedAccount):
     def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
         super().__init__(aws, proxy)
         self.scheduler.create_schedule_group(Name="etl")
+        self.define("etl")
+
+    def define(self, family: str) -> None:
+        container = {"name": "batch", "image": "etl:26", "memory": 64}
+        self.ecs.register_task_definition(family=family, containerDefinitions=[container])
 
     def client(self, service: str) -> Any:
         return FakeAws(url=self.proxy.url).client(service)
@@ -53,9 +58,8 @@ class Account(ProxiedAccount):
     def rule(self, name: str, expression: str, *families: str, **more: Any) -> None:
         kind = "ScheduleExpression" if expression.startswith(("rate", "cron")) else "EventPattern"
         self.events.put_rule(Name=name, **{kind: expression}, **more)
-        container = {"name": "batch", "image": "etl:26", "memory": 64}
         for family in families * 3:
-            self.ecs.register_task_definition(family=family, containerDefinitions=[container])
+            self.define(family)
         definitions = [
             {"TaskDefinitionArn": f"{ARN}:task-definition/{family}:3"} for family in families
         ]
@@ -290,6 +294,21 @@ def test_the_command_shows_what_came_of_each_schedule(account: Account) -> None:
             "no longer known."
         ),
     ]
+
+
+def test_a_schedule_of_a_family_without_an_active_revision_starts_nothing(account: Account) -> None:
+    account.schedule("alive", "rate(1 hour)")
+    account.schedule("gone", "rate(1 hour)", family="gone")
+    account.schedule("off", "rate(1 hour)", family="gone", State="DISABLED")
+    shown = account.run("--json")
+    assert shown.returncode == 1
+    reasons = {row["name"]: row["reason"] for row in map(json.loads, shown.stdout.splitlines())}
+    assert reasons["gone"].startswith("gone has no active revision, so it starts nothing.")
+    assert "no active revision" not in f"{reasons['alive']}{reasons['off']}"
+    account.proxy.refused = {"ListTaskDefinitionFamilies"}
+    unread = account.run()
+    assert unread.returncode == 0
+    assert "It is unknown whether all schedules start tasks or jobs." in unread.stderr
 
 
 def test_the_usual_duration_comes_from_past_runs(account: Account, tmp_path: Path) -> None:

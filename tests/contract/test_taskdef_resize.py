@@ -79,6 +79,25 @@ def test_the_plan_has_what_each_family_would_save_and_changes_nothing(account: A
     assert account.described("nightly")[0]["revision"] == 1
 
 
+def test_a_schedule_on_a_deregistered_revision_is_named_and_not_started_again(
+    account: Account,
+) -> None:
+    for _ in range(2):
+        account.family("nightly")
+    account.runs("nightly", 25, revision=2)
+    scheduler = account.aws.client("scheduler")
+    start_by_schedule(scheduler, "stopped", "nightly:1")
+    account.ecs.deregister_task_definition(taskDefinition="nightly:1")
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "The schedule stopped is pinned to nightly:1, which was deregistered, so it starts "
+        "nothing. Set an active revision there."
+    ) in " ".join(done.stdout.split())
+    arn = scheduler.get_schedule(Name="stopped")["Target"]["EcsParameters"]["TaskDefinitionArn"]
+    assert arn.endswith("nightly:1")
+
+
 def test_a_revision_differs_only_in_size_and_moves_the_pinned_schedules(account: Account) -> None:
     account.family("nightly", tags=[{"key": "team", "value": "data"}])
     account.runs("nightly", 25)

@@ -120,7 +120,7 @@ def first_news(curve: Curve, family: Family, size_mb: float) -> int | None:
         if used_mb > size_mb:
             return None
         now = MemoryNow(used_mb=used_mb, size_mb=size_mb)
-        if news_text(now, peak) is not None:
+        if news_text(now, peak):
             return number
     return None
 
@@ -161,7 +161,7 @@ def line_before_kill(readings_mb: Iterable[float], usual: HighestPeak, size_mb: 
         )
         notices.add(reading)
         now = MemoryNow(used_mb=used_mb, size_mb=size_mb)
-        if notices.is_fuller and news_text(now, usual) is not None:
+        if notices.is_fuller and news_text(now, usual):
             return True
         notices.is_fuller = False
     return False

@@ -130,7 +130,7 @@ def test_only_the_command_line_builds_real_things() -> None:
     """Real clocks and the environment are used in profiler.cli alone (and wrapped in one module
     each).
     """
-    wrappers = {"profiler.core.clock", "profiler.cli", "profiler.core.stop_request"}
+    wrappers = {"profiler.core.clock", "profiler.cli", "profiler.core.signal_handler"}
     wrappers |= {"profiler.aws_account.proof.witness"}  # a program of its own
     for module, path in modules().items():
         text = path.read_text()
@@ -211,7 +211,7 @@ _READERS = tuple(
                     "profiler.collectors.stacks",
                 ),
                 "profiler.collectors.nvidia.nvml_calls",
-                "profiler.core.stop_request",
+                "profiler.core.signal_handler",
                 "profiler.readers.ecs.container_stats",
                 "profiler.readers.ecs.task_metadata",
                 "profiler.readers.linux.script_names",

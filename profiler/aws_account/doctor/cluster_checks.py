@@ -319,7 +319,7 @@ def newest_reports(
             None,
             arn_region(arn),
         )
-        if record.family in families and is_here and run.line is not None:
+        if record.family in families and is_here and run.has_record:
             newest[record.family] = max(newest.get(record.family, 0), run.started_ns)
         if families <= newest.keys():
             break

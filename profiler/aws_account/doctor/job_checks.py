@@ -22,6 +22,7 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.record.batch_detail import (
     ENDED,
     FAILED,
+    NO_ARRAY,
     PENDING,
     RUNNABLE,
     RUNNING,
@@ -88,7 +89,7 @@ class _Reads(Struct):
         """The first arrays of a queue that have not ended: their children are not listed."""
         if queue not in self.arrays_of:
             listed = self.summaries(queue, PENDING, _MAX_RUNNING)
-            ids = [one["jobId"] for one in listed if array_of(one) is not None]
+            ids = [one["jobId"] for one in listed if array_of(one) is not NO_ARRAY]
             self.arrays_of[queue] = self.jobs(ids[:_PER_CALL])
         return self.arrays_of[queue]
 
@@ -494,7 +495,7 @@ def _capacity_findings(
     used = sum(known_values(one.vcpu for one in jobs))
     number = len(jobs)
     for array in reads.arrays(queue):
-        children = {} if array.array is None else array.array.children
+        children = array.array.children
         active = children.get(STARTING, 0) + children.get(RUNNING, 0)
         number += active
         used += active * (array.vcpu or 0)

@@ -69,5 +69,5 @@ def _job(summary: Any, status: str) -> QueuedJob:  # noqa: ANN401  boto3's own
         job_name=name,
         since_ms=started_ms or count(values.get("createdAt")),
         reason=reason or children_text(array) or None,
-        children=None if array is None else array.size,
+        children=array.size,
     )

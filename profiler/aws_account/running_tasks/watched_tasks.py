@@ -323,8 +323,8 @@ class WatchedTasks(Struct, kw_only=True):
         key = run_key(run.report)
         for evidence in (*(notice.evidence for notice in forecasts), None):
             now = memory_now(record, evidence)
-            text = None if now is None else news_text(now, peak)
-            if text is not None:
+            text = "" if now is None else news_text(now, peak)
+            if text:
                 notice = SeenNotice(kind=MEMORY_NOTICE, at=run.report.time, message=f"{text}.")
                 self._news.setdefault(key, notice)
         if key in self._news:

@@ -32,7 +32,9 @@ from profiler.collectors.nvidia.visible_gpus import DriverReading
 from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
 from profiler.core.clock import Clock, SystemClock
+from profiler.core.ecs_terms import named_run
 from profiler.core.errors import UsageError
+from profiler.core.optional_math import known
 from profiler.core.threads import run_with_timeout
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import find_container_cgroup
@@ -102,6 +104,7 @@ def doctor(
             "FILE, FAMILY, JOB-ID, --cluster, --queue and --deployed are different checks: use one "
             "of them."
         )
+    name = known(named_run, name)
     clock = SystemClock()
     if cluster is not None:
         # Slow to import, and not for the monitor's container.

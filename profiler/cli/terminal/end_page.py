@@ -208,7 +208,7 @@ def _facts(record: Record, room: int) -> str:
     metrics = record.metrics
     peak = number_fact(MEMORY_PEAK, record).short
     peaks: list[str] = []
-    if metrics.max_memory_used_mb is not None and not _has_curves(record.series):
+    if metrics.has_memory and not _has_curves(record.series):
         if metrics.memory_size_mb:
             peaks.append(f"{peak} of {format_memory(metrics.memory_size_mb)}")
         peaks.append(peak)
@@ -227,7 +227,7 @@ def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ..
     outcome = outcome_of(record)
     is_kill = outcome.ran_out_of_memory or outcome.exit_code == SIGKILL_EXIT_CODE
     is_explained = is_kill or outcome.cause in ("gpu-oom", "gpu-error")
-    if verdict.evidence is None or not (is_explained or verdict.tone == "warning"):
+    if not (verdict.evidence and (is_explained or verdict.tone == "warning")):
         return ()
     return _rows(verdict.evidence, Span(INDENT), view)[:_MAX_WRAPPED]
 

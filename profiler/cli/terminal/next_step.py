@@ -152,6 +152,6 @@ def _enough(record: Record, recommend: str) -> str | None:
     if not may_name_size(record):
         return None
     size = format_task_size(recommended.vcpu, recommended.memory_mb)
-    if size is None:
+    if not size:
         return None
     return f"{size}{beside_gpus(record)} would have been enough{recommend and f' ({recommend})'}."

@@ -102,7 +102,7 @@ def page_lines(
     verdict = verdict_of(run, view.now_ns)
     head = wrapped(verdict.text, view.width, Span("● ", verdict.tone), style=verdict.tone)
     sections: Sequence[Section] = (
-        (0, (*head, *wrapped(verdict.evidence or "", view.width, INDENT))),
+        (0, (*head, *wrapped(verdict.evidence, view.width, INDENT))),
         (0, _facts(run, story, view)),
         (1, (*_usage(record, view), *_told(story.named(*BESIDE_MEMORY), view))),
         (2, (*time_lines(record, story, view), *_gpu_use(story, view))),
@@ -297,9 +297,9 @@ def _bars(record: Record) -> Iterator[_Bar]:
         note = _of_size(size, format_vcpu, word)
         yield _Bar(CPU, metrics.vcpu_used, size, bare_vcpu, note)
     memory = metrics.memory_used_mb
-    if metrics.max_memory_used_mb is not None:
+    if metrics.has_memory:
         memory = replace(memory, max=metrics.max_memory_used_mb)
-    if metrics.max_memory_used_mb is not None or memory.avg is not None:
+    if metrics.has_memory or memory.avg is not None:
         size_mb = metrics.memory_size_mb
         note = _of_size(size_mb, format_memory)
         yield _Bar(MEMORY, memory, size_mb, format_memory, note, peak_text(metrics))

@@ -175,7 +175,7 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
         yield from wrapped(note or "", view.width, INDENT)
     yield from wrapped(_meaning_note(record, other), view.width, INDENT)
     difference = processor_difference(record, other, f"the {comparison.name}")
-    if difference is not None:
+    if difference:
         yield from wrapped(f"This run {difference}.", view.width, INDENT)
 
 
@@ -366,7 +366,7 @@ def _when(record: Record, last: Record, now_ns: int) -> str:
         if seconds >= 2 * unit:
             ago = f" {seconds // unit} {name} ago"
             break
-    if processor_difference(record, last) is not None:
+    if processor_difference(record, last):
         return f"{ago} on another processor"
     commit = (last.labels or {}).get("gitCommit")
     own = (record.labels or {}).get("gitCommit")

@@ -112,9 +112,9 @@ def advice_texts(advice: Advice | None, record: Record, story: Story) -> Iterato
         is_kept = choice.is_right and advice.risk is None
         if is_kept:
             yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
-        elif size is not None and verdict_of(advice) == "less is enough":
+        elif size and verdict_of(advice) == "less is enough":
             yield f"{size}: less is enough {basis}"
-        elif size is not None:
+        elif size:
             yield f"{size}{_saving_text(choice.saving_percent)} {basis}"
         count = _MAX_REASONS
         if is_kept:

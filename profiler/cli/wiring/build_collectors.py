@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
     from profiler.collectors.processes.discovery import ProcessDiscovery
     from profiler.collectors.processes.process_collector import ProcessCollector
-    from profiler.core.stop_request import SignalHandler
+    from profiler.core.signal_handler import SignalHandler
     from profiler.local_run.local_record import Placement
     from profiler.readers.ecs.endpoint_client import TaskMetadataSource
     from profiler.readers.linux.process_tree import ProcessReading

@@ -14,7 +14,7 @@ from profiler.cli.wiring.monitor_process import MonitorProcess
 from profiler.collectors.collector import TagRequest
 from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import Clock
-from profiler.core.stop_request import SignalHandler
+from profiler.core.signal_handler import SignalHandler
 from profiler.core.threads import BackgroundCall, WakeEvent
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop

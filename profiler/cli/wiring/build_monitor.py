@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from profiler.cli.wiring.build_collectors import metadata_source, read_tags
 from profiler.cli.wiring.monitor_process import MonitorProcess
 from profiler.collectors.collector import TagRequest
-from profiler.core.stop_request import SignalHandler
+from profiler.core.signal_handler import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.monitor.loop import monitor_task
-from profiler.monitor.shared_parts import SharedParts
+from profiler.monitor.shared_parts import LiveMetrics, SharedParts
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.endpoint_client import check_address
 from profiler.readers.linux.host import read_instance
 from profiler.settings import MonitorSettings, read_settings
 
 if TYPE_CHECKING:
-    from profiler.monitor.prometheus.exporter import PrometheusExporter
+    pass
 
 
 def run_monitor(stop: SignalHandler) -> None:
@@ -52,13 +52,11 @@ def run_monitor(stop: SignalHandler) -> None:
     process.drain_outputs()
 
 
-def _exporter(
-    settings: MonitorSettings, sampler: TaskSampler, shared: SharedParts
-) -> "PrometheusExporter | None":
-    """The exporter of live metrics; None if it is off, and then its modules are not imported."""
+def _exporter(settings: MonitorSettings, sampler: TaskSampler, shared: SharedParts) -> LiveMetrics:
+    """The exporter of live metrics; if it is off, its modules are not imported."""
     port = settings.prometheus_port
     if port is None:
-        return None
+        return LiveMetrics()
     from profiler.monitor.prometheus.exporter import PrometheusExporter  # only where it is enabled
     from profiler.monitor.prometheus.snapshot import SnapshotBuilder
 

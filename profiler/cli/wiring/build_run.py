@@ -52,7 +52,7 @@ def run_command(options: RunOptions) -> int:
     runner = _Runner(options)
     reason = low_limit()
     try:
-        exit_code = runner.run_all() if reason is None else runner.run_unprofiled(reason)
+        exit_code = runner.run_unprofiled(reason) if reason else runner.run_all()
     except NoProcessError as error:
         exit_code = runner.run_unprofiled(f"no process can be made for it ({error})")
     runner.stderr.drain(_MAX_OUTPUT_SECONDS)

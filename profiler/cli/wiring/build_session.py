@@ -7,7 +7,7 @@ import pwd
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.text import printable
-from profiler.core.threads import BackgroundCall
+from profiler.core.threads import BackgroundCall, NoCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.local_record import Placement, read_sizes
 from profiler.local_run.prepared_run import PreparedRun
@@ -32,7 +32,7 @@ from profiler.readers.linux.host import read_host
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.batch_job import BatchJob, job_of_variables
 from profiler.record.bounded_json_line import encode_line
-from profiler.record.record_model import Metrics, Record
+from profiler.record.record_model import Metrics, Record, Report
 from profiler.settings import SettingsReader, endpoint_address, problems_message
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from profiler.record.family import HighestPeak
     from profiler.record.notice_model import NoticeLine
     from profiler.runs.history.recorder import HistoryRecorder
+    from profiler.runs.history.run_database import HistoryStore
+
+_T = TypeVar("_T")
 
 _STDERR = 2
 # The report does not wait longer for the task metadata endpoint.
@@ -62,7 +65,8 @@ class RunSession:
         self._clock = clock
         self._format = _report_format(options)
         self._recorder = _history_recorder(options, clock)
-        self._view: _LateView | None = None
+        prints_json = options.output is None and self._format == "json"
+        self._view = _NoView(stderr, prints_json=prints_json)
         if options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb":
             self._view = _LateView(options, clock, stderr)
         settings = SettingsReader(os.environ)
@@ -75,22 +79,15 @@ class RunSession:
             is_local=True,
             hour_usd=None if prices is None else prices.hour_usd,
         )
-        prints_json = options.output is None and self._format == "json"
         self._plan = RunPlan(
             name=options.name,
             interval_seconds=options.interval_seconds,
             labels=labels,
-            surroundings=_Surroundings(
-                options,
-                clock,
-                self._view,
-                self._recorder,
-                partial(_print_notice, stderr, prints_json),
-            ),
+            surroundings=_Surroundings(options, clock, self._view, self._recorder),
             collectors=Collectors(*accelerators),
             prices=prices,
             series_points=settings.value("series_points"),
-            max_history_steps=0 if self._recorder is None else self._recorder.max_steps,
+            max_history_steps=self._recorder.max_steps,
             stuck_minutes=settings.value("stuck_minutes"),
             expected_seconds=settings.value("expected_seconds"),
         )
@@ -103,8 +100,7 @@ class RunSession:
             collectors = with_local_stacks(self._plan.collectors, self._options.stacks, prepared)
             self._plan = replace(self._plan, collectors=collectors)
         result = run(prepared, self._plan)
-        if self._view is not None:
-            self._view.close()
+        self._view.close()
         return result
 
     def lines(self, result: RunResult) -> tuple[bytes, bytes]:
@@ -123,24 +119,23 @@ class RunSession:
     def _end(self, result: RunResult) -> bytes:
         """The end for a person; empty if a sentence on standard error contains everything."""
         is_file = self._options.output is not None
-        recorder = self._recorder
+        has_history = not self._options.no_history
         if result.startup_error is not None and not is_file:
             return b""
         report = result.report
-        wait = None
+        wait: Callable[[], tuple[Report, tuple[Record, ...]] | None] = _nothing
         history = None
         is_one_line = self._options.runs > 1 and not (self._options.live or is_file)
-        if recorder is not None:
-            if not is_one_line:
-                from profiler.cli.run_family import family_of_run  # not for the report as JSON
+        if has_history and not is_one_line:
+            from profiler.cli.run_family import family_of_run  # not for the report as JSON
 
-                wait = recorder.search(
-                    partial(family_of_run, report, self._plan.prices, self._options)
-                )
+            find = partial(family_of_run, report, self._plan.prices, self._options)
+            wait = self._recorder.search(find)
+        if has_history:
             history = ("--from", "history") if os.environ.get("TASK_PROFILER_FROM") else ()
         from profiler.cli.terminal.end_page import printed_end  # not before the command has ended
 
-        report, earlier = (None if wait is None else wait()) or (report, ())
+        report, earlier = wait() or (report, ())
         return printed_end(
             report,
             earlier,
@@ -162,10 +157,9 @@ class RunSession:
         """Add a run that started to the history, unless ``--no-history`` is given; returns
         sentences about failures.
         """
-        if self._recorder is None or result.startup_error is not None:
+        if result.startup_error is not None:
             return ()
-        failure = self._recorder.add(line, result.report, result.series, result.stacks_line)
-        return () if failure is None else (failure,)
+        return self._recorder.add(line, result.report, result.series, result.stacks_line)
 
     def export(self, record: Record) -> str | None:
         """Export the run by OpenTelemetry's protocol; returns sentences about failures."""
@@ -184,9 +178,27 @@ class RunSession:
         self._plan.collectors.stop()
 
 
-def _history_recorder(options: RunOptions, clock: Clock) -> "HistoryRecorder | None":
+class _NoRecorder:
+    """Nothing is recorded."""
+
+    max_steps = 0
+
+    def keep_so_far(self, build_so_far: BuildSoFar) -> None: ...
+
+    def search(self, find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":  # noqa: ARG002
+        return _nothing
+
+    def add(self, *_run: object) -> tuple[str, ...]:
+        return ()
+
+
+def _nothing() -> None:
+    """Nothing was looked for."""
+
+
+def _history_recorder(options: RunOptions, clock: Clock) -> "HistoryRecorder | _NoRecorder":
     if options.no_history:
-        return None
+        return _NoRecorder()
     from profiler.runs.history.recorder import HistoryRecorder  # only where it is needed
 
     return HistoryRecorder(os.environ, clock, options.words)
@@ -211,9 +223,8 @@ class _Surroundings(Struct, RunSurroundings):
 
     _options: RunOptions
     _clock: Clock
-    _view: "_LateView | None"
-    _recorder: "HistoryRecorder | None"
-    _print_notice: "Callable[[NoticeLine], None]"
+    _view: "_NoView"
+    _recorder: "HistoryRecorder | _NoRecorder"
 
     def find_labels(self) -> Mapping[str, str]:
         """Host, user, git commit of the working directory, and runner, as far as known."""
@@ -228,17 +239,17 @@ class _Surroundings(Struct, RunSurroundings):
     def find_batch_job(self) -> BatchJob:
         return job_of_variables(os.environ)
 
-    def request_placement(self) -> BackgroundCall[Placement | None] | None:
+    def request_placement(self) -> NoCall[Placement | None]:
         endpoint = endpoint_address(os.environ)
         if endpoint is None:
-            return None
+            return NoCall()
         return BackgroundCall(
             partial(read_placement, *endpoint), self._clock, _MAX_PLACEMENT_SECONDS
         )
 
-    def request_earlier_peak(self) -> "BackgroundCall[HighestPeak] | None":
-        if self._recorder is None:
-            return None
+    def request_earlier_peak(self) -> "NoCall[HighestPeak]":
+        if self._options.no_history:
+            return NoCall()
         from profiler.cli.run_family import highest_peak_of  # most runs do without it
 
         return BackgroundCall(
@@ -249,55 +260,59 @@ class _Surroundings(Struct, RunSurroundings):
         """Import what the history needs while the command runs, not when the user waits for the
         command's start or end.
         """
-        if self._recorder is None:
+        if self._options.no_history:
             return
         with suppress(ImportError):  # a Python without SQLite; the recorder reports it
             import profiler.core.redaction
             import profiler.runs.history.run_database  # noqa: F401
 
     def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None:
-        if self._view is not None:
-            self._view.on_sample(sample, processes)
+        self._view.on_sample(sample, processes)
 
     def on_notice(self, line: "NoticeLine") -> None:
-        if self._view is None:
-            self._print_notice(line)
-        else:
-            self._view.on_notice(line)
+        self._view.on_notice(line)
 
     def before_stop(self) -> None:
-        if self._view is not None:
-            self._view.close()
+        self._view.close()
 
     def keep_so_far(self, build: BuildSoFar) -> None:
-        if self._recorder is not None:
-            self._recorder.keep_so_far(build)
+        self._recorder.keep_so_far(build)
 
 
-def _print_notice(stderr: Output, is_json: bool, line: "NoticeLine") -> None:
-    """Print a notice on standard error: as JSON where the report will be printed as JSON, else
-    as a sentence.
+class _NoView:
+    """Without a live view, notices are printed on standard error: as JSON where the report will be
+    printed as JSON, else as sentences.
     """
-    from profiler.record.notice_model import encode_notice  # most runs have no notice
 
-    if is_json:
-        printed = encode_notice(line)
-    else:
-        from profiler.cli.printing import without_commands  # as above
+    def __init__(self, stderr: Output, *, prints_json: bool = False) -> None:
+        self._stderr = stderr
+        self._prints_json = prints_json
 
-        printed = without_commands(f"task-profiler: {printable(line.notice.message)}").encode()
-    stderr.write(printed + b"\n")
+    def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None: ...
+
+    def on_notice(self, line: "NoticeLine") -> None:
+        from profiler.record.notice_model import encode_notice  # most runs have no notice
+
+        if self._prints_json:
+            printed = encode_notice(line)
+        else:
+            from profiler.cli.printing import without_commands  # as above
+
+            printed = without_commands(f"task-profiler: {printable(line.notice.message)}").encode()
+        self._stderr.write(printed + b"\n")
+
+    def close(self) -> None: ...
 
 
-class _LateView:
+class _LateView(_NoView):
     """The live view, which is made some time after the start: its imports delay nothing, and
     short runs have none.
     """
 
     def __init__(self, options: RunOptions, clock: Clock, stderr: Output) -> None:
+        super().__init__(stderr)
         self._options = options
         self._clock = clock
-        self._stderr = stderr
         self._started_ns = clock.wall_ns()
         self._view: LiveView | None = None
         self._has_failed = False

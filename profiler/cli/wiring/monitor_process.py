@@ -1,7 +1,6 @@
 """What the sidecar and the monitor of an instance have in common: the parts of their process."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -10,11 +9,11 @@ from profiler.collectors.collector import Collector, Collectors, TagRequest, Tas
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.deadline_writer import standard_outputs
 from profiler.core.log import JsonLog
-from profiler.core.stop_request import SignalHandler
+from profiler.core.signal_handler import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.loop import MonitoredTask
-from profiler.monitor.shared_parts import SharedParts
+from profiler.monitor.shared_parts import NONE_KEPT, ReportedBatches, SharedParts
 from profiler.monitor.task_sampler import (
     MachineKills,
     OutputWarning,
@@ -32,9 +31,6 @@ from profiler.readers.linux.host import (
 )
 from profiler.settings import MonitorSettings, problems_message
 from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, connect
-
-if TYPE_CHECKING:
-    from profiler.monitor.instance.reported_file import ReportedFile
 
 
 class MonitorProcess:
@@ -96,7 +92,7 @@ class MonitorProcess:
         self,
         collectors: Iterator[Collector],
         connect_logs: Connect = connect,
-        reported: "ReportedFile | None" = None,
+        reported: ReportedBatches = NONE_KEPT,
     ) -> SharedParts:
         """What all tasks share. The sidecar has no ``reported`` batches."""
         # before the first tick: imports take long

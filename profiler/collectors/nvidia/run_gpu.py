@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.out_of_gpu_memory import MemoryAtLimit
-from profiler.aggregation.statistics import TimeWeightedStatistics
 from profiler.collectors.nvidia.gpu_period import GPM_SERIES, GpuPeriod
 from profiler.collectors.nvidia.gpu_timeline import UseSource
 from profiler.collectors.nvidia.gpu_work import GpuWork, WorkLimits
@@ -102,13 +101,13 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         return use.sees_processes and (use.has_own or is_watched)
 
     def _memory(self, use: RunUse, *, is_shared: bool) -> Distribution:
-        """The memory of the run's processes; of the device where they cannot be seen."""
+        """The memory of the run's processes; of the device where they cannot be seen, unless
+        others hold a part of it.
+        """
         is_seen = self._sees_processes(use)
         is_read = 2 * use.watched_ns >= self._duration_ns(use) or (is_seen and use.has_own)
-        memory: TimeWeightedStatistics | None = use.device_memory
-        if is_seen and use.lacks_memory:
-            memory = None if is_shared else use.device_memory
-        elif is_seen and (use.has_own or is_shared):
+        memory = None if is_shared else use.device_memory
+        if is_seen and not use.lacks_memory and (use.has_own or is_shared):
             memory = use.own_memory
         if memory is None or not is_read:
             return NOT_MEASURED
@@ -127,9 +126,11 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         values["utilization_percent"] = work.utilization.distribution()
         if is_shared or not work.covered_ns:
             return values
-        values |= self._idle(work, known_ns)
+        idle_ns = _idle_ns(work, known_ns)
+        values["idle_seconds"] = _seconds(idle_ns)
+        values["idle_percent"] = round(_PERCENT * idle_ns / known_ns, 3)
         if not is_partial:  # else it may have worked before, after or in between
-            values |= _work_values(use, work.limits(self._until_ns(use)))
+            values |= _work_values(use, work.limits(self._until_ns(use)), idle_ns)
         return values
 
     def _known_ns(self, use: RunUse) -> int:
@@ -139,26 +140,28 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
             return duration_ns
         return max(duration_ns - self.period.unknown_utilization_ns, 1)
 
-    def _idle(self, work: GpuWork, known_ns: int) -> Mapping[str, Any]:
-        idle_ns = max(work.covered_ns - work.used_ns, 0.0)
-        if work.covered_ns >= _COVERED_SHARE * known_ns:
-            idle_ns *= known_ns / work.covered_ns
-        idle_ns = min(idle_ns, known_ns)
-        return {
-            "idle_seconds": _seconds(idle_ns),
-            "idle_percent": round(_PERCENT * idle_ns / known_ns, 3),
-        }
+
+def _idle_ns(work: GpuWork, known_ns: int) -> float:
+    """How long the GPU was idle; the little that was not covered was as the rest."""
+    idle_ns = max(work.covered_ns - work.used_ns, 0.0)
+    if work.covered_ns >= _COVERED_SHARE * known_ns:
+        idle_ns *= known_ns / work.covered_ns
+    return min(idle_ns, known_ns)
 
 
-def _work_values(use: RunUse, limits: WorkLimits | None) -> Mapping[str, float]:
+def _work_values(use: RunUse, limits: WorkLimits | None, idle_ns: float) -> Mapping[str, float]:
+    """When the GPU worked, and how its idle time is divided by that."""
     if limits is None:
         return {}
+    parts_ns = (limits.before_ns, limits.between_ns, limits.after_ns)
+    scale = idle_ns / (sum(parts_ns) or 1)
+    before, between, after = (_seconds(scale * part_ns) for part_ns in parts_ns)
     return {
         "first_used_seconds": _seconds(limits.first_ns - use.started_ns),
         "last_used_seconds": _seconds(limits.last_ns - use.started_ns),
-        "idle_before_seconds": _seconds(limits.before_ns),
-        "idle_between_seconds": _seconds(limits.between_ns),
-        "idle_after_seconds": _seconds(limits.after_ns),
+        "idle_before_seconds": before,
+        "idle_between_seconds": between,
+        "idle_after_seconds": after,
     }
 
 

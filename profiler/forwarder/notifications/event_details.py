@@ -269,7 +269,7 @@ def _sentence(notice: EndedRun) -> str:
     outcome = notice.outcome
     code = known(describe_exit_code, outcome.exit_code or None)
     exit_code = "" if code is None else f" with exit code {code}"
-    said = None if outcome.cause == "failure" else cause_sentence(outcome, notice.record)
+    said = "" if outcome.cause == "failure" else cause_sentence(outcome, notice.record)
     causes = (said, notice.reason)
     why = ". ".join(cause.strip().rstrip(".") for cause in causes if cause)
     reason = f": {why}" if why else ""

@@ -333,7 +333,7 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     if unusual is not None:
         lines.append(f"Success, but {unusual}.")
     cause = cause_sentence(outcome, notice.record)
-    lines.append(escape_text(cause or "", MAX_SENTENCE_LENGTH))
+    lines.append(escape_text(cause, MAX_SENTENCE_LENGTH))
     if outcome.ran_out_of_memory:
         lines.append(_memory_line(notice.metrics))
     if outcome.status == "failure":

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from profiler.core.files import write_atomically
 from profiler.core.log import Log
+from profiler.monitor.shared_parts import ReportedBatches
 
 # Lines of containers that Docker has removed, before the file is written again.
 _MAX_OLD_LINES = 1000
 
 
-class ReportedFile:
+class ReportedFile(ReportedBatches):
     """One Docker id a line, for as long as Docker shows the container.
 
     Without a writable file, only in memory.

@@ -20,6 +20,7 @@ from profiler.core.log import Log
 from profiler.core.threads import start_thread
 from profiler.monitor.prometheus.prometheus_metrics import metrics_text
 from profiler.monitor.prometheus.snapshot import Snapshot, SnapshotBuilder
+from profiler.monitor.shared_parts import LiveMetrics
 
 # All addresses of the task's network namespace; its security group determines who can connect.
 _ALL_ADDRESSES = "::"
@@ -124,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: scrapes are frequent."""
 
 
-class PrometheusExporter:
+class PrometheusExporter(LiveMetrics):
     """Serves the last published snapshot on a port; 0: any free one."""
 
     def __init__(self, port: int, builder: SnapshotBuilder, log: Log) -> None:
@@ -134,8 +135,8 @@ class PrometheusExporter:
         self._snapshot: Snapshot | None = None
         self._server: MetricsServer | None = None
 
-    def start(self) -> str | None:
-        """Start listening; returns the reason if live metrics are missing.
+    def start(self) -> str:
+        """Start listening; returns the reason if live metrics are missing, else "".
 
         The monitor continues without them.
         """
@@ -153,7 +154,7 @@ class PrometheusExporter:
                 "limit on processes."
             )
         self._server = server
-        return None
+        return ""
 
     def _listen(self) -> MetricsServer:
         try:

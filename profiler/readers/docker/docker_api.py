@@ -17,7 +17,7 @@ from msgspec import Struct
 from profiler.core.clock import Clock
 from profiler.core.json_fields import Json, count, decoded, mapping, text
 from profiler.core.log import Log
-from profiler.core.stop_request import SignalHandler
+from profiler.core.signal_handler import SignalHandler
 from profiler.core.threads import StoppableThread, ThreadFailure, WakeEvent
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import SourceHealth, Unavailable

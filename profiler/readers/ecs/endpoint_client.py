@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.core.clock import Clock
 from profiler.core.errors import UsageError
-from profiler.core.stop_request import SignalHandler
+from profiler.core.signal_handler import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample

@@ -295,7 +295,7 @@ class BatchSelection(Struct, frozen=True, kw_only=True):
     """
 
     names: tuple[str, ...]
-    problem: str | None = None
+    problem: str = ""
     is_present: bool = True
 
 
@@ -314,7 +314,7 @@ def select_batch(
         )
         is_present = requested in present
         return BatchSelection(
-            names=(requested,), problem=None if is_present else problem, is_present=is_present
+            names=(requested,), problem="" if is_present else problem, is_present=is_present
         )
     names = _roles(task, own).candidates
     problem = (
@@ -329,7 +329,7 @@ def select_batch(
             "container to report on."
         )
     return BatchSelection(
-        names=names, problem=None if len(names) == 1 else problem, is_present=bool(names)
+        names=names, problem="" if len(names) == 1 else problem, is_present=bool(names)
     )
 
 

@@ -56,7 +56,9 @@ class CpuPressure(Struct, frozen=True, kw_only=True, gc=False):
         """
         if before is None:
             return CpuWaitLimits()
-        throttled_ns = _growth_ns(before.throttled_ns, self.throttled_ns) or 0
+        throttled_ns = 0
+        if before.cpu_stat != self.cpu_stat:
+            throttled_ns = _growth_ns(before.throttled_ns, self.throttled_ns) or 0
         waited_ns = _growth_ns(before.waited_ns, self.waited_ns)
         if before.is_of_group != self.is_of_group:
             waited_ns = None
@@ -148,11 +150,15 @@ def parse_pressure_ns(text: bytes, name: bytes = b"some ") -> int | None:
     """The total of ``some`` in a file such as ``cpu.pressure``: when at least one thread waited; of
     ``full``: when all waited that were not idle.
     """
-    for line in text.splitlines():
-        _, separator, total_us = line.rpartition(b" total=")
-        if separator and line.startswith(name):
-            return int(total_us) * NS_PER_US if total_us.isdigit() else None
-    return None
+    beginning = 0
+    if not text.startswith(name):
+        beginning = text.find(b"\n" + name) + 1
+        if not beginning:
+            return None
+    end = text.find(b"\n", beginning)
+    line = text[beginning:] if end < 0 else text[beginning:end]
+    _, separator, total_us = line.rpartition(b" total=")
+    return int(total_us) * NS_PER_US if separator and total_us.isdigit() else None
 
 
 def parse_throttled_ns(text: bytes) -> int | None:

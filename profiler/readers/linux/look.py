@@ -44,9 +44,9 @@ class Look(Struct, frozen=True, kw_only=True):
     ``unread_run_ns`` is the CPU time of threads that ended unread in processes that still run.
     ``processes`` are all processes, the same object if none has changed. ``sees_calls``: any
     system call was readable so far. ``is_behind``: the counters of threads are left for the next
-    looks. ``misses_child``: a thread waited for a child, and none that lived was seen: it ended
-    meanwhile, or began just now. ``pressure``: for how long any threads have waited for a CPU so
-    far. ``cpus``: on how many the batch may run.
+    looks; ``is_nobodys_turn``: those of all. ``misses_child``: a thread waited for a child, and
+    none that lived was seen: it ended meanwhile, or began just now. ``pressure``: for how long any
+    threads have waited for a CPU so far. ``cpus``: on how many the batch may run.
     """
 
     growth: Sequence[ThreadGrowth] | None = ()
@@ -56,6 +56,7 @@ class Look(Struct, frozen=True, kw_only=True):
     processes: Mapping[int, ProcessSeen] = {}
     sees_calls: bool = False
     is_behind: bool = False
+    is_nobodys_turn: bool = False
     misses_child: bool = False
     pressure: CpuPressure | None = None
     cpus: int = 1

@@ -7,7 +7,7 @@ import math
 import os
 import struct
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -70,13 +70,15 @@ class Socket(Struct, frozen=True):
 
     ``peer`` is its peer's address and port, or the path of a Unix socket; None if it has no peer.
     ``pair_inode`` is the inode of the other end if ``socketpair`` made both: they connect processes
-    of one program, as a pipe does. ``stream`` are the addresses of a TCP connection, in the form
-    that sock_diag(7) expects.
+    of one program, as a pipe does. ``end_inode`` is that of the other end of another Unix
+    connection. ``stream`` are the addresses of a TCP connection, in the form that sock_diag(7)
+    expects.
     """
 
     peer: str | None = None
     is_unix: bool = False
     pair_inode: int | None = None
+    end_inode: int | None = None
     stream: bytes = b""
 
 
@@ -130,16 +132,16 @@ class Sockets:
             if name in _STREAMS and self._budget_ns <= 0:
                 self.has_postponed = True
                 break
-            unnamed: list[int] = []
+            of_unix: dict[int, str] = {}
             for inode, socket in _search(
                 f"{self._folder}/{pid}/net/{name}", missing, is_unix=name == "unix"
             ):
-                if socket.peer == _UNIX_SOCKET:
-                    unnamed.append(inode)
+                if socket.is_unix and socket.peer is not None:
+                    of_unix[inode] = socket.peer
                     continue
                 is_lasting = name in _STREAMS and socket.peer is not None
                 self._known[inode] = (socket, math.inf if is_lasting else until_ns)
-            self._find_other_ends(pid, unnamed, until_ns, began_ns)
+            self._find_other_ends(pid, of_unix, until_ns, began_ns)
         else:
             self._known.update((inode, (Socket(), until_ns)) for inode in missing)
         took_ns = self._own_cpu_ns() - began_ns
@@ -147,18 +149,24 @@ class Sockets:
         self.lookup_ns += took_ns
 
     def _find_other_ends(
-        self, pid: int, unnamed: Collection[int], until_ns: float, began_ns: int
+        self, pid: int, of_unix: Mapping[int, str], until_ns: float, began_ns: int
     ) -> None:
-        """Unix sockets without a path: clients of a server, or ends of a pair.
+        """Connected Unix sockets, with a server's path or without one: clients of a server, or ends
+        of a pair.
 
         Those for which no budget is left are postponed.
         """
         others: dict[int, int | None] = {}
-        for inode in unnamed:
+        for inode, path in of_unix.items():
             if self._own_cpu_ns() - began_ns > self._budget_ns:
                 self.has_postponed = True
                 break
-            others[inode] = self._peer_inode(inode)
+            other_inode = self._peer_inode(inode)
+            if path == _UNIX_SOCKET:
+                others[inode] = other_inode
+            else:
+                socket = Socket(path, is_unix=True, end_inode=other_inode)
+                self._known[inode] = (socket, until_ns if other_inode is None else math.inf)
         wanted = {other_inode for other_inode in others.values() if other_inode}
         ends: dict[int, Socket] = {}
         if wanted:  # an end that is missing is in another network namespace
@@ -170,7 +178,8 @@ class Sockets:
             elif end.peer == _UNIX_SOCKET:
                 self._known[inode] = (Socket(is_unix=True, pair_inode=other_inode), math.inf)
             else:
-                self._known[inode] = (Socket(end.peer, is_unix=True), math.inf)
+                socket = Socket(end.peer, is_unix=True, end_inode=other_inode)
+                self._known[inode] = (socket, math.inf)
 
 
 def ask_peer_inode(inode: int) -> int | None:
@@ -203,17 +212,18 @@ def parse_peer_inode(message: bytes) -> int | None:
 
 
 class StreamState(Struct, frozen=True, gc=False):
-    """What the kernel knows of a TCP connection: the bytes that came, and whether something was
-    sent later than the last that came.
+    """What the kernel knows of a TCP connection: the bytes that came, whether something was sent
+    later than the last that came, and its inode.
     """
 
     received_bytes: int
     owes: bool
+    inode: int = 0
 
 
 def ask_stream(inode: int, stream: bytes) -> StreamState | None:
     """Ask the kernel for the state of one TCP connection, by its addresses; None if it does not
-    know it, as one of another network namespace.
+    know it, as one of another network namespace. An inode of 0 is that of any.
     """
     import socket  # as in ask_peer_inode
 
@@ -228,20 +238,30 @@ def ask_stream(inode: int, stream: bytes) -> StreamState | None:
         return None
 
 
+def other_end(stream: bytes) -> bytes | None:
+    """The addresses of a TCP connection as its other end has them; None if that is on another
+    machine.
+    """
+    own_port, port, own, peer = _SOCKET_ID.unpack_from(stream, 1)
+    if own != peer:
+        return None
+    return stream[:1] + _SOCKET_ID.pack(port, own_port, peer, own) + _ANY_INTERFACE
+
+
 def parse_stream(message: bytes, inode: int) -> StreamState | None:
     """Parse the answer of ``sock_diag`` about a TCP connection; None if it is another socket's."""
     place = _HEADER.size + _INET_ANSWER_BYTES
     if len(message) < place or _HEADER.unpack_from(message)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
     (found_inode,) = struct.unpack_from("=I", message, _HEADER.size + _INET_INODE)
-    if found_inode != inode:
+    if inode not in (found_inode, 0):
         return None
     for kind, content in _attributes(message, place):
         if kind == _ATTRIBUTE_INFO and len(content) >= _RECEIVED_BYTES.stop:
             (sent_ms,) = struct.unpack_from("=I", content, _LAST_SENT)
             (came_ms,) = struct.unpack_from("=I", content, _LAST_RECEIVED)
             received_bytes = int.from_bytes(content[_RECEIVED_BYTES], sys.byteorder)
-            return StreamState(received_bytes, owes=sent_ms < came_ms)
+            return StreamState(received_bytes, owes=sent_ms < came_ms, inode=found_inode)
     return None
 
 

@@ -1,5 +1,5 @@
-"""One thread's counters and state, by files that stay open as far as the process's limit permits,
-and which of its waits for a CPU can be true.
+"""What ``/proc/PID/task/TID/schedstat`` and ``stat`` say of one thread, and which of its waits for
+a CPU can be true. The files stay open as far as the process's limit permits.
 
 An open file belongs to its thread: after the thread's end it cannot be read, also if another thread
 has the same number. To open and close a file costs more than to read it.

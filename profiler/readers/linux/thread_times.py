@@ -289,7 +289,7 @@ class ThreadReader:
     def _nothing(self) -> Look:
         """A look in which no thread has its turn."""
         growth = () if self._is_counting else None
-        return Look(growth=growth, is_behind=True, cpus=self._cpus or 1)
+        return Look(growth=growth, is_behind=True, is_nobodys_turn=True, cpus=self._cpus or 1)
 
     def _ask_once(self, inode: int, stream: bytes) -> StreamState | None:
         """The state of a connection, asked once in a look: of two waits of a thread, the end of one
@@ -555,8 +555,9 @@ class ThreadReader:
             process.read_ns += grown.run_ns
             self._is_counting = self._is_counting or grown.run_ns > 0
             self._growth.append(grown)
-            self._recent.pop(thread, None)
-            self._recent[thread] = process.reading.pid
+            if not process.is_refused:
+                self._recent.pop(thread, None)
+                self._recent[thread] = process.reading.pid
         return True
 
     def _find_threads(self, process: _Process, now: ReadingTime) -> list[Thread]:

@@ -9,7 +9,7 @@ import os
 import re
 import struct
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -20,7 +20,7 @@ from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.named_pipes import is_local, kind_of_sleep
-from profiler.readers.linux.sockets import Socket, Sockets, StreamState
+from profiler.readers.linux.sockets import Socket, Sockets, StreamState, other_end
 from profiler.readers.linux.waits import Blocked, Connection, Wait
 
 if TYPE_CHECKING:
@@ -204,6 +204,8 @@ _RECEIVES = ("read", "recv", "pread")
 _MAX_CONNECTIONS = 16
 _MAX_PIPE_PROCESSES = 64
 _LINKS_LAST_NS = 5 * NS_PER_SECOND
+# So many other ends of pipes and connections are kept in mind.
+_MAX_ENDS = 1024
 AskStream = Callable[[int, bytes], StreamState | None]
 
 
@@ -228,6 +230,8 @@ class WaitResolver:
         self._wall_ahead_ns = wall_ahead_ns
         self._links_of: dict[int, tuple[frozenset[str], int]] = {}  # until when they are known
         self.sockets = Sockets(proc_folder, own_cpu_ns, peer_inode)
+        self._holders: dict[str, tuple[frozenset[int], int]] = {}  # as well
+        self._ends: dict[int, int] = {}  # the inodes of connections and of their other ends
         self._own_pairs: dict[tuple[int, str], bool] = {}
         self._rings: Rings | None = None
 
@@ -357,7 +361,7 @@ class WaitResolver:
             (socket,) = self.sockets.find(pid, [inode], now_ns)
             if socket.pair_inode is not None:
                 return self._wait_for_pipe(pid, (f"{_SOCKET}{socket.pair_inode}]",), now_ns)
-            return self._wait_for_sockets({inode: socket})
+            return self._wait_for_sockets(pid, {inode: socket}, now_ns)
         if link.startswith(_PIPE):
             return self._wait_for_pipe(pid, (link,), now_ns)
         if link.startswith("/") and not link.startswith("/dev/"):  # a terminal is not a disk
@@ -368,9 +372,11 @@ class WaitResolver:
         return _BY_ACTION.get(_ANONYMOUS_KINDS.get(link, ""), _OTHER)
 
     def _wait_for_sockets(
-        self, sockets: Mapping[int, Socket], *, has_timeout: bool = False
+        self, pid: int, sockets: Mapping[int, Socket], now_ns: int, *, has_timeout: bool = False
     ) -> Blocked:
-        """The wait for something to come on these sockets, by inode."""
+        """The wait for something to come on these sockets, by inode, from processes of the batch or
+        others.
+        """
         connected = {inode: socket for inode, socket in sockets.items() if socket.peer is not None}
         target = f"{len(connected)} connections"
         if len(connected) == 1:
@@ -392,22 +398,64 @@ class WaitResolver:
                     stream=socket.stream,
                 )
             )
+        pids: frozenset[int] = frozenset()
+        if len(connected) <= _MAX_CONNECTIONS:
+            pids = self._others_with(pid, self._links_of_ends(connected), now_ns)
         return Blocked(
             wait=Wait("network", target if connected else None),
+            helpers="pipe" if pids else "nobody",
+            helper_pids=pids,
             may_be_idle=may_be_idle and all(each.received_bytes for each in connections),
             has_timeout=has_timeout,
             connections=tuple(connections) if len(connected) <= _MAX_CONNECTIONS else (),
         )
 
+    def _links_of_ends(self, connected: Mapping[int, Socket]) -> Iterator[str]:
+        """The links of the other ends of connections, where these are on this machine."""
+        for inode, socket in connected.items():
+            end_inode = socket.end_inode or self._ends.get(inode)
+            addresses = other_end(socket.stream) if socket.stream else None
+            if end_inode is None and addresses is not None:
+                end = self._ask_stream(0, addresses)
+                if end is not None and end.inode:  # not accepted yet
+                    if len(self._ends) >= _MAX_ENDS:
+                        self._ends.clear()
+                    end_inode = self._ends[inode] = end.inode
+            if end_inode is not None:
+                yield f"{_SOCKET}{end_inode}]"
+
     def _wait_for_pipe(self, pid: int, links: Collection[str], now_ns: int) -> Blocked:
         """The wait for the other ends of pipes, which other processes of the batch have."""
+        pids = self._others_with(pid, links, now_ns)
+        return Blocked(wait=Wait("pipe"), helpers="pipe", helper_pids=pids)
+
+    def _others_with(self, pid: int, links: Iterable[str], now_ns: int) -> frozenset[int]:
+        """The other processes of the batch that have any of these open."""
         pids: set[int] = set()
+        for link in links:
+            known = self._holders.get(link)
+            if known is None or now_ns >= known[1]:
+                known = self._find_holders(link, now_ns, is_new=known is None)
+            pids.update(known[0])
+        pids.discard(pid)
+        return frozenset(pids)
+
+    def _find_holders(self, link: str, now_ns: int, *, is_new: bool) -> tuple[frozenset[int], int]:
+        """The processes that have this open. Few of them are all asked for a link that is new."""
         others = self._batch_pids()
+        until_ns = now_ns + _LINKS_LAST_NS
+        if is_new and len(others) <= _MAX_CONNECTIONS:
+            kept = {other: links for other, links in self._links_of.items() if links[1] >= until_ns}
+            self._links_of = kept
+        holders: frozenset[int] = frozenset()
         if len(others) <= _MAX_PIPE_PROCESSES:
-            for other in others:
-                if other != pid and not self._open_links(other, now_ns).isdisjoint(links):
-                    pids.add(other)
-        return Blocked(wait=Wait("pipe"), helpers="pipe", helper_pids=frozenset(pids))
+            holders = frozenset(
+                [other for other in others if link in self._open_links(other, now_ns)]
+            )
+        if len(self._holders) >= _MAX_ENDS:
+            self._holders.clear()
+        self._holders[link] = (holders, until_ns)
+        return self._holders[link]
 
     def _open_links(self, pid: int, now_ns: int) -> frozenset[str]:
         """What a process has open; kept for a few seconds."""
@@ -510,7 +558,7 @@ class WaitResolver:
         if pipes:
             watched = self._wait_for_pipe(pid, pipes, now_ns)
         if others:
-            blocked = self._wait_for_sockets(others, has_timeout=has_timeout)
+            blocked = self._wait_for_sockets(pid, others, now_ns, has_timeout=has_timeout)
             has_other = watched.wait.kind != _OTHER.wait.kind
             return replace(blocked, otherwise=watched) if has_other else blocked
         if not pipes and (has_timeout or not descriptors):

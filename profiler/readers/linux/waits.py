@@ -5,7 +5,8 @@ from typing import Literal
 from msgspec import Struct
 
 # Whose work a thread waits for: that of its children and their descendants, of the other threads of
-# its process, or of the processes at the other ends of a pipe, or that hold the lock of a file.
+# its process, or of the processes at the other ends of a pipe or of connections within the batch,
+# or that hold the lock of a file.
 Helpers = Literal["nobody", "children", "threads", "pipe"]
 
 
@@ -34,7 +35,8 @@ class Blocked(Struct, frozen=True, kw_only=True):
     """What a blocked thread waits for.
 
     ``helpers`` are those whose work it waits for, ``helper_pids`` the processes at the other ends
-    of a pipe, or that hold a lock, or the child for which a thread waits, without it any child.
+    of a pipe or a connection, or that hold a lock, or the child for which a thread waits, without
+    it any child.
     ``may_be_idle``: it watches nothing but listening and unconnected sockets, and ``connections``
     on which something has come before: where nothing comes on these, it waits for somebody to come,
     and ``otherwise`` is what else it waits for. ``has_timeout``: of poll, select or epoll.
@@ -58,8 +60,9 @@ class Blocked(Struct, frozen=True, kw_only=True):
         """Whether the thread waits for a child, or for a pipe which may be one's, at least if
         nothing comes.
         """
-        helpers = self.helpers if self.otherwise is None else self.otherwise.helpers
-        return helpers in ("children", "pipe")
+        blocked = self.otherwise or self
+        has_end = blocked.helpers == "pipe" and blocked.wait.kind != "network"
+        return has_end or blocked.helpers == "children"
 
     @property
     def may_ask_for_children(self) -> bool:

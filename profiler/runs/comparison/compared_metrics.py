@@ -131,7 +131,7 @@ def memory_meaning(a: Sequence[Record], b: Sequence[Record]) -> MemoryMeaning:
     """Whether the memory of all runs means the same; else whether that of enough runs of both sets
     leaves mapped files out.
     """
-    known = [one for one in (*a, *b) if one.metrics.max_memory_used_mb is not None]
+    known = [one for one in (*a, *b) if one.metrics.has_memory]
     if len({counts_files(one.metrics) for one in known}) <= 1:
         return "same"
     fewest = min(sum(map(_leaves_files_out, records)) for records in (a, b))
@@ -140,7 +140,7 @@ def memory_meaning(a: Sequence[Record], b: Sequence[Record]) -> MemoryMeaning:
 
 def _leaves_files_out(record: Record) -> bool:
     metrics = record.metrics
-    return metrics.max_memory_used_mb is not None and not counts_files(metrics)
+    return metrics.has_memory and not counts_files(metrics)
 
 
 def _values(

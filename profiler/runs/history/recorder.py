@@ -10,7 +10,7 @@ from profiler.aggregation.time_series import RunSeries
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import without_surrogates
-from profiler.core.threads import BackgroundCall
+from profiler.core.threads import BackgroundCall, NoCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.bounded_json_line import encode_line, truncate_text
 from profiler.record.record_model import Report
@@ -38,7 +38,7 @@ class HistoryRecorder:
         self._environment = environment
         self._clock = clock
         self._words = words
-        self._write_call: BackgroundCall[bool] | None = None
+        self._write_call: NoCall[bool] = NoCall()
         self._began_ns: int | None = None
         self._due_ns: int | None = 0
 
@@ -48,8 +48,7 @@ class HistoryRecorder:
         A failure is silent: the end adds the run.
         """
         now_ns = self._clock.monotonic_ns()
-        is_writing = self._write_call is not None and self._write_call.result_so_far() is None
-        if self._due_ns is None or now_ns < self._due_ns or is_writing:
+        if self._due_ns is None or now_ns < self._due_ns or self._write_call.is_running:
             return
         if self._began_ns is None:
             self._began_ns = now_ns
@@ -109,10 +108,9 @@ class HistoryRecorder:
         report: Report,
         series: RunSeries | None,
         stacks_line: bytes | None = None,
-    ) -> str | None:
+    ) -> tuple[str, ...]:
         """Add the run. Returns a sentence about a failure, which affects only the entry."""
-        if self._write_call is not None:
-            self._write_call.result()
+        self._write_call.result()
         try:
             store = self._open(LOCK_TIMEOUT_SECONDS - _MAX_SEARCH_SECONDS)
             points = _points(report, series)
@@ -123,13 +121,14 @@ class HistoryRecorder:
             if has_others:
                 store.add_abandoned_runs()
         except TaskProfilerError as error:
-            return f"This run is not in the history. {error}"
+            return (f"This run is not in the history. {error}",)
         except ImportError as error:
-            return (
+            sentence = (
                 f"This run is not in the history: this Python has no SQLite ({error}), use "
                 "another one."
             )
-        return None
+            return (sentence,)
+        return ()
 
 
 def _points(report: Report, series: RunSeries | None) -> bytes:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
-from profiler.core.files import create_private_folders
+from profiler.core.files import absolute, create_private_folders
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux import proc
@@ -94,7 +94,7 @@ class HistoryStore:
         """
         deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
-            create_private_folders(os.path.dirname(os.path.join(os.getcwd(), self.path)))
+            create_private_folders(os.path.dirname(absolute(self.path)))
             with suppress(FileExistsError):
                 # Only a missing file is opened: closing a file that SQLite has open in this process
                 # would release its locks.
@@ -110,14 +110,15 @@ class HistoryStore:
                 connection.execute("COMMIT")
 
     @contextmanager
-    def _open_for_reading(self) -> Iterator[sqlite3.Connection | None]:
-        """The open file, or None if it is missing or empty."""
+    def _open_for_reading(self) -> Iterator[sqlite3.Connection]:
+        """The open file; a database without runs if it is missing or empty."""
         deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
             try:
                 os.lstat(self.path)  # in a folder that may not be searched, the file may be there
             except (FileNotFoundError, NotADirectoryError):
-                yield None
+                with _without_runs() as connection:
+                    yield connection
                 return
             with self._connect() as connection:
                 self._set_busy_timeout(deadline_ns, connection)
@@ -125,7 +126,11 @@ class HistoryStore:
                 connection.execute("BEGIN")
                 is_new = self._is_new(connection)
                 connection.execute("COMMIT")
-                yield None if is_new else connection
+                if not is_new:
+                    yield connection
+            if is_new:
+                with _without_runs() as connection:
+                    yield connection
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
@@ -134,9 +139,7 @@ class HistoryStore:
                 f"{self.path} is not a file: name another by TASK_PROFILER_HISTORY."
             )
         # SQLite never takes an absolute path for a URI or one of its special names.
-        with closing(
-            sqlite3.connect(os.path.join(os.getcwd(), self.path), isolation_level=None)
-        ) as connection:
+        with closing(sqlite3.connect(absolute(self.path), isolation_level=None)) as connection:
             yield connection
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:
@@ -214,8 +217,6 @@ class HistoryStore:
             "running"
         )
         with self._open_for_reading() as connection:
-            if connection is None:
-                return []
             rows = connection.execute(query).fetchall()
         runs: list[tuple[bytes, Report, bytes, str | None, bool]] = []
         if rows:
@@ -322,7 +323,7 @@ class HistoryStore:
         )
         with self._open_for_reading() as connection:
             last: tuple[str, int] = ("~", 0)  # this text sorts after every time
-            while connection is not None:
+            while True:
                 page = connection.execute(query, (*last, *values)).fetchall()
                 for _, _, line, command in page:
                     report = _decoded(line)
@@ -354,8 +355,6 @@ class HistoryStore:
             "SELECT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY started_at DESC LIMIT ?"
         )
         with self._open_for_reading() as connection:
-            if connection is None:
-                return [], []
             families = _first_column(connection.execute(of_families, (beginning, most)))
             ids = _first_column(connection.execute(of_ids, (beginning, most)))
         return families, ids
@@ -365,8 +364,6 @@ class HistoryStore:
         2,000 runs.
         """
         with self._open_for_reading() as connection:
-            if connection is None:
-                return
             for (line,) in connection.execute(_LAST_SUCCESSES, (family, before)):
                 report = _decoded(line)
                 if report is not None:
@@ -400,11 +397,18 @@ class HistoryStore:
         query = f"{selection} WHERE task_id = ? AND started_at = ?"
         with self._open_for_reading() as connection:
             for report in reports:
-                row = None
-                if connection is not None:
-                    key = (report.record.task_id, _start(report))
-                    row = connection.execute(query, key).fetchone()
+                key = (report.record.task_id, _start(report))
+                row = connection.execute(query, key).fetchone()
                 yield row[0] if row else None
+
+
+@contextmanager
+def _without_runs() -> Iterator[sqlite3.Connection]:
+    """A database in memory."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        yield connection
 
 
 def _first_column(rows: Iterable[tuple[str, ...]]) -> list[str]:

@@ -228,7 +228,7 @@ def _add(families: Families, run: PastRun) -> bool:
 
 
 def _counts(run: PastRun, report: Report) -> bool:
-    return run.line is not None or report.record.started_at is not None
+    return run.has_record or report.record.started_at is not None
 
 
 def final_report(run: PastRun) -> Report | None:

@@ -1,4 +1,8 @@
-"""Record lines of one run or many, grouped by run; only the lines that match are decoded whole."""
+"""Runs from the lines that a monitor or a profiler wrote: reports and checkpoints.
+
+``run_line`` reads the head of a line, ``group_lines`` puts the lines of each run together, and
+``matching_runs`` makes a run of each group that matches: only its lines are decoded whole.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -73,25 +77,23 @@ def matching_runs(
 
 
 def _decoded(group: Sequence[RunLine], add_invalid: Callable[[int], None]) -> PastRun | None:
-    chosen: tuple[RunLine, Report] | None = None
-    checkpoints: list[Report] = []
+    """The run of the first line that can be read, with all checkpoints."""
+    readable: list[tuple[RunLine, Report]] = []
     for line in group:
-        if chosen is not None and line.head.type != CHECKPOINT:
-            continue
+        if readable and line.head.type != CHECKPOINT:
+            continue  # an older report
         report = decoded(decode, line.line)
         if report is None:
             add_invalid(line.number)
-            continue
-        chosen = chosen or (line, report)
-        if report.type == CHECKPOINT:
-            checkpoints.append(report)
-    if chosen is None:
+        else:
+            readable.append((line, report))
+    if not readable:
         return None
-    line, report = chosen
+    line, report = readable[0]
     return PastRun(
         report=report,
         line=line.line,
-        checkpoints=tuple(checkpoints),
+        checkpoints=tuple(one for _, one in readable if one.type == CHECKPOINT),
         is_confirmed=line.is_confirmed,
         counts=line.counts,
         voucher=line.voucher,

@@ -87,6 +87,11 @@ class PastRun(Struct, frozen=True, kw_only=True):
     container_ids: tuple[str, ...] = ()
 
     @property
+    def has_record(self) -> bool:
+        """Whether a monitor or a profiler has written of the run."""
+        return self.line is not None
+
+    @property
     def outcome(self) -> Outcome:
         """How the run ended, by its report and ECS's event."""
         return outcome_of(self.report.record, self.event.end, is_confirmed=self.is_confirmed)
@@ -142,11 +147,11 @@ def uncounted_note(place: str, runs: int) -> str:
     )
 
 
-def unconfirmed_note(runs: Iterable[PastRun]) -> str | None:
+def unconfirmed_note(runs: Iterable[PastRun]) -> str:
     """The sentence about listed runs that nothing vouches for; None without any."""
     count = sum(not run.counts for run in runs)
     if not count:
-        return None
+        return ""
     return (
         f"{format_count(count, 'run')} unconfirmed: nothing proves whose task it was, so it counts "
         "in no advice."

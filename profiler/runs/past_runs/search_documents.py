@@ -200,7 +200,7 @@ def _without_record(source: Mapping[str, Any]) -> Report:
     document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
     for field in known_fields:
         value = _value_at(source, field)
-        if value is not None and field.record_path is not None:
+        if value is not None and field.record_path:
             *parents, name = field.record_path.split(".")
             part = document
             for parent in parents:

@@ -297,7 +297,7 @@ class IndexedRuns(RunSource):
         """The run of a document that a search found."""
         source = mapping(hit.get("_source"))
         run = run_in(source)
-        if run.line is None:
+        if not run.has_record:
             self._note_unreadable(source)
         return run
 

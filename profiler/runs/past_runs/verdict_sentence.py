@@ -26,10 +26,10 @@ UNCONFIRMED = "Unconfirmed: nothing proves whose task this was, so it counts in 
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """The verdict on a run. ``evidence`` is None if the first sentence contains it."""
+    """The verdict on a run. ``evidence`` is "" if the first sentence contains it."""
 
     text: str
-    evidence: str | None = None
+    evidence: str = ""
     tone: Literal["good", "bad", "warning", "neutral"]
 
 
@@ -38,7 +38,7 @@ def verdict_of(run: PastRun, now_ns: int) -> Verdict:
     verdict = _verdict_of(run, now_ns)
     if run.counts:
         return verdict
-    evidence = f"{verdict.evidence or ''} {UNCONFIRMED}".lstrip()
+    evidence = f"{verdict.evidence} {UNCONFIRMED}".lstrip()
     return replace(verdict, evidence=evidence)
 
 
@@ -129,7 +129,7 @@ def _out_of_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
 
 def _out_of_gpu_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
     evidence = gpu_memory_evidence(record)
-    if evidence is not None and outcome.exit_code is not None:
+    if evidence and outcome.exit_code is not None:
         evidence = f"{evidence} Exit code {describe_exit_code(outcome.exit_code)}."
     text = lack_of_gpu_memory(name, _after(record))
     return Verdict(text=text, evidence=evidence, tone="bad")
@@ -148,7 +148,7 @@ def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
         return Verdict(text=text, evidence=cause or _lost(run), tone="bad")
     used_mb = record.metrics.max_memory_used_mb
     size_mb = record.metrics.memory_size_mb
-    if record.likely_out_of_memory is False and cause is None and used_mb is not None and size_mb:
+    if record.likely_out_of_memory is False and not cause and used_mb is not None and size_mb:
         # The measurement alone: a runtime can end at its own lower limit, such as a heap size.
         share = f"at most {format_percent(100 * used_mb / size_mb)} of {format_memory(size_mb)}"
         cause = f"No sample reached the memory limit: {share} was seen."
@@ -164,7 +164,7 @@ def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
 
 def _stop(record: Record, outcome: Outcome) -> str:
     known = _cause(outcome)
-    if known is not None and record.launch_type != LOCAL:
+    if known and record.launch_type != LOCAL:
         return known
     if record.exit_code is None:
         return "The task was stopped before the batch ended; the exit code was not seen."
@@ -176,18 +176,18 @@ def _stop(record: Record, outcome: Outcome) -> str:
     return f"The task was stopped before the batch ended, with exit code {record.exit_code}."
 
 
-def _cause(outcome: Outcome) -> str | None:
+def _cause(outcome: Outcome) -> str:
     """Why the run ended, and ECS's text; not the exit code, which stands in the verdict."""
-    words = None if outcome.cause in ("failure", "unknown") else outcome.sentence
+    words = "" if outcome.cause in ("failure", "unknown") else outcome.sentence
     reason = (outcome.reason or "").rstrip(".")
     if words and reason:
         return f"{words}: {reason}."
     if reason:
         return f"ECS reported: {reason}."
-    return f"{words}." if words else None
+    return f"{words}." if words else ""
 
 
-def _lost(run: PastRun) -> str | None:
+def _lost(run: PastRun) -> str:
     if is_sampled_each_minute(run.report.record):
         is_ended = run.report.record.finished_at is not None
         if is_ended:
@@ -196,7 +196,7 @@ def _lost(run: PastRun) -> str | None:
     is_checkpoint = run.report.type == CHECKPOINT
     if run.report.record.launch_type == LOCAL and not is_checkpoint:
         return "The profiler did not see the end of the command."
-    if run.line is None:
+    if not run.has_record:
         return "The run left no report: only what ECS reported is known."
     if is_checkpoint:
         return "The run left no report: the numbers come from its last checkpoint."

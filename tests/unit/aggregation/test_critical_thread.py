@@ -29,6 +29,11 @@ SIGNAL = Blocked(wait=Wait("other"), helpers="children")
 TIMED = replace(LISTENS, has_timeout=True)
 
 
+def asks(*pids: int) -> Blocked:
+    """It waits for the answer of a server of the run."""
+    return replace(NETWORK, helpers="pipe", helper_pids=frozenset(pids))
+
+
 def wait(
     blocked: Blocked | None,
     milliseconds: float = 0,
@@ -132,6 +137,22 @@ class TestHandingOn:
         assert shares(wait(LOCK, 5), wait(LISTENS, 50)) == {"lock": 100.0}
         waits = (wait(CHILD, 50), wait(LISTENS, 1, process=2))
         assert shares(*waits, children={1: [2]}) == {"network": 100.0}
+
+    def test_a_client_of_a_server_of_the_run_waits_for_what_that_waits_for(self) -> None:
+        client = wait(asks(2), 30)
+        assert shares(client, wait(SLEEP, 1, process=2)) == {"sleep": 100.0}
+        assert shares(client, wait(LOCK, 1, process=2), wait(DISK, 1, process=2)) == {"disk": 100.0}
+        for server in (wait(LISTENS, 1, process=2), wait(SLEEP, 0, process=3)):
+            assert shares(client, server)["network"] > 95
+        assert shares(client) == {"network": 100.0}
+
+    def test_a_connection_within_the_run_may_be_idle(self) -> None:
+        kept = replace(IDLE, helpers="pipe", helper_pids=frozenset((2,)))
+        waits = (wait(SLEEP, 1), wait(LOCK, 50, process=2), wait(kept, 50, came=(False,)))
+        assert shares(*waits)["sleep"] < 5
+        assert shares(wait(SLEEP, 1), wait(kept, 50, came=(False,))) == {"sleep": 100.0}
+        found = shares(wait(DISK, 1, process=2), wait(kept, 50, came=(True,)))
+        assert found == {"disk": 100.0}
 
     def test_a_thread_of_a_pool_waits_for_what_the_thread_that_woke_it_waited_for(self) -> None:
         worker = wait(LOCK, 300, over=7)

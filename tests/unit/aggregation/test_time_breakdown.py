@@ -272,6 +272,16 @@ class TestWhoseWaitHeldTheRunBack:
         assert run.parts["network"] > 75
         assert run.parts.get("sleep", 0) < 8  # the last wait is not over
 
+    def test_the_work_of_other_threads_is_not_that_of_one_which_waits_for_a_task(self) -> None:
+        """As those of a virtual machine that compile or collect garbage."""
+        run = LookedRun({1: 0, 2: 1}).look(Did(3, LOCK, 0.001, process=2))
+        for _ in range(5):
+            run.look(Did(2, None, 1, process=2))
+        run.look(Did(3, LOCK, 0.001, process=2), ended=[2])
+        for _ in range(20):
+            run.look(Did(1, SLEEP, 0.3))
+        assert run.parts.get("lock", 0) < 10
+
     def test_a_look_that_finds_a_thread_able_to_run_says_nothing(self) -> None:
         run = LookedRun().look(Did(1, SLEEP, 0.2), Did(2, NETWORK, 0.2))
         for _ in range(10):

@@ -59,6 +59,8 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
         ("xyzzyx", "task-profiler --help lists the commands."),
         ("history --last 0", "0 is not in the range 1 to 1000000."),
         ("show --logs x", "'x' is not a valid whole number."),
+        ("run --max-gpu-idle 101 -- true", "'101' is not a share from 0 to 100 %."),
+        ("run --output '' -- true", "--output is empty: give it a value or omit the option."),
         ("run --interval 1ms -- true", "'1ms' is not a time from 0.02 to 3600 seconds."),
         ("recommend --max-slowdown -1", "-1.0 is not in the range 0 to 10000."),
         (

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from profiler.core.container_roles import TaskContainer, container_roles
+from profiler.core.ecs_terms import named_run
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.batch_report import TaskContainers, identify_containers
 from profiler.local_run.local_record import Placement, apply_placement
@@ -23,6 +24,8 @@ from tests.fakes import task_settings
 from tests.sidecars import INJECTED, ROUTER, SIDECARS, XRAY
 
 ARN = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123"
+TASK = "9f70bacb30634e8fb82f83239391318f"
+JOB = "4f6f1a1c-1b7e-4d7b-9a55-0a8c7a3f9d21"
 GROUP = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1"}
 STREAMS = [
     ({"awslogs-stream-prefix": "ecs"}, "ecs/batch/0123"),
@@ -184,3 +187,37 @@ def test_commands_and_forwarder_know_the_monitor_by_the_same_words(
     expected = "one" if role == "monitor" else None
     assert found.monitor == (None if monitor is None else monitor.name) == expected
     assert found.candidates == (("etl",) if role == "monitor" else ("one", "etl"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"arn:aws:ecs:eu-west-1:111122223333:task/jobs/{TASK}",
+        f"arn:aws-cn:ecs:cn-north-1:111122223333:task/{TASK}",
+        f"https://eu-west-1.console.aws.amazon.com/ecs/v2/clusters/jobs/tasks/{TASK}",
+        f"https://eu-west-1.console.aws.amazon.com/ecs/v2/clusters/jobs/tasks/{TASK}/logs?region=x",
+    ],
+)
+def test_a_task_is_named_by_its_arn_or_its_page_in_the_console(text: str) -> None:
+    assert named_run(text) == TASK
+
+
+@pytest.mark.parametrize("job", [JOB, f"{JOB}:7", f"{JOB}#2"])
+def test_a_job_is_named_by_its_arn(job: str) -> None:
+    assert named_run(f"arn:aws:batch:eu-west-1:111122223333:job/{job}") == job
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TASK,
+        f"{TASK[:8]}",
+        f"{TASK}/batch",
+        "nightly-etl",
+        "task/jobs/nightly",
+        "arn:aws:ecs:eu-west-1:111122223333:task-definition/nightly-etl:7",
+        "https://search.example.com:9200",
+    ],
+)
+def test_another_name_stays(text: str) -> None:
+    assert named_run(text) == text

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from profiler.core.ecs_terms import RETRY_OF
+from profiler.core.timestamps import datetime_of_ms, format_datetime
 from profiler.forwarder.document_fields import drop_empty
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.ended_run import MemoryRetry
@@ -168,12 +169,17 @@ def test_an_attempt_says_whether_batch_makes_another_one_in_any_order(
 def test_a_job_that_is_ended_while_it_waits_for_an_attempt_has_its_last_one_in_any_order(
     batch: FakeBatch,
 ) -> None:
+    """Its arrival is the job's end, so that the morning message after that counts it."""
     job = ended(batch, HOST, retryStrategy={"attempts": 3})
-    waiting, terminated = ({**job, "status": status} for status in ("RUNNABLE", "FAILED"))
+    waiting = {**job, "status": "RUNNABLE"}
+    terminated = {**job, "status": "FAILED", "stoppedAt": NOW_MS + 7_200_000}
     parts = [of_report(text_of(job)), of_task(job), of_job(waiting), of_job(terminated)]
     for order in permutations(parts):
-        task = written(*order)["task"]
+        document = written(*order)
+        task = document["task"]
         assert (task["repeated"], task["last_attempt"]) == (True, True)
+        arrived = datetime_of_ms(terminated["stoppedAt"])
+        assert document["event"]["ingested"] == format_datetime(present(arrived)), order
 
 
 def test_a_users_text_is_no_timeout(batch: FakeBatch) -> None:

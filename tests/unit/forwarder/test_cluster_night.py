@@ -152,6 +152,47 @@ def test_a_job_whose_next_attempt_still_runs_is_in_the_message_of_its_end() -> N
     assert counted(runs) == {"success": {"etl": 1}}
 
 
+def following(before: NightRuns, period: NightPeriod = NIGHT) -> NightPeriod:
+    """The period of the next message, a day later."""
+    last = period.remember(before.remembered)
+    return NightPeriod(last=last, end_ns=period.end_ns + NS_PER_DAY, zone=UTC)
+
+
+@pytest.mark.parametrize("hour", ["02", "07"])
+def test_a_job_that_somebody_ends_while_it_waits_is_in_the_message_after_its_end(
+    hour: str,
+) -> None:
+    """Before the message, it waited for its second attempt; its cost was in that one."""
+    first = attempt(1, 1, "oom")
+    ended = f"2026-03-02T{hour}:00:00Z"
+    first |= {"@timestamp": ended, "event": {"end": ended, "ingested": ended}}
+    first["task"]["repeated"] = True
+    before = found(first)
+    assert counted(before) == {}
+    assert before.cost.value == 1
+    last = {**first, "task": {**first["task"], "last_attempt": True}}
+    last["event"] = {"end": ended, "ingested": "2026-03-02T09:00:00Z"}
+    after = found(last, period=following(before))
+    assert counted(after) == {"out of memory": {"etl": 1}}
+    assert after.cost.value is None
+    second = following(after, following(before))
+    assert counted(found(last, period=second)) == {}
+
+
+def test_the_next_attempt_after_the_message_counts_alone_and_costs_alone() -> None:
+    first = attempt(1, 1, "oom")
+    at_seven = "2026-03-02T07:00:00Z"
+    first |= {"@timestamp": at_seven, "event": {"end": at_seven, "ingested": at_seven}}
+    first["task"]["repeated"] = True
+    before = found(first)
+    next_one = attempt(1, 2)
+    at_nine = "2026-03-02T09:00:00Z"
+    next_one |= {"@timestamp": at_nine, "event": {"end": at_nine, "ingested": at_nine}}
+    after = found(first, next_one, period=following(before))
+    assert counted(after) == {"success": {"etl": 1}}
+    assert after.cost.value == 1
+
+
 class PartialSearch(CountingSearch):
     """Breaks off the search that looks for the last attempts of jobs."""
 

@@ -8,8 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from botocore.exceptions import ReadTimeoutError
+from botocore.exceptions import ClientError, ReadTimeoutError
 from botocore.session import get_session
+from msgspec.structs import replace
 
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
@@ -187,6 +188,39 @@ def test_the_tags_of_a_definition_count_where_a_retry_propagates_them(
 def test_a_submission_of_zero_or_false_is_passed_on(account: RetriedJobs, asked: Json) -> None:
     account.batch.define("etl-urgent", schedulingPriority=9, propagateTags=True)
     assert asked.items() <= account.request(killed(account.batch, "etl-urgent", **asked)).items()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"State": "DISABLED"}, "is disabled"),
+        ({"EndDate": 1_000}, "has ended"),
+        ({"ScheduleExpression": "rate(1 day)", "EndDate": 1_000}, "has ended"),
+    ],
+)
+def test_the_job_of_a_schedule_that_somebody_switched_off_is_not_started_again(
+    account: RetriedJobs, settings: Json, reason: str
+) -> None:
+    account.schedules.add(**settings)
+    assert account.refusal(killed(account.batch)) == f"its schedule night-0 {reason}."
+    account.schedules.add(State="ENABLED")
+    assert present(account.handle(killed(account.batch))).retried_as, "another one is in force"
+
+
+def test_a_schedule_of_another_job_or_definition_does_not_count(account: RetriedJobs) -> None:
+    account.schedules.add(State="DISABLED")
+    (off,) = account.schedules.targets
+    account.schedules.targets = [
+        replace(off, job_name="others"),
+        replace(off, definition_arn="etl-2"),
+    ]
+    assert present(account.handle(killed(account.batch))).retried_as
+
+
+def test_schedules_that_may_not_be_read_start_nothing(account: RetriedJobs) -> None:
+    refused = {"Code": "AccessDeniedException", "Message": "not authorized"}
+    account.schedules.error = ClientError({"Error": refused}, "ListSchedules")
+    assert account.refusal(killed(account.batch)).startswith("its schedule could not be read")
 
 
 def test_a_forged_event_starts_nothing(account: RetriedJobs) -> None:
@@ -496,7 +530,9 @@ def test_a_timeout_is_not_repeated(account: RetriedJobs) -> None:
             raise ReadTimeoutError(endpoint_url="https://batch")
 
     silent = Silent()
-    account.clients = JobClients(account.clients.batch, silent, account.instances)
+    account.clients = JobClients(
+        account.clients.batch, silent, account.instances, account.schedules
+    )
     for _ in range(2):
         assert present(account.handle(job)).sentence.startswith("It is not known")
         account.table.done.clear()
@@ -524,7 +560,9 @@ def test_an_unreadable_answer_is_not_repeated(account: RetriedJobs, content: byt
         unreadable.definitions = account.batch.definitions
         unreadable.jobs = account.batch.jobs
         submit = unreadable.client()
-        account.clients = JobClients(account.clients.batch, submit, account.instances)
+        account.clients = JobClients(
+            account.clients.batch, submit, account.instances, account.schedules
+        )
         for _ in range(2):
             assert present(account.handle(job)).sentence.startswith("It is not known")
             account.table.done.clear()
@@ -537,12 +575,12 @@ def test_a_submission_that_was_throttled_alone_is_tried_again(account: RetriedJo
     busy = FakeBatch()
     try:
         busy.throttled = 1
-        account.clients = JobClients(client, busy.client(), account.instances)
+        account.clients = JobClients(client, busy.client(), account.instances, account.schedules)
         with pytest.raises(DeliveryError, match="AWS Batch did not take it"):
             account.handle(job)
     finally:
         busy.close()
-    account.clients = JobClients(client, client, account.instances)
+    account.clients = JobClients(client, client, account.instances, account.schedules)
     assert present(account.handle(job)).retried_as
 
 
@@ -628,7 +666,8 @@ def test_no_secret_of_the_submission_is_said_or_kept(
         batch.queues["nightly"]["state"] = SECRETS[0]
         batch.queues["nightly"]["jobQueueArn"] = SECRETS[0]
     elif fault == "validation":
-        account.clients = JobClients(Newer(account.clients.batch), batch.client(), None)
+        newer = Newer(account.clients.batch)
+        account.clients = JobClients(newer, batch.client(), None, account.schedules)
     elif fault == "lost":
         batch.lost.add("SubmitJob")
     account.handle(job)

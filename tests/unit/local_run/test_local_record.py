@@ -15,7 +15,7 @@ from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, Tre
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import build_sampling
-from profiler.core.threads import BackgroundCall
+from profiler.core.threads import BackgroundCall, NoCall
 from profiler.core.timestamps import format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.local_notices import LocalNotices, RequestPeak
@@ -465,7 +465,7 @@ def lines(
     blocks: int | None = 0,
     until: int = 200,
     size_mb: int = 10_000,
-    peak: RequestPeak = lambda: None,
+    peak: RequestPeak = NoCall,
     **limits: float,
 ) -> list[NoticeLine]:
     given: dict[str, Any] = {"stuck_minutes": 1, **limits}
@@ -532,7 +532,7 @@ def test_a_run_above_everything_in_the_history_says_so_once() -> None:
 
 def test_where_the_history_knows_nothing_only_the_forecast_counts() -> None:
     never = read_peak(None)
-    assert lines(peak=lambda: None, **BUSY) == lines(peak=lambda: never, **BUSY) == []
+    assert lines(peak=NoCall, **BUSY) == lines(peak=lambda: never, **BUSY) == []
     leak: dict[str, Any] = {**BUSY, "size_mb": 3400, "until": 1500}
     (forecast,) = lines(**leak)
     assert "it reaches the limit in" in forecast.notice.message

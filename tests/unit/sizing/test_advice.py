@@ -38,6 +38,7 @@ from profiler.sizing.advice import with_recommendation
 from profiler.sizing.advice_document import as_json
 from profiler.sizing.billed_tasks import mean_billed_ms
 from profiler.sizing.choose_size import GROWTH_RUNS
+from profiler.sizing.evidence import Families
 from profiler.sizing.prices import (
     PRICE_TABLE_DATE,
     PriceOverrides,
@@ -413,6 +414,41 @@ def test_a_task_with_several_reports_is_paid_once() -> None:
     ]
     assert runs_per_month(both) == runs_per_month(alone)
     assert both.outcomes.runs == 6
+
+
+@pytest.mark.parametrize("is_newest_on_ec2", [True, False])
+def test_of_a_family_on_fargate_and_on_ec2_the_runs_on_fargate_are_priced(
+    *, is_newest_on_ec2: bool
+) -> None:
+    """Who ran last decides nothing, and what runs on EC2 needed counts."""
+    nightly = [billed(number, 600) for number in range(0, 30, 2)]
+    hourly = [billed(number, 3600, launch_type="EC2") for number in range(1, 31, 2)]
+    mixed = [*nightly, *hourly][: None if is_newest_on_ec2 else -1]
+    alone = advice(nightly)
+    found = advice(mixed)
+    assert found.choice.size == alone.choice.size
+    assert found.evidence.latest.launch_type == "FARGATE"
+    assert found.usd_per_run == alone.usd_per_run
+    assert found.usd_per_month == alone.usd_per_month
+    assert found.evidence.outcomes.runs == len(mixed)
+    families = Families(10)
+    for one in mixed:
+        families.add(one)
+    assert [read.tasks for read in families.tasks_read().values()] == [15]
+    needy = advice([*mixed, billed(0, 600, peak_mb=1900, launch_type="EC2", task_id="needy")])
+    assert (needy.choice.size.memory_mb or 0) > (alone.choice.size.memory_mb or 0)
+
+
+def test_a_family_with_hundreds_of_runs_elsewhere_keeps_the_month_of_fargate() -> None:
+    families = Families(10)
+    for number in range(400):
+        families.add(billed(number, 600, launch_type="FARGATE" if number % 8 else "EC2"))
+    (read,) = families.tasks_read().values()
+    assert read.tasks == 350
+    only_ec2 = Families(10)
+    for number in range(400):
+        only_ec2.add(billed(number, 600, launch_type="EC2"))
+    assert [of.tasks for of in only_ec2.tasks_read().values()] == [400]
 
 
 def test_a_task_with_several_reports_is_one_run_with_its_worst_end() -> None:

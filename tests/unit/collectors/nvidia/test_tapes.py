@@ -20,6 +20,7 @@ from profiler.record.record_model import NO_RECOMMENDATION, NOT_MEASURED, Record
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from tests.fakes import seconds
+from tests.nvml_tape import Tape
 from tests.played_tapes import PlayedTape, gpu_of
 from tests.values import present
 
@@ -72,27 +73,33 @@ def test_copies_are_work_of_the_gpu_and_are_named(opening: float) -> None:
     assert "smaller GPU" not in advice
 
 
-def _with_samples_until(name: str, stop_seconds: float) -> tuple[PlayedTape, Record]:
-    """The driver's samples are read every 10 s, and not after this time of the run."""
+def _played_until(name: str, stop_seconds: float, error: int, *functions: str) -> Record:
+    """From this time of the run on, the functions of the driver fail."""
     played = PlayedTape(name)
 
     def stop() -> None:
         if played.clock.now_ns > seconds(stop_seconds) and not stopped:
             stopped.append(True)
-            played.driver.nvml.fail(
-                "nvmlDeviceGetSamples", pynvml.NVML_ERROR_NOT_SUPPORTED, always=True
-            )
+            for function in functions:
+                played.driver.nvml.fail(function, error, always=True)
 
     stopped: list[bool] = []
-    return played, played.play(stop)
+    return played.play(stop)
+
+
+def _with_samples_until(name: str, stop_seconds: float) -> Record:
+    """The driver's samples are read every 10 s."""
+    return _played_until(
+        name, stop_seconds, pynvml.NVML_ERROR_NOT_SUPPORTED, "nvmlDeviceGetSamples"
+    )
 
 
 @pytest.mark.parametrize(("name", "covered"), [("starved", 58), ("bursts", 68), ("two", 78)])
 def test_where_samples_stop_the_idle_time_is_a_lower_bound(name: str, covered: float) -> None:
-    played, record = _with_samples_until(name, 11)
+    record = _with_samples_until(name, 11)
     gpu = gpu_of(record)
     assert present(gpu.utilization_covered_percent) == pytest.approx(covered, abs=1)
-    idle_seconds = present(record.metrics.duration_ms) / 1000 - played.tape.kernel_seconds
+    idle_seconds = present(record.metrics.duration_ms) / 1000 - Tape(name).kernel_seconds
     assert 0.4 * idle_seconds < present(gpu.idle_seconds) <= idle_seconds
     # It may have worked in the rest of the run.
     assert gpu.first_used_seconds is gpu.last_used_seconds is gpu.idle_after_seconds is None
@@ -111,7 +118,7 @@ def test_where_samples_stop_the_idle_time_is_a_lower_bound(name: str, covered: f
 
 @pytest.mark.parametrize("name", ["starved", "bursts", "two", "short"])
 def test_of_a_gpu_whose_work_is_hardly_known_nothing_is_said(name: str) -> None:
-    _, record = _with_samples_until(name, 3)
+    record = _with_samples_until(name, 3)
     gpu = gpu_of(record)
     assert gpu.utilization_percent == NOT_MEASURED
     assert gpu.idle_seconds is None
@@ -139,6 +146,15 @@ def test_the_memory_peak_is_nearly_reached_and_never_passed(name: str, opening: 
     truth = played.tape.peak_mb
     # 10 readings a second; "oom" takes 4 GB in each 0.05 s.
     assert 0.94 * truth - 10 <= peak <= truth + 0.1
+
+
+@pytest.mark.parametrize("opening", OPENINGS[:4])
+@pytest.mark.parametrize("name", ["starved", "two", "bursts"])
+def test_the_parts_of_the_idle_time_are_the_whole(name: str, opening: float) -> None:
+    """Also of readings once a second, which lack the time before the first."""
+    gpu = gpu_of(PlayedTape(name, opening=opening, has_samples=False, has_gpm=False).play())
+    parts = (gpu.idle_before_seconds, gpu.idle_between_seconds, gpu.idle_after_seconds)
+    assert sum(map(present, parts)) == pytest.approx(present(gpu.idle_seconds), abs=0.01)
 
 
 @pytest.mark.parametrize("name", ["short", "starved", "two", "bursts"])
@@ -204,6 +220,18 @@ def test_beside_another_program_the_memory_is_the_runs_own() -> None:
     assert present(present(gpu.memory_used_mb).max) == pytest.approx(played.tape.own_peak_mb, abs=1)
     assert present(present(gpu.utilization_percent).avg) > 98  # of both
     assert gpu.idle_seconds is None
+
+
+def test_the_memory_of_others_is_not_the_runs_where_its_processes_came_unseen() -> None:
+    """The other program was there before; the driver is lost before the run's own one comes."""
+    lists = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2")
+    record = _played_until(
+        "beside", 3, pynvml.NVML_ERROR_GPU_IS_LOST, "nvmlDeviceGetHandleByIndex", *lists
+    )
+    gpu = gpu_of(record)
+    assert gpu.shared
+    assert gpu.memory_used_mb == NOT_MEASURED
+    assert gpu_use_text(record) == "GPU shared with other programs"
 
 
 @pytest.mark.parametrize("pids", ["hidden", "host"])

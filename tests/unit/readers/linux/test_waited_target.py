@@ -283,6 +283,48 @@ def test_a_socket_pair_is_a_pipe_and_a_client_has_its_servers_path(process: Fake
     assert process.polls([3, 4], 5) == Wait("network", "/run/postgresql/.s.PGSQL.5432")
 
 
+def test_the_processes_of_the_batch_at_the_other_ends_of_unix_connections(
+    process: FakeProcess,
+) -> None:
+    """A server's end has its path, and so has the client's for us; of a listening one nobody is."""
+    process.resolver = WaitResolver(
+        calls_of("x86_64"),
+        str(process.folder.parent),
+        lambda: 0,
+        peer_inode={501: 502, 502: 501}.get,
+        batch_pids=lambda: (PID, 8, 9),
+    )
+    process.table("unix", unix_line(501), unix_line(502, " /tmp/listener"))
+    process.opens(fd3="socket:[501]")
+    blocked = process.blocked("recvmsg", 3)
+    assert (blocked.helpers, blocked.wait) == ("nobody", Wait("network", "/tmp/listener"))
+    server = process.folder.parent / "8" / "fd"
+    server.mkdir(parents=True)
+    (server / "5").symlink_to("socket:[502]")
+    blocked = process.blocked("recvmsg", 3, now=6)
+    assert blocked.helper_pids == {8}
+    process.opens(fd4="socket:[502]")  # as after a fork
+    assert process.blocked("recvmsg", 4, now=6).helper_pids == frozenset()
+    assert not blocked.may_wait_for_children
+
+
+def test_few_processes_are_asked_at_once_for_a_connection_that_is_new(process: FakeProcess) -> None:
+    process.resolver = WaitResolver(
+        calls_of("x86_64"),
+        str(process.folder.parent),
+        lambda: 0,
+        peer_inode={501: 502, 503: 504}.get,
+        batch_pids=lambda: (PID, 8),
+    )
+    server = process.folder.parent / "8" / "fd"
+    server.mkdir(parents=True)
+    process.table("unix", *[unix_line(inode, " /tmp/listener") for inode in range(501, 505)])
+    process.opens(fd3="socket:[501]", fd4="socket:[503]")
+    assert process.blocked("recvmsg", 3).helper_pids == frozenset()
+    (server / "5").symlink_to("socket:[504]")
+    assert process.blocked("recvmsg", 4, now=0.2).helper_pids == {8}
+
+
 def test_both_ends_of_a_socket_pair_in_one_process_are_its_own_wake_up(
     process: FakeProcess,
 ) -> None:
@@ -323,9 +365,16 @@ def test_the_kernel_knows_what_came_on_a_connection(
     with own, other:
         other.sendall(b"hello")
         own.recv(5)
-        resolver = WaitResolver(calls_of("x86_64"), "/proc", lambda: 0, ask_stream=ask_stream)
+        pids = [os.getpid()]
+        resolver = WaitResolver(
+            calls_of("x86_64"), "/proc", lambda: 0, ask_stream=ask_stream, batch_pids=lambda: pids
+        )
         call = SystemCall(NUMBERS["recvfrom"], (own.fileno(), 0, 0, 0, 0, 0))
         blocked = resolver.resolve(os.getpid(), call, 0, 0)
+        assert not blocked.helper_pids, "both ends are its own"
+        connected = {0: Socket(stream=blocked.connections[0].stream)}
+        (link,) = resolver._links_of_ends(connected)
+        assert link == str(Path("/proc/self/fd", str(other.fileno())).readlink())
         assert blocked.may_be_idle
         assert [each.received_bytes for each in blocked.connections] == [5]
         assert resolver.came(blocked) == (False,)

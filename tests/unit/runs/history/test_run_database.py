@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.errors import TaskProfilerError
+from profiler.core.threads import BackgroundCall
 from profiler.record.record_model import Report, encode
 from profiler.record.run_outcome import Status
 from profiler.runs.history import run_database
@@ -271,9 +272,10 @@ class RecordedHistory:
 
     def keep(self) -> None:
         self.recorder.keep_so_far(self._build)
-        if self.recorder._write_call is not None:
+        call = self.recorder._write_call
+        if isinstance(call, BackgroundCall):
             # A real disk may need longer than the profiler waits.
-            self.recorder._write_call._thread.join()
+            call._thread.join()
 
     def _build(self) -> tuple[Report, RunSeries | None]:
         self.built += 1
@@ -342,7 +344,7 @@ def test_the_end_of_a_run_replaces_what_was_written_down(
     fakes.kill()
     fakes.keep()
     ended = in_progress(status="success")
-    assert fakes.recorder.add(encode(ended), ended, None) is None
+    assert fakes.recorder.add(encode(ended), ended, None) == ()
     assert sorted(fakes.stored()) == [("success", 0), ("unknown", 1)]
     fakes.store.keep_running(encode(in_progress()), in_progress(), b"[]")  # a write that came late
     assert sorted(status for status, _ in fakes.listed()) == ["success", "unknown"], (
@@ -362,7 +364,7 @@ def test_an_error_in_the_report_so_far_does_not_reach_the_run(fakes: RecordedHis
     fakes.clock.advance(60)
     fakes.keep()
     assert fakes.built == 0
-    assert fakes.recorder.add(encode(in_progress()), report(), None) is None
+    assert fakes.recorder.add(encode(in_progress()), report(), None) == ()
 
 
 @pytest.mark.parametrize(
@@ -397,6 +399,18 @@ def test_a_search_gets_the_file_and_its_runs(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite3"
     recorder = HistoryRecorder({"TASK_PROFILER_HISTORY": str(path)}, FakeClock(), COMMAND)
     earlier = etl("a" * 32, days_ago=1)
-    assert recorder.add(encode(earlier), earlier, None) is None
+    assert recorder.add(encode(earlier), earlier, None) == ()
     found = recorder.search(lambda store: (store.path, [*store.last_successes("nightly-etl", "9")]))
     assert found() == (str(path), [earlier])
+
+
+def test_a_run_is_kept_also_where_the_current_folder_was_removed(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    history = HistoryStore(file, FakeClock())
+    keep(history, report("a"))
+    assert ids(history) == [report("a").record.task_id]

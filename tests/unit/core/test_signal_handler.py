@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from profiler.core.stop_request import SignalHandler
+from profiler.core.signal_handler import SignalHandler
 from profiler.core.threads import WakeEvent
 
 

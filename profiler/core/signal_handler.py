@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a stop request, installed before any slow import.
+"""The handler of SIGTERM and SIGINT, which ask to stop; installed before any slow import.
 
 The kernel does not deliver a signal to process 1 of a container that has no handler for it: a
 SIGTERM before the installation would be lost. Python writes each signal into a pipe (its wakeup
