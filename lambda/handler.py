@@ -105,22 +105,24 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     ``{"batchItemFailures": […]}``. Raises ForwarderError if Lambda must retry the event.
     """
     configure_library_logging()
-    payload = None
-    if event.get("Records") is None:
-        payload = decode_event(event)
-    if payload is not None and not payload.has_lines:
+    records = event.get("Records")
+    if isinstance(records, list):
+        counts, repeated = _line_forwarder(context).forward_records(records, _warn)
+        _log({"level": "info", "event": "Forwarded the records of a stream.", **asdict(counts)})
+        return {"batchItemFailures": [{"itemIdentifier": number} for number in repeated]}
+    payload = decode_event(event)
+    if not payload.has_lines:
         return asdict(Counts())
+    return asdict(_line_forwarder(context).forward(payload))
+
+
+def _line_forwarder(context: Context) -> LineForwarder:
     notices = _task_notices(context)
     settings = _with_monitor_tasks(_settings())
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
-    lines = LineForwarder(
+    return LineForwarder(
         settings, partial(_deliver, settings, context, notices), keep_failures, notices, _warn
     )
-    if payload is not None:
-        return asdict(lines.forward(payload))
-    counts, repeated = lines.forward_records(event["Records"], _warn)
-    _log({"level": "info", "event": "Forwarded the records of a stream.", **asdict(counts)})
-    return {"batchItemFailures": [{"itemIdentifier": number} for number in repeated]}
 
 
 def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -223,7 +225,7 @@ class _Account:
             *function_settings.read_retry_settings(os.environ),
             aws=lambda: (_client("ecs"), _schedules()),
             family=lambda: (
-                None if _settings().url is None else _families(self._budget.remaining_seconds() / 4)
+                _families(self._budget.remaining_seconds() / 4) if _settings().has_cluster else None
             ),
             remember=_once(self._context),
             now=lambda: datetime.now(UTC),
@@ -271,7 +273,7 @@ class _Outputs:
 
     def index(self) -> _Index | None:
         settings = _settings()
-        return None if settings.url is None else _Index(self._context, settings)
+        return _Index(self._context, settings) if settings.has_cluster else None
 
     def channels(self, settings: NoticeSettings) -> list[NoticeChannel]:
         return _channels(settings, _notice_budget(self._context))
@@ -313,7 +315,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
 
     configure_library_logging()
     settings = function_settings.read_notice_settings(os.environ)
-    if function_settings.read_key_table(os.environ) is None:
+    if not function_settings.read_key_table(os.environ):
         raise SettingsError(
             "IDEMPOTENCY_TABLE is not set: without it, every invocation would repeat the "
             "notifications."
@@ -358,7 +360,7 @@ def _started_by_schedules(
     from profiler.aws_account.submitted_jobs import read_queues
     from profiler.schedules.schedule_model import ClusterTasks
 
-    if all(schedule.job_name is None for schedule in schedules):
+    if not any(schedule.is_of_jobs for schedule in schedules):
         return read_clusters(_client("ecs"), [arn], now_ns)[arn]
     queues = read_queues(
         _client,
@@ -391,7 +393,7 @@ def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[
     configure_library_logging()
     settings = function_settings.read_notice_settings(os.environ)
     table = function_settings.read_key_table(os.environ)
-    if table is None:
+    if not table:
         raise SettingsError(
             "IDEMPOTENCY_TABLE is not set: without it, a retry would repeat the morning message."
         )
@@ -418,7 +420,7 @@ def _night_message(
     # The other functions do not need these.
     from profiler.forwarder.cluster_night import ClusterNight
     from profiler.forwarder.digest_delivery import NightMessage
-    from profiler.forwarder.morning_digest import DigestPlace, NightSaving, summarize
+    from profiler.forwarder.morning_digest import NO_SAVING, DigestPlace, summarize
     from profiler.forwarder.night_runs import (
         FamilyHistory,
         MissedTimes,
@@ -429,8 +431,8 @@ def _night_message(
     searched = _settings()
     missed = MissedTimes()
     history = FamilyHistory()
-    saving: NightSaving | None = None
-    if searched.url is None:
+    saving = NO_SAVING
+    if not searched.has_cluster:
         group = os.environ.get("TASK_STOPPED_LOG_GROUP", "").strip()
         lines = ended_lines(_client("logs"), group, period)
         runs = runs_of_lines(
@@ -467,15 +469,15 @@ def _night_message(
     )
 
 
-def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "NightSaving | None":
-    """What `taskdef resize` would save, of the families with the largest savings; None if no last
-    run recommends a cheaper size.
+def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "NightSaving":
+    """What `taskdef resize` would save, of the families with the largest savings; nothing if no
+    last run recommends a cheaper size.
     """
-    from profiler.forwarder.morning_digest import MAX_SIZED, families_to_size
+    from profiler.forwarder.morning_digest import MAX_SIZED, NO_SAVING, families_to_size
 
     families = families_to_size(history)
     if not families:
-        return None
+        return NO_SAVING
     from profiler.forwarder.night_savings import Budget, NightSizes, SearchedCluster
 
     settings = _settings()
@@ -499,7 +501,7 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
     """
     settings = _settings()
     text = encode_notice(line).decode()
-    if settings.url is None:
+    if not settings.has_cluster:
         _print_line(text)
         return
     document = schedule_notice_document(line, text, settings)
@@ -519,7 +521,7 @@ def _deliver(
 
     Without one, notices are only sent.
     """
-    if settings.url is None and all(document.notice is not None for document in documents):
+    if not settings.has_cluster and all(document.notice for document in documents):
         return delivery.DeliveryResult(indexed=0)
     budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
     return _written(_cluster(settings), budget, _with_savings(documents, context))
@@ -645,7 +647,7 @@ def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeCh
 def _has_cluster() -> bool:
     """Whether a search cluster is set, even with invalid settings."""
     try:
-        return _settings().url is not None
+        return _settings().has_cluster
     except SettingsError:
         return True
 
@@ -749,9 +751,9 @@ def _cluster(settings: ForwarderSettings) -> SearchCluster:
     url = settings.url
     secret_id = settings.secret_id
     credentials = settings.credentials
-    if url is None:
+    if not url:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
-    if secret_id is None or credentials.api_key is not None or credentials.basic is not None:
+    if not secret_id or credentials.api_key or credentials.basic:
         return _connect(settings, url, credentials)
     return SecretCluster(
         lambda fetch: _connect(settings, url, function_settings.read_credentials(secret_id, fetch))
@@ -772,5 +774,5 @@ def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) ->
 
 def _keep_failures(queue_url: str | None, failures: Sequence[delivery.FailedItem]) -> None:
     delivery.log_failures(_log, failures)
-    if queue_url is not None:
+    if queue_url:
         delivery.send_failures(queue_url, _client("sqs"), failures)

@@ -28,6 +28,7 @@ from profiler.task_definitions.containers import (
 from profiler.task_definitions.monitor_changes import refusal_of
 from profiler.task_definitions.monitor_container import (
     DEFAULT_STREAM_PREFIX,
+    NO_OWN_LOG,
     CallStacksAccess,
     MonitorContainer,
     OwnLog,
@@ -121,7 +122,7 @@ class TaskMonitor:
         if self._report_stream != "batch":
             settings[REPORT_STREAM_VARIABLE] = self._report_stream
         settings |= self._environment
-        own_log = None
+        own_log = NO_OWN_LOG
         if group is not None:
             own_log = OwnLog(group=group.log_group_name)
         defined_batch = DefinedContainer(

@@ -148,7 +148,7 @@ def _passing_refusal(code: str, message: str, answer: str) -> str:
 def _needed_action(message: str, permission: str) -> str:
     """The permissions to allow: the action that AWS's message names, if it is another one."""
     refused = _REFUSED_ACTION.search(message)
-    if refused is None or refused[1] in permission:
+    if not refused or refused[1] in permission:
         return permission
     return refused[1]
 

@@ -48,7 +48,7 @@ class BatchJobs:
         """The job with the name and the definition of Batch: the same for all children of an array
         and all attempts, so that 10,000 of them are one call.
         """
-        if job.job_id is None:
+        if not job.job_id:
             return job
         detail = self._detail(parent_id(job.job_id))
         if detail is None:

@@ -7,6 +7,7 @@ https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_DescribeSt
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.aws_clients import error_code
+from profiler.core.optional_math import first_of, known
 
 DESCRIBE_RIGHT = "cloudformation:DescribeStackResources"
 _DEFINITION_TYPE = "AWS::ECS::TaskDefinition"
@@ -42,11 +44,8 @@ class CloudFormationOwners:
 
     def of_definition(self, revision_arns: Iterable[str]) -> str | None:
         """The name of the stack that owns one of the revisions; None if no stack does."""
-        for arn in revision_arns:
-            owner = self._owner(arn, self._definition_type)
-            if owner is not None:
-                return owner.stack
-        return None
+        owners = (self._owner(arn, self._definition_type) for arn in revision_arns)
+        return known(attrgetter("stack"), first_of(owners))
 
     def of_target(self, target: ScheduledTarget) -> str | None:
         """Why a stack owns a schedule or a rule, or may own it, in words; None if no stack does."""
@@ -54,7 +53,7 @@ class CloudFormationOwners:
         if target.kind == "rule" and target.group != "default":
             name = f"{target.group}|{target.name}"
         owner = self._owner(name, _TARGET_TYPES[target.kind])
-        return None if owner is None else owner.sentence
+        return known(attrgetter("sentence"), owner)
 
     def _owner(self, physical_id: str, resource_type: str) -> CloudFormationOwner | None:
         key = (physical_id, resource_type)

@@ -32,7 +32,7 @@ class EcrImage(Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """The name without the registry."""
-        if self.digest is not None:
+        if self.digest:
             return f"{self.repository}@{self.digest}"
         return f"{self.repository}:{self.tag or _DEFAULT_TAG}"
 
@@ -40,7 +40,7 @@ class EcrImage(Struct, frozen=True, kw_only=True):
 def ecr_image(name: str) -> EcrImage | None:
     """The image with this name; None if it is not in a private registry of Amazon ECR."""
     match = _NAME.fullmatch(name)
-    return None if match is None else EcrImage(**match.groupdict())
+    return EcrImage(**match.groupdict()) if match else None
 
 
 def is_in_registry(open_client: OpenClient, image: EcrImage) -> bool | None:
@@ -51,7 +51,7 @@ def is_in_registry(open_client: OpenClient, image: EcrImage) -> bool | None:
     if ecr.meta.region_name != image.region:
         return None
     wanted = {"imageTag": image.tag or _DEFAULT_TAG}
-    if image.digest is not None:
+    if image.digest:
         wanted = {"imageDigest": image.digest}
     answer = answer_unless(
         lambda error: error_code(error) in _MISSING,

@@ -156,10 +156,8 @@ def _overridden_sizes(
     """
     size = definition_size(document.definition)
     newest = _newest_revision(document, window)
-    at_size = window.sizes.get(size)
-    revisions = {newest}
-    if at_size is not None:
-        revisions |= at_size.revisions.keys() - {OLDER_REVISIONS}
+    at_size = window.at(size)
+    revisions = {newest} | (at_size.revisions.keys() - {OLDER_REVISIONS})
     for other, runs in window.sizes.items():
         if None in (other.vcpu, other.memory_mb) or revisions.isdisjoint(runs.revisions):
             continue
@@ -171,10 +169,9 @@ def _overridden_sizes(
 
 def _newest_revision(document: TaskDefinitionDocument, window: FamilyWindow) -> str:
     """The definition's; for a file, the newest that has run at its size."""
-    if document.arn is not None:
+    if document.arn:
         return document.arn.rpartition(":")[2]
-    at_size = window.sizes.get(definition_size(document.definition))
-    revisions = () if at_size is None else at_size.revisions
+    revisions = window.at(definition_size(document.definition)).revisions
     return max(revisions, key=lambda revision: revision_number(revision) or 0, default="")
 
 
@@ -209,9 +206,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         timed = [schedule_of(target) for target in targets if is_timed(target)]
         enabled = [schedule for schedule in timed if schedule.is_enabled]
         overrides = [
-            target
-            for target in self.overriding(family, document)
-            if target.overrides.unknown is None
+            target for target in self.overriding(family, document) if not target.overrides.unknown
         ]
         known = circumstances_of(document)
         timeouts_ms = known_values([known.timeout_ms, *map(self.timeout_ms_of, targets)])

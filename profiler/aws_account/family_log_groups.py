@@ -101,7 +101,7 @@ def report_groups(definition: Mapping[str, object]) -> tuple[ReportGroup, ...]:
     groups: dict[ReportGroup, None] = {}
     for container in containers:
         target = log_target(container)
-        if container.name in names and target.group is not None:
+        if container.name in names and target.group:
             groups[ReportGroup(name=target.group, region=target.region or "")] = None
     return tuple(groups)
 

@@ -48,7 +48,7 @@ class ForwarderStack(Struct, frozen=True, kw_only=True):
     @property
     def phase(self) -> Phase:
         """The possible action: create the stack, update it, wait, or repair it."""
-        if self.status is None or self.status in _ABSENT:
+        if not self.status or self.status in _ABSENT:
             return "absent"
         if self.status in _READY:
             return "ready"
@@ -81,7 +81,7 @@ def read_forwarder(open_client: OpenClient, name: str) -> ForwarderStack:
     status = stack.get("StackStatus")
     if status == _EMPTY:
         return ForwarderStack(name=name, status=status, stack_id=stack["StackId"])
-    if status is None or status in _ABSENT:
+    if not status or status in _ABSENT:
         return ForwarderStack(name=name, status=status)
     parameters: dict[str, str] = {}
     for parameter in stack.get("Parameters", ()):
@@ -114,7 +114,7 @@ def forwarder_of(open_client: OpenClient, name: str | None) -> ForwarderStack:
     """The state of the stack with this name; None: of the one with the usual name, which may be
     absent. Raises TaskProfilerError.
     """
-    if name is not None:
+    if name:
         return existing_forwarder(open_client, name)
     return read_forwarder(open_client, FORWARDER_STACK)
 

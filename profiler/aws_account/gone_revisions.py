@@ -98,7 +98,7 @@ class GoneRevisions:
             return None
         pin = revision_of(schedule.definition_arn)
         if pin is not None:
-            why = self._why_gone(pin, schedule.job_name is not None)
+            why = self._why_gone(pin, schedule.is_of_jobs)
             return (
                 None
                 if why is None
@@ -110,7 +110,7 @@ class GoneRevisions:
         return f"{schedule.family} has no active revision, so it starts nothing."
 
     def _has_no_active_revision(self, schedule: Schedule) -> bool:
-        if schedule.job_name is not None:
+        if schedule.is_of_jobs:
             return self._has_no_active_job(schedule.family)
         active = self._active_families
         return active is not None and schedule.family not in active

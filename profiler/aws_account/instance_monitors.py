@@ -43,12 +43,9 @@ class InstanceMonitors:
 
     def reports_task(self, task: StoppedTask) -> bool:
         """Whether the task is a batch on an instance with a monitor."""
-        if (
-            task.launch_type != EC2
-            or task.is_service_task
-            or task.cluster is None
-            or task.family is None
-        ):
+        if task.launch_type != EC2 or task.is_service_task:
+            return False
+        if not (task.cluster and task.family):
             return False
         return self._reports(task.family, task.cluster)
 
@@ -111,7 +108,7 @@ class EcsMonitorTasks:
 
     def has_stream(self, monitor: InstanceMonitorGroup, log_stream: str) -> bool | None:
         """Whether a stream is that of a task of the monitor's family; None: ECS does not say."""
-        if monitor.family is None or monitor.cluster is None:
+        if not (monitor.family and monitor.cluster):
             return None
         key = monitor, log_stream
         if key not in self._streams:
@@ -124,7 +121,7 @@ class EcsMonitorTasks:
 
     def is_on_ec2(self, monitor: InstanceMonitorGroup, id_of_task: str) -> bool:
         """Whether ECS says that a task of the monitor's cluster is on EC2."""
-        if monitor.cluster is None:
+        if not monitor.cluster:
             return False
         key = monitor.cluster, id_of_task
         if key not in self._on_ec2:

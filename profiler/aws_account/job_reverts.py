@@ -19,15 +19,13 @@ def with_uncovered(planned: PlannedFamily, jobs: JobDefinitions) -> PlannedFamil
     ours replaced is the newest active one but for ours, and the same but for the size. Else, and if
     a schedule or a rule is pinned to ours, a revert is a new revision.
     """
-    if planned.document is None:
-        return planned
     before = size_before(planned.document.tags.get(RESIZED_FROM))
     is_pinned = any(target.pinned_revision == planned.revision for target in planned.pinned)
     if before is None or is_pinned:
         return planned
     try:
         older_arn = jobs.active_before(planned.revision_arn)
-        if older_arn is None or older_arn.rpartition(":")[2] != before.revision:
+        if not older_arn or older_arn.rpartition(":")[2] != before.revision:
             return planned
         name = revision_of(older_arn) or ""
         older = read_document(jobs.describe(name), name).definition
@@ -46,8 +44,8 @@ def uncover(planned: PlannedFamily, older_arn: str, jobs: JobDefinitions) -> Non
 
     Raises TaskProfilerError.
     """
-    definition = {} if planned.document is None else planned.document.definition
     failed = SizeBefore(
-        revision=planned.revision.rpartition(":")[2], size=definition_size(definition)
+        revision=planned.revision.rpartition(":")[2],
+        size=definition_size(planned.document.definition),
     )
     jobs.uncover(planned.revision_arn, older_arn, REVERTED_FROM, failed.tag)

@@ -35,11 +35,11 @@ def log_gaps(
         created_ms = number(group.get("creationTime")) or 0
         age_days = (now_ns - round(created_ms) * NS_PER_MS) // NS_PER_DAY
         which = None
-        if kept_days is not None and kept_days < days:
+        if kept_days and kept_days < days:
             which = f"keeps {_days(round(kept_days))}"
         if age_days < min(days, kept_days or days):
             which = f"is {_days(max(age_days, 0))} old"
-        if which is not None:
+        if which:
             reason = f"The log group {name} {which}, the window has {days}."
             yield Gap(place=name, reason=reason, group=(region, name))
 

@@ -64,11 +64,11 @@ class MissedReasons:
         """Return the reason as a sentence; None if AWS returns none, or not yet."""
         end_ns = due_ns + schedule.window_minutes * NS_PER_MINUTE + _START_NS
         # Of a job, only the dead-letter queue has the reason.
-        calls = self._calls("RunTask", due_ns, end_ns) if schedule.job_name is None else ()
+        calls = () if schedule.is_of_jobs else self._calls("RunTask", due_ns, end_ns)
         letters = self._dead_letters(schedule.dead_letter_arn)
         for event in filter(None, calls):
             reason = _failure(event, schedule)
-            if reason is not None:
+            if reason:
                 return reason
         # A rule's ARN does not contain the default bus.
         names = ([schedule.name], [schedule.group, schedule.name])
@@ -204,7 +204,7 @@ def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
     scheduled_ns = parse_ns(attributes.get("SCHEDULED_TIME")) or parse_ns(
         _decode(message.get("Body")).get("time")
     )
-    if source_arn is None or scheduled_ns is None:
+    if not source_arn or scheduled_ns is None:
         return None
     reason = _sentence(
         attributes.get("ERROR_CODE", "Unknown error"), attributes.get("ERROR_MESSAGE", "")

@@ -36,7 +36,7 @@ def left_to_owner(
             problems=(*planned.problems, str(error)),
             obstacle=planned.obstacle or str(error),
         )
-    if stack is None:
+    if not stack:
         return planned
     note = (
         f"The stack {stack} of CloudFormation owns it: change its template "

@@ -2,6 +2,7 @@
 their move to it.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
@@ -17,6 +18,7 @@ from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, m
 from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import first_known, known
 from profiler.task_definitions.containers import monitor_of
 from profiler.task_definitions.definition_difference import Difference, Part, difference
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
@@ -63,7 +65,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 continue
             try:
                 pin_difference = self._difference(planned, target)
-                if pin_difference == "none" and death is None:
+                if pin_difference == "none" and not death:
                     continue
                 obstacle = self._obstacle(planned, target, pin_difference)
                 starts_monitor = self._starts_monitor(target)
@@ -71,12 +73,12 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 obstacle = f". {error}"
                 starts_monitor = True
             pinned.append(target)
-            if obstacle is None:
+            if not obstacle:
                 movable.append(target)
                 obstacle = self._ownership(target)
             pin = f"The {target.title} is pinned to {target.pinned_revision}"
-            if death is not None:
-                dead.append(_dead(target, death, is_movable=obstacle is None))
+            if death:
+                dead.append(_dead(target, death, is_movable=not obstacle))
                 continue
             notes.append(f"{pin}{obstacle or '.'}")
             if not starts_monitor:
@@ -98,17 +100,21 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         for target in targets:
             if target.is_pin_of(planned.revision_arn):
                 death = self._death(target)
-                if death is not None:
+                if death:
                     dead.append(_dead(target, death, is_movable=False))
         return replace(planned, dead=tuple(dead))
 
     def _ownership(self, target: ScheduledTarget) -> str | None:
         """Why --update-schedules will leave a target to its stack, after its revision's name."""
         try:
-            owner = None if self.owners is None else self.owners.of_target(target)
+            owner = self._owner_of(target)
         except TaskProfilerError as error:
             return f". {error}"
-        return None if owner is None else f", and {owner}: set the new revision there."
+        return known(", and {}: set the new revision there.".format, owner)
+
+    def _owner_of(self, target: ScheduledTarget) -> str | None:
+        """Why a stack owns the target, if that is to be asked."""
+        return None if self.owners is None else self.owners.of_target(target)
 
     def _starts_monitor(self, target: ScheduledTarget) -> bool:
         if self.part == "size":
@@ -132,12 +138,12 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         For a size, a target is moved once: from the revision that this call replaces, or an equal
         older one. Somebody has put any other one there, and may have a reason.
         """
-        fixed = None
+        fixed = ""
         if target.request is not None:
             fixed = "by the input of aws-sdk:ecs:runTask: set the revision there by hand"
         elif pin_difference == "other":
             fixed = f"which differs by more than the {self.part}: --update-schedules skips it"
-        if fixed is not None:
+        if fixed:
             return f", {fixed}."
         if self.part != "size" or target.pinned_revision == planned.revision:
             return None
@@ -150,8 +156,8 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         if not planned.is_new_revision:
             return f", although a newer revision differs only by the size: {name_it}."
         number = revision_number((target.pinned_revision or "").rpartition(":")[2])
-        is_older = number is not None and number < int(planned.revision.rpartition(":")[2])
-        replaced = {} if planned.document is None else planned.document.definition
+        is_older = first_known(number, math.inf) < int(planned.revision.rpartition(":")[2])
+        replaced = planned.document.definition
         pinned = without_size_tags(self._pinned_definition(target))
         if is_older and difference(pinned, without_size_tags(replaced)) == "none":
             return None
@@ -167,7 +173,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         pin_difference = difference(
             self._pinned_definition(target), planned.changed.definition, self.image, part=self.part
         )
-        if pin_difference == "none" and self._death(target) is not None:
+        if pin_difference == "none" and self._death(target):
             return self.part  # an equal revision that starts its task
         return pin_difference
 
@@ -193,10 +199,10 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         pin_difference = self._difference(planned, current)
         if pin_difference == "none":
             return "unchanged", ""
-        if self._obstacle(planned, current, pin_difference) is not None:
+        if self._obstacle(planned, current, pin_difference):
             return "skipped", f"{current.title} skipped: pinned to {current.pinned_revision}"
-        owner = None if self.owners is None else self.owners.of_target(current)
-        if owner is not None:
+        owner = self._owner_of(current)
+        if owner:
             return "skipped", f"{current.title} skipped: {owner}: set {revision_of(arn)} there"
         without = schedules.move(current, arn)
         return "moved", f"moved {current.title} to {revision_of(arn)}{without}"

@@ -1,6 +1,7 @@
 """The plan for one family: the change of its definition, and the schedules that it concerns."""
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.started_tasks import AIRFLOW, starter_notes
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known
 from profiler.record.family_owner import FamilyOwner
 from profiler.sizing.resize_policy import Resize, ResizeAction
 from profiler.task_definitions.containers import DefinedContainer, needs_put
@@ -49,12 +51,12 @@ class DeadTarget(Struct, frozen=True, kw_only=True):
 
 
 class PlannedFamily(Struct, frozen=True, kw_only=True):
-    """One family of the plan, from ``document`` (None if it cannot be read) to ``changed``."""
+    """One family of the plan, from ``document`` (empty if it cannot be read) to ``changed``."""
 
     family: str
     action: Action | ResizeAction
     notes: tuple[str, ...] = ()  # with the reason if nothing can be done
-    document: TaskDefinitionDocument | None = None
+    document: TaskDefinitionDocument = TaskDefinitionDocument(definition={})
     changed: ChangedDefinition = ChangedDefinition(definition={})
     problems: tuple[str, ...] = ()  # what ``doctor`` would find afterwards
     started_by: tuple[str, ...] = ()  # empty if no task was seen, and no schedule
@@ -92,8 +94,6 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     @property
     def revision_arn(self) -> str:
         """Of the revision that the plan starts from; empty without one."""
-        if self.document is None:
-            return ""
         return self.document.arn or ""
 
     @property
@@ -103,9 +103,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     @property
     def log_group(self) -> str | None:
         """The log group of the stream of an added monitor, if the report goes there."""
-        if self.changed.monitor is None:
-            return None
-        return self.changed.monitor.own_log_group
+        return known(attrgetter("own_log_group"), self.changed.monitor)
 
     @property
     def streams(self) -> frozenset[str]:
@@ -167,7 +165,7 @@ def plan_removal(family: str, document: TaskDefinitionDocument, image: str | Non
     if removed.old_monitor is not None:
         action = "remove monitor"
         log_group = removed.old_monitor.own_log_group
-        if log_group is not None:
+        if log_group:
             notes.append(f"The log group {log_group} is kept.")
     return PlannedFamily(
         family=family, action=action, notes=tuple(notes), document=document, changed=removed
@@ -176,5 +174,5 @@ def plan_removal(family: str, document: TaskDefinitionDocument, image: str | Non
 
 def check_obstacle(planned: PlannedFamily) -> None:
     """Raise TaskProfilerError if the family must be left alone."""
-    if planned.obstacle is not None:
+    if planned.obstacle:
         raise TaskProfilerError(f"It is left alone. {planned.obstacle}")

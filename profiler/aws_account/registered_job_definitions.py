@@ -216,7 +216,7 @@ class JobDefinitions:
                 page = mapping(without_nulls(json.loads(self._body.content)))
             yield page
             following = text(page.get("nextToken"))
-            if following is None:
+            if not following:
                 return
             token = {"nextToken": following}
 

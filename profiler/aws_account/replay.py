@@ -171,7 +171,7 @@ def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
 
     Raises TaskProfilerError if it failed or is not the forwarder.
     """
-    if function_error is not None:
+    if function_error:
         said = (
             msgspec.json.decode(payload, type=dict[str, object]).get("errorMessage")
             or function_error

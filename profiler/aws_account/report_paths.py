@@ -23,6 +23,7 @@ from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part
 from profiler.core.json_fields import mapping, text
+from profiler.core.optional_math import known_members
 from profiler.task_definitions.permissions import (
     POLICY_NAME,
     RolePolicy,
@@ -76,11 +77,10 @@ def _inline_policies(iam: AwsClient, role: str) -> dict[str, Mapping[str, object
 
     Raises boto3's errors, also if the role does not exist.
     """
-    documents = {}
+    documents: dict[str, Mapping[str, object]] = {}
     for name in read_items(iam, "list_role_policies", "PolicyNames", RoleName=role):
         document = inline_policy(iam, role, name)
-        if document is not None:
-            documents[name] = document
+        documents |= known_members({name: document})
     return documents
 
 
@@ -125,7 +125,7 @@ class ReportPaths:
         """Whether the policies of a role, without boundaries, allow the report; None: no stream
         is written to. A role that was deleted is none, whatever is written.
         """
-        if role is None:
+        if not role:
             return "no role" if streams else None
         with noted_errors(self.problems.add, "The task roles could not be read", _READ_POLICIES):
             if not streams:

@@ -1,6 +1,7 @@
 """Plans the size of families' task definitions by their runs."""
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,10 +13,10 @@ from profiler.aws_account.family_circumstances import (
 )
 from profiler.aws_account.owned_families import left_to_service
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.size_before import EarlierRevisions
+from profiler.aws_account.size_before import EarlierRevisions, OldSize
 from profiler.core.ecs_terms import arn_account, arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import known, known_values
 from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
@@ -134,9 +135,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         windows = []
         for key, window in self.runs.items():
             is_here = key.account_id in (None, account) and key.region in (None, region)
-            if key.name == family and (arn is None or is_here):
+            if key.name == family and (not arn or is_here):
                 windows.append(window)
-        if arn is None and len(windows) > 1:
+        if not arn and len(windows) > 1:
             raise TaskProfilerError(
                 f"The runs of {family} are of several accounts or Regions: use a source with one."
             )
@@ -175,7 +176,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         advised = WindowAdvice(case.window, policy, self.price_overrides)
         revision = case.revision
         decision = decide(advised, revision, circumstances)
-        if document.arn is None or self.account is None or decision.action != "resize":
+        if not document.arn or self.account is None or decision.action != "resize":
             return decision, circumstances
         new_vcpu = None if decision.size is None else decision.size.vcpu
         if (new_vcpu or 0) > (case.revision.size.vcpu or 0):
@@ -200,8 +201,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             account.newest_withdrawn(case.family), case.newest_seen, tagged
         )
         revision = replace(revision, withdrawn=withdrawn)
-        is_ours = revision.resized_from is not None or revision.reverted_from is not None
-        if is_ours:
+        if revision.is_ours:
             return revision
         revision = case.revisions.with_overwritten(revision, tagged)
         if self.are_for_source:
@@ -214,7 +214,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             return
         for target in self.account.overriding(case.family, case.document):
             refusal = target.overrides.refusal(changed.definition)
-            if refusal is not None:
+            if refusal:
                 raise TaskProfilerError(f"the {target.title} starts it, and {refusal}")
 
 
@@ -237,7 +237,7 @@ class _Case(Struct, frozen=True, kw_only=True):
             size=definition_size(self.document.definition),
             killed_limit=limits[0] if limits else None,
         )
-        if self.document.arn is None:
+        if not self.document.arn:
             return revision
         tags = self.document.tags
         return replace(
@@ -330,14 +330,14 @@ def _not_planned(case: _Case, reason: str) -> PlannedFamily:
 
 def _left_out(decision: Resize) -> tuple[str, ...]:
     """Sentences on the runs that do not count, if there are any."""
-    return () if decision.evidence is None else decision.evidence.left_out
+    return known(attrgetter("left_out"), decision.evidence) or ()
 
 
 def _is_left_to_others(circumstances: Circumstances) -> bool:
     """Whether somebody else decides on the definition, or nobody can."""
     system = (circumstances.operating_system or "").upper()
     owners = (circumstances.stack, circumstances.off_tag, circumstances.left_to)
-    is_of_owner = any(owner is not None for owner in owners)
+    is_of_owner = bool(known_values(owners))
     return is_of_owner or circumstances.is_service or system.startswith("WINDOWS")
 
 
@@ -351,19 +351,26 @@ def _changed(case: _Case, decision: Resize, *, is_tagged: bool) -> ChangedDefini
     tag = SizeBefore(revision=case.revisions.number, size=definition_size(present)).tag
     if decision.action == "revert":
         old = case.revisions.old_size()
-        as_then = None
-        if is_job_definition(present) and old.definition is not None:
-            as_then = job_with_size_of(present, old.definition)
-        changed = as_then or _sized(present, old.size, seen)
-        if old.definition is not None and not is_job_definition(present):
-            changed = with_size(with_size_of(present, old.definition), TaskSize(), seen)
+        changed = _put_back(present, old, seen)
         if not is_tagged:
             return changed
         return replace(changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag))
     changed = _sized(present, decision.size or TaskSize(), seen)
-    if document.arn is None or not is_tagged:
+    if not document.arn or not is_tagged:
         return changed
     return replace(changed, definition=with_size_tag(changed.definition, RESIZED_FROM, tag))
+
+
+def _put_back(present: Mapping[str, object], old: OldSize, seen: SeenMemory) -> ChangedDefinition:
+    """The definition with an old size, as the old revision has it if that can be read. Raises
+    TaskProfilerError.
+    """
+    if old.definition is None:
+        return _sized(present, old.size, seen)
+    if is_job_definition(present):
+        as_then = job_with_size_of(present, old.definition)
+        return as_then or _sized(present, old.size, seen)
+    return with_size(with_size_of(present, old.definition), TaskSize(), seen)
 
 
 def _sized(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory) -> ChangedDefinition:
@@ -378,8 +385,7 @@ def _repeated_kills(case: _Case) -> tuple[str, ...]:
     if not is_job_definition(case.document.definition):
         return ()
     killed = any(runs.counts.outcomes["killed"] for _, runs in case.window.everywhere())
-    sentence = repeated_kill(case.document.definition) if killed else None
-    return () if sentence is None else (sentence,)
+    return known_values([repeated_kill(case.document.definition)] if killed else [])
 
 
 def _seen_memory(window: FamilyWindow, size: TaskSize, margin: MemoryMargin) -> SeenMemory:

@@ -112,6 +112,11 @@ class Rollout(Struct, kw_only=True, dict=True):
     done: list[PlannedFamily] = []  # whose revisions were registered
     _groups: set[str] = set()
 
+    @property
+    def is_of_jobs(self) -> bool:
+        """Whether it is about job definitions of AWS Batch."""
+        return self.jobs is not None
+
     @cached_property
     def _definitions(self) -> AccountDefinitions:
         return self.jobs or TaskDefinitions(self.open_client("ecs"))
@@ -124,7 +129,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     def _pins(self) -> PinnedTargets:
         return PinnedTargets(
             part=self.part,
-            globs=self.request.globs if self.jobs is None else self.request.job_definitions,
+            globs=self.request.job_definitions if self.is_of_jobs else self.request.globs,
             image=self.image,
             owners=self.owners,
             describe=self._describe,
@@ -137,7 +142,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         submit jobs.
         """
         try:
-            return self._schedules.targets(of_jobs=self.jobs is not None)
+            return self._schedules.targets(of_jobs=self.is_of_jobs)
         except TaskProfilerError as error:
             is_size = self.part == "size" and self.request.is_act  # an input can override it
             if self.request.update_schedules or self.request.clusters or self.request.scheduled:
@@ -259,7 +264,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         )
         exact = [glob for glob in unmatched if glob_prefix(glob) == glob]
         known = definitions.families("*") if exact else ()
-        what = "task definition family" if self.jobs is None else "job definition"
+        what = "job definition" if self.is_of_jobs else "task definition family"
         sentence = (
             f"No {what} with an active revision{unselected} and the Region."
             f"{did_you_mean(map(family_of, exact), known)}"
@@ -318,7 +323,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         planned = self._pins.with_pinned(planned, self.targets)
         if self.jobs is not None and planned.action == "revert":
             planned = with_uncovered(planned, self.jobs)
-        if planned.log_group is None or not planned.is_new_revision:
+        if not planned.log_group or not planned.is_new_revision:
             return planned
         note = f"--register creates the log group {planned.log_group} if it does not exist."
         return replace(planned, notes=(*planned.notes, note))
@@ -377,7 +382,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             planned = self._planned_again(planned)
             check_obstacle(planned)
             arn = planned.revision_arn
-            if planned.uncovered_arn is not None and self.jobs is not None:
+            if planned.uncovered_arn and self.jobs is not None:
                 uncover(planned, planned.uncovered_arn, self.jobs)
                 older = revision_of(planned.uncovered_arn)
                 self.on_step(f"deregistered {planned.revision}: {older} is the newest again")
@@ -434,7 +439,7 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     def _create_log_group(self, planned: PlannedFamily) -> None:
         group = planned.log_group
-        if group is None or not planned.is_new_revision or group in self._groups:
+        if not group or not planned.is_new_revision or group in self._groups:
             return
         if create_log_group(self.open_client, group):
             self.on_step(f"created the log group {group}")
@@ -449,7 +454,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         streams: dict[str, frozenset[str]] = {}
         for family in planned:
             role = task_role(family.changed.definition)
-            if role is not None and family.streams:
+            if role and family.streams:
                 streams[role] = streams.get(role, frozenset()) | family.streams
         for role, needed_streams in sorted(streams.items()):
             try:

@@ -7,6 +7,7 @@ changed.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -21,7 +22,7 @@ from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, text
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import first_known, known_members, known_values
 from profiler.core.timestamps import json_moment_ns
 from profiler.schedules.due_times import may_start_again
 from profiler.schedules.schedule_model import Schedule, ScheduleKind
@@ -126,8 +127,7 @@ class Schedules:
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
             for summary in self.summaries(with_universal=not of_jobs, with_jobs=of_jobs):
                 target = self.target_of_schedule(summary["Name"], summary["GroupName"])
-                if target is not None:
-                    targets.append(target)
+                targets += known_values((target,))
         return tuple(target for target in targets if target.is_of_job is of_jobs)
 
     def rules(self, **selection: str) -> Iterator[Mapping[str, Any]]:
@@ -326,7 +326,7 @@ class Schedules:
                 else:
                     unread.append(summary["Name"])
         self._known = known
-        yield from (target for target in known.values() if target is not None)
+        yield from known_values(known.values())
 
     @staticmethod
     def _pages(
@@ -427,7 +427,7 @@ def _started_by_request(target: Mapping[str, Any]) -> dict[str, Any]:
 def without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API
     """The value without fields that are null, which the API does not accept."""
     if isinstance(value, dict):
-        return {name: without_nulls(item) for name, item in value.items() if item is not None}
+        return {name: without_nulls(item) for name, item in known_members(value).items()}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
@@ -445,7 +445,7 @@ def why_off(target: ScheduledTarget, now_ns: int) -> str | None:
         return "is disabled"
     ends_ns = json_moment_ns(target.content.get("EndDate"))
     is_once = str(settings.get("ScheduleExpression")).lstrip().startswith("at")
-    return "has ended" if ends_ns is not None and ends_ns < now_ns and not is_once else None
+    return "has ended" if first_known(ends_ns, math.inf) < now_ns and not is_once else None
 
 
 def may_start(target: ScheduledTarget, now_ns: int) -> bool:

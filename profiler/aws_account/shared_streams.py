@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.core.command_lines import command_line
+from profiler.core.command_lines import command_line, option_words
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import listed
 from profiler.task_definitions.containers import read_containers, requested_batch, roles_of
@@ -28,7 +28,7 @@ def batch_streams(definition: Mapping[str, object], revision_arn: str) -> frozen
     streams = set[str]()
     for container in containers:
         stream = streams_of_container(container, revision_arn)
-        if stream is not None and container.name in names:
+        if stream and container.name in names:
             streams.add(stream)
     return frozenset(streams)
 
@@ -62,9 +62,8 @@ def with_shared_streams(
     families_of: dict[str, set[str]] = {}
     streams_by_family = dict(others)
     for plan in planned:
-        if plan.document is not None:
-            definition = plan.document.definition
-            streams_by_family[plan.family] = batch_streams(definition, plan.revision_arn)
+        definition = plan.document.definition
+        streams_by_family[plan.family] = batch_streams(definition, plan.revision_arn)
     for family, streams in streams_by_family.items():
         for stream in streams:
             families_of.setdefault(stream, set()).add(family)
@@ -90,8 +89,7 @@ def _with_problem(
     words: list[str] = []
     for member in members:
         words += ("--family", member)
-    if image is not None:
-        words += ("--image", image)
+    words += option_words({"--image": image})
     command = command_line(
         "taskdef", "add-monitor", *words, "--report-stream", "monitor", "--register"
     )

@@ -5,7 +5,9 @@ A tag can be written by everybody who may tag a definition, so what it says is c
 revision that it names.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,7 +15,8 @@ from msgspec.structs import replace
 from profiler.aws_account.registered_definitions import may_exist
 from profiler.core.ecs_terms import MONITOR_NAME, revision_number
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import known
+from profiler.core.optional_math import first_known, known
+from profiler.core.text import stated
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -78,7 +81,7 @@ class EarlierRevisions(Struct, frozen=True):
         tag = self.newest.tags.get(RESIZED_FROM)
         before = size_before(tag)
         if before is None:
-            said = "no tag" if tag is None else f"{tag!r} in the tag"
+            said = stated("{!r} in the tag", tag) or "no tag"
             raise TaskProfilerError(
                 f"The revision {self.family}:{self.number} has {said} {RESIZED_FROM}, so no size "
                 "before is known: register the size that it had."
@@ -92,17 +95,17 @@ class EarlierRevisions(Struct, frozen=True):
                 "size by hand."
             )
         obstacle = self._obstacle(before.size, is_known=old is not None)
-        if obstacle is not None:
+        if obstacle:
             raise TaskProfilerError(
                 f"The tag {RESIZED_FROM} says {shown}, {obstacle}: set the size by hand."
             )
-        number = revision_number(self.number)
-        if number is not None and int(before.revision) >= number:
+        number = first_known(revision_number(self.number), math.inf)
+        if int(before.revision) >= number:
             raise TaskProfilerError(
                 f"The tag {RESIZED_FROM} names {self.family}:{before.revision}, which is "
                 "not an earlier revision, so somebody changed the tag: set the size by hand."
             )
-        return OldSize(size=before.size, definition=None if old is None else old.definition)
+        return OldSize(size=before.size, definition=known(attrgetter("definition"), old))
 
     def _obstacle(self, size: TaskSize, *, is_known: bool) -> str | None:
         """Why nothing can have a size, in words; on EC2, ``is_known``: the old revision has it."""
@@ -128,7 +131,7 @@ class EarlierRevisions(Struct, frozen=True):
         document = self.newest
         for _ in range(_OWN_REVISIONS):
             tag = _own_tag(document)
-            before = _before(number) if tag is None else tag.revision
+            before = first_known(known(attrgetter("revision"), tag), _before(number))
             earlier = known(self.read, before)
             is_other = earlier is not None and not _is_monitored(document, earlier)
             if before is None or (tag is None and is_other):
@@ -169,7 +172,7 @@ class EarlierRevisions(Struct, frozen=True):
         number = revision_number(self.number) or 0
         gone = max(newest_inactive or 0, seen or 0)
         reverted = size_before(self.newest.tags.get(REVERTED_FROM))
-        if gone <= number or (reverted is not None and reverted.revision == str(gone)):
+        if gone <= number or known(attrgetter("revision"), reverted) == str(gone):
             return None
         name = f"{self.family}:{gone}"
         if tagged.get(gone, {}).keys() & {RESIZED_FROM, REVERTED_FROM}:

@@ -125,7 +125,7 @@ def _job(summary: Mapping[str, Any]) -> StartedTask:
     started_ms = count(summary.get("startedAt"))
     is_array = "size" in mapping(summary.get("arrayProperties"))
     is_stopped_by_hand = summary.get("isCancelled") or summary.get("isTerminated")
-    is_unstarted = summary.get("status") == FAILED and started_ms is None and not is_array
+    is_unstarted = summary.get("status") == FAILED and not (started_ms or is_array)
     reason = on_one_line(text(summary.get("statusReason")) or "")[:_MAX_REASON_CHARS]
     return StartedTask(
         arn=f"job/{text(summary.get('jobId')) or ''}",

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed
 from profiler.core.json_fields import count, mapping, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
+from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
@@ -43,12 +44,12 @@ class _UnreadableError(ValueError):
 class SizeOverrides(Struct, frozen=True, kw_only=True):
     """The sizes that a target sets: of the task, and of its containers by name, in RunTask's form.
 
-    ``unknown`` says why they cannot be known.
+    ``unknown`` says why they cannot be known; nothing if they are.
     """
 
     task: Mapping[str, object] = {}
     containers: Mapping[str, Mapping[str, object]] = {}
-    unknown: str | None = None
+    unknown: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -67,7 +68,7 @@ class SizeOverrides(Struct, frozen=True, kw_only=True):
 
         0 if the target also sets the task's own memory.
         """
-        if self.unknown is not None or "memory" in self.task:
+        if self.unknown or "memory" in self.task:
             return 0
         needs_mb = dict(seen.needs_mb)
         overridden = self.applied(definition)
@@ -79,7 +80,7 @@ class SizeOverrides(Struct, frozen=True, kw_only=True):
 
     def refusal(self, definition: Mapping[str, object]) -> str | None:
         """Why RunTask would refuse the definition with these overrides; None if it accepts them."""
-        if self.unknown is not None:
+        if self.unknown:
             return self.unknown
         if self.is_empty:
             return None
@@ -161,7 +162,7 @@ def _submission(target: ScheduledTarget) -> object:
 def _of_job(asked: object) -> SizeOverrides:
     """The sizes in the input of a submission."""
     if not isinstance(asked, dict):  # as in _of_text
-        return SizeOverrides(unknown=_UNREADABLE if _is_unknown(asked) else None)
+        return SizeOverrides(unknown=_UNREADABLE if _is_unknown(asked) else "")
     of_tasks = asked.get("ecsPropertiesOverride")
     if _is_unknown(of_tasks) or mapping(of_tasks).get("taskProperties"):
         return SizeOverrides(unknown="its input overrides what its containers have")
@@ -186,12 +187,9 @@ def _job_sizes(overrides: Mapping[str, object]) -> dict[str, object]:
     asked = {"VCPU": overrides.get("vcpus"), "MEMORY": overrides.get("memory")}
     for requirement in mappings(overrides.get("resourceRequirements")):
         asked[str(requirement.get("type"))] = requirement.get("value")
-    sizes: dict[str, object] = {}
-    if asked["VCPU"] is not None:
-        sizes["cpu"] = f"{asked['VCPU']} vCPU"
-    if asked["MEMORY"] is not None:
-        sizes["memory"] = str(asked["MEMORY"])
-    return sizes
+    return known_members(
+        {"cpu": known("{} vCPU".format, asked["VCPU"]), "memory": known(str, asked["MEMORY"])}
+    )
 
 
 def _of_template(template: str) -> SizeOverrides:
@@ -228,7 +226,7 @@ def _of_text(source: str) -> SizeOverrides:
 
 
 def _sizes(value: Mapping[str, object], names: tuple[str, ...]) -> dict[str, object]:
-    return {name: value[name] for name in names if value.get(name) is not None}
+    return known_members({name: value.get(name) for name in names})
 
 
 def _is_unknown(value: object) -> bool:

@@ -212,7 +212,7 @@ def _change_sentence(planned: PlannedFamily) -> str:
 
 
 def _present(planned: PlannedFamily) -> TaskSize:
-    return TaskSize() if planned.document is None else definition_size(planned.document.definition)
+    return definition_size(planned.document.definition)
 
 
 def _row(planned: PlannedFamily) -> FamilyDocument:

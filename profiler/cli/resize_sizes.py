@@ -58,7 +58,7 @@ class SizesTarget(Struct, frozen=True, kw_only=True):
     ) -> Iterator[tuple[PlannedFamily, Mapping[str, object]]]:
         for family_plan in planned:
             family = family_plan.family
-            present = {} if family_plan.document is None else family_plan.document.definition
+            present = family_plan.document.definition
             try:
                 sizes = source_sizes(present, family_plan.changed.definition)
             except TaskProfilerError as error:

@@ -165,7 +165,7 @@ def read_schedules(
     readable = []
     for schedule in listed.schedules:
         clusters: list[str | None] = [None]
-        if schedule.job_name is None:
+        if not schedule.is_of_jobs:
             clusters += [cluster_name(schedule.cluster_arn), schedule.cluster_arn]
         if cluster in clusters and matches_any(schedule.family, families):
             readable.append(schedule)
@@ -214,7 +214,7 @@ def judge_account(
     """
     clusters = read_clusters(
         open_client("ecs"),
-        {schedule.cluster_arn for schedule in asked if schedule.job_name is None},
+        {schedule.cluster_arn for schedule in asked if not schedule.is_of_jobs},
         now_ns,
     )
     clusters |= read_queues(open_client, asked, now_ns, pause=clock.sleep)
@@ -378,8 +378,8 @@ def schedule_row(
         kind=schedule.kind,
         expression=schedule.expression,
         time_zone=schedule.time_zone,
-        cluster=place if schedule.job_name is None else None,
-        queue=None if schedule.job_name is None else place,
+        cluster=None if schedule.is_of_jobs else place,
+        queue=place if schedule.is_of_jobs else None,
         family=schedule.family,
         last_due=last_due,
         outcome=outcome,

@@ -40,7 +40,7 @@ def signing_service(url: str, environment: Mapping[str, str]) -> str | None:
     if named:
         return named
     match = _AMAZON.match(url)
-    if match is None or environment.get("ELASTICSEARCH_USER", "").strip():
+    if not match or environment.get("ELASTICSEARCH_USER", "").strip():
         return None
     service = (match["service"] or match["dual_service"]).lower()
     return SERVERLESS if service == SERVERLESS else "es"
@@ -49,7 +49,7 @@ def signing_service(url: str, environment: Mapping[str, str]) -> str | None:
 def signing_region(url: str) -> str | None:
     """The Region in an address of Amazon."""
     match = _AMAZON.match(url)
-    return None if match is None else (match["region"] or match["dual_region"]).lower()
+    return (match["region"] or match["dual_region"]).lower() if match else None
 
 
 class AwsSignature(Struct, eq=False):

@@ -3,16 +3,24 @@ credentials, so they name the source of the runs and the Region.
 """
 
 import shlex
+from collections.abc import Mapping
+from itertools import chain
 
 from profiler.core.ecs_terms import compute_environment_of
+from profiler.core.optional_math import first_known, known, known_members
 from profiler.core.text import on_one_line
 
 _NAME = "task-profiler"
 
 
+def option_words(options: Mapping[str, str | None]) -> tuple[str, ...]:
+    """The words of the options that have a value: each name and its value."""
+    return tuple(chain.from_iterable(known_members(options).items()))
+
+
 def aws_command_line(*words: str, region: str | None = None) -> str:
     """A command of AWS's command line with these words, quoted for a shell, on one line."""
-    where = () if region is None else ("--region", region)
+    where = option_words({"--region": region})
     return shlex.join(on_one_line(word) for word in ("aws", *words, *where))
 
 
@@ -36,11 +44,6 @@ def command_line(
     search cluster, because the reader can know the cluster by another name and needs a sign-in
     for it; the AWS credentials that show the group are the same as the command's.
     """
-    where: list[str] = []
-    if log_group is not None:
-        source = f"logs:{log_group}"
-    if source is not None:
-        where += ["--from", source]
-    if region is not None:
-        where += ["--region", region]
+    read = first_known(known("logs:{}".format, log_group), source)
+    where = option_words({"--from": read, "--region": region})
     return shlex.join(on_one_line(word) for word in (_NAME, *words, *where))

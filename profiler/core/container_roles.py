@@ -46,7 +46,7 @@ class TaskContainer(Struct, frozen=True, kw_only=True):
         """
         words = self.command or ()
         is_run = self.has_monitor_image and words[:1] == ("run",)
-        return is_run or _WRAPS_BATCH.search(" ".join(words)) is not None
+        return is_run or bool(_WRAPS_BATCH.search(" ".join(words)))
 
     @property
     def starts_monitor(self) -> bool:
@@ -54,7 +54,7 @@ class TaskContainer(Struct, frozen=True, kw_only=True):
         if self.command is None or self.wraps_batch:
             return False
         is_default = self.has_monitor_image and self.command[:1] in {(), ("monitor",)}
-        return is_default or _STARTS_MONITOR.search(" ".join(self.command)) is not None
+        return is_default or bool(_STARTS_MONITOR.search(" ".join(self.command)))
 
     @property
     def may_be_monitor(self) -> bool:

@@ -90,7 +90,7 @@ def cluster_name(cluster: str | None) -> str | None:
 
 def is_of_aws_batch(cluster: str | None) -> bool:
     """Whether the cluster has a name that AWS Batch gives: ``AWSBatch-…``, ``…_Batch_UUID``."""
-    return cluster is not None and re.search(_BATCH_CLUSTER, cluster) is not None
+    return bool(re.search(_BATCH_CLUSTER, cluster or ""))
 
 
 def compute_environment_of(cluster: str) -> str | None:
@@ -98,7 +98,7 @@ def compute_environment_of(cluster: str) -> str | None:
     ``NAME_Batch_UUID``; None for other clusters.
     """
     found = re.fullmatch(rf"AWSBatch-(.+)-{_UUID}|(.+)_Batch_{_UUID}", cluster)
-    return None if found is None else found[1] or found[2]
+    return found[1] or found[2] if found else None
 
 
 def family_of(definition: str) -> str:
@@ -151,8 +151,8 @@ def awslogs_target(
     group = options.get("awslogs-group") or None
     prefix = options.get("awslogs-stream-prefix")
     stream = options.get("awslogs-stream") or None
-    if stream is None and prefix:
+    if not stream and prefix:
         stream = f"{prefix}/{container_name}/{task_id(task_arn)}"
-    elif stream is None and group is not None and re.fullmatch(_CONTAINER_ID, container_id or ""):
+    elif not stream and group and re.fullmatch(_CONTAINER_ID, container_id or ""):
         stream = container_id
     return AwslogsTarget(group=group, stream=stream, region=options.get("awslogs-region") or None)

@@ -33,7 +33,7 @@ def may_have_runs_since(index: str, since: datetime) -> bool:
 def _end_of_period(name: str) -> datetime | None:
     """When the month or the day of an index ends (UTC); None for another name."""
     match = _PERIOD.fullmatch(name, max(name.rfind("-"), 0))
-    if match is None:
+    if not match:
         return None
     year, month, day = match.groups()
     try:

@@ -30,6 +30,11 @@ def first_of(values: Iterable[_Value | None]) -> _Value | None:
     return None
 
 
+def any_known(*values: object) -> bool:
+    """Whether one of the values is known."""
+    return bool(known_values(values))
+
+
 def known_members(members: Mapping[_Key, _Value | None]) -> dict[_Key, _Value]:
     """The members whose values are known."""
     return {key: value for key, value in members.items() if value is not None}

@@ -17,7 +17,7 @@ def parse_memory_mb(text: str) -> float:
     """
     match = _SIZE.fullmatch(text)
     size_mb = 0.0
-    if match is not None:
+    if match:
         size_mb = round(float(match[1]) * _MB_PER_UNIT[match[2].lower()], 3)
     if size_mb <= 0:
         raise ValueError(
@@ -47,7 +47,7 @@ def parse_seconds(text: str) -> float:
 
 def is_number(text: str) -> bool:
     """Whether the text is a number without a unit."""
-    return re.fullmatch(_NUMBER, text, re.ASCII) is not None
+    return bool(re.fullmatch(_NUMBER, text, re.ASCII))
 
 
 def parse_percent(text: str) -> float:

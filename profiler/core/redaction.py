@@ -92,7 +92,7 @@ def redact(words: Sequence[str]) -> str:
     previous_is_option = False
     options = _NO_OPTIONS
     for word in words:
-        is_option = word.startswith("-") and re.fullmatch(_OPTION, word) is not None
+        is_option = word.startswith("-") and bool(re.fullmatch(_OPTION, word))
         attached = _attached(word, options)
         if masks_next and word.lower() in _SCHEMES and shown[-1].endswith(":"):
             shown.append(word)
@@ -105,7 +105,7 @@ def redact(words: Sequence[str]) -> str:
         else:
             shown.append(_redact_word(word))
         masks_next = is_option and (
-            re.search(_SECRET_NAME, word) is not None or _takes_secret(word, options)
+            bool(re.search(_SECRET_NAME, word)) or _takes_secret(word, options)
         )
         masks_next = masks_next or (word.endswith(":") and bool(re.fullmatch(_HEAD, word)))
         if word in _SEPARATORS or word.endswith(";"):
@@ -136,7 +136,7 @@ def without_credentials(text: str) -> str:
 
 def _is_named_option(shown: Sequence[str]) -> bool:
     """Whether the last word is an option that is secret by its own name."""
-    return bool(shown) and re.search(_SECRET_NAME, shown[-1]) is not None
+    return bool(shown) and bool(re.search(_SECRET_NAME, shown[-1]))
 
 
 def _options_after(word: str, options: _SecretOptions) -> _SecretOptions:
@@ -198,7 +198,7 @@ def _redact_text(text: str) -> str:
 
 def _redact_member(member: re.Match[str]) -> str:
     quote, name, colon, value, inner_quote = member.groups()
-    if re.search(_SECRET_NAME, name) is None or value in _NO_SECRETS:
+    if not re.search(_SECRET_NAME, name) or value in _NO_SECRETS:
         return member[0]
     if value.startswith("["):
         return f"{quote}{name}{quote}{colon}[{_MASK}]"
@@ -208,13 +208,13 @@ def _redact_member(member: re.Match[str]) -> str:
 
 def _redact_assigned(assigned: re.Match[str]) -> str:
     name, sign, value = assigned.groups()
-    if re.search(_SECRET_NAME, name) is None:
+    if not re.search(_SECRET_NAME, name):
         return assigned[0]
     return f"{name}{sign}{value[0]}{_MASK}{value[0]}"
 
 
 def _redact_parameter(parameter: re.Match[str]) -> str:
-    is_secret = re.search(_SECRET_NAME, parameter[2]) is not None
+    is_secret = bool(re.search(_SECRET_NAME, parameter[2]))
     if not is_secret or parameter[3] in _NO_SECRETS:
         return parameter[0]
     return parameter[1] + _MASK
@@ -226,7 +226,7 @@ def _redact_opaque_tokens(text: str) -> str:
         return text
     digit = re.match(_LAST_DIGIT, text)
     letter = re.match(_LAST_LETTER, text)
-    if digit is None or letter is None:
+    if not digit or not letter:
         return text
     end = min(digit.end(), letter.end())
     return re.sub(_OPAQUE_TOKEN, lambda token: _MASK if token.start() < end else token[0], text)

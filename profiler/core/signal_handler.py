@@ -45,14 +45,18 @@ class SignalHandler:
 
     # The signature that signal.signal requires.
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if self.requested_ns is None:
+        if not self.is_requested:
             self.requested_ns = self._monotonic_ns()
+
+    @property
+    def is_requested(self) -> bool:
+        return self.requested_ns is not None
 
     def wait(self, seconds: float) -> bool:
         """Wait until the timeout or a stop request; returns True if a stop was requested."""
-        if self.requested_ns is None and seconds > 0:
+        if not self.is_requested and seconds > 0:
             self._poll.poll(_milliseconds(seconds))
-        return self.requested_ns is not None
+        return self.is_requested
 
     def wait_readable(self, source: "HasFileno", seconds: float) -> bool:
         """Wait for the timeout, data or a stop request, which ends one wait, perhaps the next;
@@ -66,7 +70,7 @@ class SignalHandler:
             if self._pipe is not None and not self._has_ended_wait:
                 self._source_poll.register(self._pipe[0], select.POLLIN)
         ready = dict(self._source_poll.poll(_milliseconds(seconds)))
-        self._has_ended_wait = self.requested_ns is not None
+        self._has_ended_wait = self.is_requested
         return watched[0] in ready
 
 

@@ -49,6 +49,11 @@ def on_one_line(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in without_surrogates(text))
 
 
+def stated(words: str, value: object) -> str:
+    """The words about a value, in the place of ``{}``; none about an unknown one (None)."""
+    return "" if value is None else words.format(value)
+
+
 def first_names(names: Sequence[str]) -> str:
     """The first five names, and an ellipsis if there are more."""
     more = ["…"] if len(names) > _MAX_NAMES else []

@@ -36,11 +36,11 @@ def parse_ns(text: object) -> int | None:
 @lru_cache(maxsize=64)
 def _parsed_ns(text: str) -> int | None:
     match = re.fullmatch(_RFC3339, text, re.ASCII)
-    if match is None:
+    if not match:
         return None
     seconds_text, fraction, offset = match.groups()
-    moment = parse_datetime(seconds_text + ("+00:00" if offset in "Zz" else offset))
-    whole_seconds = 0 if moment is None else int(moment.timestamp())
+    moment = parse_datetime(seconds_text + ("+00:00" if offset in "Zz" else offset)) or _EPOCH
+    whole_seconds = int(moment.timestamp())
     if whole_seconds <= 0:
         return None
     return whole_seconds * NS_PER_SECOND + int((fraction or "0").ljust(9, "0")[:9])
@@ -59,13 +59,12 @@ def parse_datetime(text: str | None) -> datetime | None:
     """
     try:
         moment = datetime.fromisoformat(text or "")
-        if moment.tzinfo is not None:
-            moment = moment.astimezone(UTC)
+        if moment.tzinfo is None:
+            return None
+        moment = moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-    if moment.tzinfo is not None and _MIN_YEAR <= moment.year <= _MAX_YEAR:
-        return moment
-    return None
+    return moment if _MIN_YEAR <= moment.year <= _MAX_YEAR else None
 
 
 def instant_of_local(local: datetime) -> datetime:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled, pages_backwards
 from profiler.core.ecs_terms import MONITOR_NAME, AwslogsTarget, LogTarget
 from profiler.core.json_fields import mapping, mappings
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import any_known, known_values
 from profiler.forwarder.invocation import (
     DeliveryError,
     ForwarderError,
@@ -23,7 +23,7 @@ from profiler.forwarder.invocation import (
     ThrottledError,
 )
 from profiler.forwarder.line_kinds import has_stacks, read_line, read_notice
-from profiler.forwarder.run_event import CONTAINER_ID, StreamClaim
+from profiler.forwarder.run_event import CONTAINER_ID, OWN_STREAM, StreamClaim
 from profiler.record.line_trust import (
     CONFIRMING_VOUCHERS,
     TrustedGroups,
@@ -146,7 +146,7 @@ def identify_containers(
 
 def _with_container_id(target: AwslogsTarget, name: str, task: StoppedTask) -> AwslogsTarget:
     """The log stream, which without a prefix has the name of Docker's container id."""
-    if target.group is None or target.stream is not None:
+    if not target.group or target.stream:
         return target
     names = container_names(task)
     stream = next((known for known, container in names.items() if container == name), None)
@@ -158,20 +158,20 @@ def container_names(task: StoppedTask) -> Mapping[str, str]:
     return {
         container.runtime_id: container.name
         for container in task.containers
-        if container.runtime_id is not None and is_container_id(container.runtime_id)
+        if container.runtime_id and is_container_id(container.runtime_id)
     }
 
 
 class ReportLine(Struct, frozen=True):
     """A report or checkpoint, its line, and whether it is in the search cluster already.
 
-    ``claim``: its log stream, if that does not name the task.
+    ``claim``: its log stream.
     """
 
     report: Report
     text: str
     is_indexed: bool = False
-    claim: StreamClaim | None = None
+    claim: StreamClaim = OWN_STREAM
 
     @property
     def is_final(self) -> bool:
@@ -241,7 +241,7 @@ class ReportFinder(Struct):
         """
         for stream in streams:
             name = self._container_of(stream)
-            if name is not None and name != self.container:
+            if name and name != self.container:
                 self._monitors[stream] = name
         left_seconds = self.budget.remaining_seconds()
         self._reserved_seconds = min(WAIT_RESERVED_SECONDS, left_seconds / 2)
@@ -255,15 +255,18 @@ class ReportFinder(Struct):
                     self._end_seconds + self._wait_seconds / 2,
                     is_expected=is_expected,
                 )
-        if report is None:
-            try:
-                report = self._repeat(
-                    partial(self._look, streams), self._end_seconds, is_expected=is_expected
-                )
-                report = report or self._look_further(streams, is_expected=is_expected)
-            except ThrottledError:
-                self.has_time = False
-        return report or self._checkpoint
+        return report or self._find_logged(streams, is_expected=is_expected) or self._checkpoint
+
+    def _find_logged(self, streams: Sequence[LogTarget], *, is_expected: bool) -> ReportLine | None:
+        """Return the report from a log stream."""
+        try:
+            report = self._repeat(
+                partial(self._look, streams), self._end_seconds, is_expected=is_expected
+            )
+            return report or self._look_further(streams, is_expected=is_expected)
+        except ThrottledError:
+            self.has_time = False
+            return None
 
     def _repeat(
         self, look: Callable[[], ReportLine | None], end_seconds: float, *, is_expected: bool
@@ -385,7 +388,7 @@ class ReportFinder(Struct):
             voucher = self._voucher(report, stream, line.timestamp_ms)
             if voucher in CONFIRMING_VOUCHERS:
                 yield ReportLine(report, line.text)
-            elif voucher is not None:
+            elif voucher:
                 claim = StreamClaim(voucher=voucher, stream=stream.stream)
                 yield ReportLine(report, line.text, claim=claim)
 
@@ -494,18 +497,18 @@ class ReportFinder(Struct):
         self._slowest_read_seconds = max(self._slowest_read_seconds, read_seconds)
         tail.is_whole = page is None
         tail.lines += page or ()
-        return page is not None
+        return not tail.is_whole
 
 
 def _is_unproven(line: ReportLine) -> bool:
     """Whether not even the task's event can vouch for the report's log stream."""
-    return line.claim is not None and line.claim.voucher != CONTAINER_ID
+    return not line.claim.is_own and line.claim.voucher != CONTAINER_ID
 
 
 def _is_profiler_line(text: str) -> bool:
     # A batch that is wrapped by ``run`` can print its report as one line of text.
-    is_report = read_line(text) is not None or text.startswith("REPORT TaskId: ")
-    return is_report or has_stacks(text) or read_notice(text) is not None
+    is_own = any_known(read_line(text), read_notice(text))
+    return is_own or has_stacks(text) or text.startswith("REPORT TaskId: ")
 
 
 class EcsDefinitions(Struct, frozen=True):

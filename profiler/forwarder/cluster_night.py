@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from profiler.core.completeness import Completeness, joined
 from profiler.core.json_fields import Json, field_at, mapping, mappings, number, text
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import known_members, known_values
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.forwarder.night_period import MAX_REMEMBERED, NightPeriod
 from profiler.forwarder.night_runs import (
@@ -257,10 +257,8 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             excluded.append(_RUNNING)
             if not self.with_services:
                 excluded.append(_OF_SERVICE)
-        if self.account_id is not None:
-            required.append({"term": {"cloud.account.id": self.account_id}})
-        if self.region is not None:
-            required.append({"term": {"cloud.region": self.region}})
+        place = {"cloud.account.id": self.account_id, "cloud.region": self.region}
+        required += [{"term": {field: value}} for field, value in known_members(place).items()]
         if self.globs:
             required.append(_any_of([_family_like(glob) for glob in self.globs]))
         query = {"bool": {"filter": required, "must_not": excluded}}

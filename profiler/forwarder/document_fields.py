@@ -7,13 +7,13 @@ from typing import Any, TypeAlias
 
 from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import mapping, number
-from profiler.core.optional_math import first_known, known, product
+from profiler.core.optional_math import first_known, known, known_members, product
 from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime
 from profiler.forwarder.line_kinds import replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun
-from profiler.forwarder.run_event import EVENT_FIELDS, RunEvent, StreamClaim
+from profiler.forwarder.run_event import EVENT_FIELDS, OWN_STREAM, RunEvent, StreamClaim
 from profiler.forwarder.run_links import ecs_task, links_of_run
-from profiler.record.batch_job import NO_JOB, batch_values
+from profiler.record.batch_job import NO_JOB, BatchJob, batch_values
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.record_model import Record
 from profiler.record.run_outcome import Outcome
@@ -29,7 +29,7 @@ def run_fields(
     kibana_url: str | None,
     *,
     moment: datetime | None = None,
-    claim: StreamClaim | None = None,
+    claim: StreamClaim = OWN_STREAM,
 ) -> Fields:
     """The document of a run.
 
@@ -42,21 +42,19 @@ def run_fields(
     links = links_of_run(run, kibana_url).document_fields()
     if links:
         fields["links"] = links
-    if run.event is not None:
-        fields = merge_fields(fields, event_fields(run.event))
+    fields = merge_fields(fields, known(event_fields, run.event) or {})
     for name, values in outcome_fields(run).items():
         fields[name] |= values
-    if claim is not None:
+    if not claim.is_own:
         fields["task"] |= claim_fields(claim)
-    if run.is_confirmed is not None:
-        fields["task"]["confirmed"] = run.is_confirmed
-    fields["task"]["complete"] = run.is_complete
-    if run.report is not None and run.report.record.account_id is not None:
-        fields["task"]["report_account"] = run.report.record.account_id
+    of_report: dict[str, object] = {
+        "confirmed": run.is_confirmed,
+        "complete": run.is_complete,
+        "report_account": run.report_account,
+    }
+    fields["task"] |= known_members(of_report)
     set_monthly_saving(fields, None)
-    if line is not None:
-        fields["record"] = replace_lone_surrogates(line)
-    return fields
+    return {**fields, **known_members({"record": known(replace_lone_surrogates, line)})}
 
 
 def set_monthly_saving(fields: Fields, runs_per_month: float | None) -> None:
@@ -85,8 +83,7 @@ def fields_of_outcome(outcome: Outcome, *, is_of_event: bool) -> Fields:
     task: Fields = {"status": outcome.status, "outcome": outcome.cause}
     if is_of_event:
         task["stop_category"] = outcome.category
-    if outcome.exit_code is not None:
-        task["exit_code"] = outcome.exit_code
+    task |= known_members({"exit_code": outcome.exit_code})
     return {"event": {"outcome": event_outcome(outcome.status)}, "task": task}
 
 
@@ -102,13 +99,18 @@ def event_fields(event: RunEvent) -> Fields:
         if value is not None:
             set_field(fields, path, value)
     if event.batch is not NO_JOB:
-        fields["batch"] = dict(batch_values(event.batch))
+        fields["batch"] = job_fields(event.batch)
     set_field(fields, "cloud.provider", "aws")
     set_field(fields, "orchestrator.type", "ecs")
     link = ecs_task(event.region, event.cluster, task_id(event.task_arn))
-    if link is not None:
+    if link:
         set_field(fields, "links.task", link)
     return fields
+
+
+def job_fields(job: BatchJob) -> Fields:
+    """The fields of a job of AWS Batch."""
+    return dict(batch_values(job))
 
 
 def set_field(fields: Fields, path: str, value: object) -> None:

@@ -6,10 +6,11 @@ whatever order report and event arrive (``profiler/forwarder/merged_run.py``).
 
 import hashlib
 import re
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -17,13 +18,14 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.json_fields import mapping, text
-from profiler.core.optional_math import first_known, known
+from profiler.core.optional_math import first_known, known, known_members
 from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
 from profiler.forwarder.document_fields import (
     Fields,
     claim_fields,
     drop_empty,
     fields_of_outcome,
+    job_fields,
     merge_fields,
     outcome_fields,
     record_fields,
@@ -65,6 +67,8 @@ _TOO_LONG = InvalidReport(
     f"The document's id, of task id, container name and the kind of a notification, would "
     f"exceed {MAX_ID_BYTES} bytes."
 )
+# The action and the body of a document in a bulk request.
+_Item: TypeAlias = tuple[Mapping[str, object], Mapping[str, object]]
 # What a writer needs of an existing document of a run.
 STORED_FIELDS = (
     *EVENT_FIELDS,
@@ -109,7 +113,7 @@ class Stored(Struct, frozen=True, kw_only=True):
         return mapping(self.fields.get("event")).get("dataset") == JOB_DATASET
 
     @property
-    def claim(self) -> StreamClaim | None:
+    def claim(self) -> StreamClaim:
         return read_claim(self.fields)
 
     @property
@@ -150,23 +154,15 @@ class EventPart(Struct, frozen=True, kw_only=True):
 
 
 class Document(Struct, frozen=True, kw_only=True, dict=True):
-    """One document to write. The ``id`` makes repeated writes idempotent.
-
-    A document of a run is written by its ``report`` or its ``event``, each of which respects what
-    the other has written: ``stored``, once it is known.
-    """
+    """One document to write. The ``id`` makes repeated writes idempotent."""
 
     index: str
     id: str
     fields: Mapping[str, Any]  # set in an existing document
     upsert: Mapping[str, Any] | None = None  # the fields of a new one; None: ``fields``
-    report: ReportPart | None = None
-    event: EventPart | None = None
     kibana_url: str | None = None
     # The indices, separated by commas, that may have the run's document under another start.
     searched: str | None = None
-    # The report was read for the task's event, in its own log streams.
-    is_of_event: bool = False
     stored: Stored | None = None
     notice: NoticeLine | None = None
     # A checkpoint of its task that shows most of the memory in use.
@@ -180,35 +176,26 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def initial_fields(self) -> Mapping[str, Any]:
         fields = first_known(self.upsert, self.fields)
-        return fields if self.arrived_at is None else _with_arrival(fields, self.arrived_at)
+        return _with_arrival(fields, self.arrived_at) if self.arrived_at else fields
+
+    @property
+    def has_arrival(self) -> bool:
+        """Whether it keeps when it arrived: a run's, or a job's that had none."""
+        return mapping(self.fields.get("event")).get("dataset") == JOB_DATASET
 
     def arriving(self, moment: str) -> "Document":
-        """The document with its arrival, if it is a run's, or a job's that had none."""
-        dataset = mapping(self.fields.get("event")).get("dataset")
-        if self.report is None and self.event is None and dataset != JOB_DATASET:
-            return self
-        return replace(self, arrived_at=moment)
+        """The document with its arrival, if it keeps that."""
+        return replace(self, arrived_at=moment) if self.has_arrival else self
 
     @property
-    def is_late(self) -> bool:
-        """Whether ECS's event tells of the run long after its end."""
-        stopped = None if self.event is None else self.event.event.stopped_at
-        if stopped is None:
-            return False
-        arrived = parse_datetime(self.arrived_at)
-        return arrived is not None and arrived - stopped > _LATE
-
-    @property
-    def claim(self) -> StreamClaim | None:
-        """The log stream of a report, if it does not name the task."""
+    def claim(self) -> StreamClaim:
+        """The log stream of a report."""
         return read_claim(self.fields)
 
     @property
     def report_account(self) -> str | None:
-        """The account of the log group that has the report."""
-        if self.report is None:
-            return None
-        return self.report.report.record.account_id
+        """The account of the log group that has the report, if it is a report's."""
+        return None
 
     @cached_property
     def lines(self) -> tuple[bytes, bytes]:
@@ -221,84 +208,138 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         report does, whether an event was there. The version makes the second request fail if
         another writer came first.
         """
-        action, body = _bulk_item(self)
+        action, body = self._item()
         return msgspec.json.encode(action), msgspec.json.encode(body)
 
-    def has_more_to_write(self, stored: Stored) -> bool:
+    def has_more_to_write(self, _stored: Stored) -> bool:
         """Whether a second request is necessary for the document that the first one returned."""
-        if self.stored is not None:
-            return False
-        if self.report is not None:
-            return _is_accepted(self, stored)
-        if self.event is None:
-            return False
-        if self.is_late or (stored.is_of_job_alone and not self.event.is_of_job):
-            return True
-        has_line = stored.has_report or stored.claim is not None
-        if has_line or stored.job_end is not None:
-            return self.event.refutes(stored) or bool(_corrections(self, stored))
         return False
 
+    def _item(self) -> _Item:
+        """The action and the body in a bulk request: it is merged by the cluster."""
+        return self._update(), {"doc": self.fields, **self._for_a_new_one()}
 
-def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, object]]:
-    """The action and the body of a document in a bulk request.
+    def _update(self) -> Mapping[str, object]:
+        return {"update": {"_index": self.index, "_id": self.id, "retry_on_conflict": 5}}
+
+    def _for_a_new_one(self) -> Mapping[str, object]:
+        if self.upsert is None and not self.arrived_at:
+            return {"doc_as_upsert": True}
+        return {"upsert": self.initial_fields}
+
+
+class RunDocument(Document, frozen=True, kw_only=True, dict=True):
+    """A document of a run, written by its report or by its event, each of which respects what the
+    other has written: ``stored``, once it is known.
 
     A document that was not read before is merged by the cluster; one that was is replaced only if
     it has not changed since.
     """
-    place: dict[str, object] = {"_index": document.index, "_id": document.id}
-    stored = document.stored
-    if stored is not None:
+
+    @property
+    def has_arrival(self) -> bool:
+        return True
+
+    def _item(self) -> _Item:
+        stored = self.stored
+        if stored is None:
+            return self._first_item()
+        place = {"_index": self.index, "_id": self.id}
         versioned = {**place, "if_seq_no": stored.seq_no, "if_primary_term": stored.primary_term}
-        return _second_item(document, stored, versioned)
-    action = {"update": {**place, "retry_on_conflict": 5}}
-    if document.report is not None:
-        return action, {"doc": {}, "upsert": document.initial_fields, "_source": STORED_FIELDS}
-    body: dict[str, object] = {"doc": {} if document.is_late else document.fields}
-    if document.upsert is None and document.arrived_at is None:
-        body["doc_as_upsert"] = True
-    else:
-        body["upsert"] = document.initial_fields
-    if document.event is not None:
-        body["_source"] = (*STORED_FIELDS, "record")
-    return action, body
+        return self._second_item(stored, versioned)
+
+    @abstractmethod
+    def _first_item(self) -> _Item:
+        """The action and the body without what is stored."""
+
+    @abstractmethod
+    def _second_item(self, stored: Stored, versioned: Mapping[str, object]) -> _Item:
+        """The action and the body that merge the document with what is stored."""
 
 
-def _second_item(
-    document: Document, stored: Stored, versioned: Mapping[str, object]
-) -> tuple[Mapping[str, object], Mapping[str, object]]:
-    """The action and the body that merge the document with what is stored."""
-    if document.event is not None:
-        is_first = stored.is_of_job_alone and not document.event.is_of_job
-        if is_first or document.event.refutes(stored):
-            return {"index": versioned}, _arrived(document, stored, _with_job(document, stored))
-        if not document.is_late:
-            return {"update": versioned}, {"doc": _corrections(document, stored)}
-        present = replace(stored, fields=merge_fields(stored.fields, document.fields))
-        fields = merge_fields(document.fields, _corrections(document, present))
-        return {"update": versioned}, {"doc": _arrived(document, stored, fields)}
-    fields = completed_fields(document, stored)
-    is_same_source = document.claim == stored.claim and not _differ_in_account(document, stored)
-    if stored.has_report and is_same_source:
-        return {"update": versioned}, {"doc": fields}
-    return {"index": versioned}, _arrived(document, stored, fields)
+class ReportDocument(RunDocument, frozen=True, kw_only=True, dict=True):
+    """A document of a run by its report."""
+
+    report: ReportPart
+    # The report was read for the task's event, in its own log streams.
+    is_of_event: bool = False
+
+    @property
+    def report_account(self) -> str | None:
+        return self.report.report.record.account_id
+
+    def has_more_to_write(self, stored: Stored) -> bool:
+        return self.stored is None and _is_accepted(self, stored)
+
+    def _first_item(self) -> _Item:
+        body = {"doc": {}, "upsert": self.initial_fields, "_source": STORED_FIELDS}
+        return self._update(), body
+
+    def _second_item(self, stored: Stored, versioned: Mapping[str, object]) -> _Item:
+        fields = completed_fields(self, stored)
+        is_same_source = self.claim == stored.claim and not _differ_in_account(self, stored)
+        if stored.has_report and is_same_source:
+            return {"update": versioned}, {"doc": fields}
+        moment = text(mapping(stored.fields.get("event")).get("ingested"))
+        return {"index": versioned}, _with_arrival(fields, moment) if moment else fields
+
+
+class EventDocument(RunDocument, frozen=True, kw_only=True, dict=True):
+    """A document of a run by its task's event, or by that of its job."""
+
+    event: EventPart
+
+    @property
+    def is_late(self) -> bool:
+        """Whether ECS's event tells of the run long after its end."""
+        stopped = self.event.event.stopped_at
+        if stopped is None:
+            return False
+        arrived = parse_datetime(self.arrived_at)
+        return arrived is not None and arrived - stopped > _LATE
+
+    def has_more_to_write(self, stored: Stored) -> bool:
+        if self.stored is not None:
+            return False
+        if self.is_late or (stored.is_of_job_alone and not self.event.is_of_job):
+            return True
+        if stored.has_report or not stored.claim.is_own or stored.job_end:
+            return self.event.refutes(stored) or bool(_corrections(self, stored))
+        return False
+
+    def _first_item(self) -> _Item:
+        fields = {} if self.is_late else self.fields
+        return self._update(), {
+            "doc": fields,
+            **self._for_a_new_one(),
+            "_source": (*STORED_FIELDS, "record"),
+        }
+
+    def _second_item(self, stored: Stored, versioned: Mapping[str, object]) -> _Item:
+        is_first = stored.is_of_job_alone and not self.event.is_of_job
+        if is_first or self.event.refutes(stored):
+            return {"index": versioned}, self._arrived(stored, _with_job(self, stored))
+        if not self.is_late:
+            return {"update": versioned}, {"doc": _corrections(self, stored)}
+        present = replace(stored, fields=merge_fields(stored.fields, self.fields))
+        fields = merge_fields(self.fields, _corrections(self, present))
+        return {"update": versioned}, {"doc": self._arrived(stored, fields)}
+
+    def _arrived(self, stored: Stored, fields: Fields) -> Fields:
+        """The fields with the arrival of the document that they replace; with the own one of a late
+        event before which ECS had said nothing of the run.
+        """
+        moment = text(mapping(stored.fields.get("event")).get("ingested"))
+        if self.is_late and read_run_event(stored.fields) is None:
+            moment = self.arrived_at
+        return _with_arrival(fields, moment) if moment else fields
 
 
 def _with_arrival(fields: Mapping[str, Any], moment: str) -> Fields:
     return {**fields, "event": {**mapping(fields.get("event")), "ingested": moment}}
 
 
-def _arrived(document: Document, stored: Stored, fields: Fields) -> Fields:
-    """The fields with the arrival of the document that they replace; with the own one of a late
-    event before which ECS had said nothing of the run.
-    """
-    moment = text(mapping(stored.fields.get("event")).get("ingested"))
-    if document.is_late and read_run_event(stored.fields) is None:
-        moment = document.arrived_at
-    return fields if moment is None else _with_arrival(fields, moment)
-
-
-def _is_accepted(document: Document, stored: Stored) -> bool:
+def _is_accepted(document: ReportDocument, stored: Stored) -> bool:
     """Whether a report may write into the stored document.
 
     In a cluster of several accounts, an account may know the id of another one's task: the first
@@ -310,18 +351,20 @@ def _is_accepted(document: Document, stored: Stored) -> bool:
     """
     claim = document.claim
     event = read_run_event(stored.fields)
-    if event is not None and event.is_of_other_account(document.report_account):
+    if event is None:
+        if not document.is_of_event and _differ_in_account(document, stored):
+            return claim.is_own and not stored.claim.is_own
+        event = RunEvent()  # which says nothing
+    if event.is_of_other_account(document.report_account):
         return False
-    if event is None and not document.is_of_event and _differ_in_account(document, stored):
-        return claim is None and stored.claim is not None
-    if claim is None:
+    if claim.is_own:
         return True
-    if event is not None and event.refutes(claim):
+    if event.refutes(claim):
         return False
-    is_first = not stored.has_report or stored.claim is not None
+    is_first = not stored.has_report or not stored.claim.is_own
     if claim.voucher == INSTANCE_MONITOR:
         return is_first
-    return is_first or (event is not None and event.vouches_for(claim))
+    return is_first or event.vouches_for(claim)
 
 
 def _differ_in_account(document: Document, stored: Stored) -> bool:
@@ -342,7 +385,7 @@ def unconfirmed(document: Document, claim: StreamClaim) -> Document | InvalidRep
     two reports, :func:`_is_accepted` chooses.
     """
     fields = merge_fields(document.fields, {"task": claim_fields(claim)})
-    if document.report is not None:
+    if isinstance(document, ReportDocument):
         return replace(document, fields=fields)
     digest = hashlib.sha256(claim.stream.encode()).hexdigest()[:_STREAM_DIGITS]
     document_id = f"{document.id}/{digest}"
@@ -370,7 +413,7 @@ def report_document(
     document_id = run_id(record.task_id, record.container.name)
     if _is_too_long(document_id):
         return _TOO_LONG
-    return Document(
+    return ReportDocument(
         index=settings.index("reports", _began(record, run.started_at, run.written_at)),
         id=document_id,
         fields=run_fields(run, line, settings.kibana_url),
@@ -409,7 +452,9 @@ def _without_time(report: Report) -> InvalidReport:
 
 def _began(record: Record, started: datetime | None, written: datetime) -> datetime:
     """The start of the image pull, else of the batch; without one, when the report was written."""
-    return written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
+    if started is None:
+        return written
+    return subtract_ms(started, record.metrics.init_duration_ms)
 
 
 def indices_of_runs(settings: ForwarderSettings, ended: datetime) -> str:
@@ -429,10 +474,8 @@ def _months_before(prefix: str, ended: date) -> str:
     return ",".join(patterns)
 
 
-def completed_fields(document: Document, stored: Stored) -> Fields:
+def completed_fields(document: ReportDocument, stored: Stored) -> Fields:
     """The fields of a report, merged with those that the task's event has written."""
-    if document.report is None:
-        return dict(document.fields)
     event = read_run_event(stored.fields)
     run = merge(document.report.report, event, document.claim)
     fields = run_fields(run, document.report.text, document.kibana_url, claim=document.claim)
@@ -452,20 +495,20 @@ def _fields_of_job(stored: Stored) -> Fields:
     fields: Fields = {"task": words} if words else {}
     job = read_batch(stored.fields.get("batch"))
     if job is not NO_JOB:
-        fields["batch"] = dict(batch_values(job))
+        fields["batch"] = job_fields(job)
     return fields
 
 
 def _words_of_job(stored: Stored, names: Iterable[str]) -> Fields:
     task = mapping(stored.fields.get("task"))
-    return {name: task[name] for name in names if task.get(name) is not None}
+    return known_members({name: task.get(name) for name in names})
 
 
-def _with_job(document: Document, stored: Stored) -> Fields:
+def _with_job(document: EventDocument, stored: Stored) -> Fields:
     """The whole document of an event, with what Batch's event has written before."""
-    event = None if document.event is None else document.event.known(stored)
+    event = document.event.known(stored) or RunEvent()
     fields = merge_fields(_fields_of_job(stored), document.initial_fields)
-    if event is None or event.job_end is None:
+    if not event.job_end:
         return fields
     outcome = outcome_of(
         None, event.end, container=text(mapping(fields.get("container")).get("name"))
@@ -477,19 +520,15 @@ def with_runs_per_month(document: Document, runs_per_month: float) -> Document:
     """The document with what the recommended size would save in a month."""
     fields = merge_fields(document.fields)
     set_monthly_saving(fields, runs_per_month)
-    upsert = None
-    if document.upsert is not None:
-        upsert = merge_fields(document.upsert)
-        set_monthly_saving(upsert, runs_per_month)
+    upsert = known(merge_fields, document.upsert)
+    set_monthly_saving(first_known(upsert, {}), runs_per_month)
     return replace(document, fields=fields, upsert=upsert, runs_per_month=runs_per_month)
 
 
-def _corrections(document: Document, stored: Stored) -> Fields:
+def _corrections(document: EventDocument, stored: Stored) -> Fields:
     """What an event changes in a stored report: how the run ended, times outside of the task's
     life, its job of AWS Batch, and whether the run is confirmed.
     """
-    if document.event is None:
-        return {}
     event = document.event.known(stored)
     if event is None:
         return {}
@@ -497,7 +536,7 @@ def _corrections(document: Document, stored: Stored) -> Fields:
     if document.event.is_of_job:
         return fields
     is_vouched_for = event.vouches_for(stored.claim, stored.report_account)
-    if not is_vouched_for and event.vouches_for(None):
+    if not is_vouched_for and event.vouches_for():
         fields = merge_fields(fields, {"task": {"confirmed": False}})
     times = mapping(stored.fields.get("event"))
     before = {
@@ -508,13 +547,12 @@ def _corrections(document: Document, stored: Stored) -> Fields:
     within = {path: within_task(moment, event) for path, moment in before.items()}
     if within == before:
         return fields
-    for path, moment in within.items():
-        if moment is not None:
-            set_field(fields, path, format_datetime(moment))
+    for path, moment in known_members(within).items():
+        set_field(fields, path, format_datetime(moment))
     ended = within["event.end"] or within["@timestamp"]
     began = within["event.start"] or ended
     link = kibana_task(document.kibana_url, document.event.task_id, began, ended)
-    if link is not None:
+    if link:
         set_field(fields, "links.run", link)
     return fields
 
@@ -524,7 +562,7 @@ def _corrected_outcome(event: RunEvent, stored: Stored) -> Fields:
     report = stored.report
     if report is not None:
         wanted = outcome_fields(merge(report, event, stored.claim))
-    elif event.job_end is not None:
+    elif event.job_end:
         wanted = fields_of_outcome(outcome_of(None, event.end), is_of_event=True)
     else:
         return {}
@@ -575,7 +613,7 @@ def notice_document(
             f"The notification's time {line.time[:_MAX_SHOWN_LENGTH]!r} is not an RFC 3339 time "
             "between 1970 and 2200."
         )
-    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", notice.kind) is None:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", notice.kind):
         return InvalidReport(
             f"The notification's kind {notice.kind[:_MAX_SHOWN_LENGTH]!r} is not a word."
         )
@@ -629,7 +667,7 @@ def schedule_notice_document(
 
 def _noticed_task(line: ScheduleNoticeLine) -> Fields:
     """The task that the notice is about, or the job."""
-    if line.queue is None:
+    if not line.is_of_jobs:
         return {"task": {"id": line.notice.task_id, "family": line.family}}
     job = {
         "job_id": line.notice.task_id,

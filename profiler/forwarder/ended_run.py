@@ -5,6 +5,7 @@ outputs print: the same, with what the search cluster, the log and a retry add.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,13 +14,13 @@ from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
 from profiler.forwarder.merged_run import MergedRun, completed, merge, run_of_event
-from profiler.forwarder.run_event import run_event
+from profiler.forwarder.run_event import OWN_STREAM, StreamClaim, run_event
 from profiler.forwarder.run_links import RunLinks, links_of_run
 from profiler.record.event_end import failures_of_others
 from profiler.record.record_model import Cost, Metrics, Number, Record, Report
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import EventEnd
-from profiler.record.stopped_task import UNKNOWN_CONTAINER, EventContainer, StoppedTask
+from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _RETRY_IS_UNKNOWN = (
     "It is not known yet whether the run is started again: Lambda retries the event."
@@ -56,21 +57,25 @@ class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry_of: str | None = None
 
 
+NO_COMPARISON: Final = Comparison(text="")
+NO_RETRY: Final = MemoryRetry(sentence="")
+
+
 def tried_retry(
     start_again: Callable[[], MemoryRetry | None], errors: list[ForwarderError]
-) -> MemoryRetry | None:
-    """Start a run again. If that is not possible now, the notice says so: Lambda retries the
-    event.
+) -> MemoryRetry:
+    """Start a run again; NO_RETRY if it must not be. If that is not possible now, the notice says
+    so: Lambda retries the event.
     """
     try:
-        return start_again()
+        return start_again() or NO_RETRY
     except InProgressError:
         raise  # the other invocation posts the notice
     except ForwarderError as error:
         errors.append(error)
         if isinstance(error, DeliveryError):
             return MemoryRetry(sentence=_RETRY_IS_UNKNOWN)
-        return None
+        return NO_RETRY
 
 
 class EndedTask(Struct, frozen=True, kw_only=True):
@@ -98,11 +103,14 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     @property
     def batch(self) -> EventContainer:
         """The batch in the event; with its name alone if the event does not list it, as after a
-        failed start.
+        failed start, and without a name if it is not known.
         """
-        if self.container is None:
-            return UNKNOWN_CONTAINER
-        return self.task.container(self.container)
+        return self.task.container(self.container or "")
+
+    @property
+    def has_line(self) -> bool:
+        """Whether there is a report or a checkpoint."""
+        return self.report_line is not None
 
     @property
     def outcome(self) -> Outcome:
@@ -112,9 +120,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     @property
     def has_started(self) -> bool:
         """Whether the batch has run, as far as anybody knows."""
-        if self.report_line is not None or self.task.started_at is not None:
-            return True
-        return self.batch.exit_code is not None
+        return self.has_line or bool(self.task.started_at) or self.batch.has_run
 
     @property
     def failed_container(self) -> str | None:
@@ -142,8 +148,18 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return self.run.cost
 
     @property
+    def claim(self) -> StreamClaim:
+        """The log stream of the report."""
+        return OWN_STREAM if self.report_line is None else self.report_line.claim
+
+    @property
     def is_complete(self) -> bool:
         return self.report_line is not None and self.report_line.is_final
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the report is in the search cluster already."""
+        return self.report_line is not None and self.report_line.is_indexed
 
     @property
     def duration_ms(self) -> float | None:
@@ -160,7 +176,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         """The task without a report of a log stream that nothing confirms, on which nobody acts."""
         line = self.report_line
         event = self.run.event
-        if line is None or line.claim is None or self.run.is_confirmed or event is None:
+        if line is None or line.claim.is_own or self.run.is_confirmed or event is None:
             return self
         return replace(self, run=run_of_event(event), report_line=None, report_log=None)
 
@@ -177,26 +193,24 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 class EndedRun(EndedTask, frozen=True, kw_only=True):
     """One ended run as the outputs print it.
 
-    ``comparison``: None with too few recent runs of the family. ``log_lines`` are the batch's,
+    ``comparison``: empty with too few recent runs of the family. ``log_lines`` are the batch's,
     else those of the ``failed_container``. ``reduced_memory``: in words, if the killed run's
     memory had been reduced.
     """
 
-    retry: MemoryRetry | None = None
-    comparison: Comparison | None = None
+    retry: MemoryRetry = NO_RETRY
+    comparison: Comparison = NO_COMPARISON
     log_lines: tuple[str, ...] = ()  # the newest is the last
     reduced_memory: str | None = None
 
     @property
     def went_wrong(self) -> bool:
         """Whether the run failed or took notably longer than its family's recent runs."""
-        return self.outcome.status == "failure" or (
-            self.comparison is not None and self.comparison.is_slow
-        )
+        return self.outcome.status == "failure" or self.comparison.is_slow
 
     @property
     def unusual(self) -> tuple[UnusualMeasure, ...]:
-        return () if self.comparison is None else self.comparison.unusual
+        return self.comparison.unusual
 
 
 def run_of_task(
@@ -216,8 +230,6 @@ def run_of_task(
     ``resized_from``: the tag of a definition that ``taskdef resize`` registered.
     """
     event = run_event(task, end, container, log=log, monitor=monitor, resized_from=resized_from)
-    claim = None
-    if line is not None:
-        report = report or line.report
-        claim = line.claim
-    return merge(report, event, claim)
+    if line is None:
+        return merge(report, event)
+    return merge(report or line.report, event, line.claim)

@@ -2,6 +2,7 @@
 or checkpoint.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -20,18 +21,20 @@ from profiler.forwarder.document_fields import (
 )
 from profiler.forwarder.documents import (
     Document,
+    EventDocument,
     EventPart,
+    ReportDocument,
     indices_of_runs,
     report_document,
     run_id,
     unconfirmed,
 )
-from profiler.forwarder.ended_run import EndedTask, MemoryRetry
+from profiler.forwarder.ended_run import NO_RETRY, EndedTask, MemoryRetry
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.line_kinds import read_line
 from profiler.forwarder.merged_run import MergedRun, run_of_event
-from profiler.forwarder.run_event import RunEvent, read_claim, run_event
+from profiler.forwarder.run_event import OWN_STREAM, RunEvent, read_claim, run_event
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.event_end import end_of_event
 from profiler.record.record_model import Report
@@ -42,7 +45,7 @@ _MAX_REQUEST_SECONDS = 5.0
 
 
 def event_documents(
-    ended: EndedTask, settings: ForwarderSettings, retry: MemoryRetry | None = None
+    ended: EndedTask, settings: ForwarderSettings, retry: MemoryRetry = NO_RETRY
 ) -> tuple[Document, ...]:
     """The documents to write, a final report of the logs first; none without a batch or any time
     of the task. Each other container that the monitor reports on has a document of its own.
@@ -53,32 +56,30 @@ def event_documents(
     batch = ended.batch
     line = ended.report_line
     event = ended.run.event
-    if ended.container is None or event is None:
+    if not ended.container or event is None:
         return ()
-    if retry is not None:
-        event = replace(event, retry_of=retry.retry_of, retried_as=retry.retried_as)
-    numbers = None
-    if line is not None and line.is_final:
-        numbers = _numbers(line, task, settings)
+    event = replace(event, retry_of=retry.retry_of, retried_as=retry.retried_as)
+    numbers = _numbers(ended, settings)
     moment = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at
     moment = moment or task.pull_started_at
     if moment is None and line is not None:
         moment = parse_datetime(line.report.time)
     place = _run_place(task, batch, settings)
-    is_indexed = line is not None and line.is_indexed
-    if numbers is not None and not is_indexed:
-        place = numbers.index, numbers.id
+    is_indexed = ended.is_indexed
+    if numbers and not is_indexed:
+        place = numbers[0].index, numbers[0].id
     if place is None or moment is None:
         return ()
-    checkpoint = None if line is None or line.is_final else line
-    everything = run_fields(
-        run_of_event(event) if checkpoint is None else replace(ended.run, event=event),
-        None if checkpoint is None else checkpoint.text,
-        settings.kibana_url,
-        moment=moment,
-        claim=None if checkpoint is None else checkpoint.claim,
-    )
-    document = Document(
+    # A final report has a document of its own.
+    own_run = run_of_event(event)
+    line_text = None
+    claim = OWN_STREAM
+    if line is not None and not line.is_final:
+        own_run = replace(ended.run, event=event)
+        line_text = line.text
+        claim = line.claim
+    everything = run_fields(own_run, line_text, settings.kibana_url, moment=moment, claim=claim)
+    document = EventDocument(
         index=place[0],
         id=place[1],
         fields=merge_fields(_own_fields(ended.run, event), _cost_fields(numbers, ended)),
@@ -88,9 +89,7 @@ def event_documents(
         searched=None if is_indexed else indices_of_runs(settings, moment),
     )
     others = _documents_of_others(ended, settings, moment)
-    if numbers is None or is_indexed:
-        return (document, *others)
-    return (numbers, document, *others)
+    return (document, *others) if is_indexed else (*numbers, document, *others)
 
 
 def _documents_of_others(
@@ -112,7 +111,7 @@ def _documents_of_others(
         end = replace(of_task, cause=cause, exit_code=None)
         event = run_event(task, end, name, monitor=ended.monitor)
         documents.append(
-            Document(
+            EventDocument(
                 index=place[0],
                 id=place[1],
                 fields=_own_fields(run_of_event(event), event),
@@ -125,15 +124,20 @@ def _documents_of_others(
     return tuple(documents)
 
 
-def _numbers(line: ReportLine, task: StoppedTask, settings: ForwarderSettings) -> Document | None:
-    """The document of a report of the logs, in the account of the task; None if it is invalid."""
-    record = replace(line.report.record, account_id=_account_id(task))
+def _numbers(ended: EndedTask, settings: ForwarderSettings) -> tuple[Document, ...]:
+    """The document of the final report, in the account of the task; none without one, or if it is
+    invalid.
+    """
+    line = ended.report_line
+    if line is None or not line.is_final:
+        return ()
+    record = replace(line.report.record, account_id=_account_id(ended.task))
     document = report_document(replace(line.report, record=record), line.text, settings)
-    if isinstance(document, Document) and line.claim is not None:
+    if isinstance(document, Document) and not line.claim.is_own:
         document = unconfirmed(document, line.claim)
-    if not isinstance(document, Document):
-        return None
-    return replace(document, is_of_event=True)
+    if not isinstance(document, ReportDocument):
+        return ()
+    return (replace(document, is_of_event=True),)
 
 
 def _own_fields(run: MergedRun, event: RunEvent) -> Fields:
@@ -141,20 +145,19 @@ def _own_fields(run: MergedRun, event: RunEvent) -> Fields:
     fields = event_fields(event)
     if run.outcome.status != "unknown":
         fields = merge_fields(fields, outcome_fields(run))
-    fields["task"]["confirmed"] = event.vouches_for(None)
+    fields["task"]["confirmed"] = event.vouches_for()
     return fields
 
 
-def _cost_fields(numbers: Document | None, ended: EndedTask) -> Fields:
+def _cost_fields(numbers: Sequence[Document], ended: EndedTask) -> Fields:
     """The cost on the task's capacity provider, which a report does not know; none, if the task
     cannot have cost what the report says.
     """
-    if numbers is None or numbers.fields.get("cost") is None:
-        return {}
     cost = record_cost_fields(ended.run.record)
-    if cost == numbers.fields["cost"]:
+    of_report = mapping(numbers[0].fields.get("cost")) if numbers else {}
+    if not of_report or cost == of_report:
         return {}
-    fields: Fields = {"cost": {**dict.fromkeys(numbers.fields["cost"]), **cost}}
+    fields: Fields = {"cost": {**dict.fromkeys(of_report), **cost}}
     if "usd" not in cost:
         fields["recommendation"] = {"saving_usd_per_month": None}
     return fields
@@ -196,7 +199,7 @@ def find_indexed_report(
     event = run_event(task, end_of_event(task, batch), batch.name)
     claim = read_claim(source)
     report_account = text(mapping(source.get("task")).get("report_account"))
-    if claim is not None and not event.vouches_for(claim):
+    if not claim.is_own and not event.vouches_for(claim):
         return None
     if event.is_of_other_account(report_account):
         return None

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name
 from profiler.core.json_fields import Json, field_at, mappings, number, text
-from profiler.core.optional_math import known, known_members
+from profiler.core.optional_math import known, known_members, known_values
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.forwarder.documents import Document, with_runs_per_month
 from profiler.forwarder.ended_run import Comparison, EndedTask, UnusualMeasure
@@ -225,7 +225,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         None with fewer than 5.
         """
         duration_ms = notice.duration_ms
-        if duration_ms is None or duration_ms <= 0:
+        if not duration_ms or duration_ms <= 0:
             return None
         others: Json = {"bool": {"must_not": [{"term": {"task.id": notice.task.id}}]}}
         try:
@@ -252,12 +252,9 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         """The runs a month of families, from the tasks of the last 30 days, in the account and
         Region of an ARN. A family with fewer than 5 tasks, or of less than a day, has none.
         """
-        rates = {}
-        for name, family in self.counts(families, place).items():
-            month = family.month
-            if month is not None:
-                rates[name] = month.runs
-        return rates
+        found = self.counts(families, place).items()
+        months = known_members({name: family.month for name, family in found})
+        return {name: month.runs for name, month in months.items()}
 
     def killed_run(self, ended: EndedTask, short_id: str) -> tuple[str | None, TaskSize]:
         """The whole id of the killed run, and its size (on EC2, its batch's memory limit); None
@@ -366,7 +363,7 @@ class FamilyRates:
             self._rates.clear()
             self._since_ns = now_ns
         families = [_family_to_save(document) for document in documents]
-        unknown = {family for family in families if family is not None} - self._rates.keys()
+        unknown = {*known_values(families)} - self._rates.keys()
         if unknown:
             self._look_up(unknown, memory())
         changed = []
@@ -420,11 +417,9 @@ class FamilyPeaks:
             self._look_up(missing, memory(), now_ns)
         peaks = {}
         for container in containers:
-            _, family = self._known.get(container[:3], (0, None))
-            peak = None if family is None else family.highest_peak(container[3])
-            if peak is not None:
-                peaks[container] = peak
-        return peaks
+            _, family = self._known.get(container[:3], (0, Family()))
+            peaks[container] = family.highest_peak(container[3])
+        return known_members(peaks)
 
     def _forget(self, now_ns: int) -> None:
         if len(self._known) + len(self._asked) > _MAX_KEPT:
@@ -469,9 +464,7 @@ def _family_to_save(document: Document) -> FamilyPlace | None:
     account = text(field_at(fields, "cloud.account.id"))
     region = text(field_at(fields, "cloud.region"))
     family = text(field_at(fields, "task.family"))
-    if account is None or region is None or family is None:
-        return None
-    return account, region, family
+    return (account, region, family) if account and region and family else None
 
 
 def _of_family(ended: EndedTask) -> Json:

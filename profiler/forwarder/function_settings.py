@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -71,7 +71,7 @@ class Credentials(Struct, frozen=True, kw_only=True):
 
     @property
     def basic(self) -> tuple[str, str] | None:
-        if self.username is None or self.password is None:
+        if not (self.username and self.password):
             return None
         return (self.username, self.password)
 
@@ -108,9 +108,14 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
     trusted_groups: TrustedGroups = TrustedGroups()
 
     @property
+    def has_cluster(self) -> bool:
+        """Whether a search cluster is set."""
+        return bool(self.url)
+
+    @property
     def source(self) -> str | None:
         """The cluster as a SOURCE of the option ``--from``."""
-        if self.url is None:
+        if not self.url:
             return None
         prefix = "" if self.index_prefix == "task" else f"/{self.index_prefix}"
         return f"{self.url.rstrip('/')}{prefix}"
@@ -139,6 +144,10 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
     def selects(self, subject: Subject, family: str) -> bool:
         """Whether NOTIFY and NOTIFY_FAMILIES select this."""
         return subject in self.subjects and matches_any(family, self.families)
+
+
+# Of settings that cannot be read: nothing is selected.
+NO_NOTICES: Final = NoticeSettings(subjects=frozenset())
 
 
 def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
@@ -280,7 +289,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         password=text("ELASTICSEARCH_PASSWORD"),
         aws=_signing_service(text("ELASTICSEARCH_URL") or "", environment),
     )
-    if (credentials.username is None) != (credentials.password is None):
+    if bool(credentials.username) != bool(credentials.password):
         raise SettingsError(
             "Only one of ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD is set: set both or neither."
         )
@@ -315,7 +324,7 @@ def read_trusted_groups(environment: Mapping[str, str]) -> TrustedGroups:
     monitors: tuple[InstanceMonitorGroup, ...] = ()
     if arn and cluster:
         match = _LOG_GROUP_ARN.fullmatch(arn)
-        if match is None:
+        if not match:
             raise SettingsError(
                 "INSTANCE_MONITOR_LOG_GROUP must be the ARN of a log group: "
                 "arn:aws:logs:REGION:ACCOUNT:log-group:NAME."
@@ -445,7 +454,7 @@ def read_credentials(name: str, fetch: FetchSecret) -> Credentials:
         username=secret.username or None,
         password=secret.password or None,
     )
-    if credentials.api_key is None and credentials.basic is None:
+    if not (credentials.api_key or credentials.basic):
         raise SettingsError(
             f"The secret {name} contains neither api_key, nor username and password."
         )

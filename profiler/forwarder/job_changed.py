@@ -15,18 +15,24 @@ from profiler.core.ecs_terms import arn_account, arn_region, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import Json, count, field_at, mapping, mappings, number, text
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.optional_math import known, known_members
+from profiler.core.optional_math import known, known_members, known_values
 from profiler.core.timestamps import datetime_of_ms, format_datetime
-from profiler.forwarder.document_fields import Fields, fields_of_outcome, merge_fields
+from profiler.forwarder.document_fields import Fields, fields_of_outcome, job_fields, merge_fields
 from profiler.forwarder.documents import (
     JOB_DATASET,
     Document,
+    EventDocument,
     EventPart,
     indices_of_runs,
     run_id,
 )
-from profiler.forwarder.ended_run import MemoryRetry, tried_retry
-from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
+from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry, tried_retry
+from profiler.forwarder.function_settings import (
+    NO_NOTICES,
+    ForwarderSettings,
+    NoticeSettings,
+    Subject,
+)
 from profiler.forwarder.invocation import (
     DeliveryError,
     ForwarderError,
@@ -40,7 +46,7 @@ from profiler.forwarder.kill_after_resize import reduced_memory_of_job
 from profiler.forwarder.notifications.event_details import RepeatedAttempt, job_ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notify
 from profiler.forwarder.run_event import RunEvent
-from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
+from profiler.forwarder.search_cluster.document_delivery import NOT_DELIVERED, DeliveryResult
 from profiler.record.batch_detail import (
     FAILED,
     NO_NODES,
@@ -133,10 +139,12 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         if not is_told and not _tells_of_attempts(job):
             return JobResult(status=job.status)
         errors: list[ForwarderError] = []
-        retry = None
+        retry = NO_RETRY
         if is_told and not event.is_queue_blocked:
             retry = tried_retry(partial(self.start_again, job), errors)
-        settings = attempt(self.outputs.settings, errors) if is_told else None
+        settings = NO_NOTICES
+        if is_told:
+            settings = attempt(self.outputs.settings, errors) or NO_NOTICES
         index = attempt(self.outputs.index, errors)
         indexed = (
             index is not None
@@ -146,7 +154,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         notice = JobNotice(job=job, is_blocked=event.is_queue_blocked, retry=retry)
         notified: ChannelKind | None = None
         subject: Subject = "success" if notice.is_success else "failure"
-        if settings is not None and settings.selects(subject, notice.family):
+        if settings.selects(subject, notice.family):
             notified = self._announce(notice, settings, index, errors)
         result = JobResult(status=job.status, indexed=indexed, notified=notified)
         if not event.is_queue_blocked:
@@ -171,7 +179,8 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
             if self._has_waited(job, errors) or _has_no_task(job):
                 outcome = attempt_outcome(job, job.attempts[-1])
         elif is_told:
-            outcome = known(document_outcome, _task_of_unstarted(job))
+            task = _task_of_unstarted(job)
+            outcome = document_outcome(task) if task else None
         if outcome is None:
             return
         line = job_ended_line(notice, outcome, indexed=result.indexed, notified=result.notified)
@@ -203,25 +212,22 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         self,
         index: JobIndex,
         job: JobDetail,
-        retry: MemoryRetry | None,
+        retry: MemoryRetry,
         errors: list[ForwarderError],
     ) -> bool:
         """Write the document of a job without an attempt, or complete those of its attempts' tasks.
 
         Returns whether that succeeded.
         """
-        alone = job_document(job, index.settings)
-        if alone is None:
-            documents = list(attempt_documents(job, index.settings, retry))
-        else:
-            documents = [alone]
+        alone = known_values((job_document(job, index.settings),))
+        documents = [*(alone or attempt_documents(job, index.settings, retry))]
         if not documents:
             return False
-        delivered = attempt(lambda: index.deliver(documents), errors)
-        if delivered is not None and delivered.rejected:
+        delivered = attempt(lambda: index.deliver(documents), errors) or NOT_DELIVERED
+        if delivered.rejected:
             reason = delivered.rejected[0].reason
             errors.append(DeliveryError(f"The cluster refused the job's document: {reason}"))
-        return delivered is not None and delivered.indexed > 0
+        return delivered.indexed > 0
 
     def _announce(
         self,
@@ -251,15 +257,12 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
 
         Raises DeliveryError if it is busy.
         """
-        has_failed = job.array.children.get(FAILED, 0) > 0
-        if not job.is_array_parent or not has_failed:
+        if not job.is_array_parent or not job.array.children.get(FAILED):
             return ()
         children: list[EndedChild] = []
         try:
             for summary in self.list_failed(job.id):
-                child = failed_child(summary, job.memory_mb)
-                if child is not None:
-                    children.append(child)
+                children += known_values((failed_child(summary, job.memory_mb),))
                 if len(children) == MAX_CHILDREN:
                     break
         except TaskProfilerError as error:
@@ -309,7 +312,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
 
 def _has_no_task(job: JobDetail) -> bool:
     """Whether the job ended with an attempt that never became a task; of nodes, it is not known."""
-    return job.has_ended and job.attempts[-1].task_arn is None and job.nodes is NO_NODES
+    return job.has_ended and not job.attempts[-1].task_arn and job.nodes is NO_NODES
 
 
 def _ran_out_of_memory(job: JobDetail) -> bool:
@@ -329,7 +332,7 @@ def attempt_costs(answer: Mapping[str, object]) -> AttemptCosts:
         source = mapping(hit.get("_source"))
         attempt_number = count(field_at(source, "batch.attempt"))
         cost_usd = number(field_at(source, "cost.usd"))
-        if attempt_number is None or cost_usd is None:
+        if not (attempt_number and cost_usd):
             continue
         before = costs.get(attempt_number, Exactly(0))
         is_on_spot = text(field_at(source, "task.capacity_provider")) == FARGATE_SPOT
@@ -344,7 +347,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
     """
     task = _task_of_unstarted(job)
     ended = ended_at(job)
-    if task is None or ended is None:
+    if not task or ended is None:
         return None
     identity = job.identity()
     created = datetime_of_ms(job.created_ms) or ended
@@ -364,11 +367,11 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
     return Document(index=settings.index("reports", created), id=job.id, fields=fields)
 
 
-def _task_of_unstarted(job: JobDetail) -> Fields | None:
-    """What a job that failed without an attempt is in place of a task; None for another job."""
+def _task_of_unstarted(job: JobDetail) -> Fields:
+    """What a job that failed without an attempt is in place of a task; empty for another job."""
     ended = ended_at(job)
     if job.attempts or job.status != FAILED or job.is_array_parent or ended is None:
-        return None
+        return {}
     identity = job.identity()
     is_stopped = job.is_terminated or job.is_cancelled
     word = "user" if is_stopped else "not-started"
@@ -391,12 +394,12 @@ def _task_of_unstarted(job: JobDetail) -> Fields | None:
 
 def _tells_of_attempts(job: JobDetail) -> bool:
     """Whether the event can know more of the job's attempts than ECS: not of a single success."""
-    is_single = job.status == SUCCEEDED and job.retry_of is None
+    is_single = job.status == SUCCEEDED and not job.retry_of
     return len(job.attempts) > (1 if is_single else 0)
 
 
 def attempt_documents(
-    job: JobDetail, settings: ForwarderSettings, retry: MemoryRetry | None = None
+    job: JobDetail, settings: ForwarderSettings, retry: MemoryRetry = NO_RETRY
 ) -> Iterator[Document]:
     """What Batch knows of the job's attempts, for the documents of their tasks, which are in the
     job's account and Region. ``retry``: the job that was submitted again, which the last one names.
@@ -407,7 +410,7 @@ def attempt_documents(
     for each in job.attempts:
         outcome, container = judge_attempt(job, each)
         ended = datetime_of_ms(each.stopped_ms) or datetime_of_ms(each.started_ms)
-        if each.task_arn is None or container is None or ended is None:
+        if not (each.task_arn and container) or ended is None:
             continue
         if (arn_account(each.task_arn), arn_region(each.task_arn)) != (job.account_id, job.region):
             continue
@@ -416,9 +419,9 @@ def attempt_documents(
             "repeated": (each is not last or not job.has_ended) or None,
             "last_attempt": (each is last and _could_be_repeated(job)) or None,
             "retry_of": job.retry_of,
-            "retried_as": None if retry is None or each is not last else retry.retried_as,
+            "retried_as": retry.retried_as if each is last else None,
         }
-        known_fields: Fields = {"batch": dict(batch_values(job.identity(each.number)))}
+        known_fields: Fields = {"batch": job_fields(job.identity(each.number))}
         if any(task.values()):
             known_fields["task"] = known_members(task)
         job_ended = ended_at(job)
@@ -426,7 +429,7 @@ def attempt_documents(
             # The morning message after the job's end is the first one that may count it.
             known_fields["event"] = {"ingested": format_datetime(job_ended)}
         began = datetime_of_ms(each.started_ms) or ended
-        yield Document(
+        yield EventDocument(
             index=settings.index("reports", began),
             id=run_id(task_id(each.task_arn), container),
             fields=known_fields,

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from profiler.forwarder.ended_run import MemoryRetry
+from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry
 from profiler.record.batch_detail import SUCCEEDED, JobDetail
 from profiler.record.job_end import (
     AttemptCosts,
@@ -26,7 +26,7 @@ class JobNotice(Struct, frozen=True, kw_only=True):
     is_blocked: bool = False
     children: tuple[EndedChild, ...] | None = None
     costs: AttemptCosts = {}
-    retry: MemoryRetry | None = None
+    retry: MemoryRetry = NO_RETRY
     reduced_memory: str | None = None
 
     @property
@@ -61,5 +61,5 @@ class JobNotice(Struct, frozen=True, kw_only=True):
             facts = job_facts(self.job, self.children, self.costs)
         never_started = self.is_blocked or not (self.job.attempts or self.job.is_array_parent)
         remedy = remedy_of(self.job) if never_started else None
-        retry = None if self.retry is None else self.retry.sentence
-        return " ".join(filter(None, (sentence_of(facts), remedy, self.reduced_memory, retry)))
+        sentences = (sentence_of(facts), remedy, self.reduced_memory, self.retry.sentence)
+        return " ".join(filter(None, sentences))

@@ -13,6 +13,7 @@ certain refusal takes it back.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Protocol
 
 import msgspec
@@ -29,6 +30,7 @@ from profiler.core.aws_clients import (
 )
 from profiler.core.ecs_terms import RETRY_OF
 from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import NS_PER_SECOND, datetime_of_ms
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
@@ -90,7 +92,7 @@ def should_retry(job: JobDetail, families: tuple[str, ...]) -> bool:
     """
     if job.status != FAILED or job.is_terminated or job.is_cancelled or not job.attempts:
         return False
-    if job.array is not NO_ARRAY or job.parent_id is not None:
+    if job.array is not NO_ARRAY or job.is_child:
         return False
     outcome, _ = judge_attempt(job, job.attempts[-1])
     is_proven = is_memory_failure(outcome) and outcome.memory_evidence == "ecs"
@@ -105,7 +107,7 @@ def larger_job(job: JobDetail, max_memory_mb: float) -> LargerJob:
     """
     place = _killed_place(job)
     killed = job.containers[place]
-    if job.vcpu is None or job.memory_mb is None or not killed.vcpu or not killed.memory_mb:
+    if not (job.vcpu and job.memory_mb and killed.vcpu and killed.memory_mb):
         raise RetryRefusedError("its size is unknown")
     old = Size(job.vcpu, job.memory_mb)
     wanted_mb = math.ceil(grown_mb(killed.memory_mb, killed.memory_mb, NeedAtSize()))
@@ -133,7 +135,7 @@ def _killed_place(job: JobDetail) -> int:
 
 
 def _check_kind(job: JobDetail) -> None:
-    if job.retry_of is not None:
+    if job.retry_of:
         raise RetryRefusedError("it was a retry")
     if job.depends_on:
         raise RetryRefusedError("it depends on other jobs")
@@ -143,14 +145,14 @@ def _check_kind(job: JobDetail) -> None:
         raise RetryRefusedError("it ran neither on Fargate nor on EC2")
 
 
-def _check_submitter(job: Mapping[str, Any], known: JobDetail) -> None:
+def _check_submitter(job: Mapping[str, Any], detail: JobDetail) -> None:
     """Refuse the jobs of those who decide themselves what is repeated."""
     for container in _containers(job):
         names = [one.get("name") for one in mappings(container.get("environment"))]
         if _STEP_FUNCTIONS in names:
             raise RetryRefusedError("AWS Step Functions submitted it, and repeats its jobs itself")
-    engine = engine_of(known.identity().job_definition or "")
-    if engine is not None:
+    engine = engine_of(detail.identity().job_definition or "")
+    if engine:
         raise RetryRefusedError(f"{engine.capitalize()} submitted it, and repeats its jobs itself")
 
 
@@ -192,10 +194,10 @@ def submit_request(
         raise RetryRefusedError(f"it has {_MAX_TAGS} tags, so that none can be added")
     request = {name: job[name] for name in _PASSED_ON if job.get(name)}
     request |= {"retryStrategy": {"attempts": 1}, "tags": tags}
-    if job.get("propagateTags") is not None:
-        request["propagateTags"] = job["propagateTags"]
-    if request.get("shareIdentifier") and job.get("schedulingPriority") is not None:
-        request["schedulingPriorityOverride"] = job["schedulingPriority"]
+    request |= known_members({"propagateTags": job.get("propagateTags")})
+    if request.get("shareIdentifier"):
+        priority = {"schedulingPriorityOverride": job.get("schedulingPriority")}
+        request |= known_members(priority)
     consumed = job.get("consumableResourceProperties")
     if consumed and consumed != definition.get("consumableResourceProperties"):
         request["consumableResourcePropertiesOverride"] = consumed
@@ -308,11 +310,9 @@ class JobRetries(Struct, frozen=True):
 
         Raises ForwarderError.
         """
-        if not job.has_ended or job.parent_id is not None:
+        if not job.has_ended or job.is_child:
             return None
-        if job.retry_of is not None and is_selected(
-            job.identity().job_definition or "", self.families
-        ):
+        if job.retry_of and is_selected(job.identity().job_definition or "", self.families):
             return self._of_retry(job, job.retry_of)
         if not should_retry(job, self.families):
             return None
@@ -363,7 +363,7 @@ class JobRetries(Struct, frozen=True):
         except InProgressError:
             return self._unknown(job.id)
         retry = msgspec.json.decode(kept, type=MemoryRetry)
-        return retry if retry.retried_as is not None else self._unknown(job.id)
+        return retry if retry.retried_as else self._unknown(job.id)
 
     def _unknown(self, job_id: str) -> MemoryRetry:
         self.warn(f"Job {job_id}: {_UNKNOWN}")
@@ -377,7 +377,7 @@ class JobRetries(Struct, frozen=True):
                 killed = parse_job(_described(self.aws().batch, killed_id))
             except (RetryRefusedError, DeliveryError):
                 killed = None
-            old_mb = None if killed is None else killed.memory_mb
+            old_mb = known(attrgetter("memory_mb"), killed)
         sentence = end_of_retry(
             killed_id, succeeded=job.status == SUCCEEDED, old_mb=old_mb, new_mb=job.memory_mb
         )
@@ -399,8 +399,8 @@ def _active_definition(batch: AwsClient, job: JobDetail) -> Mapping[str, Any]:
         "its job definition could not be read (batch:DescribeJobDefinitions)",
         lambda: batch.describe_job_definitions(jobDefinitions=[arn]),
     )
-    definition = next(iter(answer["jobDefinitions"]), None)
-    if definition is None or definition.get("status") != "ACTIVE":
+    definition: dict[str, Any] = next(iter(answer["jobDefinitions"]), {})
+    if definition.get("status") != "ACTIVE":
         raise RetryRefusedError(f"its job definition {resource_name(arn)} is deregistered")
     return dict(definition)
 

@@ -4,6 +4,7 @@ before, and a sentence about a run that was killed for memory after it was reduc
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 from msgspec import Struct
 
@@ -24,44 +25,44 @@ _MONTHS = (
 class SizeChange(Struct, frozen=True, kw_only=True):
     """What a definition remembers of its resize.
 
-    ``tag``: ``REVISION/CPU/MEMORY`` before it. ``memory_mb``: the definition's, None if unknown.
+    ``tag``: ``REVISION/CPU/MEMORY`` before it; None without a resize. ``memory_mb``: the
+    definition's, None if unknown.
     """
 
-    tag: str
-    old_memory_mb: float | None
-    memory_mb: float | None
-    registered_at: object
+    tag: str | None = None
+    old_memory_mb: float | None = None
+    memory_mb: float | None = None
+    registered_at: object = None
 
 
-def size_change(definition: Mapping[str, object] | None) -> SizeChange | None:
+NOT_RESIZED: Final = SizeChange()
+
+
+def size_change(definition: Mapping[str, object]) -> SizeChange:
     """The change of a definition with its tags, as ECS returns them.
 
-    None without such a tag, or for another text in it.
+    NOT_RESIZED without such a tag, or for another text in it.
     """
-    if definition is None:
-        return None
     for tag in mappings(definition.get("tags")):
         value = text(tag.get("value"))
-        if tag.get("key") != RESIZED_FROM or value is None:
-            continue
         before = size_before(value)
-        if before is not None:
+        if tag.get("key") == RESIZED_FROM and before is not None:
             return SizeChange(
                 tag=value,
                 old_memory_mb=before.size.memory_mb,
                 memory_mb=task_memory_mb(definition),
                 registered_at=definition.get("registeredAt"),
             )
-    return None
+    return NOT_RESIZED
 
 
-def reduced_memory(ended: EndedTask, change: SizeChange | None) -> str | None:
+def reduced_memory(ended: EndedTask, change: SizeChange) -> str | None:
     """What reduced the memory at which the run was killed, and the command that puts it back.
 
     None: the run was not killed for memory, or at a size that is not the definition's, or the
     definition's memory was not reduced.
     """
-    if change is None or not ended.outcome.ran_out_of_memory:
+    if not ended.outcome.ran_out_of_memory:
         return None
     command = command_line(
         *("taskdef", "resize", ended.family, "--revert", "--register", "--update-schedules"),
@@ -81,8 +82,6 @@ def reduced_memory_of_job(job: JobDetail, definition: Mapping[str, Json] | None)
         return None
     described = described_form(definition)
     change = size_change({**mapping(described["taskDefinition"]), "tags": described["tags"]})
-    if change is None:
-        return None
     name = job.identity().job_definition or ""
     command = command_line(
         *("taskdef", "resize", "--job-definition", name),

@@ -18,6 +18,7 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import RETRY_OF, task_id
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
+from profiler.core.optional_math import known_members
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.family_runs import FamilyMemory
@@ -68,7 +69,7 @@ def should_retry(ended: EndedTask, families: tuple[str, ...]) -> bool:
     """
     is_scheduled = (ended.task.started_by or "").startswith(tuple(STARTERS.values()))
     outcome = ended.outcome
-    if not is_selected(ended.family, families) or not is_scheduled or ended.container is None:
+    if not is_selected(ended.family, families) or not is_scheduled or not ended.container:
         return False
     is_proven = outcome.memory_evidence == "ecs" or (
         outcome.memory_evidence == "kernel-counter" and ended.is_complete
@@ -90,29 +91,32 @@ def larger_memory(
     limits = _hard_limits(task, definition)
     limit_mb = limits.pop(batch, None)
     others_mb = sum(limits.values())
-    grown_limit_mb = None
-    if limit_mb is not None:
+    grown_limit_mb = 0
+    if limit_mb:
         defined_mb = _defined_limit_mb(definition, batch) or limit_mb
         grown_limit_mb = math.ceil(grown_mb(limit_mb, defined_mb, need))
     if not task.is_on_fargate:
-        if definition.get("memory") is not None:
+        if definition.get("memory"):
             raise RetryRefusedError("the size of a task on EC2 is not changed")
-        if limit_mb is None or grown_limit_mb is None:
+        if not limit_mb:
             raise RetryRefusedError("its batch container has no memory limit of its own")
         grown_limit_mb = math.ceil(grown_limit_mb / _EC2_STEP_MB) * _EC2_STEP_MB
         check_allowed(grown_limit_mb, max_memory_mb)
         return LargerMemory(old_mb=limit_mb, new_mb=grown_limit_mb, limit_mb=grown_limit_mb)
-    vcpu = task.vcpu
-    memory_mb = task.memory_mb
-    if vcpu is None or memory_mb is None:
+    present = whole_size(TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb))
+    if present is None:
         raise RetryRefusedError("the size of its task is unknown")
+    memory_mb = int(present.memory_mb)
     needed_mb = grown_mb(memory_mb, task_memory_mb(definition) or memory_mb, need)
-    if grown_limit_mb is not None:
+    if limit_mb:
         needed_mb = max(needed_mb, grown_limit_mb + others_mb)
-    size = legal_size(vcpu, needed_mb)
+    size = legal_size(present.vcpu, needed_mb)
     check_allowed(size.memory_mb, max_memory_mb)
     return LargerMemory(
-        old_mb=memory_mb, new_mb=int(size.memory_mb), vcpu=size.vcpu, limit_mb=grown_limit_mb
+        old_mb=memory_mb,
+        new_mb=int(size.memory_mb),
+        vcpu=size.vcpu,
+        limit_mb=grown_limit_mb or None,
     )
 
 
@@ -138,9 +142,8 @@ def _hard_limits(task: StoppedTask, definition: Mapping[str, object]) -> dict[st
     """
     defined = mappings(definition.get("containerDefinitions"))
     limits = {str(container.get("name")): integer(container.get("memory")) for container in defined}
-    for container in task.containers:
-        if container.memory_mb is not None:
-            limits[container.name] = container.memory_mb
+    of_task = known_members({one.name: one.memory_mb for one in task.containers})
+    limits |= of_task
     return {name: limit_mb for name, limit_mb in limits.items() if limit_mb}
 
 
@@ -187,7 +190,7 @@ def _input(started: Mapping[str, Any]) -> dict[str, Any]:
 def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemory) -> dict[str, Any]:
     if memory.vcpu is not None:
         overrides |= {"cpu": str(round(memory.vcpu * 1024)), "memory": str(memory.new_mb)}
-    elif overrides.get("memory") is not None:
+    elif overrides.get("memory"):
         raise RetryRefusedError("the size of a task on EC2 is not changed")
     if memory.limit_mb is None:
         return overrides
@@ -254,7 +257,7 @@ class MemoryRetries(Struct, frozen=True):
         task = ended.task
         batch = ended.container
         check_age(task.stopped_at or task.execution_stopped_at, self.now())
-        if definition is None or batch is None:
+        if not (definition and batch):
             raise RetryRefusedError("its task definition could not be read")
         need = self._need(ended, defined_size_mb(task, definition, batch))
         memory = larger_memory(task, definition, batch, need, self.max_memory_mb)
@@ -262,7 +265,7 @@ class MemoryRetries(Struct, frozen=True):
         targets = _targets(schedules, ended)
         for target in targets:
             off = why_off(target, round(self.now().timestamp()) * NS_PER_SECOND)
-            if off is not None:
+            if off:
                 raise RetryRefusedError(f"its {target.title} {off}")
         requests = [run_task_request(target, task, batch, memory) for target in targets]
         if not requests:
@@ -314,10 +317,10 @@ def _price(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
     cost = ended.cost
     on_spot = task.capacity_provider == FARGATE_SPOT
     listed = prices(task.region, task.cpu_architecture, PriceOverrides(), on_spot=on_spot)
-    if billed_ms is None or listed is None or "TASK_PROFILER_PRICE" in (cost.price_basis or ""):
-        return ""
     before = whole_size(old)
     after = whole_size(new)
+    if not billed_ms or listed is None or "TASK_PROFILER_PRICE" in (cost.price_basis or ""):
+        return ""
     if before is None or after is None:
         return ""
     hour_usd = listed.size_hour_usd(after.vcpu, after.memory_mb) - listed.size_hour_usd(
@@ -367,12 +370,12 @@ def _run_task(ecs: AwsClient, request: Mapping[str, Any], change: str) -> Memory
 
     answer, was_started = called("ECS did not start it", call)
     started = next((task_id(task["taskArn"]) for task in answer.get("tasks", ())), None)
-    if started is None and not was_started:
+    if not started and not was_started:
         failures = answer.get("failures", ())
         reasons = [str(failure.get("reason") or failure.get("detail")) for failure in failures]
         reason = ", ".join(reasons) or "it gave no reason"
         raise RetryRefusedError(bounded_reason(f"ECS did not start it ({reason})"))
-    name = "" if started is None else f": task {started[:SHORT_ID_LENGTH]}"
+    name = f": task {started[:SHORT_ID_LENGTH]}" if started else ""
     return MemoryRetry(
         sentence=f"Started again with {'more memory' if was_started else change}{name}.",
         retried_as=started,

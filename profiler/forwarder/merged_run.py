@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import format_datetime, parse_datetime
-from profiler.forwarder.run_event import EventAlone, RunEvent, StreamClaim
+from profiler.forwarder.run_event import NOTHING_SEEN, OWN_STREAM, EventAlone, RunEvent, StreamClaim
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.gpu_memory_texts import with_gpu_memory_error
 from profiler.record.last_checkpoint import with_whole_duration
@@ -31,7 +31,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import cost_on
-from profiler.record.stop_causes import NO_EVENT, outcome_of
+from profiler.record.stop_causes import outcome_of
 
 _Part = TypeVar("_Part", bound=Struct)
 
@@ -59,24 +59,29 @@ class MergedRun(Struct, frozen=True, kw_only=True):
     is_confirmed: bool | None
 
     @property
+    def report_account(self) -> str | None:
+        """The account of the report's log group."""
+        return None if self.report is None else self.report.record.account_id
+
+    @property
     def duration_ms(self) -> float | None:
         """The report's; the event's without one, and for a run that was stopped: the monitor was
         stopped with it, perhaps earlier.
         """
-        by_event = None if self._alone is None else self._alone.record.metrics.duration_ms
+        by_event = self._alone.record.metrics.duration_ms
         if self.report is None or not self.is_complete or self.report.record.status == "stopped":
             return by_event
         return first_known(self.report.record.metrics.duration_ms, by_event)
 
     @property
-    def _alone(self) -> EventAlone | None:
-        """The run as its event alone shows it; None also if that was read back from a document."""
-        return None if self.event is None else self.event.alone
+    def _alone(self) -> EventAlone:
+        """The run as its event alone shows it; nothing also if that was read from a document."""
+        return NOTHING_SEEN if self.event is None else self.event.alone
 
     @property
     def ended_at(self) -> datetime | None:
         """When the run ended; by the event, if the report does not say."""
-        return self.finished_at or (None if self._alone is None else self._alone.finished_at)
+        return self.finished_at or self._alone.finished_at
 
     @property
     def metrics(self) -> Metrics:
@@ -93,8 +98,6 @@ class MergedRun(Struct, frozen=True, kw_only=True):
     def whole_record(self) -> Record:
         """The record with the event's data where the report has none, for other systems."""
         record = self.record
-        if self._alone is None:
-            return record
         of_event = self._alone.record
         return replace(
             completed(record, of_event),
@@ -113,26 +116,33 @@ class _Seen(Struct, frozen=True, kw_only=True):
     written_at: datetime | None = None
 
 
-def run_of_report(report: Report, claim: StreamClaim | None = None) -> MergedRun:
+def run_of_report(report: Report, claim: StreamClaim = OWN_STREAM) -> MergedRun:
     """The run as its report or last checkpoint alone shows it, before the task's event.
 
-    ``claim``: the report's log stream, if it does not name the task.
+    ``claim``: the report's log stream.
     """
-    return _run(_seen_by_monitor(report), report, None, claim)
+    seen = _seen_by_monitor(report)
+    outcome = outcome_of(report.record, container=report.record.container.name)
+    return _run(seen, outcome, report, None, is_confirmed=None if claim.is_own else False)
 
 
 def run_of_event(event: RunEvent) -> MergedRun:
     """The run as the task's event alone shows it, without a report."""
-    return _run(_seen_by_ecs(event), None, event, None)
+    seen = _by_event(_seen_by_ecs(event), event)
+    is_confirmed = event.vouches_for()
+    outcome = outcome_of(
+        None, event.end, container=seen.record.container.name, is_confirmed=is_confirmed
+    )
+    return _run(seen, outcome, None, event, is_confirmed=is_confirmed)
 
 
 def merge(
-    report: Report | None, event: RunEvent | None, claim: StreamClaim | None = None
+    report: Report | None, event: RunEvent | None, claim: StreamClaim = OWN_STREAM
 ) -> MergedRun:
     """Merge a run's report (or its last checkpoint) and the task's event; one of them is needed.
 
-    ``claim``: the report's log stream, if it does not name the task. The result is the same in
-    whatever order the two arrive. A value that the winner does not have is the other's:
+    ``claim``: the report's log stream. The result is the same in whatever order the two arrive. A
+    value that the winner does not have is the other's:
 
     ======================================== ======== =============================================
     field                                    winner   why
@@ -165,45 +175,45 @@ def merge(
     Its CPU time and its memory peak are lower bounds.
     A report of another container, which the event refutes, does not count.
     """
-    if event is not None and event.refutes(claim, _account_of(report)):
-        report = None
-        claim = None
     if report is None:
-        seen = _seen_by_ecs(event)
-    else:
-        seen = _seen_by_monitor(report)
-    if report is not None and event is not None:
-        if report.type != CHECKPOINT:
-            seen = _within_task(seen, event)
-        elif event.alone is not None:
-            seen = _until_the_end(seen, event.alone)
-    return _run(seen, report, event, claim)
+        return run_of_event(event or RunEvent())
+    if event is None:
+        return run_of_report(report, claim)
+    account = report.record.account_id
+    if event.refutes(claim, account):
+        return run_of_event(event)
+    seen = _seen_by_monitor(report)
+    if report.type != CHECKPOINT:
+        seen = _within_task(seen, event)
+    elif not event.is_read_back:
+        seen = _until_the_end(seen, event.alone)
+    seen = _by_event(seen, event)
+    is_confirmed = event.vouches_for(claim, account)
+    outcome = outcome_of(
+        with_gpu_memory_error(report.record, event.gpu_memory_error),
+        event.end,
+        container=seen.record.container.name,
+        is_confirmed=is_confirmed,
+    )
+    return _run(seen, outcome, report, event, is_confirmed=is_confirmed)
 
 
-def _account_of(report: Report | None) -> str | None:
-    return None if report is None else report.record.account_id
+def _by_event(seen: _Seen, event: RunEvent) -> _Seen:
+    """The run with what the event decides."""
+    record = with_gpu_memory_error(seen.record, event.gpu_memory_error)
+    record = _with_event(record, event)
+    return replace(seen, record=replace(record, cost=_cost_of(record, event)))
 
 
 def _run(
-    seen: _Seen, report: Report | None, event: RunEvent | None, claim: StreamClaim | None
+    seen: _Seen,
+    outcome: Outcome,
+    report: Report | None,
+    event: RunEvent | None,
+    *,
+    is_confirmed: bool | None,
 ) -> MergedRun:
-    """The run with what the event decides, and with its outcome by both."""
     record = seen.record
-    reported = None if report is None else report.record
-    is_confirmed = None if claim is None else False
-    if event is not None:
-        record = with_gpu_memory_error(record, event.gpu_memory_error)
-        if reported is not None:
-            reported = with_gpu_memory_error(reported, event.gpu_memory_error)
-        record = _with_event(record, event)
-        record = replace(record, cost=_cost_of(record, event))
-        is_confirmed = event.vouches_for(claim, _account_of(report))
-    outcome = outcome_of(
-        reported,
-        NO_EVENT if event is None else event.end,
-        container=record.container.name,
-        is_confirmed=event is None or bool(is_confirmed),
-    )
     if (record.status, record.exit_code) != (outcome.status, outcome.exit_code):
         record = replace(record, status=outcome.status, exit_code=outcome.exit_code)
     return MergedRun(
@@ -222,7 +232,7 @@ def _run(
 def _cost_of(record: Record, event: RunEvent) -> Cost:
     """The cost, if a task of this launch type and time can have cost as much."""
     longest_ms = None
-    if event.created_at is not None and event.stopped_at is not None:
+    if event.created_at and event.stopped_at:
         lived = event.stopped_at - event.created_at + 2 * CLOCK_TOLERANCE
         longest_ms = lived / timedelta(milliseconds=1)
     return cost_on(event.capacity_provider, possible_cost(record, longest_ms))
@@ -245,9 +255,9 @@ def _seen_by_monitor(report: Report) -> _Seen:
     )
 
 
-def _seen_by_ecs(event: RunEvent | None) -> _Seen:
+def _seen_by_ecs(event: RunEvent) -> _Seen:
     """The record of the event alone."""
-    if event is None or event.alone is None:
+    if event.is_read_back:
         raise ValueError("A run has a report, or a task's event, not read back from a document.")
     alone = event.alone
     return _Seen(record=alone.record, started_at=alone.started_at, finished_at=alone.finished_at)
@@ -318,7 +328,7 @@ def _job_of(record: Record, event: RunEvent) -> BatchJob:
     """The job of AWS Batch: a task in no cluster of Batch has none, whatever a line says of it, and
     a line says only more of the job that ECS names.
     """
-    if event.cluster is not None and not is_of_aws_batch(event.cluster):
+    if event.cluster and not is_of_aws_batch(event.cluster):
         return NO_JOB
     if record.batch is NO_JOB:
         return event.batch
@@ -341,9 +351,9 @@ def within_task(moment: datetime | None, event: RunEvent) -> datetime | None:
     """A time of the container, moved to the bound of the task's life that it exceeds."""
     if moment is None:
         return None
-    if event.created_at is not None and moment < event.created_at - CLOCK_TOLERANCE:
+    if event.created_at and moment < event.created_at - CLOCK_TOLERANCE:
         return event.created_at
-    if event.stopped_at is not None and moment > event.stopped_at + CLOCK_TOLERANCE:
+    if event.stopped_at and moment > event.stopped_at + CLOCK_TOLERANCE:
         return event.stopped_at
     return moment
 

@@ -3,11 +3,13 @@ what grows, and what a resize would save and has saved.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from profiler.core.command_lines import command_line
 from profiler.core.completeness import Completeness, joined
+from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_ms, parse_datetime
 from profiler.forwarder.night_period import NightPeriod
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes, NightRuns
@@ -25,7 +27,7 @@ from profiler.record.unusual import MIN_RUNS, usual_of
 from profiler.sizing.fargate_sizes import whole_size
 from profiler.sizing.prices import REFERENCE_PRICES
 from profiler.sizing.sized_revision import size_before
-from profiler.sizing.trend import growth
+from profiler.sizing.trend import NO_GROWTH, growth
 
 # The sentence and at most 19 lines.
 _MAX_FAILED = 5
@@ -63,12 +65,16 @@ class NightSaving(Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
+# No family was asked about.
+NO_SAVING: Final = NightSaving(asked=0)
+
+
 def families_to_size(history: FamilyHistory) -> list[str]:
     """The families whose last run recommends a cheaper size, the largest saving first."""
     savings: list[tuple[float, str]] = []
     for family, runs in history.runs.items():
-        saving_usd = runs[-1].saving_usd_per_month if runs else None
-        if saving_usd is not None and saving_usd >= _MIN_USD_PER_MONTH:
+        saving_usd = (runs[-1].saving_usd_per_month or 0) if runs else 0
+        if saving_usd >= _MIN_USD_PER_MONTH:
             savings.append((-saving_usd, family))
     return [family for _, family in sorted(savings)]
 
@@ -80,11 +86,11 @@ def summarize(
     history: FamilyHistory,
     place: DigestPlace,
     *,
-    saving: NightSaving | None = None,
+    saving: NightSaving = NO_SAVING,
 ) -> NightSummary:
     """The message of a night: its sentence, and what is worth a line, worst first.
 
-    ``saving``: of the first of the families to size; None: it was not planned.
+    ``saving``: of the first of the families to size, if it was planned.
     """
     completeness = joined((runs.completeness, missed.completeness, history.completeness))
     counts = {**runs.counts, **count_runs((MISSED, one.family) for one in missed.times)}
@@ -97,8 +103,8 @@ def summarize(
     ]
     sentence = night_sentence(period.title, counts, runs.cost, others)
     if not runs.families:
-        known = "has left a report" if completeness.is_whole else "is known"
-        sentence = f"{period.title}: no run {known}."
+        seen = "has left a report" if completeness.is_whole else "is known"
+        sentence = f"{period.title}: no run {seen}."
     lines.extend(_gap_lines(runs, completeness, place))
     lines.extend(_saving_lines(history, place, saving))
     return NightSummary(
@@ -122,7 +128,7 @@ def _gap_lines(
     if completeness.sentences:
         why = "; ".join(completeness.sentences)
         remedy = "raise LogRetentionDays"
-        if place.source is not None:
+        if place.source:
             remedy = "check the health of its indices"
         text = f"{why}, so runs are missing here: {remedy}"
         yield SummaryLine(text=text[0].upper() + text[1:])
@@ -168,13 +174,13 @@ def _unusual_lines(period: NightPeriod, history: FamilyHistory) -> list[SummaryL
             continue
         newest = successes[-1]
         duration = _ratio(newest.duration_ms, [run.duration_ms for run in before])
-        if duration is not None and newest.duration_ms is not None:
-            taken = format_duration(newest.duration_ms)
+        if duration:
+            taken = known(format_duration, newest.duration_ms)
             text = f"{family}: took {taken}, {duration:.1f}× its usual time"
             by_ratio.append((duration, SummaryLine(text=text)))
         memory = _ratio(newest.peak_mb, [run.peak_mb for run in before])
-        if memory is not None and newest.peak_mb is not None:
-            used = format_memory(newest.peak_mb)
+        if memory:
+            used = known(format_memory, newest.peak_mb)
             text = f"{family}: used {used} of memory, {memory:.1f}× its usual peak"
             by_ratio.append((memory, SummaryLine(text=text)))
     by_ratio.sort(key=lambda ratio_and_line: -ratio_and_line[0])
@@ -198,12 +204,12 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
         peaks = _highest_of_nights(_peaks_at_the_newest_size(runs))
         if len(peaks) < MIN_RUNS:
             continue
-        trend = growth([percent for _, percent in peaks])
+        trend = growth([percent for _, percent in peaks]) or NO_GROWTH
         nights = _nights_between(peaks[0][0], peaks[-1][0])
-        if trend is None or nights < 1:
+        if not trend.runs or nights < 1:
             continue
-        runs_left = trend.runs_until(_WHOLE_PERCENT)
-        nights_left = 0 if runs_left is None else round(runs_left * nights / (len(peaks) - 1))
+        runs_left = trend.runs_until(_WHOLE_PERCENT) or 0
+        nights_left = round(runs_left * nights / (len(peaks) - 1))
         if nights_left > _FULL_NIGHTS:
             continue
         before = max(trend.now - trend.per_run * (len(peaks) - 1), 0.0)
@@ -219,7 +225,7 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
 def _peaks_at_the_newest_size(runs: Sequence[EarlierRun]) -> list[tuple[int, float]]:
     """The end and the memory peak, in percent, of the runs at the newest run's size."""
     size_mb = runs[-1].size_mb if runs else None
-    if size_mb is None:
+    if not size_mb:
         return []
     return [
         (run.ended_ns, run.peak_mb / size_mb * _WHOLE_PERCENT)
@@ -243,13 +249,13 @@ def _nights_between(first_ns: int, last_ns: int) -> int:
 
 
 def _saving_lines(
-    history: FamilyHistory, place: DigestPlace, saving: NightSaving | None
+    history: FamilyHistory, place: DigestPlace, saving: NightSaving
 ) -> Iterator[SummaryLine]:
     """What other sizes would save, with the command that says the same amount, and what resized
     families have saved.
     """
     cheaper = families_to_size(history)
-    if place.source is not None and cheaper:
+    if place.source and cheaper:
         yield from _other_sizes(cheaper, saving, place)
     saved_usd = sum(_saved_usd(history))
     if saved_usd >= _MIN_USD_PER_MONTH:
@@ -257,27 +263,22 @@ def _saving_lines(
 
 
 def _other_sizes(
-    cheaper: Sequence[str], saving: NightSaving | None, place: DigestPlace
+    cheaper: Sequence[str], saving: NightSaving, place: DigestPlace
 ) -> Iterator[SummaryLine]:
     """Without a plan, the last run's advice, and no amount: only the command knows what it leaves
     alone, such as the tasks of a stack.
     """
     named: tuple[str, ...] = ()
-    unasked = len(cheaper)
-    problem = None
-    usd = 0.0
-    if saving is not None:
-        problem = saving.problem
-        usd = saving.usd_per_month
-        unasked -= saving.asked
-    if usd >= _MIN_USD_PER_MONTH and saving is not None:
+    unasked = len(cheaper) - saving.asked
+    usd = saving.usd_per_month
+    if usd >= _MIN_USD_PER_MONTH:
         named = saving.families
         text = f"Other sizes of {_families(len(named))} would save {format_usd(usd)} a month"
         if unasked:
             text += f", and the last runs of {unasked} more recommend a cheaper size"
         text += ":"
-    elif problem is not None:
-        why = problem.rstrip(".")
+    elif saving.problem:
+        why = saving.problem.rstrip(".")
         text = f"{_last_runs(len(cheaper))}; by how much is unknown here ({why}). {_ASK}"
     elif unasked:
         text = f"{_last_runs(unasked)}. {_ASK}"

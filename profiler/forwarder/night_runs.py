@@ -22,12 +22,13 @@ from profiler.forwarder.notifications.event_details import (
     EndedLine,
     RepeatedAttempt,
 )
+from profiler.forwarder.run_links import RunLinks
 from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import count_runs
 from profiler.record.line_trust import is_lambda_stream
 from profiler.record.measured import UNKNOWN, Measured, total
-from profiler.record.record_model import TaskSize
+from profiler.record.record_model import Metrics, TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY, Outcome
 from profiler.record.spot_price import measured_cost
 from profiler.record.units import format_count
@@ -157,15 +158,16 @@ def ended_lines(client: AwsClient, group: str, period: NightPeriod) -> Iterator[
     # Another name, such as a test event's, cannot be in a pattern.
     if len(named) == len(late) <= _MAX_NAMED_TASKS:
         condition = f'$.type = "{LINE_TYPE}" && ({" || ".join(named)})'
-    yield from _written_lines(client, group, condition, period.oldest_ns, period.late_ns)
+    end_ms = period.late_ns // NS_PER_MS
+    yield from _written_lines(client, group, condition, period.oldest_ns, endTime=end_ms)
 
 
 def _written_lines(
-    client: AwsClient, group: str, condition: str, start_ns: int, end_ns: int | None = None
+    client: AwsClient, group: str, condition: str, start_ns: int, **until: int
 ) -> Iterator[tuple[int, str]]:
+    """``until``: a bound of the call, ``endTime`` in milliseconds."""
     from botocore.exceptions import BotoCoreError, ClientError  # slow to import
 
-    until = {} if end_ns is None else {"endTime": end_ns // NS_PER_MS}
     pages = client.get_paginator("filter_log_events").paginate(
         logGroupName=group,
         startTime=start_ns // NS_PER_MS,
@@ -268,10 +270,8 @@ def _attempt(run: EndedLine) -> tuple[str, float]:
     """Which attempt of which job the run is; "" if no job is known. A line of the job itself is of
     its end.
     """
-    job = run.batch
-    if job.job_id is not None and job.job_id == run.task_id:
-        return job.job_id, math.inf
-    return job.job_id or "", job.attempt or 0
+    job_id = run.batch.job_id or ""
+    return job_id, math.inf if job_id == run.task_id else run.batch.attempt or 0
 
 
 def _kept(period: NightPeriod, kept_days: float) -> Completeness:
@@ -294,20 +294,18 @@ def _ended_ns(run: EndedLine, written_ns: int) -> int:
 
 def _is_late(run: EndedLine, written_ns: int) -> bool:
     """Whether the line does not say that the run ended shortly before it."""
-    ended_ns = parse_ns(run.finished_at)
-    return ended_ns is None or not 0 <= written_ns - ended_ns <= LATE_NS
+    ended_ns = parse_ns(run.finished_at) or 0
+    return not 0 <= written_ns - ended_ns <= LATE_NS
 
 
 def _failed_line(outcome: str, run: EndedLine) -> FailedRun:
-    url = None
-    if run.links is not None:
-        url = run.links.kibana or run.links.log_stream
+    links = run.links or RunLinks()
     return FailedRun(
         outcome=outcome,
         family=run.family,
         reason=run.outcome_sentence or _line_outcome(run).sentence,
         ended_at=run.finished_at,
-        url=url,
+        url=links.kibana or links.log_stream,
     )
 
 
@@ -327,4 +325,4 @@ def _line_outcome(run: EndedLine) -> Outcome:
 
 def _has_report(run: EndedLine) -> bool:
     """Whether the line has a report's numbers: without one, only the duration is known."""
-    return run.metrics is not None and run.metrics.billed_duration_ms is not None
+    return (run.metrics or Metrics()).billed_duration_ms is not None

@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from profiler.core.aws_clients import error_code, may_pass
-from profiler.core.text import on_one_line
+from profiler.core.optional_math import known
+from profiler.core.text import on_one_line, stated
 from profiler.forwarder.invocation import DeliveryError
 from profiler.record.family import NeedAtSize
 from profiler.record.family_identity import PROOF_FAMILY
@@ -122,7 +123,7 @@ def end_of_retry(
     more, in parentheses.
     """
     short_id = killed_id[:SHORT_ID_LENGTH]
-    with_size = "" if new_mb is None else f" with {format_memory(new_mb)}"
+    with_size = stated(" with {}", known(format_memory, new_mb))
     if not succeeded:
         return f"This was the retry of {short_id}{with_size}: it is not started again."
     if (old_mb or new_mb or 0) >= (new_mb or 0):

@@ -5,10 +5,11 @@ A document keeps all of it, so that a report that comes later is merged as one t
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.ecs_terms import EC2, MONITOR_NAME, LogTarget
 from profiler.core.json_fields import mapping, text
@@ -31,7 +32,7 @@ _UNPROVEN_MONITORS = frozenset({"defined-monitor", "unproven-monitor"})
 
 
 class StreamClaim(Struct, frozen=True, kw_only=True):
-    """The log stream of a report that is not its container's.
+    """The log stream of a report that is not its container's; OWN_STREAM of one that is.
 
     ``voucher``: the task's event vouches for ``container-id`` if it has this id, for
     ``monitor-stream`` because it names the container, and for ``instance-monitor`` on EC2; any
@@ -41,6 +42,14 @@ class StreamClaim(Struct, frozen=True, kw_only=True):
     voucher: str
     stream: str
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the stream names the task, so that nothing needs to vouch for it."""
+        return not self.voucher
+
+
+OWN_STREAM: Final = StreamClaim(voucher="", stream="")
+
 
 class EventAlone(Struct, frozen=True, kw_only=True):
     """The run as its event alone shows it: a record, and the values of its start and its end."""
@@ -48,6 +57,11 @@ class EventAlone(Struct, frozen=True, kw_only=True):
     record: Record
     started_at: datetime | None
     finished_at: datetime | None
+
+
+NOTHING_SEEN: Final = EventAlone(
+    record=Record(task_id="", container=Container(name="")), started_at=None, finished_at=None
+)
 
 
 class RunEvent(Struct, frozen=True, kw_only=True):
@@ -92,8 +106,13 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     resized_from: str | None = None
     batch: BatchJob = NO_JOB
     is_identified: bool = False
-    # None if the event was read back from a document.
-    alone: EventAlone | None = None
+    # Nothing if the event was read back from a document.
+    alone: EventAlone = NOTHING_SEEN
+
+    @property
+    def is_read_back(self) -> bool:
+        """Whether it is from a document, which does not keep the run as the event shows it."""
+        return self.alone == NOTHING_SEEN
 
     @property
     def end(self) -> EventEnd:
@@ -110,19 +129,21 @@ class RunEvent(Struct, frozen=True, kw_only=True):
         """Whether the log group of a report is of another account than the task; None: unknown."""
         return None not in (self.account_id, report_account) and self.account_id != report_account
 
-    def vouches_for(self, claim: StreamClaim | None, report_account: str | None = None) -> bool:
+    def vouches_for(
+        self, claim: StreamClaim = OWN_STREAM, report_account: str | None = None
+    ) -> bool:
         """Whether the run is confirmed: the task's identity is known, and the report's stream and
-        its account are the task's. None: the stream is the container's, or there is no report.
+        its account, if there is a report, are the task's.
         """
         if not self.is_identified or self.is_of_other_account(report_account):
             return False
-        if claim is None or claim.voucher == MONITOR_STREAM:
+        if claim.is_own or claim.voucher == MONITOR_STREAM:
             return True
         if claim.voucher == INSTANCE_MONITOR:
             return self.launch_type == EC2
         return claim.stream in self.runtime_ids
 
-    def refutes(self, claim: StreamClaim | None, report_account: str | None = None) -> bool:
+    def refutes(self, claim: StreamClaim, report_account: str | None = None) -> bool:
         """Whether the report is of another container or account: its stream is named by a container
         id that is not one of the task's, or is an instance monitor's, and the task was not on EC2;
         or its log group is not in the task's account.
@@ -131,8 +152,6 @@ class RunEvent(Struct, frozen=True, kw_only=True):
         """
         if self.is_of_other_account(report_account):
             return True
-        if claim is None:
-            return False
         if claim.voucher in _UNPROVEN_MONITORS:
             return True
         if claim.voucher == INSTANCE_MONITOR:
@@ -208,7 +227,7 @@ def run_event(
         launch_type=task.launch_type,
         container_id=batch.runtime_id,
         image=batch.image,
-        image_digests=() if batch.image_digest is None else (batch.image_digest,),
+        image_digests=known_values((batch.image_digest,)),
         runtime_ids=_runtime_ids(task, batch, monitor),
         created_at=task.created_at,
         stopped_at=task.stopped_at,
@@ -244,7 +263,7 @@ def _event_record(task: StoppedTask, batch: EventContainer, log: LogTarget | Non
     size = UNKNOWN_SIZE
     if task.is_on_fargate:
         size = TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb)
-    return Record(
+    record = Record(
         task_id=task.id,
         task_arn=task.arn,
         cluster=task.cluster,
@@ -263,13 +282,13 @@ def _event_record(task: StoppedTask, batch: EventContainer, log: LogTarget | Non
             image=batch.image,
             image_digest=batch.image_digest,
         ),
-        log_group=None if log is None else log.group,
-        log_stream=None if log is None else log.stream,
-        log_region=None if log is None else log.region,
         started_at=known(format_datetime, task.started_at),
         finished_at=known(format_datetime, task.execution_stopped_at or task.stopped_at),
         metrics=Metrics(duration_ms=task.duration_ms, memory_size_mb=batch.memory_mb),
     )
+    if log is None:
+        return record
+    return replace(record, log_group=log.group, log_stream=log.stream, log_region=log.region)
 
 
 def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
@@ -292,16 +311,14 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
     values["cause"] = end.cause
     values |= {name: parse_datetime(text(values.get(name))) for name in _TIMES}
     values["batch"] = read_batch(fields.get("batch"))
-    is_claimed = task.get("confirmed") is False and read_claim(fields) is not None
+    is_claimed = task.get("confirmed") is False and not read_claim(fields).is_own
     is_identified = task.get("confirmed") is True or is_claimed
     return msgspec.convert({**values, "is_identified": is_identified}, RunEvent)
 
 
-def read_claim(fields: Mapping[str, Any]) -> StreamClaim | None:
-    """The log stream of the report in a document, if it does not name the task."""
+def read_claim(fields: Mapping[str, Any]) -> StreamClaim:
+    """The log stream of the report in a document."""
     task = mapping(fields.get("task"))
     voucher = text(task.get("voucher"))
     stream = text(task.get("voucher_stream"))
-    if voucher is None or stream is None:
-        return None
-    return StreamClaim(voucher=voucher, stream=stream)
+    return StreamClaim(voucher=voucher, stream=stream) if voucher and stream else OWN_STREAM

@@ -57,11 +57,11 @@ class RunExport(Struct, frozen=True):
             is_begun = True
             reason = self._export(run, left_seconds())
             # Perhaps the secret was changed.
-            if reason is not None and self.exporter.is_unauthorized:
+            if reason and self.exporter.is_unauthorized:
                 reason = self._export(run, left_seconds(), partial(fetch_secret, is_renewed=True))
-            if reason is not None and self.exporter.lacks_signals:
+            if reason and self.exporter.lacks_signals:
                 self.warn_once(f"All runs are exported without a part. {reason}")
-            elif reason is not None:
+            elif reason:
                 self._store(run, reason)
 
         try:
@@ -110,9 +110,7 @@ def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
     task = ended.task
     return ExportedRun(
         record=ended.run.whole_record,
-        line=ended.report_line.text
-        if ended.report_line is not None and ended.is_complete
-        else None,
+        line=ended.report_line.text if ended.report_line and ended.is_complete else None,
         pull_started_ns=known(nanoseconds_of, task.pull_started_at),
         pull_stopped_ns=known(nanoseconds_of, task.pull_stopped_at),
         reason=ended.reason,

@@ -6,13 +6,14 @@ An unknown one is None.
 import re
 from datetime import datetime, timedelta
 from functools import lru_cache
+from operator import attrgetter
 from urllib.parse import quote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Struct
 
 from profiler.core.ecs_terms import cluster_name
-from profiler.core.optional_math import known_members
+from profiler.core.optional_math import known, known_members
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.merged_run import MergedRun
@@ -60,8 +61,8 @@ def links_of_run(run: MergedRun, kibana_url: str | None) -> RunLinks:
     record = run.record
     ended = run.finished_at or run.written_at
     started = run.started_at
-    if started is None and not run.is_complete and run.event is not None:
-        started = run.event.created_at
+    if started is None and not run.is_complete:
+        started = known(attrgetter("created_at"), run.event)
     return _links_of_record(
         record, kibana_task(kibana_url, record.task_id, started or ended, ended)
     )
@@ -82,7 +83,7 @@ def links_of_schedule_notice(line: ScheduleNoticeLine, kibana_url: str | None) -
 
     Only its id is known; there may be no task. That of a job is no task's.
     """
-    if line.queue is not None:
+    if line.is_of_jobs:
         return RunLinks()
     task_id = line.notice.task_id or ""
     return RunLinks(
@@ -94,7 +95,7 @@ def links_of_schedule_notice(line: ScheduleNoticeLine, kibana_url: str | None) -
 def log_stream(region: str | None, group: str | None, stream: str | None) -> str | None:
     """Return the address of a log stream in the CloudWatch console."""
     console = _console_url(region)
-    if console is None or not group or not stream:
+    if not (console and group and stream):
         return None
     place = f"log-groups/log-group/{_encoded_twice(group)}/log-events/{_encoded_twice(stream)}"
     return f"{console}/cloudwatch/home?region={region}#logsV2:{place}"
@@ -105,7 +106,7 @@ def ecs_task(region: str | None, cluster: str | None, task_id: str) -> str | Non
     after it stopped.
     """
     console = _console_url(region)
-    if console is None or not cluster or not task_id:
+    if not (console and cluster and task_id):
         return None
     task = f"clusters/{_encoded_once(cluster)}/tasks/{_encoded_once(task_id)}"
     return f"{console}/ecs/v2/{task}/configuration?region={region}"
@@ -118,7 +119,7 @@ def kibana_task(
     a margin.
     """
     base = _valid_url(kibana_url)
-    if base is None or not task_id:
+    if not (base and task_id):
         return None
     begin = _moment(started, -_MARGIN) or _rison("now-30d")
     end = _moment(ended, _MARGIN) or "now"
@@ -136,10 +137,12 @@ def _moment(moment: datetime | None, margin: timedelta) -> str | None:
 
 
 @lru_cache
-def _console_url(region: str | None) -> str | None:
-    if region is None or not _REGION.fullmatch(region):
-        return None
-    domains = (domain for prefix, domain in _CONSOLE_DOMAINS.items() if region.startswith(prefix))
+def _console_url(region: str | None) -> str:
+    """The address of the console in the Region; empty if there is no such Region."""
+    if not _REGION.fullmatch(region or ""):
+        return ""
+    prefixes = _CONSOLE_DOMAINS.items()
+    domains = (domain for prefix, domain in prefixes if str(region).startswith(prefix))
     return f"https://{region}.{next(domains, 'console.aws.amazon.com')}"
 
 
@@ -161,12 +164,12 @@ def _rison(text: str) -> str:
 
 
 @lru_cache
-def _valid_url(text: str | None) -> str | None:
-    """Return the address, percent-encoded, if Slack accepts it for a button; else None."""
+def _valid_url(text: str | None) -> str:
+    """Return the address, percent-encoded, if Slack accepts it for a button; else nothing."""
     address = quote(on_one_line(text or "").strip(), safe=":/?#[]@!$&'()*+,;=%~").rstrip("/")
     try:
         parts = urlsplit(address)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
     except ValueError:
-        return None
-    return address if usable else None
+        return ""
+    return address if usable else ""

@@ -180,7 +180,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             is_new = attempt(partial(self.notifier.notify, line, complete), self._errors)
             counts[line.notice.kind] += is_new is True
         raise_errors(self._errors)
-        unknown = sum(item.problem is not None for item in judged)
+        unknown = sum(bool(item.problem) for item in judged)
         return {"schedules": len(read.schedules), "unknown": unknown, **counts}
 
     def _clusters(self, schedules: Iterable[Schedule]) -> Mapping[str, ClusterTasks]:
@@ -198,8 +198,8 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 self._errors.append(ReadError(late))
                 break
             clusters[arn] = self.tasks(arn, by_place[arn], self.now_ns)
-            if (problem := clusters[arn].problem) is not None:
-                self._errors.append(ReadError(problem))
+            if clusters[arn].problem:
+                self._errors.append(ReadError(clusters[arn].problem))
         return self.remember(clusters)
 
     def _notices(
@@ -215,7 +215,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 kind = _KINDS.get(due.outcome)
                 was_seen = self.rules.was_seen_before(schedule, due.due_ns)
                 is_known = was_seen or self.rules.is_settled(schedule, self.now_ns)
-                if kind is not None and (is_known or kind == "overlapped"):
+                if kind and (is_known or kind == "overlapped"):
                     yield (
                         self._due_line(schedule, due, kind),
                         partial(self._completed, schedule, due),
@@ -233,7 +233,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         due_ns: int | None,
         task: StartedTask | None,
     ) -> ScheduleNoticeLine:
-        is_job = schedule.job_name is not None
+        place = cluster_name(schedule.cluster_arn)
         return ScheduleNoticeLine(
             time=format_ms(self.now_ns),
             notice=ScheduleNotice(
@@ -241,11 +241,11 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 message=message,
                 due_at=known(format_ms, due_ns),
                 next_due_at=known(format_ms, self._next_due(schedule)),
-                task_id=None if task is None else task_id(task.arn),
+                task_id=known(_id_of, task),
             ),
             schedule=msgspec.convert(schedule, NoticedSchedule, from_attributes=True),
-            cluster=None if is_job else cluster_name(schedule.cluster_arn),
-            queue=cluster_name(schedule.cluster_arn) if is_job else None,
+            cluster=None if schedule.is_of_jobs else place,
+            queue=place if schedule.is_of_jobs else None,
             family=schedule.family,
             region=arn_region(schedule.cluster_arn),
             account_id=arn_account(schedule.cluster_arn),
@@ -267,7 +267,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         if kind == "missed":
             until_ns = due.due_ns + schedule.window_minutes * NS_PER_MINUTE + self._grace_ns
             nothing = "no task had started"
-            if schedule.job_name is not None:
+            if schedule.is_of_jobs:
                 nothing = "no job was submitted"
             sentence += f", and {nothing} by {_clock(until_ns)}"
         message = " ".join(filter(None, (f"{sentence}.", due.reason)))
@@ -292,7 +292,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         reason = None
         if due.outcome == "missed":
             reason = self.reasons.find(schedule, due.due_ns)
-        if reason is None:
+        if not reason:
             return line
         return replace(
             line,
@@ -326,11 +326,15 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         return lines
 
 
+def _id_of(task: StartedTask) -> str:
+    return task_id(task.arn)
+
+
 def _usual_of(schedule: Schedule, durations: FamilyDurations) -> UsualDuration | None:
     """The usual duration in the schedule's cluster; of a job, the longest one in a cluster of AWS
     Batch, because its queue may choose any.
     """
-    if schedule.job_name is None:
+    if not schedule.is_of_jobs:
         return durations.get((schedule.family, cluster_name(schedule.cluster_arn) or ""))
     of_batch = (
         usual
@@ -351,7 +355,7 @@ def _running(
         by_family.setdefault((schedule.cluster_arn, schedule.family), []).append(schedule)
     for arn, cluster in clusters.items():
         for task in cluster.tasks or ():
-            if task.stopped_ns is not None or task.started_ns is None:
+            if task.has_stopped or task.started_ns is None:
                 continue
             for schedule in by_family.get((arn, task.family), ()):
                 if did_start(schedule, task):

@@ -25,6 +25,7 @@ from profiler.core.timestamps import format_datetime
 from profiler.forwarder.documents import (
     MAX_ID_BYTES,
     Document,
+    ReportDocument,
     notice_document,
     report_document,
     unconfirmed,
@@ -147,7 +148,7 @@ class _HeldLine(Struct, frozen=True):
     @property
     def key(self) -> _DocumentKey:
         document = self.document
-        index = document.index if document.report is None else None
+        index = None if isinstance(document, ReportDocument) else document.index
         return document.id, index, document.report_account, document.claim
 
 
@@ -217,7 +218,7 @@ class LineForwarder(Struct):
             try:
                 yield decode_data(text(data) or ""), number
             except PayloadError as error:
-                if self.settings.failed_items_queue_url is None:
+                if not self.settings.failed_items_queue_url:
                     warn(
                         f"Record {number} of the stream cannot be decoded and is reported as "
                         f"failed: {error}"

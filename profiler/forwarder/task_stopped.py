@@ -20,6 +20,7 @@ from profiler.forwarder.batch_report import (
 )
 from profiler.forwarder.documents import Document
 from profiler.forwarder.ended_run import (
+    NO_COMPARISON,
     Comparison,
     EndedRun,
     EndedTask,
@@ -28,7 +29,12 @@ from profiler.forwarder.ended_run import (
     tried_retry,
 )
 from profiler.forwarder.event_document import event_documents
-from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
+from profiler.forwarder.function_settings import (
+    NO_NOTICES,
+    ForwarderSettings,
+    NoticeSettings,
+    Subject,
+)
 from profiler.forwarder.invocation import (
     DeliveryError,
     ForwarderError,
@@ -36,11 +42,16 @@ from profiler.forwarder.invocation import (
     print_once,
     raise_errors,
 )
-from profiler.forwarder.kill_after_resize import SizeChange, reduced_memory, size_change
+from profiler.forwarder.kill_after_resize import (
+    NOT_RESIZED,
+    SizeChange,
+    reduced_memory,
+    size_change,
+)
 from profiler.forwarder.merged_run import merge
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
-from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
+from profiler.forwarder.search_cluster.document_delivery import NOT_DELIVERED, DeliveryResult
 from profiler.record.batch_job import NO_JOB
 from profiler.record.event_end import judge_candidates
 from profiler.record.gpu_memory_texts import SEARCHED_LINES, gpu_memory_error
@@ -128,14 +139,12 @@ class _JudgedTask(Struct, frozen=True, kw_only=True):
     definition: Mapping[str, object] | None
     containers: TaskContainers
     end: EventEnd
-    size_change: SizeChange | None = None
+    size_change: SizeChange = NOT_RESIZED
 
     @property
     def other_runs(self) -> tuple[str, ...]:
         """The containers that ran, other than the batch, of which the monitor reports each."""
-        ran = {
-            container.name for container in self.task.containers if container.exit_code is not None
-        }
+        ran = {container.name for container in self.task.containers if container.has_run}
         others = (name for name in self.containers.reported if name != self.containers.batch)
         return tuple(name for name in others if name in ran)
 
@@ -152,11 +161,11 @@ class TaskStoppedHandler(Struct, frozen=True):
         Raises ForwarderError after all were tried.
         """
         errors: _Errors = []
-        settings = attempt(self.outputs.settings, errors)
+        settings = attempt(self.outputs.settings, errors) or NO_NOTICES
         index = attempt(self.outputs.index, errors)
         judged = self._judge(task)
         reports = self.account.reports(task, judged.containers.batch)
-        found = self._ended(judged, reports, settings or NoticeSettings(), index)
+        found = self._ended(judged, reports, settings, index)
         # First: neither the log nor the GPU decides whether a run that was killed for memory starts
         # again.
         start = partial(self.account.start_again, found.confirmed, judged.definition)
@@ -173,11 +182,10 @@ class TaskStoppedHandler(Struct, frozen=True):
             reduced_memory=reduced_memory(ended, judged.size_change),
         )
         notified: ChannelKind | None = None
-        if settings is not None and should_notify(run, settings, is_unusual=bool(run.unusual)):
+        if should_notify(run, settings, is_unusual=bool(run.unusual)):
             notified = self._notify(run, settings, errors)
         result = TaskStoppedResult(status=run.outcome.status, indexed=indexed, notified=notified)
-        kibana_url = None if settings is None else settings.kibana_url
-        self._print_line_of(run, result, kibana_url, errors)
+        self._print_line_of(run, result, settings.kibana_url, errors)
         self.outputs.export(run)
         raise_errors(errors)
         return result
@@ -200,7 +208,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             definition=definition,
             containers=replace(containers, batch=batch),
             end=end,
-            size_change=size_change(definition),
+            size_change=size_change(definition or {}),
         )
 
     def _ended(
@@ -217,7 +225,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         others = judged.other_runs
         is_monitored = bool(streams or others) and self._has_monitor(judged)
         find_indexed = None
-        if index is not None and containers.batch is not None:
+        if index is not None and containers.batch:
             find_indexed = partial(index.find, task, task.container(containers.batch))
         line = reports.find(
             streams,
@@ -231,7 +239,6 @@ class TaskStoppedHandler(Struct, frozen=True):
                 "looked for everywhere."
             )
         report_log = containers.log_of(line)
-        change = judged.size_change
         log = containers.batch_log
         priced = reports.priced(line, containers)
         existing_log = log if reports.exists(log) else None
@@ -243,7 +250,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             report=priced,
             log=existing_log,
             monitor=containers.monitor or MONITOR_NAME,
-            resized_from=None if change is None else change.tag,
+            resized_from=judged.size_change.tag,
         )
         return EndedTask(
             task=task,
@@ -264,7 +271,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         # hundred.
         containers = judged.containers
         is_read = (
-            containers.monitor is not None
+            bool(containers.monitor)
             or not judged.task.is_service_task
             or selects(settings, judged.task, is_success=judged.end.cause == "success")
         )
@@ -278,17 +285,15 @@ class TaskStoppedHandler(Struct, frozen=True):
         """
         task = judged.task
         containers = judged.containers
-        if containers.monitor is not None and task.started_at is not None:
+        if containers.monitor and task.started_at:
             return True
-        has_run = (
-            containers.batch is not None and task.container(containers.batch).exit_code is not None
-        )
+        has_run = task.container(containers.batch or "").has_run
         return has_run and self.account.is_on_instance(task)
 
     def _last_lines(
         self,
         ended: EndedTask,
-        settings: NoticeSettings | None,
+        settings: NoticeSettings,
         reports: ReportFinder,
         containers: TaskContainers,
     ) -> tuple[str, ...]:
@@ -296,9 +301,9 @@ class TaskStoppedHandler(Struct, frozen=True):
 
         If they cannot be read, the notice is posted without them.
         """
-        if settings is None or not should_notify(ended, settings, is_unusual=True):
+        if not should_notify(ended, settings, is_unusual=True):
             return ()
-        if ended.outcome.status != "failure" and ended.failed_container is None:
+        if ended.outcome.status != "failure" and not ended.failed_container:
             return ()
         try:
             log = containers.logs.get(ended.failed_container or ended.container or "")
@@ -307,9 +312,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             self.outputs.warn(f"The notification of task {ended.task.id} has no log lines. {error}")
             return ()
 
-    def _index(
-        self, index: Index, ended: EndedTask, retry: MemoryRetry | None, errors: _Errors
-    ) -> bool:
+    def _index(self, index: Index, ended: EndedTask, retry: MemoryRetry, errors: _Errors) -> bool:
         """Write the documents. Returns whether that succeeded."""
         documents = event_documents(ended, index.settings, retry)
         if not documents:
@@ -318,14 +321,14 @@ class TaskStoppedHandler(Struct, frozen=True):
                 "are unknown."
             )
             return False
-        delivered = attempt(lambda: index.deliver(documents), errors)
-        if delivered is not None and delivered.rejected:
+        delivered = attempt(lambda: index.deliver(documents), errors) or NOT_DELIVERED
+        if delivered.rejected:
             errors.append(
                 DeliveryError(
                     f"The cluster refused the task's document: {delivered.rejected[0].reason}"
                 )
             )
-        return delivered is not None and delivered.indexed > 0
+        return delivered.indexed > 0
 
     def _notify(
         self, run: EndedRun, settings: NoticeSettings, errors: _Errors
@@ -363,20 +366,17 @@ def _with_gpu_memory_error(ended: EndedTask, reports: ReportFinder) -> EndedTask
     """
     event = ended.run.event
     error = gpu_memory_error(reports.lines_read(ended.log, SEARCHED_LINES))
-    if error is None or event is None or ended.outcome.status != "failure":
+    if not error or event is None or ended.outcome.status != "failure":
         return ended
-    claim = None if ended.report_line is None else ended.report_line.claim
-    run = merge(ended.run.report, replace(event, gpu_memory_error=error), claim)
+    run = merge(ended.run.report, replace(event, gpu_memory_error=error), ended.claim)
     return replace(ended, run=run)
 
 
-def _comparison(
-    ended: EndedTask, settings: NoticeSettings | None, index: Index | None
-) -> Comparison | None:
+def _comparison(ended: EndedTask, settings: NoticeSettings, index: Index | None) -> Comparison:
     """The comparison with the family, if there may be a notice."""
-    if index is None or settings is None or not should_notify(ended, settings, is_unusual=True):
-        return None
-    return index.compare(ended)
+    if index is None or not should_notify(ended, settings, is_unusual=True):
+        return NO_COMPARISON
+    return index.compare(ended) or NO_COMPARISON
 
 
 def selects(settings: NoticeSettings, task: StoppedTask, *, is_success: bool) -> bool:

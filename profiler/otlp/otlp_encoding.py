@@ -143,7 +143,7 @@ def _varint(value: int) -> bytes:
 def is_rejection(body: bytes, content_type: str) -> bool:
     """Whether a response of status 200 rejects items (a partial success)."""
     if "protobuf" in content_type:
-        return _REJECTION.match(body) is not None
+        return bool(_REJECTION.match(body))
     counts = mapping(mapping(decoded(msgspec.json.decode, body)).get("partialSuccess")).items()
     return any(
         name.startswith("rejected") and str(count).strip("0").isdecimal() for name, count in counts

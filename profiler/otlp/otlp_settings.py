@@ -170,7 +170,7 @@ def _aws_address(signal: Signal, url: str, setting: str, *, is_own: bool) -> tup
     """
     parts = urlsplit(url)
     match = _AWS_HOST.fullmatch(parts.netloc.lower())
-    if match is None:
+    if not match:
         raise UsageError(
             f"{setting} is not an address of CloudWatch, which OTLP_AWS_AUTH signs for: write, "
             "for example, https://xray.REGION.amazonaws.com."

@@ -101,7 +101,7 @@ def attributes(values: Mapping[str, Value]) -> list[Message]:
     return [
         {"key": text(name), "value": any_value(value)}
         for name, value in values.items()
-        if value is not None and value not in ("", ())
+        if value not in (None, "", ())
     ]
 
 
@@ -137,7 +137,7 @@ def _resource_attributes(record: Record, user: Mapping[str, str]) -> list[Messag
         "service.name": service_name(record),
         "service.version": record.revision,
     }
-    if record.task_arn is not None or record.launch_type not in (None, LOCAL):
+    if record.task_arn or record.launch_type not in (None, LOCAL):
         values |= _ecs_attributes(record)
     values |= {
         "aws.log.group.names": _listed(record.log_group),
@@ -161,7 +161,7 @@ def _ecs_attributes(record: Record) -> dict[str, Value]:
         "aws.ecs.container.arn": record.container.arn,
         "aws.ecs.launchtype": (record.launch_type or "").lower(),
         "aws.ecs.task.arn": record.task_arn,
-        "aws.ecs.task.id": None if record.task_arn is None else record.task_id,
+        "aws.ecs.task.id": record.task_id if record.task_arn else None,
         "aws.ecs.task.family": record.family,
         "aws.ecs.task.revision": record.revision,
     }
@@ -170,7 +170,7 @@ def _ecs_attributes(record: Record) -> dict[str, Value]:
 def _cluster_arn(record: Record) -> str | None:
     """The cluster of a task has the partition, the Region and the account of the task's ARN."""
     partition, region, account = (arn_part(record.task_arn, position) for position in (1, 3, 4))
-    if not record.cluster or partition is None or region is None or account is None:
+    if not (record.cluster and partition and region and account):
         return None
     return f"arn:{partition}:ecs:{region}:{account}:cluster/{record.cluster.rsplit('/', 1)[-1]}"
 
@@ -223,7 +223,7 @@ def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
             if name.lower() != "traceparent":
                 continue
             match = _TRACEPARENT.fullmatch(value.strip())
-            if match is not None:
+            if match:
                 trace, span, flags = match.groups()
                 return SpanParent(trace_id=trace, span_id=span, flags=int(flags, 16))
     return None
@@ -281,10 +281,11 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
     """The export requests of a run. The request of metrics is missing if nothing was measured."""
     record = run.record
     parent = find_parent(record.labels, run.context)
-    ids = {
-        "traceId": trace_id(record.task_id) if parent is None else parent.trace_id,
+    own = {
+        "traceId": trace_id(record.task_id),
         "spanId": span_id(record.task_id, f"run{run.part}"),
     }
+    ids = own if parent is None else {**own, "traceId": parent.trace_id}
     resource: Message = {"attributes": _resource_attributes(record, run.resource)}
     ended = _run_attributes(run)
     spans = _spans(run, ids, parent, ended)
@@ -425,8 +426,8 @@ def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message
     severity_number, severity_text = _INFO
     if run.outcome.status == "failure":
         severity_number, severity_text = _ERROR
-    line = run.line
-    if line is None or len(line.encode(errors="replace")) > MAX_LINE_BYTES:
+    line = run.line or ""
+    if not line or len(line.encode(errors="replace")) > MAX_LINE_BYTES:
         report = Report(time=format_ms(run.end_ns), type="task.report", record=run.record)
         line = encode_line(report).decode()
     return {

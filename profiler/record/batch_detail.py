@@ -160,7 +160,12 @@ class JobDetail(Struct, frozen=True, kw_only=True):
 
     @property
     def is_array_parent(self) -> bool:
-        return self.array.size is not None and self.parent_id is None
+        return self.array.size is not None and not self.is_child
+
+    @property
+    def is_child(self) -> bool:
+        """Whether it is a part of an array or of a multi-node job."""
+        return self.parent_id is not None
 
     @property
     def has_ended(self) -> bool:
@@ -403,8 +408,8 @@ def _consumables(values: Mapping[str, Json]) -> Iterator[tuple[str, int]]:
 
 
 def _total(amounts: list[float | None]) -> float | None:
-    known = list(known_values(amounts))
-    return sum(known) if known and len(known) == len(amounts) else None
+    asked = known_values(amounts)
+    return sum(asked) if asked and len(asked) == len(amounts) else None
 
 
 def _decimal(written: str | None) -> float | None:

@@ -110,6 +110,11 @@ class ScheduleNoticeLine(Model, frozen=True, kw_only=True, tag_field="type", tag
     region: str | None = None
     account_id: str | None = None
 
+    @property
+    def is_of_jobs(self) -> bool:
+        """Whether the schedule submits jobs of AWS Batch."""
+        return self.queue is not None
+
 
 AnyNoticeLine: TypeAlias = NoticeLine | ScheduleNoticeLine
 

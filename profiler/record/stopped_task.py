@@ -65,6 +65,10 @@ class EventContainer(Struct, frozen=True, kw_only=True):
     runtime_id: str | None = None
     memory_mb: int | None = None
 
+    @property
+    def has_run(self) -> bool:
+        return self.exit_code is not None
+
 
 # What the event says of a batch that is not known.
 UNKNOWN_CONTAINER: Final = EventContainer(name="")

@@ -15,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import task_id
-from profiler.core.optional_math import first_known
 from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.units import format_duration
@@ -109,13 +108,9 @@ def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
     """The due time with AWS's reason why a missed run was not started; unchanged without a
     reason.
     """
-    if due_time.outcome != "missed" or reason is None:
+    if due_time.outcome != "missed" or not reason:
         return due_time
     return replace(due_time, outcome="refused", reason=reason)
-
-
-def _end(task: StartedTask) -> float:
-    return first_known(task.stopped_ns, inf)
 
 
 def _tasks_of(slots: Sequence[TaskSlot]) -> list[StartedTask]:
@@ -131,7 +126,7 @@ def _last_ends(tasks: Sequence[StartedTask]) -> dict[str, StartedTask | None]:
     latest: StartedTask | None = None
     for task in tasks:
         last_ends[task.arn] = latest
-        if latest is None or _end(task) > _end(latest):
+        if latest is None or task.end_ns > latest.end_ns:
             latest = task
     return last_ends
 
@@ -221,10 +216,9 @@ class _Judge(Struct, frozen=True, kw_only=True):
                 starts_ns.append(task.created_ns)
             before_ns = task.created_ns
         dues: list[int] = []
-        for start_ns, next_start_ns in zip_longest(starts_ns, starts_ns[1:]):
-            end_ns = self.now_ns
-            if next_start_ns is not None:
-                end_ns = next_start_ns - self.grace_ns
+        last_ns = self.now_ns + self.grace_ns
+        for start_ns, next_start_ns in zip_longest(starts_ns, starts_ns[1:], fillvalue=last_ns):
+            end_ns = next_start_ns - self.grace_ns
             placed = replace(schedule, starts_ns=start_ns)
             dues += due_times(placed, start_ns, max(end_ns, start_ns) + 1)
         return dues
@@ -255,7 +249,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
     ) -> tuple[DueOutcome | None, str | None]:
         """The outcome of a due time that lacks tasks; None if those that were found decide it."""
         schedule = slot.schedule
-        kind = "tasks" if schedule.job_name is None else "jobs"
+        kind = "jobs" if schedule.is_of_jobs else "tasks"
         if slot.tasks:
             some = f"{len(slot.tasks)} of {schedule.task_count} {kind} were started."
         else:
@@ -282,32 +276,30 @@ class _Judge(Struct, frozen=True, kw_only=True):
         created = (*slot.tasks, *slot.extra)
         started = [task for task in created if task.stop_code != FAILED_TO_START]
         if not started:
-            what = "task" if first.job_name is None else "job"
+            what = "job" if first.is_job else "task"
             reason = first.stopped_reason or "AWS gives no reason"
             return "refused", f"The {what} failed to start: {reason}"
         if last.created_ns >= slot.window_end_ns + self.grace_ns:
             after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
             end = "window" if slot.schedule.window_minutes else "due time"
-            what = "task started" if first.job_name is None else "job was submitted"
+            what = "job was submitted" if first.is_job else "task started"
             return "late", f"The {what} {after} after the {end}."
         if slot.extra and len(started) > slot.schedule.task_count:
             names = " and ".join(task_id(task.arn) for task in started)
-            kind = "Tasks" if first.job_name is None else "Jobs"
+            kind = "Jobs" if first.is_job else "Tasks"
             return "started twice", f"{kind} {names} were started for the same time."
         previous = last_ends[first.arn]
-        if previous is not None and (
-            previous.stopped_ns is None or previous.stopped_ns > first.created_ns
-        ):
+        if previous is not None and previous.end_ns > first.created_ns:
             run = f"{task_id(previous.arn)} of {format_ms(previous.created_ns)}"
             return "overlapped", f"The previous run was still running: {run}."
-        if all(task.stopped_ns is not None for task in slot.tasks):
+        if all(task.has_stopped for task in slot.tasks):
             return "ran", None
-        waits = first.job_name is not None and first.started_ns is None
+        waits = first.is_job and first.started_ns is None
         return "running", f"The job {task_id(first.arn)} has not started yet." if waits else None
 
 
 def _too_old(schedule: Schedule) -> str:
-    return TOO_OLD if schedule.job_name is None else JOB_TOO_OLD
+    return JOB_TOO_OLD if schedule.is_of_jobs else TOO_OLD
 
 
 def _may_be_restarted(schedule: Schedule, slots: Iterable[TaskSlot]) -> bool:

@@ -111,7 +111,7 @@ def _values(text: str, first: int, last: int, names: Sequence[str] = ()) -> tupl
     values: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"(?:\*|([0-9]{1,4})(?:-([0-9]{1,4}))?)(?:/([0-9]{1,4}))?", part)
-        if match is None:
+        if not match:
             raise ValueError(part)
         begin_text, end_text, step_text = match.groups()
         begin = int(begin_text or first)
@@ -286,7 +286,7 @@ def _read_expression(expression: str) -> _Expression:
         match = re.fullmatch(r"\s*(cron|rate|at)\(([^()]*)\)\s*", expression)
         name = ""
         inner = ""
-        if match is not None:
+        if match:
             name, inner = match.groups()
         if name == "cron":
             return _parse_cron(inner)

@@ -44,7 +44,7 @@ def _merged(before: ClusterTasks | None, now: ClusterTasks) -> ClusterTasks:
     oldest_ns = now.read_ns - _KEPT_NS
     tasks: dict[str, StartedTask] = {}
     for task in before.tasks:
-        if task.stopped_ns is not None and task.stopped_ns > oldest_ns:
+        if task.has_stopped and task.end_ns > oldest_ns:
             tasks[task.arn] = task
     for task in now.tasks:
         tasks[task.arn] = task

@@ -2,11 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Literal
 
 from msgspec import Struct
 
 from profiler.core.ecs_terms import arn_account, arn_region, family_of
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_SECOND
 from profiler.record.family_identity import FamilyKey
 
@@ -75,6 +77,11 @@ class Schedule(Struct, frozen=True, kw_only=True):
         return self.job_name or cut_started_by(STARTERS[self.kind] + self.name)
 
     @property
+    def is_of_jobs(self) -> bool:
+        """Whether it submits jobs of AWS Batch."""
+        return self.job_name is not None
+
+    @property
     def has_changing_job(self) -> bool:
         """Whether EventBridge Scheduler makes another name for each of its jobs."""
         return "<aws." in (self.job_name or "")
@@ -97,6 +104,19 @@ class StartedTask(Struct, frozen=True, kw_only=True):
     stop_code: str | None = None
     stopped_reason: str | None = None
     job_name: str | None = None  # None: a task
+
+    @property
+    def is_job(self) -> bool:
+        return self.job_name is not None
+
+    @property
+    def has_stopped(self) -> bool:
+        return self.stopped_ns is not None
+
+    @property
+    def end_ns(self) -> float:
+        """When it stopped; never, as far as is known, while it runs."""
+        return first_known(self.stopped_ns, inf)
 
     @property
     def starter(self) -> str:
@@ -171,7 +191,7 @@ def did_start(schedule: Schedule, task: StartedTask) -> bool:
     """Whether the task can be the schedule's, by its family and ``startedBy``, which similar
     names may share; a job by its definition and its name.
     """
-    if schedule.job_name is not None:
+    if schedule.is_of_jobs:
         return (task.job_name, task.family) == (schedule.job_name, schedule.family)
     is_its = may_be_starter(schedule.kind, schedule.name, task.started_by or "")
     return is_its and task.family == schedule.family

@@ -67,7 +67,7 @@ def read_version(ui: DashboardsServer) -> UiVersion:
     response = ui.status()
     version = version_of(response)
     parts = re.match(r"(\d+)\.(\d+)(?:\.|$)", str(version.get("number")), re.ASCII)
-    if parts is None:
+    if not parts:
         raise TaskProfilerError(
             f"There is no Kibana or OpenSearch Dashboards at {response.address} "
             f"({rejection(response)}): check URL and sign-in."

@@ -124,7 +124,7 @@ def _put_template(server: SearchServer, name: str, body: Mapping[str, Any]) -> s
     except RejectedError as error:
         zones = _ZONES.search(str(error))
         settings: dict[str, Any] = body["template"]["settings"]["index"]
-        if zones is None or settings.pop(_REPLICAS, None) is None:
+        if not zones or settings.pop(_REPLICAS, None) is None:
             raise
     else:
         return ""

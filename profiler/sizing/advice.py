@@ -3,11 +3,13 @@ run.
 """
 
 import math
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import first_known, product
+from profiler.core.optional_math import first_known, known, product
+from profiler.core.text import stated
 from profiler.record.family import Month
 from profiler.record.gpu_sentences import all_gpu_advice
 from profiler.record.hardware import WHOLE_INSTANCE
@@ -85,7 +87,11 @@ class Advice(Struct, frozen=True, kw_only=True):
 
     def in_a_month(self, usd_per_run: float | None) -> float | None:
         """The price of a run × the runs a month; None if one of them is unknown."""
-        return product(usd_per_run, None if self.month is None else self.month.runs)
+        return product(usd_per_run, self.runs_per_month)
+
+    @property
+    def runs_per_month(self) -> float | None:
+        return known(attrgetter("runs"), self.month)
 
     @property
     def mark(self) -> str:
@@ -110,9 +116,7 @@ class Advice(Struct, frozen=True, kw_only=True):
         if min_saving_usd and is_unproven:
             return None
         text = f"the recommended size saves {format_percent(saving_percent)}"
-        if usd is not None:
-            text += f", {self.mark}{format_usd(usd)} a month"
-        return text
+        return text + stated(f", {self.mark}{{}} a month", known(format_usd, usd))
 
 
 def advise(

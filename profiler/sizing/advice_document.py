@@ -1,12 +1,13 @@
 """The line of ``recommend --json``: a family's recommended size with its evidence."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, rounded
 from profiler.record.family import MonthBasis
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import Number, PeakSource, SlowdownBounds, TaskSize
@@ -95,7 +96,6 @@ def advice_document(advice: Advice) -> AdviceDocument:
     evidence = advice.evidence
     row = evidence.family
     choice = advice.choice
-    month = advice.month
     return AdviceDocument(
         family=row.name,
         account_id=row.account_id,
@@ -108,8 +108,8 @@ def advice_document(advice: Advice) -> AdviceDocument:
         saving_percent=choice.saving_percent,
         usd_per_month=rounded_usd(advice.usd_per_month),
         saving_usd_per_month=rounded_usd(advice.saving_usd_per_month),
-        runs_per_month=None if month is None else round(month.runs, 2),
-        month_basis=None if month is None else month.basis,
+        runs_per_month=rounded(advice.runs_per_month, 2),
+        month_basis=known(attrgetter("basis"), advice.month),
         idle_gpu_hours_per_month=idle_gpu_hours_per_month(evidence),
         sizes=tuple(map(_option, choice.options)),
         margin_percent=rounded_percent(choice.margin.percent),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import difference, first_known, known, known_values
-from profiler.core.text import as_sentence, first_names
+from profiler.core.text import as_sentence, first_names, stated
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.cpu_wait import cpu_wait_fact, cpu_wait_reason
 from profiler.record.family import Month, MonthBasis
@@ -41,7 +41,7 @@ from profiler.sizing.evidence import (
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.job_rows import JobsRow
 from profiler.sizing.slowdown_factors import smaller_vcpus
-from profiler.sizing.trend import Growth, growth
+from profiler.sizing.trend import NO_GROWTH, Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption
 
 _MANY_RUNS = 10
@@ -139,14 +139,14 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             f"No run {succeeded}, so no smaller size is recommended: failures do not show how "
             "much a run needs."
         )
-    if oom_size_mb is not None:
+    if oom_size_mb:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
         if choice.exceeds_fargate:
             yield (
                 f"No size of Fargate has more than {format_memory(LARGEST.memory_mb)}: split the "
                 "work into smaller runs, or run the task on EC2, whose instances have more memory."
             )
-    elif evidence.needs.reached_size_mb is not None:
+    elif evidence.needs.reached_size_mb:
         yield (
             "The memory usage reached the limit between two samples, and a child process may "
             "have been killed there: less than "
@@ -161,7 +161,7 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     container = evidence.latest.container.name
     if own_mb >= size_mb or own_mb == choice.size.memory_mb:
         return
-    if oom_size_mb is not None or choice.changes:
+    if oom_size_mb or choice.changes:
         yield (
             f"The container {container!r} has its own memory limit of {format_memory(own_mb)}: "
             "check that it fits the new size."
@@ -205,7 +205,7 @@ def _held_by_bound(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | 
     """Why a size has no less memory, if that is for what a run may have used; without a full
     stop.
     """
-    if needs.bound_mb is None or not _is_held(choice, size):
+    if not needs.bound_mb or not _is_held(choice, size):
         return None
     if needs.bound_mb * choice.margin.of_one_value.factor < choice.need.held_mb:
         return None
@@ -245,9 +245,8 @@ def _mixed_meaning(evidence: Evidence) -> Iterator[str]:
     """What the peaks of older records are worth beside those that say mapped files apart."""
     if not evidence.needs.has_older:
         return
-    if evidence.needs.older_memory_mb is None:
-        worth = "may have been less"
-    else:
+    worth = "may have been less"
+    if evidence.needs.older_memory_mb:
         worth = "only keeps the size from getting smaller"
     yield (
         "Some of the runs were measured by an older version or by Container Insights, which count "
@@ -303,13 +302,13 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
     used = (
         f"For {format_percent(percent)} of the time, the task used all of its {format_vcpu(vcpu)}"
     )
-    larger = next(
-        (option for option in choice.options if option.size.vcpu > vcpu and option.holds_memory),
-        None,
-    )
-    if larger is None:
+    larger_sizes = [
+        option for option in choice.options if option.size.vcpu > vcpu and option.holds_memory
+    ]
+    if not larger_sizes:
         yield f"{used}."
         return
+    larger = larger_sizes[0]
     factor = larger.likely_factor
     hint = "" if brief or choice.policy.faster else " (--faster recommends it)"
     yield (
@@ -409,7 +408,8 @@ def _price_on_fargate(
     """The cost on Fargate of a run of another place, or why it is unknown."""
     chosen = choice.chosen
     region = evidence.on_fargate
-    if not evidence.is_moved or chosen is None or evidence.latest.region != region:
+    is_here = choice.is_of_fargate and evidence.latest.region == region
+    if not (evidence.is_moved and is_here):
         return
     usd = chosen.usd_per_run
     if chosen.hour_usd is None:
@@ -430,15 +430,16 @@ def _price_on_fargate(
 
 def _margin(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason for the memory's margin; that for means of minutes is said as a caveat."""
-    is_used = evidence.needs.required_memory_mb is not None
-    if choice.margin.why and is_used and not evidence.precision.is_by_minute:
+    is_used = choice.margin.why and evidence.needs.required_memory_mb
+    if is_used and not evidence.precision.is_by_minute:
         yield f"The memory has {choice.margin.text}: {choice.margin.why}."
 
 
 def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the memory is not smaller."""
     chosen = choice.chosen
-    if chosen is None or not (evidence.needs.has_memory and evidence.outcomes.has_success):
+    is_known = evidence.needs.has_memory and evidence.outcomes.has_success
+    if not (choice.is_of_fargate and is_known):
         return
     smaller_mb = _smaller_memory_mb(choice.size)
     if choice.need.fits(smaller_mb):
@@ -449,7 +450,7 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     elif (
         not choice.need.holds_used(smaller_mb)
         and choice.need.above_mb < smaller_mb
-        and choice.outgrown is None
+        and not choice.is_outgrown
         and not evidence.precision.is_too_short
     ):
         yield (
@@ -469,7 +470,8 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     chosen.
     """
     chosen = choice.chosen
-    if chosen is None or not (evidence.needs.has_cpu and evidence.outcomes.has_success):
+    is_known = evidence.needs.has_cpu and evidence.outcomes.has_success
+    if not (choice.is_of_fargate and is_known):
         return
     smaller = max(smaller_vcpus(chosen.size.vcpu), default=0)
     if not smaller:
@@ -538,21 +540,19 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     size_mb = choice.size.memory_mb
     passed_mb = max(evidence.needs.oom_size_mb or 0, evidence.needs.required_memory_mb or 0)
     current_mb = choice.current.memory_mb
-    if needed is not None and choice.outgrown is not None:
+    if choice.is_outgrown:
         grows = (
             f"The memory peak grows by about {format_memory(needed.per_run)} a run (over "
             f"{needed.runs} runs)"
         )
         smaller = format_task_size(choice.outgrown.vcpu, choice.outgrown.memory_mb)
         left = needed.runs_until(choice.outgrown.memory_mb or 0)
-        if left is None:
-            when = "is too small already"
-        else:
-            when = f"would be too small in about {format_count(left, 'run')}"
+        when = stated("would be too small in about {}", known(_runs, left))
+        when = when or "is too small already"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
-    elif needed is not None and needed.is_notable:
+    elif needed.is_notable:
         limits_mb = {limit for limit in known_values((size_mb, current_mb)) if limit > passed_mb}
-        passed = known_values(_limit_passed(needed, limit_mb) for limit_mb in sorted(limits_mb))
+        passed = [*filter(None, (_limit_passed(needed, mb) for mb in sorted(limits_mb)))]
         if passed:
             passes = f": it will pass {' and '.join(passed)}"
         else:
@@ -562,19 +562,22 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     peak_mb = max(evidence.needs.oom_size_mb or 0, *evidence.needs.peaks_mb, 0)
     if not peak_mb < own_limit_mb < (current_mb or math.inf):
         return
-    batch = growth(evidence.needs.peaks_mb)
-    own_limit = None if batch is None else _limit_passed(batch, own_limit_mb)
-    if own_limit is not None:
+    batch = growth(evidence.needs.peaks_mb) or NO_GROWTH
+    own_limit = _limit_passed(batch, own_limit_mb)
+    if own_limit:
         yield (
             f"The peak of the container {evidence.latest.container.name!r} will pass {own_limit}."
         )
 
 
-def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
-    runs = trend.runs_until_near(limit_mb)
-    if runs is None:
-        return None
-    return f"the limit of {format_memory(limit_mb)} in about {format_count(runs, 'run')}"
+def _limit_passed(trend: Growth, limit_mb: float) -> str:
+    """The limit that the trend will soon pass; nothing for none."""
+    runs = known(_runs, trend.runs_until_near(limit_mb))
+    return stated(f"the limit of {format_memory(limit_mb)} in about {{}}", runs)
+
+
+def _runs(count: int) -> str:
+    return format_count(count, "run")
 
 
 def _spike_and_devices(evidence: Evidence) -> Iterator[str]:

@@ -34,10 +34,7 @@ def billed_tasks(records: Iterable[Record]) -> BilledTasks:
         init_ms = metrics.init_duration_ms
         if billed:
             duration_ms = first_known(metrics.duration_ms, billed)
-            if init_ms is None:
-                before_ms = max(billed - duration_ms, 0)
-            else:
-                before_ms = init_ms
+            before_ms = first_known(init_ms, max(billed - duration_ms, 0))
             tasks.setdefault(record.task_id, []).append(BilledRun(billed, before_ms, duration_ms))
     return tuple(map(tuple, tasks.values()))
 

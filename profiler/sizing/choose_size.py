@@ -3,14 +3,15 @@ explains the policy.
 """
 
 import math
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import first_known, max_known
+from profiler.core.optional_math import first_known, known, max_known, product
 from profiler.core.timestamps import DAYS_PER_MONTH
-from profiler.record.record_model import Number, SlowdownBounds, TaskSize
+from profiler.record.record_model import UNKNOWN_SIZE, Number, SlowdownBounds, TaskSize
 from profiler.record.task_needs import is_cpu_limited, vcpu_limit
 from profiler.record.units import as_number
 from profiler.sizing.evidence import Evidence
@@ -25,8 +26,8 @@ from profiler.sizing.memory_margin import (
 from profiler.sizing.prices import PriceOverrides, prices
 from profiler.sizing.runs_a_month import measured_month
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
-from profiler.sizing.trend import Growth, growth
-from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
+from profiler.sizing.trend import NO_GROWTH, Growth, growth
+from profiler.sizing.what_if import NO_OPTION, ROUNDING, MemoryNeed, SizeOption, WhatIf
 
 # A size that the growing peak passes within this many runs or this time is too small.
 GROWTH_RUNS = 30
@@ -70,9 +71,9 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     margin: MemoryMargin = UNKNOWN_MARGIN
     needs_more_vcpu: bool = False
     needs_more_memory: bool = False
-    growth: Growth | None = None
-    outgrown: TaskSize | None = None
-    chosen: SizeOption | None = None
+    growth: Growth = NO_GROWTH
+    outgrown: TaskSize = UNKNOWN_SIZE
+    chosen: SizeOption = NO_OPTION
     options: tuple[SizeOption, ...] = ()
     ranked: tuple[SizeOption, ...] = ()
     instance: InstanceMemory | None = None
@@ -80,23 +81,29 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     @property
     def factor(self) -> SlowdownBounds:
         """The bounds of the duration at the recommended size; unchanged if unknown."""
-        return SAME_DURATION if self.chosen is None else self.chosen.likely_factor
+        return self.chosen.likely_factor
 
     @property
     def saving_percent(self) -> float | None:
         """Saving of a run in percent at the upper bound of its duration; negative if the new
         size costs more.
         """
-        if self.chosen is None:
-            return None
         return self.chosen.saving_percent_at(self.factor.max)
 
     @property
     def usd_saved(self) -> float | None:
         """The saving of a run in USD, as above."""
-        if self.chosen is None:
-            return None
         return self.chosen.usd_saved_at(self.factor.max)
+
+    @property
+    def is_outgrown(self) -> bool:
+        """Whether the memory peak will soon pass the size that is enough today."""
+        return self.outgrown != UNKNOWN_SIZE
+
+    @property
+    def is_of_fargate(self) -> bool:
+        """Whether the recommended size is one of Fargate's."""
+        return self.chosen != NO_OPTION
 
     @property
     def is_right(self) -> bool:
@@ -157,17 +164,17 @@ def recommend_size(
 
     A size that the growing peak soon passes is too small.
     """
-    trend = growth(evidence.needs.needs_mb)
+    trend = growth(evidence.needs.needs_mb) or NO_GROWTH
     margin = margin_of(evidence, policy)
     need = _memory_need(evidence, policy, margin)
     decision = _decide(evidence, policy, price_overrides, need)
-    soon_mb = 0.0 if trend is None else trend.after(_growth_runs(evidence, trend))
+    soon_mb = trend.after(_growth_runs(evidence, trend))
     if soon_mb <= (decision.size.memory_mb or 0):
         return replace(decision, growth=trend, margin=margin)
     largest_mb = LARGEST.memory_mb if decision.is_fargate else soon_mb
     grown = replace(need, memory_mb=max(need.memory_mb, min(soon_mb, largest_mb)))
     larger = _decide(evidence, policy, price_overrides, grown)
-    outgrown = None
+    outgrown = UNKNOWN_SIZE
     if larger.size != decision.size:
         outgrown = decision.size
     return replace(larger, growth=trend, margin=margin, outgrown=outgrown)
@@ -266,9 +273,8 @@ def _rank(option: SizeOption) -> tuple[float, float, float]:
 
 def margin_of(evidence: Evidence, policy: Policy) -> MemoryMargin:
     """The margin above the memory that a family's runs needed."""
-    killed_at_mb = evidence.needs.oom_size_mb
-    if killed_at_mb is None and evidence.outcomes.out_of_memory:
-        killed_at_mb = math.inf
+    unknown_mb = math.inf if evidence.outcomes.out_of_memory else -math.inf
+    killed_at_mb = first_known(evidence.needs.oom_size_mb, unknown_mb)
     return memory_margin(
         evidence.needs.spread,
         evidence.precision.of_peaks,
@@ -294,11 +300,9 @@ def _memory_need(evidence: Evidence, policy: Policy, margin: MemoryMargin) -> Me
     The size stays if all runs failed or were too short, or a usage reached the limit unseen.
     """
     current = evidence.size
-    memory_mb = evidence.needs.required_memory_mb
-    if memory_mb is None:
-        needed_mb = current.memory_mb or 0
-    else:
-        needed_mb = memory_mb * margin.factor
+    needed_mb = first_known(
+        product(evidence.needs.required_memory_mb, margin.factor), current.memory_mb or 0
+    )
     keeps_size = evidence.precision.is_too_short or not evidence.outcomes.has_success
     kept_mb = (current.memory_mb or 0) if keeps_size else 0
     least_mb = max(evidence.needs.reached_size_mb or 0, kept_mb, policy.least_memory_mb)
@@ -386,9 +390,8 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     """Round up to 0.25 vCPU and 64 MiB (None if unknown), but not above a size that was enough
     or slows no run down.
     """
-    vcpu = memory_mb = None
-    if evidence.needs.required_vcpu is not None:
-        vcpu = _vcpu_rounded_up(evidence, evidence.needs.required_vcpu)
+    memory_mb = None
+    vcpu = known(partial(_vcpu_rounded_up, evidence), evidence.needs.required_vcpu)
     if evidence.needs.has_memory:
         used_mb = _step_up(need.memory_mb, need.above_mb, MEMORY_STEP_MB)
         memory_mb = as_number(max(used_mb, _held_step_up(evidence, need)))

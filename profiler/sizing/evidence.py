@@ -11,7 +11,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import known_values, max_known, mean_known, min_known
+from profiler.core.optional_math import (
+    any_known,
+    first_known,
+    known_values,
+    max_known,
+    mean_known,
+    min_known,
+)
 from profiler.record.family_identity import FamilyKey
 from profiler.record.gpu_facts import gpu_family_text
 from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
@@ -121,12 +128,12 @@ class Needs(Struct, frozen=True, kw_only=True):
     @property
     def has_cpu(self) -> bool:
         """Whether CPU was measured in any run."""
-        return self.required_vcpu is not None or self.slowdowns is not None
+        return any_known(self.required_vcpu, self.slowdowns)
 
     @property
     def has_memory(self) -> bool:
         """Whether anything is known about the memory that the runs need."""
-        return self.required_memory_mb is not None or self.oom_size_mb is not None
+        return any_known(self.required_memory_mb, self.oom_size_mb)
 
 
 class Usage(Struct, frozen=True, kw_only=True):
@@ -426,7 +433,7 @@ def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
 
 def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
     """The needs, with the memory that runs needed."""
-    measured_runs = [run for run in runs if run.needed_memory_mb is not None]
+    measured_runs = [run for run in runs if run.has_memory]
     counted = runs_that_count(measured_runs)
     older_mb = [_needed_memory_mb(run) for run in measured_runs if run.counts_files]
     of_largest = Metrics()
@@ -438,8 +445,8 @@ def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
         required_memory_mb=max_known(*map(_needed_memory_mb, counted)),
         batch_peak_mb=of_largest.max_memory_used_mb,
         batch_p99_mb=of_largest.memory_used_mb.p99,
-        with_files_mb=None if fullest is None else fullest.memory_with_files_mb,
-        mapped_files_mb=None if fullest is None else mapped_files_mb(fullest.record.metrics),
+        with_files_mb=max_known(*(run.memory_with_files_mb for run in measured_runs)),
+        mapped_files_mb=mapped_files_mb(Metrics() if fullest is None else fullest.record.metrics),
         huge_pages_mb=max_known(*(huge_pages_mb(run.record) for run in measured_runs)),
         bound_mb=max_known(*(bound_memory_mb(run.record) for run in measured_runs)),
         older_memory_mb=max(older_mb) if len(counted) < len(measured_runs) else None,
@@ -461,7 +468,7 @@ def runs_that_count(runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
     """The runs whose memory calls for a size. Those whose peak may include mapped files do not,
     once enough others are known: see :mod:`profiler.record.mapped_files`.
     """
-    measured_runs = [run for run in runs if run.needed_memory_mb is not None]
+    measured_runs = [run for run in runs if run.has_memory]
     return of_one_meaning(measured_runs, lambda run: run.counts_files)
 
 
@@ -541,9 +548,7 @@ def _mean_percent(
         percent = read(record)
         if percent is None:
             continue
-        duration_ms = 1.0
-        if record.metrics.duration_ms is not None:
-            duration_ms = record.metrics.duration_ms
+        duration_ms = first_known(record.metrics.duration_ms, 1.0)
         products.append(percent * duration_ms)
         durations_ms.append(duration_ms)
     total_ms = math.fsum(durations_ms)
@@ -567,6 +572,5 @@ def _is_too_short(record: Record) -> bool:
     """
     if is_sampled_each_minute(record):
         return (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
-    samples = record.sampling.samples
-    is_sampled = known_peak_source(record.metrics) == "sampled"
-    return is_sampled and samples is not None and samples < MIN_SAMPLES
+    samples = first_known(record.sampling.samples, MIN_SAMPLES)
+    return known_peak_source(record.metrics) == "sampled" and samples < MIN_SAMPLES

@@ -203,6 +203,10 @@ class FamilyWindow:
         if other.minutes is not None:
             self._of_minutes().merge(other.minutes)
 
+    def at(self, size: TaskSize) -> RunsAtSize:
+        """The runs at a size, of the launch type that judges it; none at another one."""
+        return self.sizes.get(size) or RunsAtSize()
+
     @property
     def is_empty(self) -> bool:
         return not (self.sizes or self.elsewhere)

@@ -53,9 +53,9 @@ def instance_for(memory_mb: float, task: Record) -> InstanceMemory | None:
     if nominal_gb is None:
         return None
     nominal_mb = nominal_gb * _MB_PER_GB
-    seen_mb = task.visible.memory_mb
-    is_seen = seen_mb is not None and _MIN_SEEN_SHARE * nominal_mb < seen_mb <= nominal_mb
-    if not is_seen or seen_mb is None:
+    seen_mb: float = task.visible.memory_mb or 0
+    is_seen = _MIN_SEEN_SHARE * nominal_mb < seen_mb <= nominal_mb
+    if not is_seen:
         seen_mb = nominal_mb * _REGISTERED_SHARE
     return InstanceMemory(
         nominal_mb=nominal_mb, registered_mb=room_for_jobs_mb(seen_mb), is_seen=is_seen

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.optional_math import median
+from profiler.core.optional_math import first_known, median
 from profiler.record.record_model import PeakSource
 from profiler.record.units import format_count, format_duration, format_percent
 
@@ -54,11 +54,8 @@ class PeakPrecision(Struct, frozen=True, kw_only=True):
 
     @property
     def is_each_second(self) -> bool:
-        return (
-            self.source == "sampled"
-            and self.period_ms is not None
-            and self.period_ms <= _MAX_SECOND_MS
-        )
+        period_ms = first_known(self.period_ms, math.inf)
+        return self.source == "sampled" and period_ms <= _MAX_SECOND_MS
 
 
 class MemoryMargin(Struct, frozen=True, kw_only=True):
@@ -101,12 +98,12 @@ def memory_margin(
     precision: PeakPrecision,
     *,
     asked_percent: float | None = None,
-    killed_at_mb: float | None = None,
+    killed_at_mb: float = -math.inf,
 ) -> MemoryMargin:
     """The margin above the largest need.
 
     ``asked_percent``: a margin in place of the family's own. ``killed_at_mb``: the largest memory
-    that was too little for a run.
+    that was too little for a run; less than any without a kill.
     """
     if asked_percent is not None:
         margin = MemoryMargin(percent=asked_percent)
@@ -132,10 +129,10 @@ def _own_margin(spread: NeedSpread, least: MemoryMargin) -> MemoryMargin:
 
 
 def _least_margin(
-    spread: NeedSpread, precision: PeakPrecision, killed_at_mb: float | None
+    spread: NeedSpread, precision: PeakPrecision, killed_at_mb: float
 ) -> MemoryMargin:
     """The least margin, with a reason where the needs themselves do not count as known."""
-    if killed_at_mb is not None and killed_at_mb >= spread.largest_mb:
+    if killed_at_mb >= spread.largest_mb:
         return MemoryMargin(
             percent=UNKNOWN_PERCENT, why="how much more the killed run needed is not known"
         )
@@ -150,6 +147,7 @@ def _least_margin(
     if precision.is_each_second:
         return MemoryMargin(percent=EACH_SECOND_PERCENT)
     every = "not each second"
-    if precision.period_ms is not None and precision.period_ms > _MAX_SECOND_MS:
-        every = f"every {format_duration(round(precision.period_ms, -2))}"
+    period_ms = precision.period_ms or 0
+    if period_ms > _MAX_SECOND_MS:
+        every = f"every {format_duration(round(period_ms, -2))}"
     return MemoryMargin(percent=UNKNOWN_PERCENT, why=f"the peaks were sampled {every}")

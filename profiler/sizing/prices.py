@@ -12,7 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import product
+from profiler.core.optional_math import (
+    first_known,
+    known_members,
+    known_values,
+    product,
+    quotient,
+    rounded,
+)
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import LOCAL, NO_NEURON, UNKNOWN_COST, Cost, Record
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
@@ -86,7 +93,7 @@ class PriceOverrides(Struct, frozen=True, kw_only=True):
             ("TASK_PROFILER_PRICE_GB_HOUR", self.gb_hour_usd),
             ("TASK_PROFILER_PRICE_STORAGE_GB_HOUR", self.storage_gb_hour_usd),
         )
-        return tuple(name for name, value in named if value is not None)
+        return tuple(known_members(dict(named)))
 
 
 def parse_price(text: str) -> float:
@@ -145,12 +152,12 @@ def prices(
     fraction = SPOT_FRACTION if on_spot and not overrides.fargate_names() else 1
     own = (overrides.vcpu_hour_usd, overrides.gb_hour_usd, overrides.storage_gb_hour_usd)
     vcpu_hour_usd, gb_hour_usd, storage_gb_hour_usd = (
-        usd and usd * fraction if set_usd is None else set_usd
+        first_known(set_usd, product(usd, fraction))
         for set_usd, usd in zip(own, listed, strict=True)
     )
     if vcpu_hour_usd is None or gb_hour_usd is None:
         return None
-    uses_table = overrides.vcpu_hour_usd is None or overrides.gb_hour_usd is None
+    uses_table = None in (overrides.vcpu_hour_usd, overrides.gb_hour_usd)
     names = ", ".join(overrides.fargate_names())
     where = (region, FARGATE, architecture)
     basis = (
@@ -168,18 +175,14 @@ def prices(
 
 def is_priced(region: str, overrides: PriceOverrides) -> bool:
     """Whether the prices of any architecture in the Region are known."""
-    return any(
-        prices(region, architecture, overrides) is not None for architecture in _ARCHITECTURES
-    )
+    return any(known_values(prices(region, one, overrides) for one in _ARCHITECTURES))
 
 
 def charged_storage_gb(storage_mb: float | None) -> int:
     """Return the charged GiB of storage, above the included 20 GiB. ECS reports 20 GiB as 20496
     MiB.
     """
-    if storage_mb is None:
-        return 0
-    return max(round(storage_mb / _MB_PER_GB) - 20, 0)
+    return max(round((storage_mb or 0) / _MB_PER_GB) - 20, 0)
 
 
 def cost_of(record: Record, overrides: PriceOverrides) -> Cost:
@@ -191,7 +194,7 @@ def cost_of(record: Record, overrides: PriceOverrides) -> Cost:
     hour_usd = machine_hour_usd(record, overrides)
     duration_ms = metrics.billed_duration_ms
     basis = f"{record.launch_type} with TASK_PROFILER_PRICE_HOUR"
-    if overrides.hour_usd is None and record.launch_type in _ON_INSTANCES:
+    if _has_share(record, overrides):
         basis = _instance_basis(record)
     if record.launch_type == LOCAL:
         duration_ms = metrics.duration_ms
@@ -202,9 +205,8 @@ def cost_of(record: Record, overrides: PriceOverrides) -> Cost:
                 size.vcpu, size.memory_mb, metrics.ephemeral_storage_size_mb
             )
             basis = region_prices.basis
-    if duration_ms is None or hour_usd is None:
-        return UNKNOWN_COST
-    return Cost(usd=round(duration_ms / _MS_PER_HOUR * hour_usd, 8), price_basis=basis)
+    usd = rounded(product(quotient(duration_ms, _MS_PER_HOUR), hour_usd), 8)
+    return UNKNOWN_COST if usd is None else Cost(usd=usd, price_basis=basis)
 
 
 def machine_hour_usd(record: Record, overrides: PriceOverrides) -> float | None:
@@ -214,9 +216,14 @@ def machine_hour_usd(record: Record, overrides: PriceOverrides) -> float | None:
     is_gpu_machine = record.launch_type == LOCAL and bool(record.gpus)
     if record.launch_type not in _ON_INSTANCES and not is_gpu_machine:
         return None
-    if overrides.hour_usd is None and record.launch_type in _ON_INSTANCES:
+    if _has_share(record, overrides):
         return _share_usd(record, overrides)
     return overrides.hour_usd
+
+
+def _has_share(record: Record, overrides: PriceOverrides) -> bool:
+    """Whether a run costs its share of the instance: a task on one has no price of its own."""
+    return overrides.hour_usd is None and record.launch_type in _ON_INSTANCES
 
 
 def _share_usd(record: Record, overrides: PriceOverrides) -> float | None:

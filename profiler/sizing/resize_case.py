@@ -6,6 +6,7 @@ Each property answers one question, and the rules of :mod:`profiler.sizing.sizin
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -98,7 +99,7 @@ class ResizeCase:
         runs of the newest revision that has such a size. One with overrides does not decide.
         """
         defined = self.revision.size
-        if self.revision.revision is not None or None not in (defined.vcpu, defined.memory_mb):
+        if self.revision.revision or None not in (defined.vcpu, defined.memory_mb):
             return defined
         seen: list[tuple[int, int, TaskSize]] = []
         for size, runs in self.window.sizes.items():
@@ -111,7 +112,7 @@ class ResizeCase:
     @cached_property
     def runs(self) -> RunsAtSize:
         """The runs at the definition's size on Fargate, which alone judge it."""
-        return self.window.sizes.get(self.size) or RunsAtSize()
+        return self.window.at(self.size)
 
     @cached_property
     def own(self) -> RevisionRuns:
@@ -133,7 +134,7 @@ class ResizeCase:
 
         A task of several containers with reports is one run here.
         """
-        if self.revision.resized_from is not None:
+        if self.revision.resized_from:
             return self.own.counts.tasks
         return self.runs.counts.tasks
 
@@ -145,20 +146,13 @@ class ResizeCase:
     def is_elsewhere(self) -> bool:
         """Whether the newest revision, of a file any, has runs outside Fargate."""
         revision = self.revision.revision
-        return any(
-            revision is None or revision in runs.revisions
-            for runs in self.window.elsewhere.values()
-        )
+        return any(runs.has_run_of(revision) for runs in self.window.elsewhere.values())
 
     @cached_property
     def sizes_of_revision(self) -> list[TaskSize]:
         """The sizes of the newest revision's runs on Fargate, of a file's all."""
         revision = self.revision.revision
-        return [
-            size
-            for size, runs in self.window.sizes.items()
-            if revision is None or revision in runs.revisions
-        ]
+        return [size for size, runs in self.window.sizes.items() if runs.has_run_of(revision)]
 
     @property
     def runs_of_older_revisions(self) -> int:
@@ -220,7 +214,7 @@ class ResizeCase:
         if reverted is None or self.revision.resized_from is not None:
             return False
         number = revision_number(self.revision.revision or "")
-        if number is not None and number < int(reverted.revision):
+        if first_known(number, math.inf) < int(reverted.revision):
             # The failed revision was deregistered: this one has runs from before it, too.
             return bool(self.runs_of(reverted.revision))
         counts = self.own.counts
@@ -268,9 +262,8 @@ class ResizeCase:
         each with the shortest time to the next due time.
         """
         for hour, longest_ms in self.runs.longest_ms.items():
-            interval_ms = self.circumstances.intervals_ms.get(hour)
-            if interval_ms is not None:
-                yield longest_ms, interval_ms
+            if hour in self.circumstances.intervals_ms:
+                yield longest_ms, self.circumstances.intervals_ms[hour]
 
     def _overlap_since(self, before: SizeBefore) -> str | None:
         """Why runs with fewer vCPUs now overlap the next one, if none did so before."""
@@ -314,18 +307,17 @@ class MeasuredCase(ResizeCase):
 
     def usd_per_run_at(self, size: TaskSize) -> float | None:
         """What a run cost at a size."""
-        at_size = self.advised.at(size)
-        return None if at_size is None else at_size.advice.usd_per_run
+        return known(attrgetter("advice.usd_per_run"), self.advised.at(size))
 
     @cached_property
     def was_killed(self) -> bool:
         """Whether a run was killed at the definition's size, or at a container's limit."""
-        if self.revision.killed_limit is not None:
+        if self.revision.killed_limit:
             return True
         if not self.evidence.outcomes.out_of_memory:
             return False
-        killed_at_mb = self.evidence.needs.oom_size_mb
-        return killed_at_mb is None or killed_at_mb >= (self.size.memory_mb or 0)
+        killed_at_mb = first_known(self.evidence.needs.oom_size_mb, math.inf)
+        return killed_at_mb >= (self.size.memory_mb or 0)
 
     # The sizes.
 
@@ -385,6 +377,11 @@ class MeasuredCase(ResizeCase):
         options = self._smaller_options
         return ChosenSize(option=options[0]) if options else None
 
+    @property
+    def has_better(self) -> bool:
+        """Whether a smaller size would be better, whether or not it may be taken."""
+        return bool(self._smaller_options)
+
     @cached_property
     def _smaller_options(self) -> list[SizeOption]:
         advice = self.advice_of_all
@@ -405,10 +402,10 @@ class MeasuredCase(ResizeCase):
         choice = advice.choice
         if choice.is_fargate or choice.size.memory_mb is None:
             return choice.ranked
-        vcpu = self.size.vcpu or 1
-        if choice.size.vcpu is not None:
-            least_vcpu = max(math.ceil(self.circumstances.least_vcpu), 1)
-            vcpu = min(max(math.ceil(choice.size.vcpu), least_vcpu), vcpu)
+        present = self.size.vcpu or 1
+        least_vcpu = max(math.ceil(self.circumstances.least_vcpu), 1)
+        wanted = math.ceil(first_known(choice.size.vcpu, present))
+        vcpu = min(max(wanted, least_vcpu), present)
         return [reserved_size(Size(vcpu, math.ceil(choice.size.memory_mb)))]
 
     def _is_fast_enough(self, vcpu: float) -> bool:
@@ -424,7 +421,7 @@ class MeasuredCase(ResizeCase):
         first_refusal = None
         for option in options:
             refused = refusal(option)
-            if refused is None:
+            if not refused:
                 yield ChosenSize(option=option, refused=first_refusal)
             first_refusal = first_refusal or refused
 
@@ -482,7 +479,7 @@ class MeasuredCase(ResizeCase):
         """The longest run decides, as for an overlap."""
         factor = option.likely_factor.max
         timeout_ms = self.circumstances.timeout_ms
-        if factor <= 1 or timeout_ms is None:
+        if factor <= 1 or not timeout_ms:
             return None
         slower_ms = max(self.runs.longest_ms.values(), default=0) * factor
         if slower_ms <= _MAX_SHARE_OF_INTERVAL * timeout_ms:

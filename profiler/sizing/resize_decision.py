@@ -40,7 +40,7 @@ def _first(case: ResizeCase, rules: Sequence[Precondition | Rule]) -> Resize:
     """The decision of the first rule that applies; one always does."""
     for number, rule in enumerate(rules):
         reason = rule.reason_to_act(case)
-        if reason is None:
+        if not reason:
             continue
         if isinstance(rule, Precondition) and rule.shows_later:
             return _left_alone(rule, reason, _first(case, rules[number + 1 :]))

@@ -5,6 +5,7 @@ from statistics import median, quantiles
 from msgspec import Struct
 
 from profiler.core.ecs_terms import revision_number
+from profiler.core.optional_math import first_known
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent
 from profiler.sizing.family_window import FamilyWindow
@@ -70,12 +71,10 @@ class Judged(Struct, frozen=True, kw_only=True):
         """Why the new size is too small; None if nothing shows it."""
         if self.killed:
             return f"{format_count(self.killed, 'run')} ran out of memory"
-        change_percent = self.duration_change_percent
-        if self._is_slower and change_percent is not None:
-            return f"runs take {format_percent(round(change_percent))} longer"
-        if self.overlap is not None:
-            return self.overlap
-        return self._more_failures()
+        if self._is_slower:
+            longer = format_percent(round(self.duration_change_percent or 0))
+            return f"runs take {longer} longer"
+        return self.overlap or self._more_failures()
 
     @property
     def _is_slower(self) -> bool:
@@ -104,28 +103,25 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 def runs_since(window: FamilyWindow, size: TaskSize, change: SizeBefore) -> RevisionRuns:
     """The runs at a size, of revisions later than the one before a change."""
-    return _merged_runs(window.sizes.get(size), change, is_after=True)
+    return _merged_runs(window.at(size), change, is_after=True)
 
 
 def killed_elsewhere_since(window: FamilyWindow, size: TaskSize, change: SizeBefore) -> int:
     """The runs outside Fargate that were killed at a size since a change."""
-    since = _merged_runs(window.elsewhere.get(size), change, is_after=True)
+    since = _merged_runs(window.elsewhere.get(size) or RunsAtSize(), change, is_after=True)
     return since.counts.tasks_with("killed")
 
 
 def runs_until(window: FamilyWindow, change: SizeBefore) -> RevisionRuns:
     """The runs at the size before a change, of its revision and earlier ones."""
-    return _merged_runs(window.sizes.get(change.size), change, is_after=False)
+    return _merged_runs(window.at(change.size), change, is_after=False)
 
 
-def _merged_runs(runs: RunsAtSize | None, change: SizeBefore, *, is_after: bool) -> RevisionRuns:
+def _merged_runs(runs: RunsAtSize, change: SizeBefore, *, is_after: bool) -> RevisionRuns:
     """The runs at a size, of the revisions that came after a change, or of the others."""
     total = RevisionRuns()
-    if runs is None:
-        return total
     for revision, of_revision in runs.revisions.items():
-        number = revision_number(revision)
-        is_later = number is not None and number > int(change.revision)
+        is_later = first_known(revision_number(revision), 0) > int(change.revision)
         if is_later == is_after:
             total.merge(of_revision)
     return total

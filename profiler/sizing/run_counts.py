@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from profiler.core.kept_items import Kept
 from profiler.core.optional_math import known_values, max_known, min_known
-from profiler.record.record_model import Record, is_sampled_each_minute
+from profiler.record.record_model import Metrics, Record, is_sampled_each_minute
 from profiler.record.task_needs import size_of
 from profiler.sizing.run_facts import RunFacts
 
@@ -158,8 +158,7 @@ def limits_of_containers(record: Record) -> Iterator[tuple[str, float | None]]:
     """
     limits_mb = [(record.container.name, record.metrics.memory_size_mb)]
     for container in record.containers:
-        if container.metrics is not None:
-            limits_mb.append((container.name, container.metrics.memory_size_mb))
+        limits_mb.append((container.name, (container.metrics or Metrics()).memory_size_mb))
     task_mb = size_of(record).memory_mb
     for name, limit_mb in limits_mb:
         if limit_mb is not None and task_mb is not None and is_limit(limit_mb):

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import first_known
+from profiler.core.optional_math import any_known, first_known, known, product
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle
@@ -72,9 +72,13 @@ class RunFacts(Struct, frozen=True, kw_only=True):
         return self.record.task_id, self.record.container.name, self.began
 
     @property
+    def has_memory(self) -> bool:
+        return self.needed_memory_mb is not None
+
+    @property
     def is_measured(self) -> bool:
         """Whether the record has measurements of the batch's memory or CPU."""
-        return self.needed_memory_mb is not None or self.needed_vcpu is not None
+        return any_known(self.needed_memory_mb, self.needed_vcpu)
 
 
 def facts_of(
@@ -89,7 +93,7 @@ def facts_of(
     ``outcome``: with the event's word; None: by the report alone.
     """
     given = report.record
-    record = without_course(given if on_fargate is None else record_on_fargate(given, on_fargate))
+    record = without_course(record_on_fargate(given, on_fargate) if on_fargate else given)
     began = record.started_at or report.time
     return RunFacts(
         record=record,
@@ -187,10 +191,8 @@ def record_on_fargate(record: Record, region: str) -> Record:
         return record
     metrics = record.metrics
     size = size_of(record)
-    duration_ns = None
-    if metrics.duration_ms is not None:
-        duration_ns = round(metrics.duration_ms * NS_PER_MS)
-    known = TaskSize(
+    duration_ns = known(round, product(metrics.duration_ms, NS_PER_MS))
+    known_size = TaskSize(
         vcpu=first_known(size.vcpu, metrics.vcpu_size),
         memory_mb=first_known(size.memory_mb, metrics.memory_size_mb),
     )
@@ -198,7 +200,7 @@ def record_on_fargate(record: Record, region: str) -> Record:
         record,
         launch_type=FARGATE,
         region=region,
-        task_size=absent_if_empty(known, UNKNOWN_SIZE),
+        task_size=absent_if_empty(known_size, UNKNOWN_SIZE),
         metrics=replace(
             metrics,
             billed_duration_ms=billed_ms(0, duration_ns),
@@ -212,7 +214,7 @@ def cost_on_fargate(record: Record, region: str | None, price_overrides: PriceOv
     """The run's own cost; with a Region, what a run elsewhere would cost there, if Fargate has
     its size.
     """
-    if region is None or record.launch_type == FARGATE:
+    if not region or record.launch_type == FARGATE:
         return with_machine_price(record, price_overrides).cost
     moved = record_on_fargate(record, region)
     if moved.launch_type == FARGATE and whole_size(size_of(moved)) in LEGAL_SIZES:

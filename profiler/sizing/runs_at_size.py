@@ -140,6 +140,10 @@ class RunsAtSize:
         runs.update({identity: run for _, identity, run in self.extremes.values()})
         return in_order(runs.values())
 
+    def has_run_of(self, revision: str | None) -> bool:
+        """Whether a run of this revision is among them; without one, any run."""
+        return revision is None or revision in self.revisions
+
     def of_revision(self, revision: str) -> RevisionRuns:
         return self.revisions.setdefault(revision, RevisionRuns())
 

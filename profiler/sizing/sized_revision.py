@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from profiler.core.optional_math import first_known
+from profiler.core.optional_math import any_known, first_known
 from profiler.record.record_model import TaskSize
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 
@@ -58,6 +58,12 @@ class SizedRevision(Struct, frozen=True, kw_only=True):
     reverted_from: SizeBefore | None = None
     overwritten: TaskSize | None = None
     withdrawn: str | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this project has set its size."""
+        return any_known(self.resized_from, self.reverted_from)
+
     killed_limit: str | None = None
     registered_ns: int | None = None
 

@@ -7,12 +7,15 @@ to act. docs/from-advice-to-effect.md lists the rows that leave a family alone.
 
 import math
 from collections.abc import Callable
+from functools import wraps
+from operator import attrgetter
 from typing import ClassVar, Final, Literal
 
 from msgspec import Struct
 
 from profiler.core.ecs_terms import EC2, FARGATE
 from profiler.core.optional_math import first_known, known, known_values
+from profiler.core.text import stated
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent, format_task_size
 from profiler.sizing.advice import Advice
@@ -24,7 +27,7 @@ from profiler.sizing.resize_case import (
     MeasuredCase,
     ResizeCase,
 )
-from profiler.sizing.resize_effect import MIN_SUCCESSES_TO_KEEP
+from profiler.sizing.resize_effect import MIN_SUCCESSES_TO_KEEP, Judged
 from profiler.sizing.resize_policy import (
     ResizeAction,
 )
@@ -48,6 +51,32 @@ def _advises_nothing(_advice: Advice) -> None:
 
 def _always(_case: ResizeCase) -> bool:
     return True
+
+
+# The reason of a row about the last change, or about the best smaller size that may be taken.
+_ReasonOfChange = Callable[[MeasuredCase, Judged], str | None]
+_ReasonOfSmaller = Callable[[MeasuredCase, ChosenSize], str | None]
+_Reason = Callable[[MeasuredCase], str | None]
+
+
+def _after_a_change(reason: _ReasonOfChange) -> _Reason:
+    """The reason of a row that applies only to a definition whose size was changed."""
+
+    @wraps(reason)
+    def applied(case: MeasuredCase) -> str | None:
+        return None if case.judged is None else reason(case, case.judged)
+
+    return applied
+
+
+def _with_a_smaller_size(reason: _ReasonOfSmaller) -> _Reason:
+    """The reason of a row that applies only if a smaller size may be taken."""
+
+    @wraps(reason)
+    def applied(case: MeasuredCase) -> str | None:
+        return None if case.smaller is None else reason(case, case.smaller)
+
+    return applied
 
 
 class Precondition(Struct, frozen=True, kw_only=True):
@@ -118,8 +147,7 @@ def _is_windows(case: ResizeCase) -> str | None:
 
 
 def _is_off(case: ResizeCase) -> str | None:
-    tag = case.circumstances.off_tag
-    return None if tag is None else f"its tag {tag} is off"
+    return known("its tag {} is off".format, case.circumstances.off_tag)
 
 
 def _is_service(case: ResizeCase) -> str | None:
@@ -131,10 +159,7 @@ def _is_left_to_others(case: ResizeCase) -> str | None:
 
 
 def _is_owned(case: ResizeCase) -> str | None:
-    stack = case.circumstances.stack
-    if stack is None:
-        return None
-    return f"the stack {stack} of CloudFormation owns it"
+    return known("the stack {} of CloudFormation owns it".format, case.circumstances.stack)
 
 
 def _lacks_runs(case: ResizeCase) -> str | None:
@@ -197,10 +222,7 @@ def _has_no_run(case: ResizeCase) -> str | None:
     if case.sizes_of_revision:
         return None
     revision = case.revision.revision
-    if revision is None:
-        of_revision = ""
-    else:
-        of_revision = f" of revision {revision}"
+    of_revision = stated(" of revision {}", revision)
     on_fargate = " on Fargate" if case.is_elsewhere else ""
     return f"no run{of_revision}{on_fargate} is known yet"
 
@@ -227,7 +249,7 @@ def _has_no_effect(case: ResizeCase) -> str | None:
     revision = case.revision.revision
     seen = TaskSize()
     for run in case.newest:
-        if revision is None or run.record.revision == revision:
+        if revision in (None, run.record.revision):
             seen = run.record.task_size
     shown = format_task_size(seen.vcpu, seen.memory_mb) or "an unknown size"
     if revision is None:
@@ -248,21 +270,20 @@ def _is_from_insights(case: ResizeCase) -> str | None:
 # The last change.
 
 
-def _is_too_small(case: MeasuredCase) -> str | None:
-    if case.judged is None or case.judged.gave_more:
-        return None
-    return case.judged.failure
+@_after_a_change
+def _is_too_small(_case: MeasuredCase, judged: Judged) -> str | None:
+    return None if judged.gave_more else judged.failure
 
 
 def _old_size(case: MeasuredCase) -> TaskSize | None:
     return None if case.judged is None else case.judged.change.size
 
 
-def _has_few_successes(case: MeasuredCase) -> str | None:
-    judged = case.judged
-    if judged is None or judged.successes >= MIN_SUCCESSES_TO_KEEP:
+@_after_a_change
+def _has_few_successes(_case: MeasuredCase, judged: Judged) -> str | None:
+    if judged.successes >= MIN_SUCCESSES_TO_KEEP:
         return None
-    if judged.failure is not None and judged.gave_more:
+    if judged.failure and judged.gave_more:
         return None
     return f"{judged.successes} of {MIN_SUCCESSES_TO_KEEP} successes seen"
 
@@ -274,7 +295,7 @@ def _is_overwritten(case: MeasuredCase) -> str | None:
 
 
 def _is_withdrawn(case: MeasuredCase) -> str | None:
-    if case.revision.withdrawn is None:
+    if not case.revision.withdrawn:
         return None
     return (
         f"somebody deregistered {case.revision.withdrawn}, so that an older one is the newest: "
@@ -328,7 +349,7 @@ def _needs_more_than_fargate(advice: Advice) -> str | None:
 
 
 def _grows(advice: Advice) -> str | None:
-    if advice.choice.outgrown is None or not advice.choice.has_more_memory:
+    if not (advice.choice.is_outgrown and advice.choice.has_more_memory):
         return None
     return "its memory need grows, and soon passes the size"
 
@@ -350,9 +371,8 @@ def _reserves_too_much(advice: Advice) -> str | None:
 def _would_save(advice: Advice) -> str | None:
     """A larger size that is recommended only for its margin saves nothing."""
     choice = advice.choice
-    is_cheaper = not choice.has_more_memory
-    if choice.saving_percent is not None:
-        is_cheaper = choice.saving_percent > 0
+    unpriced = 0 if choice.has_more_memory else 1
+    is_cheaper = first_known(choice.saving_percent, unpriced) > 0
     is_known = advice.evidence.outcomes.has_success
     if not (is_known and choice.is_fargate and choice.changes and is_cheaper):
         return None
@@ -378,7 +398,7 @@ def _has_no_known_size(advice: Advice) -> str | None:
 
 def _is_too_small_later(case: MeasuredCase) -> str | None:
     """Nothing is enlarged before a run has needed it."""
-    if case.best_smaller is not None:
+    if case.has_better:
         return None
     return _needs_more_than_fargate(case.advice) or _grows(case.advice)
 
@@ -388,11 +408,11 @@ def _fits_or_is_safer(advice: Advice) -> str:
 
 
 def _fits(case: MeasuredCase) -> str | None:
-    if case.best_smaller is not None:
+    if case.has_better:
         return None
     of_all = case.advice_of_all
     held = next(held_back(of_all.evidence.needs, of_all.choice, case.size), None)
-    return "the size fits" if held is None else f"the size fits: {held}"
+    return "the size fits" + stated(": {}", held)
 
 
 def _has_few_days(case: MeasuredCase) -> str | None:
@@ -403,21 +423,20 @@ def _has_few_days(case: MeasuredCase) -> str | None:
 
 
 def _may_not_be_taken(case: MeasuredCase) -> str | None:
-    if case.smaller is not None or case.best_smaller is None:
+    if case.smaller is not None:
         return None
-    return case.refusal_of(case.best_smaller.option)
+    return known(case.refusal_of, known(attrgetter("option"), case.best_smaller))
 
 
-def _saves_little(case: MeasuredCase) -> str | None:
-    if case.smaller is None:
-        return None
-    saving_percent = case.smaller.option.saving_percent
+@_with_a_smaller_size
+def _saves_little(case: MeasuredCase, smaller: ChosenSize) -> str | None:
+    saving_percent = smaller.option.saving_percent
     if first_known(saving_percent, -math.inf) >= case.policy.min_saving_percent:
         return None
-    if case.smaller.refused is not None:
-        return case.smaller.refused
+    if smaller.refused:
+        return smaller.refused
     if not case.is_fargate:
-        return _lowers_little(case, case.smaller)
+        return _lowers_little(case, smaller)
     shown = known(format_percent, saving_percent) or "an unknown part"
     return f"the recommended size saves only {shown}"
 
@@ -443,8 +462,9 @@ def _lowered_percent(case: MeasuredCase, smaller: ChosenSize) -> float:
     return round(100 * max(shares, default=0), 1)
 
 
-def _has_failed_before(case: MeasuredCase) -> str | None:
-    if case.smaller is None or not case.has_failed_before(case.smaller.size):
+@_with_a_smaller_size
+def _has_failed_before(case: MeasuredCase, smaller: ChosenSize) -> str | None:
+    if not case.has_failed_before(smaller.size):
         return None
     return "this size, or a larger one, has failed before"
 
@@ -453,22 +473,22 @@ def _better_size(case: MeasuredCase) -> ChosenSize | None:
     return case.smaller or case.best_smaller
 
 
-def _saves(case: MeasuredCase) -> str | None:
-    if case.smaller is None or any(rule.reason_to_act(case) for rule in REASONS_AGAINST):
+@_with_a_smaller_size
+def _saves(case: MeasuredCase, smaller: ChosenSize) -> str | None:
+    if any(rule.reason_to_act(case) for rule in REASONS_AGAINST):
         return None
-    saves = f"saves {format_percent(case.smaller.option.saving_percent or 0)}"
-    if case.smaller.refused is None:
-        return saves
-    return f"{saves}; {case.smaller.refused}"
+    saves = f"saves {format_percent(smaller.option.saving_percent or 0)}"
+    return saves + stated("; {}", smaller.refused)
 
 
-def _asks_for_less(case: MeasuredCase) -> str | None:
+@_with_a_smaller_size
+def _asks_for_less(case: MeasuredCase, smaller: ChosenSize) -> str | None:
     """Of a job on EC2, whose memory is limited like a task's on Fargate."""
-    if not case.circumstances.is_job or case.is_fargate or case.smaller is None:
+    if not case.circumstances.is_job or case.is_fargate:
         return None
     if any(rule.reason_to_act(case) for rule in REASONS_AGAINST):
         return None
-    return f"asks for {format_percent(_lowered_percent(case, case.smaller))} less"
+    return f"asks for {format_percent(_lowered_percent(case, smaller))} less"
 
 
 def _smaller_size(case: MeasuredCase) -> ChosenSize | None:
@@ -488,24 +508,24 @@ def _present_size(case: MeasuredCase) -> TaskSize:
     return case.size
 
 
-def _went_badly(case: MeasuredCase) -> str | None:
-    if case.judged is None or case.judged.failure is None or case.revision.killed_limit:
+@_after_a_change
+def _went_badly(case: MeasuredCase, judged: Judged) -> str | None:
+    if case.revision.killed_limit:
         return None
-    return f"{case.judged.failure}; a larger size is not put back"
+    return known("{}; a larger size is not put back".format, judged.failure)
 
 
-def _went_well(case: MeasuredCase) -> str | None:
-    if case.judged is None:
-        return None
-    runs = f"{format_count(case.judged.own.counts.tasks, 'run')} at the new size"
-    if not case.judged.failed:
+@_after_a_change
+def _went_well(_case: MeasuredCase, judged: Judged) -> str:
+    runs = f"{format_count(judged.own.counts.tasks, 'run')} at the new size"
+    if not judged.failed:
         return f"{runs} went well"
-    return f"{case.judged.failed} of {runs} failed, which is no reason to put the old size back"
+    return f"{judged.failed} of {runs} failed, which is no reason to put the old size back"
 
 
 def _larger_may_not_be_taken(case: MeasuredCase) -> str | None:
     """A larger size would be needed, and every one is refused."""
-    if not case.calls_for_more or case.larger is not None or case.advice.risk is None:
+    if not (case.calls_for_more and case.advice.risk) or case.larger is not None:
         return None
     return case.refusal_of_larger
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Final
 
 from msgspec import Struct
 
@@ -25,21 +26,27 @@ class Growth(Struct, frozen=True, kw_only=True):
 
     @property
     def is_notable(self) -> bool:
-        return self.per_run * (self.runs - 1) >= _MIN_NOTABLE_SHARE * self.now
+        rise = self.per_run * (self.runs - 1)
+        return rise > 0 and rise >= _MIN_NOTABLE_SHARE * self.now
 
     def after(self, runs: int) -> float:
         return self.now + self.per_run * runs
 
     def runs_until(self, limit: float) -> int | None:
         """Return the number of further runs until the trend passes the limit; None if it already
-        has.
+        has, or never does.
         """
-        return None if self.now > limit else int((limit - self.now) // self.per_run) + 1
+        if self.now > limit or not self.runs:
+            return None
+        return int((limit - self.now) // self.per_run) + 1
 
     def runs_until_near(self, limit: float) -> int | None:
         """As above; None also for a limit that is far away."""
-        runs = self.runs_until(limit)
-        return None if runs is None or runs > _MAX_RUNS_AHEAD else runs
+        runs = self.runs_until(limit) or _MAX_RUNS_AHEAD + 1
+        return runs if runs <= _MAX_RUNS_AHEAD else None
+
+
+NO_GROWTH: Final = Growth(per_run=0, now=0, runs=0)
 
 
 def growth(values: Sequence[float]) -> Growth | None:

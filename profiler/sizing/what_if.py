@@ -3,10 +3,11 @@ is chosen from.
 """
 
 import math
+from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.optional_math import difference, first_known, known, product, rounded
+from profiler.core.optional_math import difference, first_known, known, product, quotient, rounded
 from profiler.record.family import Month
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import vcpu_limit
@@ -114,16 +115,16 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         return difference(self.current_usd_per_run, self._usd(self.hour_usd, factor))
 
     def _usd(self, hour_usd: float | None, factor: float) -> float | None:
-        if hour_usd is None or not self.billed:
+        if not self.billed:
             return None
-        return round(hour_usd * self._hours(factor), 8)
+        return rounded(product(hour_usd, self._hours(factor)), 8)
 
     def _hours(self, factor: float) -> float:
         """The billed hours of a run that takes ``factor`` times as long; of unknown runs, as if
         each took an hour.
         """
-        mean_ms = mean_billed_ms(self.billed, factor)
-        return factor if mean_ms is None else mean_ms / 3_600_000
+        mean_hours = quotient(mean_billed_ms(self.billed, factor), 3_600_000)
+        return first_known(mean_hours, factor)
 
 
 def reserved_size(size: Size) -> SizeOption:
@@ -140,6 +141,10 @@ def reserved_size(size: Size) -> SizeOption:
         current_hour_usd=None,
         billed=(),
     )
+
+
+# No size of Fargate: it has no price, and no run gets slower.
+NO_OPTION: Final = reserved_size(Size(0, 0))
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):

@@ -1,11 +1,12 @@
 """The evidence of a window of runs: exact counts and extremes, and the sample's mean times."""
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import chain
 
 from msgspec.structs import replace
 
-from profiler.core.optional_math import max_known
+from profiler.core.optional_math import known_values, max_known
 from profiler.core.timestamps import format_ms
 from profiler.record.record_model import TaskSize
 from profiler.sizing.evidence import (
@@ -32,9 +33,7 @@ def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
     """What the runs on Fargate at a size show, with the needs and the kills of those elsewhere;
     None if none on Fargate was measured.
     """
-    runs = window.sizes.get(size)
-    if runs is None:
-        return None
+    runs = window.at(size)
     measured = [run for run in runs.deciding() if run.is_measured]
     if not measured:
         return None
@@ -128,14 +127,10 @@ def _with_memory(needs: Needs, at_sizes: Sequence[RunsAtSize]) -> Needs:
 
 def _larger_needs(needs: Needs, other: Needs) -> Needs:
     """The larger needs, without those of memory."""
-    slowdowns = needs.slowdowns
-    if slowdowns is None:
-        slowdowns = other.slowdowns
-    elif other.slowdowns is not None:
-        slowdowns = larger_factors(slowdowns, other.slowdowns)
+    slowdowns = known_values((needs.slowdowns, other.slowdowns))
     return Needs(
         required_vcpu=max_known(needs.required_vcpu, other.required_vcpu),
-        slowdowns=slowdowns,
+        slowdowns=reduce(larger_factors, slowdowns) if slowdowns else None,
         vcpu_without_slowdown=max_known(needs.vcpu_without_slowdown, other.vcpu_without_slowdown),
         oom_size_mb=max_known(needs.oom_size_mb, other.oom_size_mb),
         reached_size_mb=max_known(needs.reached_size_mb, other.reached_size_mb),

@@ -133,7 +133,7 @@ def _cdk(request: ContainerRequest) -> str:
     group = _quoted(request.log_group)
     access = ""
     grants = ""
-    if request.stacks is not None:
+    if request.stacks:
         access = '  linuxParameters: new ecs.LinuxParameters(taskDefinition, "TaskMonitorLinux"),\n'
         grants = _CDK_ACCESS
     return f"""\

@@ -107,7 +107,7 @@ def find_monitor(
     """
     monitors = find_monitors(containers, image)
     for monitor in reversed(monitors):
-        if batch is not None and is_monitor_for(monitor, batch):
+        if batch and is_monitor_for(monitor, batch):
             return monitor
     named = _named(containers, MONITOR_NAME)
     if named is None:
@@ -204,7 +204,7 @@ def _with_known_image(container: DefinedContainer, image: str | None) -> Defined
     """The container, whose image is known if its repository is the one of ``image``, the user's
     own for the monitor.
     """
-    if image is not None and repository(container.image) == repository(image):
+    if image and repository(container.image) == repository(image):
         return replace(container, image=MONITOR_REPOSITORY)
     return container
 
@@ -226,7 +226,7 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
     if it has none.
     """
     match = _TASK_MEMORY.fullmatch(str(definition.get("memory")))
-    if match is None:
+    if not match:
         return None
     amount = float(match[1])
     if match[2]:
@@ -245,7 +245,7 @@ def windows_of(definition: Mapping[str, object]) -> str | None:
     for constraint in mappings(definition.get("placementConstraints")):
         expression = text(constraint.get("expression")) or ""
         placed = _ON_WINDOWS.search(expression)
-        if placed is not None and placed["negation"] is None:
+        if placed and not placed["negation"]:
             return f"Windows, by the placement {expression!r}"
     for volume in mappings(definition.get("volumes")):
         # The API and CloudFormation write its name differently.

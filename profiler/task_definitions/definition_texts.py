@@ -8,6 +8,7 @@ changed definition refers to it unchanged.
 
 import re
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ from msgspec import Struct
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import write_atomically
 from profiler.core.json_fields import mapping
+from profiler.core.optional_math import known
 from profiler.task_definitions.container_snippets import FREE_KEYS, camel_case, pascal_case
 from profiler.task_definitions.definition_json import (
     JOB_ANSWER,
@@ -238,7 +240,7 @@ def change_job_text(data: bytes, source_name: str, change: ChangeJob) -> Changed
     job = read_job_definition(document, source_name)
     changed = change(job)
     style = style_of(text, root, is_yaml=is_yaml)
-    if job.arn is not None or JOB_ANSWER in document:
+    if job.arn or JOB_ANSWER in document:
         before = f"{style.lines(job.definition, '')}\n".encode()
         after = f"{style.lines(changed.definition, '')}\n".encode()
         return ChangedText(before=before, after=after, is_changed=True, notes=changed.notes)
@@ -358,21 +360,22 @@ def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, 
             f"{source_name} is {language} without Resources and without containerDefinitions: "
             "give a CloudFormation template or a task definition."
         )
-    definitions = {}
-    for name, resource in resources.members.items():
-        resource_type = resource.members.get("Type")
-        if resource_type is not None and resource_type.scalar == _TYPE:
-            definitions[name] = resource
+    members = resources.members.items()
+    definitions = {name: resource for name, resource in members if _type_of(resource) == _TYPE}
     if not definitions:
         other = ""
-        types = [resource.members.get("Type") for resource in resources.members.values()]
-        if any(one is not None and one.scalar == _JOB_TYPE for one in types):
+        if any(_type_of(resource) == _JOB_TYPE for resource in resources.members.values()):
             other = " (job definitions of AWS Batch are changed in a JSON or YAML of their own)"
         raise TaskProfilerError(
             f"{source_name} is a CloudFormation template without a task definition{other}: give "
             f"the template whose Resources have the type {_TYPE}."
         )
     return definitions
+
+
+def _type_of(resource: Node) -> object:
+    """The type of a template's resource; None without one."""
+    return known(attrgetter("scalar"), resource.members.get("Type"))
 
 
 def _resource(logical_id: str, resource: Node, text: str) -> _Place:
@@ -426,7 +429,7 @@ def _list(value: object) -> list[object]:
 
 def _is_function(node: Node) -> bool:
     """Whether it is an intrinsic function, in the short form or the full one."""
-    if node.tag is not None:
+    if node.tag:
         return True
     if node.kind != "mapping" or len(node.children) != 1:
         return False
@@ -446,13 +449,13 @@ def _view(node: Node, text: str, *, is_template: bool) -> object:
     if not is_template or not _is_function(node):
         return value
     flow = TextStyle(is_yaml=True).one_line(value)  # on one line, in brackets
-    if node.tag is not None:
+    if node.tag:
         flow = f"{node.tag} {flow}"
     written = text[node.start : node.end]
     if "\n" in written:
         written = flow
     name = flow
-    if node.tag is None and node.children[0].key == "Ref":
+    if not node.tag and node.children[0].key == "Ref":
         name = f"!Ref {node.children[0].node.scalar}"
     elif node.kind == "scalar":
         name = f"{node.tag} {node.scalar}"

@@ -77,7 +77,7 @@ def read_job_definition(document: Mapping[str, object], source_name: str) -> Job
             )
         definition = listed[0]
     arn = text(definition.get(_ARN))
-    if arn is not None:
+    if arn:
         definition = {name: value for name, value in definition.items() if name not in _READ_ONLY}
         tags = mapping(definition.get("tags"))
         own_tags = {name: tags[name] for name in tags if not name.lower().startswith("aws:")}

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from profiler.core.ecs_terms import AWSLOGS, BATCH_LOG_GROUP, EC2, FARGATE
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, mappings, text
-from profiler.core.optional_math import first_known, known_members, known_values
+from profiler.core.optional_math import first_known, known, known_members, known_values, product
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.record_model import TaskSize
@@ -86,12 +86,9 @@ def described_form(job: Mapping[str, object]) -> dict[str, object]:
         "taskDefinitionArn": job.get("jobDefinitionArn"),
         "status": job.get("status"),
     }
-    vcpu = _total(defined, "VCPU")
-    memory_mb = _total(defined, "MEMORY")
-    if vcpu is not None:
-        form["cpu"] = f"{vcpu * _CPU_UNITS:.0f}"
-    if memory_mb is not None:
-        form["memory"] = f"{memory_mb:.0f}"
+    cpu_units = product(_total(defined, "VCPU"), _CPU_UNITS)
+    sizes = {"cpu": cpu_units, "memory": _total(defined, "MEMORY")}
+    form |= {name: f"{amount:.0f}" for name, amount in known_members(sizes).items()}
     tags = [{"key": key, "value": value} for key, value in mapping(job.get("tags")).items()]
     return {"taskDefinition": form, "tags": tags}
 
@@ -124,7 +121,7 @@ def why_left_alone(definition: Mapping[str, object]) -> str | None:
         return "its jobs are pods on EKS, which are not measured"
     if "nodeProperties" in job or job.get("type") == "multinode":
         return "it is a job of several nodes, which have sizes of their own"
-    if engine is not None:
+    if engine:
         return (
             f"{engine.capitalize()} registers it, and sets the sizes of its jobs itself: "
             f"task-profiler recommend --format {engine} prints lines for its configuration"
@@ -298,10 +295,9 @@ def _container_forms(
             "logConfiguration": logs,
         }
         if len(containers) > 1:
-            vcpu = asked_amount(container, "VCPU")
-            memory_mb = asked_amount(container, "MEMORY")
-            form["cpu"] = None if vcpu is None else round(vcpu * _CPU_UNITS)
-            form["memory"] = None if memory_mb is None else round(memory_mb)
+            cpu_units = product(asked_amount(container, "VCPU"), _CPU_UNITS)
+            form["cpu"] = known(round, cpu_units)
+            form["memory"] = known(round, asked_amount(container, "MEMORY"))
         yield form
 
 
@@ -340,31 +336,26 @@ def _mapped(
 
 
 def _without_answers(job: Mapping[str, object]) -> dict[str, object]:
-    return {
-        name: value for name, value in job.items() if name not in _ANSWERED and value is not None
-    }
+    known_fields = known_members(job)
+    return {name: value for name, value in known_fields.items() if name not in _ANSWERED}
 
 
 def _without_sizes(container: Mapping[str, object]) -> dict[str, object]:
     """The container with the form of its sizes, and nothing in it. What cannot be read stays."""
     emptied = known_members(container)
-    known = [kind for kind in _OLD_MEMBERS if asked_amount(container, kind) is not None]
+    asked = known_members({kind: asked_amount(container, kind) for kind in _OLD_MEMBERS})
     for kind in _OLD_MEMBERS:
         if emptied.get(_OLD_MEMBERS[kind]) == 0:  # a member that is not set
             del emptied[_OLD_MEMBERS[kind]]
-    return _with_values(emptied, dict.fromkeys(known, ""))
+    return _with_values(emptied, dict.fromkeys(asked, ""))
 
 
 def with_amounts(
     container: Mapping[str, object], vcpu: float | None, memory_mb: float | None
 ) -> dict[str, object]:
     """The container with sizes in the form that it has; None changes nothing."""
-    values: dict[str, str] = {}
-    if vcpu is not None:
-        values["VCPU"] = f"{vcpu:g}"
-    if memory_mb is not None:
-        values["MEMORY"] = f"{memory_mb:.0f}"
-    return _with_values(container, values)
+    values = {"VCPU": known("{:g}".format, vcpu), "MEMORY": known("{:.0f}".format, memory_mb)}
+    return _with_values(container, known_members(values))
 
 
 def _with_values(container: Mapping[str, object], values: Mapping[str, str]) -> dict[str, object]:
@@ -388,7 +379,7 @@ def asked_amount(container: Mapping[str, object], kind: Kind) -> float | None:
         if requirement.get("type") == kind:
             written = requirement.get("value")
     found = _AMOUNT.fullmatch(str(written))
-    return None if found is None else float(found[0]) or None
+    return (float(found[0]) or None) if found else None
 
 
 def _memory(form: Mapping[str, object]) -> int:
@@ -398,8 +389,8 @@ def _memory(form: Mapping[str, object]) -> int:
 def _total(containers: Sequence[Mapping[str, object]], kind: Kind) -> float | None:
     """The sum of all containers; None if one of them does not say."""
     amounts = [asked_amount(container, kind) for container in containers]
-    known = known_values(amounts)
-    return sum(known) if known and len(known) == len(amounts) else None
+    told = known_values(amounts)
+    return sum(told) if told and len(told) == len(amounts) else None
 
 
 def _matches(pattern: object, value: str) -> bool:

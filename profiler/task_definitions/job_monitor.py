@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from msgspec.structs import replace
 
+from profiler.core.command_lines import option_words
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
 from profiler.sizing.job_rows import engine_of
@@ -102,13 +103,13 @@ def _check_platform(job: JobDefinition) -> None:
             "The job definition is for Amazon EKS, where each container counts for the job's end: "
             "put task-profiler run before the command of the batch's container."
         )
-    if form is None:
+    if not form:
         raise TaskProfilerError(
             f"The job definition has neither {ONE_CONTAINER} nor {ECS}: give one with its "
             "containers."
         )
     engine = engine_of(job.name or "")
-    if engine is not None:
+    if engine:
         raise TaskProfilerError(
             f"{engine.capitalize()} registers this job definition ({job.name}) and sets the "
             "command of each job: put task-profiler run into the image or the pipeline, or monitor "
@@ -207,7 +208,7 @@ def _with_monitor(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefi
             "On EC2, AWS Batch asks for at least one vCPU for each container, too much for a "
             "monitor: use --wrap, or monitor the instances (task-profiler setup batch-instances)."
         )
-    if options.stacks is not None:
+    if options.stacks:
         raise TaskProfilerError(
             "--stacks needs the capability SYS_PTRACE, which AWS Batch gives to no container: "
             "leave it out."
@@ -342,7 +343,7 @@ def _wrapped(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefinitio
     batch = find_batch(containers, options.container)
     if batch.wraps_batch:
         return ChangedDefinition(definition=definition, batch=batch.name)
-    name = () if job.name is None else ("--name", job.name)
+    name = option_words({"--name": job.name})
     changed: list[Mapping[str, object]] = []
     for raw in raw_containers(definition):
         if raw.get("name") == batch.name:

@@ -4,6 +4,7 @@ The other containers and the task's size never change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from profiler.core.ecs_terms import (
 )
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.optional_math import known
 from profiler.task_definitions.containers import (
     REPORT_STREAM_VARIABLE,
     DefinedContainer,
@@ -34,6 +36,7 @@ from profiler.task_definitions.containers import (
 from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.monitor_container import (
     DEFAULT_STREAM_PREFIX,
+    NO_OWN_LOG,
     PID_MODE_ADDED,
     PID_MODE_LABEL,
     RESERVATION_MB,
@@ -96,16 +99,13 @@ def add_monitor(
     else:
         added = _with_new_monitor(definition, containers, options, image)
     family = definition.get("family")
-    if (
-        isinstance(family, Function)
-        and added.monitor is not None
-        and added.monitor.own_log_group == _own_group(family)
-    ):
+    own_group = known(attrgetter("own_log_group"), added.monitor)
+    if isinstance(family, Function) and own_group == _own_group(family):
         raise TaskProfilerError(
             "The report needs a log group of its own, and only a deployment knows the family "
             f"({family}): name the group with --log-group."
         )
-    if options.shared_pids or options.stacks is not None:
+    if options.shared_pids or options.stacks:
         return _with_shared_pids(added)
     return added
 
@@ -129,7 +129,7 @@ def refusal_of(definition: Mapping[str, object], monitor_mb: int) -> str | None:
 def check_definition(definition: Mapping[str, object]) -> None:
     """Raise TaskProfilerError for Windows tasks, and for a container without a name."""
     system = windows_of(definition)
-    if system is not None:
+    if system:
         raise TaskProfilerError(
             f"The task definition is for {system}, where the monitor does not work: profile Linux "
             "tasks."
@@ -177,7 +177,7 @@ def _with_report_stream(
     """
     is_set = existing is not None and REPORT_STREAM_VARIABLE in existing.environment
     stream = options.report_stream or (None if is_set else options.default_report_stream)
-    if stream is None or (stream == "batch" and not is_set):
+    if not stream or (stream == "batch" and not is_set):
         return options
     return replace(options, settings={REPORT_STREAM_VARIABLE: stream, **options.settings})
 
@@ -214,7 +214,7 @@ def _with_existing_monitor(
     is_stricter = existing.name in started_before
     parts = list(_raw_containers(definition))
     old = parts.pop(containers.index(existing))
-    has_image = options.image is not None
+    has_image = bool(options.image)
     own, changes = refresh(old, present, has_image=has_image, is_stricter=is_stricter)
     parts.append(own)
     if containers[-1] is not existing:
@@ -269,7 +269,7 @@ def _with_new_monitor(
         )
     notes += unreachable_notes(definition, environment_of(own))
     notes += architecture_notes(definition, monitor.image)
-    if options.image is None:
+    if not options.image:
         notes.append(default_image_note(image))
     parts = [*_raw_containers(definition), own]
     added = read_container(own)
@@ -291,21 +291,22 @@ def _monitor(
     image: str,
 ) -> MonitorContainer:
     """The monitor that the options ask for, with a log group of its own if the batch has none."""
-    own_log = None
+    own_log = NO_OWN_LOG
     is_log_known = True
     for container in _raw_containers(definition):
         if container.get("name") == batch.name:
             log = mapping(container.get("logConfiguration"))
             is_log_known = not isinstance(log.get("options"), Function)
-    is_awslogs = batch.log_driver == AWSLOGS or (options.is_of_job and batch.log_driver is None)
-    if options.log_group is not None or not is_awslogs or not is_log_known:
+    default_driver = AWSLOGS if options.is_of_job else None
+    is_awslogs = (batch.log_driver or default_driver) == AWSLOGS
+    if options.log_group or not is_awslogs or not is_log_known:
         default_group = _own_group(text(definition.get("family")) or batch.name)
         own_log = OwnLog(
             group=options.log_group or (BATCH_LOG_GROUP if options.is_of_job else default_group),
             region=text(batch.log_options.get("awslogs-region")) or options.region,
             stream_prefix=text(batch.log_options.get("awslogs-stream-prefix"))
             or DEFAULT_STREAM_PREFIX,
-            is_requested=options.log_group is not None,
+            is_requested=bool(options.log_group),
         )
     return MonitorContainer(
         image=image,
@@ -396,7 +397,7 @@ def _memory_notes(
     the batch. Raises TaskProfilerError.
     """
     task_mb = task_memory_mb(definition)
-    if task_mb is None:
+    if not task_mb:
         return
     taken_mb = 0
     for container in containers:
@@ -418,7 +419,7 @@ def _memory_notes(
 
 def _log_notes(batch: DefinedContainer, monitor: MonitorContainer) -> Iterator[str]:
     own_log = monitor.own_log
-    if own_log is None:
+    if not own_log.group:
         return
     subject = "The report"
     if batch.log_driver != AWSLOGS:
@@ -427,7 +428,7 @@ def _log_notes(batch: DefinedContainer, monitor: MonitorContainer) -> Iterator[s
     if not monitor.has_log_configuration:
         return
     yield log_group_note(own_log.group)
-    if own_log.region is None:
+    if not own_log.region:
         yield (
             "The Region of the monitor's log group is unknown: set it with --region, because "
             "awslogs on Fargate needs awslogs-region."

@@ -5,7 +5,7 @@ monitor must be root.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -18,6 +18,7 @@ from profiler.core.ecs_terms import (
     arn_part,
 )
 from profiler.core.json_fields import count, mapping, mappings, text
+from profiler.core.optional_math import known_members
 from profiler.core.version import __version__
 from profiler.task_definitions.containers import (
     LOG_GROUP_VARIABLE,
@@ -53,7 +54,9 @@ MULTILINE_OPTIONS = frozenset({"awslogs-datetime-format", "awslogs-multiline-pat
 
 
 class OwnLog(Struct, frozen=True, kw_only=True):
-    """The log group of the monitor's own log stream, into which the report is written."""
+    """The log group of the monitor's own log stream, into which the report is written; empty if it
+    is written into the batch's.
+    """
 
     group: str
     region: str | None = None
@@ -62,10 +65,15 @@ class OwnLog(Struct, frozen=True, kw_only=True):
 
     @property
     def options(self) -> Mapping[str, object]:
-        options = {"awslogs-group": self.group}
-        if self.region is not None:
-            options["awslogs-region"] = self.region
-        return {**options, "awslogs-stream-prefix": self.stream_prefix}
+        options = {
+            "awslogs-group": self.group,
+            "awslogs-region": self.region,
+            "awslogs-stream-prefix": self.stream_prefix,
+        }
+        return known_members(options)
+
+
+NO_OWN_LOG: Final = OwnLog(group="")
 
 
 class MonitorContainer(Struct, frozen=True, kw_only=True):
@@ -81,20 +89,20 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
     batch: DefinedContainer
     uses_gpu: bool = False
     uses_neuron: bool = False
-    own_log: OwnLog | None = None
+    own_log: OwnLog = NO_OWN_LOG
     stacks: CallStacksAccess | None = None
     settings: Mapping[str, str] = {}
     is_of_job: bool = False
 
     @property
     def is_root(self) -> bool:
-        return self.uses_neuron or self.stacks is not None
+        return self.uses_neuron or bool(self.stacks)
 
     @property
     def user(self) -> str:
         if self.uses_neuron:
             return _ROOT
-        if self.stacks is not None:
+        if self.stacks:
             return PTRACE_USER
         return USER
 
@@ -109,7 +117,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
     @property
     def has_log_configuration(self) -> bool:
         """Whether the container names its log group."""
-        if self.own_log is not None:
+        if self.own_log.group:
             return self.own_log.is_requested or not self.is_of_job
         return self.batch.log_driver == AWSLOGS
 
@@ -131,9 +139,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         if self.is_root:
             definition["linuxParameters"] = self._access()
         if self.has_log_configuration:
-            options = self.batch.log_options
-            if self.own_log is not None:
-                options = self.own_log.options
+            options = self.own_log.options if self.own_log.group else self.batch.log_options
             definition["logConfiguration"] = {
                 "logDriver": AWSLOGS,
                 "options": _one_line_options(options),
@@ -150,11 +156,11 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
 
     def _variables(self) -> Mapping[str, str]:
         variables = {CONTAINER_VARIABLE: self.batch.name}
-        if self.own_log is not None:
+        if self.own_log.group:
             variables[LOG_GROUP_VARIABLE] = self.own_log.group
         if self.uses_gpu:
             variables |= GPU_VARIABLES
-        if self.stacks is not None:
+        if self.stacks:
             variables[CALL_STACKS_VARIABLE] = self.stacks
         return {**variables, **self.settings}
 
@@ -163,7 +169,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         capabilities = []
         if self.uses_neuron:
             capabilities.append("IPC_LOCK")
-        if self.stacks is not None:
+        if self.stacks:
             capabilities.append(SYS_PTRACE)
         access: dict[str, object] = {"capabilities": {"add": capabilities}}
         if self.batch.neuron_devices:
@@ -182,7 +188,7 @@ def default_image(revision_arn: str | None) -> str:
     """
     image = f"{MONITOR_REPOSITORY}:{__version__}"
     partition, region, account = (arn_part(revision_arn, position) for position in (1, 3, 4))
-    if partition is None or region is None or account is None:
+    if not (partition and region and account):
         return image
     return f"{account}.dkr.ecr.{region}.{service_domain(partition)}/{image}"
 
@@ -268,9 +274,8 @@ def _with_variables(
     """
     variables = {str(variable.get("name")): variable for variable in old}
     kept_names = variables.keys() & (GPU_VARIABLES.keys() - present.settings.keys())
-    is_requested = present.own_log is not None and present.own_log.is_requested
     has_place = LOG_GROUP_VARIABLE in variables or "TASK_PROFILER_LOG_STREAM" in variables
-    if has_place and not is_requested:
+    if has_place and not present.own_log.is_requested:
         kept_names.add(LOG_GROUP_VARIABLE)
     for variable in new:
         name = str(variable["name"])
@@ -309,7 +314,7 @@ def _present_log(
     """
     own_log = present.own_log
     options = mapping(old.get("options"))
-    if own_log is not None:
+    if own_log.group:
         is_awslogs = old.get("logDriver") == AWSLOGS
         if own_log.is_requested:
             arrives = is_awslogs and text(options.get("awslogs-group")) == own_log.group

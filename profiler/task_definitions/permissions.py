@@ -129,7 +129,7 @@ def planned_policy(
     exact_characters = characters(document(exact))
     while characters(document(resources)) > MAX_INLINE_CHARACTERS - other_characters:
         prefix = max(map(commonprefix, pairwise(resources)), key=len, default="")
-        if _SHORTEST_PREFIX.match(prefix) is None:
+        if not _SHORTEST_PREFIX.match(prefix):
             raise TaskProfilerError(
                 f"The policy of the role {role!r} was not changed. The policy has "
                 f"{exact_characters} characters, the role's other inline policies "

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings
+from profiler.core.optional_math import first_known, known, known_members, product
 from profiler.record.record_model import TaskSize
 from profiler.sizing.sized_revision import RESIZED_FROM, REVERTED_FROM, TAG_PREFIX
 from profiler.task_definitions.containers import (
@@ -54,8 +55,8 @@ class SeenMemory(Struct, frozen=True, kw_only=True):
 
     def _raised(self, container: DefinedContainer) -> DefinedContainer:
         """The container with the limit that it needs, if a run was killed at its own limit."""
-        limit_mb = container.memory_mb
-        if limit_mb is None or limit_mb > self.killed_mb.get(container.name, 0):
+        limit_mb = first_known(container.memory_mb, math.inf)
+        if limit_mb > self.killed_mb.get(container.name, 0):
             return container
         return replace(container, memory_mb=math.ceil(self.needs_mb[container.name]))
 
@@ -107,9 +108,7 @@ def with_size(
     if size.vcpu is not None:
         for name, cpu_units in _cpu_changes(definition, round(size.vcpu * _CPU_UNITS)):
             changes[name]["cpu"] = cpu_units
-    task_mb = size.memory_mb
-    if task_mb is None:
-        task_mb = task_memory_mb(definition)
+    task_mb = first_known(size.memory_mb, task_memory_mb(definition))
     if task_mb is not None:
         _check_fits(seen.task_mb(definition), math.floor(task_mb), "MiB")
         for name, limits_mb in _memory_changes(definition, math.floor(task_mb), seen):
@@ -134,16 +133,13 @@ def _wanted_size(definition: Mapping[str, object], size: TaskSize) -> dict[str, 
     Raises TaskProfilerError if only a deployment knows the present value.
     """
     present = {"cpu": task_cpu_units(definition), "memory": task_memory_mb(definition)}
-    given: dict[str, int] = {}
-    if size.vcpu is not None:
-        given["cpu"] = round(size.vcpu * _CPU_UNITS)
-    if size.memory_mb is not None:
-        given["memory"] = math.floor(size.memory_mb)
+    cpu_units = known(round, product(size.vcpu, _CPU_UNITS))
+    given = {"cpu": cpu_units, "memory": known(math.floor, size.memory_mb)}
     wanted: dict[str, object] = {}
-    for name, value in given.items():
+    for name, value in known_members(given).items():
         if value == present[name]:
             continue
-        if present[name] is None and definition.get(name) is not None:
+        if not present[name] and definition.get(name) is not None:
             raise TaskProfilerError(
                 f"The task's {name} is {definition[name]}, which only a deployment knows: set "
                 f"{value} at its source."
@@ -202,14 +198,15 @@ def _memory_changes(
         changes: dict[str, int] = {}
         reservation_mb = container.memory_reservation_mb
         limit_mb = container.memory_mb
+        fitting_mb = fitting[container.name]
         if limit_mb is not None:
             limit_mb = min(limit_mb, memory_mb)
             if reservation_mb is None:
-                limit_mb = min(limit_mb, fitting[container.name])
+                limit_mb = min(limit_mb, fitting_mb)
             if limit_mb != present.memory_mb:
                 changes["memory"] = limit_mb
-        if reservation_mb is not None and reservation_mb != fitting[container.name]:
-            changes["memoryReservation"] = fitting[container.name]
+        if reservation_mb not in (None, fitting_mb):
+            changes["memoryReservation"] = fitting_mb
         yield container.name, changes
 
 
@@ -344,7 +341,7 @@ def _without(value: Mapping[str, object], names: Collection[str]) -> dict[str, o
 def task_cpu_units(definition: Mapping[str, object]) -> float | None:
     """The task's CPU units, written as ``"1024"`` or ``"1 vCPU"``; None if it has none."""
     match = _TASK_CPU.fullmatch(str(definition.get("cpu")))
-    if match is None:
+    if not match:
         return None
     if match[2]:
         return float(match[1]) * _CPU_UNITS

@@ -112,6 +112,6 @@ def _changed_containers(
     )
     for old, new in pairs:
         for name in CONTAINER_SIZES:
-            if new.get(name) is not None and new.get(name) != old.get(name):
+            if new.get(name) not in (None, old.get(name)):
                 changed.setdefault(str(new.get("name")), {})[name] = new[name]
     return changed

@@ -239,7 +239,7 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         if self.text[start] == "-":
             return start
         dash = _DASH.search(self.text, start, child.start + 1)
-        if dash is None:
+        if not dash:
             return child.start
         return dash.end() - 1
 

@@ -115,7 +115,7 @@ def _json_node(text: str, start: int) -> Node:
 
 def _after_space(text: str, at: int) -> int:
     match = _SPACE.match(text, at)
-    return at if match is None else match.end()
+    return at if not match else match.end()
 
 
 def yaml_tree(text: str, source_name: str) -> Node:
@@ -175,7 +175,7 @@ class _YamlReader:
             where = f"{self._source_name} has an alias in line {event.start_mark.line + 1}"
             raise TaskProfilerError(f"{where}: write the value in place of *{event.anchor}.")
         tag = None
-        if event.tag is not None and not event.tag.startswith(_YAML_TAG):
+        if event.tag and not event.tag.startswith(_YAML_TAG):
             tag = str(event.tag)
         if kind == "ScalarEvent":
             written = self._text[start:end].rstrip()

@@ -41,7 +41,7 @@ class WrittenSize(Struct, frozen=True, kw_only=True):
         """Where to write the size of another definition, if it is a plain number there."""
         for name in _SIZES:
             present = self.definition.get(name)
-            if name in self.lines and present is not None and sized.get(name) != present:
+            if name in self.lines and present not in (None, sized.get(name)):
                 line = self.lines[name]
                 yield f"{self.file}:{line}: {name} is {present}, set {sized[name]}."
 
@@ -71,7 +71,7 @@ def _of_terraform(data: bytes, file: str) -> Sequence[WrittenSize]:
     resources = []
     for at, (_, row) in enumerate(rows):
         start = _RESOURCE.match(row)
-        if start is not None:
+        if start:
             resources.append(_resource(rows[at:], file, start[1]))
     if not resources:
         of_jobs = ""
@@ -100,7 +100,7 @@ def _resource(rows: Sequence[tuple[int, str]], file: str, name: str) -> WrittenS
     for number, field, value in _members(rows):
         repeats = repeats or field in ("count", "for_each")
         literal = (_NAME if field == "family" else _NUMBER).fullmatch(value)
-        if literal is not None and field in ("family", *_SIZES):
+        if literal and field in ("family", *_SIZES):
             definition[field] = value.strip('"')
             lines[field] = number
     unnamed = None
@@ -114,7 +114,7 @@ def _members(rows: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
     depth = 0
     for number, row in rows:
         member = _MEMBER.fullmatch(row) if depth == 1 else None
-        if member is not None:
+        if member:
             yield number, member[1], member[2]
         brackets = _TEXT.sub("", row)
         depth += sum(map(brackets.count, "{[(")) - sum(map(brackets.count, "}])"))

@@ -94,14 +94,14 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     writer = _writer(monitor)
     group = planned.log_group
     target = log_target(writer)
-    if not has_own_monitor or group is None or prints_report(writer.environment):
+    if not has_own_monitor or not group or prints_report(writer.environment):
         group = target.group
     # --register will create it.
     is_created = monitor.state == "missing" and group == planned.log_group
     is_here = target.region in (None, arn_region(planned.revision_arn))
     is_made_by_ecs = writer.log_options.get("awslogs-create-group") == "true"
     group_state = LogGroupState(exists=None)
-    if group is not None and is_here and not is_created:
+    if group and is_here and not is_created:
         group_state = paths.log_group(group)
     if is_made_by_ecs and not group_state.exists:
         group_state = replace(group_state, exists=None)
@@ -268,21 +268,20 @@ class ClusterChecks(Struct):
         """The last due time of more than a day ago, after the revision's registration and the
         schedule's change.
         """
-        document = monitor.planned.document
-        if document is None or document.registered_ns is None:
+        registered_ns = monitor.planned.document.registered_ns
+        if registered_ns is None:
             return None
-        since_ns = max(document.registered_ns, self.now_ns - DAYS * NS_PER_DAY)
+        since_ns = max(registered_ns, self.now_ns - DAYS * NS_PER_DAY)
         for schedule in self.schedules:
             if schedule.family != monitor.planned.family:
                 continue
             try:
+                due_ns = 0
                 if schedule.is_enabled:
-                    due_ns = last_due(schedule, self.now_ns - NS_PER_DAY)
-                else:
-                    due_ns = None
+                    due_ns = last_due(schedule, self.now_ns - NS_PER_DAY) or 0
             except ScheduleExpressionError:
                 continue
-            if due_ns is not None and due_ns > max(since_ns, schedule.modified_ns or 0):
+            if due_ns > max(since_ns, schedule.modified_ns or 0):
                 return due_ns
         return None
 

@@ -3,19 +3,20 @@ answer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 
 from profiler.aws_account.doctor import task_checks
-from profiler.aws_account.doctor.findings import Finding, note, ok, problem
+from profiler.aws_account.doctor.findings import Finding, Level, note, ok, problem
 from profiler.aws_account.instance_monitors import instance_monitor_of
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.report_paths import Permission, ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.core.command_lines import command_line
+from profiler.core.command_lines import command_line, option_words
 from profiler.core.container_roles import repository
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY, arn_account
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text as string
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_values
 from profiler.core.version import __version__
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
 from profiler.record.units import MIB, format_count
@@ -50,8 +51,7 @@ def add_command(*families: str, image: str | None = None) -> str:
     words: list[str] = []
     for family in families:
         words += ("--family", family)
-    if image is not None:
-        words += ("--image", image)
+    words += option_words({"--image": image})
     return command_line("taskdef", "add-monitor", *words)
 
 
@@ -144,14 +144,14 @@ def definition_findings(
 def _monitor_image(planned: PlannedFamily) -> str | None:
     """The image of the monitor that the plan ends with, whatever its name is."""
     monitor = planned.changed.monitor or monitor_of(planned.changed.definition)
-    return None if monitor is None else monitor.image
+    return known(attrgetter("image"), monitor)
 
 
 def execution_role_finding(planned: PlannedFamily, paths: ReportPaths) -> Finding | None:
     """Whether the execution role may pull the monitor's image; None: unknown, or not needed."""
     role = string(planned.changed.definition.get("executionRoleArn"))
     image = _monitor_image(planned)
-    if role is None or image is None:
+    if not (role and image):
         return None
     name = role.rpartition("/")[2]
     permission = paths.may_pull(role, image)
@@ -177,44 +177,39 @@ def execution_role_finding(planned: PlannedFamily, paths: ReportPaths) -> Findin
     return None
 
 
-def execution_role_ok(planned: PlannedFamily, paths: ReportPaths) -> Finding | None:
-    """That the execution role may pull the monitor's image; None: it may not, or unknown."""
-    finding = execution_role_finding(planned, paths)
-    return finding if finding is not None and finding.level == "ok" else None
+def execution_role_findings(
+    planned: PlannedFamily, paths: ReportPaths, level: Level
+) -> tuple[Finding, ...]:
+    """What is said of this level of the execution role, which pulls the monitor's image."""
+    findings = known_values((execution_role_finding(planned, paths),))
+    return tuple(finding for finding in findings if finding.level == level)
 
 
-def image_finding(planned: PlannedFamily, paths: ReportPaths) -> Finding | None:
-    """The problem of a monitor whose image the account's registry lacks; None: it is there, in
+def image_problems(planned: PlannedFamily, paths: ReportPaths) -> tuple[Finding, ...]:
+    """The problem of a monitor whose image the account's registry lacks; none: it is there, in
     another registry, or unknown.
     """
-    image = _monitor_image(planned)
-    missing = None
-    if image is not None:
-        missing = paths.missing_image(image, arn_account(planned.revision_arn))
+    image = _monitor_image(planned) or ""
+    missing = paths.missing_image(image, arn_account(planned.revision_arn))
     if missing is None:
-        return None
+        return ()
     remedy = "push it, or name another image with --image"
     if missing.title == f"{MONITOR_REPOSITORY}:{__version__}":
         remedy = "run task-profiler setup image, or name another image with --image"
     what = f"ECR has no image {missing.title}, without which the tasks do not start"
-    return problem(_IMAGE, f"{what}: {remedy}.")
+    return (problem(_IMAGE, f"{what}: {remedy}."),)
 
 
 def pull_obstacle(planned: PlannedFamily, paths: ReportPaths) -> str | None:
     """Why the monitor's image would keep the tasks of a definition from starting; None: it does
     not, or this is unknown. Without the role itself, no task starts in any case.
     """
-    missing = image_finding(planned, paths)
-    if missing is not None:
+    for missing in image_problems(planned, paths):
         return missing.text
-    role = string(planned.changed.definition.get("executionRoleArn"))
-    image = _monitor_image(planned)
-    if role is None or image is None or paths.may_pull(role, image) != "denied":
-        return None
-    finding = execution_role_finding(planned, paths)
-    if finding is None:
-        return None
-    return f"{finding.text} {finding.advice or ''}".rstrip()
+    for finding in execution_role_findings(planned, paths, "problem"):
+        # Without the role itself, there is no advice.
+        return f"{finding.text} {finding.advice}" if finding.advice else None
+    return None
 
 
 def start_problems(
@@ -225,20 +220,16 @@ def start_problems(
 
     ``permission`` is whether the task role may report; ``command`` changes this family alone.
     """
-    missing = image_finding(planned, paths)
-    if missing is not None:
-        yield missing
-    pull = execution_role_finding(planned, paths)
+    yield from image_problems(planned, paths)
+    yield from execution_role_findings(planned, paths, "problem")
     role = task_role(planned.changed.definition)
-    if pull is not None and pull.level == "problem":
-        yield pull
     if permission == "denied":
         yield problem(
             _ROLE,
             f"The task role {role} does not allow logs:PutLogEvents for the report.",
             f"Allow it: {command} --attach-policy --yes.",
         )
-    elif permission == "no role" and role is None:
+    elif permission == "no role" and not role:
         own_stream = f"{command} --report-stream monitor --register"
         advice = f"Give it a role, or send the report to the monitor's own stream: {own_stream}."
         yield problem(_ROLE, "The task definition has no task role.", advice)

@@ -83,7 +83,7 @@ def forwarder_finding(stack: ForwarderStack) -> Finding:
     reason = f": {stack.reason.rstrip('.')}" if stack.reason else ""
     text = f"The stack {stack.name} is in state {stack.status}{reason}."
     advice = obstacle(stack)
-    if advice is not None:
+    if advice:
         if stack.phase == "in progress":
             return note(_STACK, text, advice)
         return problem(_STACK, text, advice)
@@ -111,7 +111,7 @@ class _DeploymentChecks(Struct):
     def reports(self) -> Iterator[Finding]:
         """The function that indexes reports, and its input."""
         name = self.stack.outputs.get("ForwardLogsFunctionName")
-        if name is None:
+        if not name:
             yield note(
                 _REPORTS,
                 "The stack indexes no reports, because ElasticsearchUrl is empty.",
@@ -127,7 +127,7 @@ class _DeploymentChecks(Struct):
         yield _function_finding(_REPORTS, name, function)
         stream = self.stack.outputs.get("ReportStreamArn")
         yield from _guarded(_SUBSCRIPTION, self._subscriptions(stream or function["FunctionArn"]))
-        if stream is not None:
+        if stream:
             yield from _guarded(_STREAM, self._event_sources(name))
         yield from _guarded(_REPORTS, self._activity(_REPORTS, name))
 
@@ -141,7 +141,7 @@ class _DeploymentChecks(Struct):
     def invoked_by_rule(self, topic: str, output: str) -> Iterator[Finding]:
         """The function that an output of the stack names, and the rules that invoke it."""
         name = self.stack.outputs.get(output)
-        if name is None:
+        if not name:
             if topic == _TASKS:  # the other one is off by default
                 text = (
                     "The stack sends no notifications of stopped tasks, because TaskStopped is "
@@ -339,7 +339,7 @@ class _DeploymentChecks(Struct):
     def queues(self) -> Iterator[Finding]:
         for output in QUEUE_OUTPUTS:
             url = self.stack.outputs.get(output)
-            if url is not None:
+            if url:
                 yield from _guarded(_QUEUES, self._messages(output, url))
 
     def _messages(self, output: str, url: str) -> Iterator[Finding]:

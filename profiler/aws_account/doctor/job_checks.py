@@ -5,6 +5,7 @@ Each thing that Batch or EC2 may not be asked is a note; the others are looked a
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ from profiler.core.bounded_batches import batches
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import EC2, FARGATE
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import known_values, median
+from profiler.core.optional_math import known, known_values, median
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.batch_detail import (
@@ -269,7 +270,7 @@ def _state(job: JobDetail, reads: _Reads, now_ns: int) -> Iterator[Finding]:
             yield note(_JOB, _children(job))
         yield from _reason(job)
         usual = _usual_wait(job, reads)
-        if usual is not None:
+        if usual:
             yield note(_JOB, usual)
 
 
@@ -283,7 +284,7 @@ def _definition(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
     """Whether the next submission can name the job's definition: Terraform, CDK and CloudFormation
     deregister the old revision when they register a new one.
     """
-    if job.definition_arn is None:
+    if not job.definition_arn:
         return
     status = {one.get("status") for one in reads.definitions(jobDefinitions=[job.definition_arn])}
     if status != {_INACTIVE}:
@@ -340,7 +341,7 @@ def _waits(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
 
 
 def _aws(job: JobDetail | None, *words: str) -> str:
-    return aws_command_line("batch", *words, region=None if job is None else job.region)
+    return aws_command_line("batch", *words, region=known(attrgetter("region"), job))
 
 
 def _queue_findings(
@@ -474,15 +475,15 @@ def _capacity_findings(
 ) -> Iterator[Finding]:
     """Whether maxvCpus of the environments are used up, and by what."""
     most = [one.get("computeResources", {}).get("maxvCpus") for one in environments]
-    known = known_values(most)
-    if len(known) != len(most) or job.vcpu is None:
+    limits = known_values(most)
+    if len(limits) != len(most) or job.vcpu is None:
         return
     names = [one["computeEnvironmentName"] for one in environments]
     update = ("update-compute-environment", "--compute-environment", names[0])
     advice = f"Raise it: {_aws(job, *update)} --compute-resources maxvCpus=N."
     shown = ", ".join(names)
-    if job.vcpu > max(known):
-        text = f"It asks for {format_vcpu(job.vcpu)}, and maxvCpus of {shown} is {max(known)}."
+    if job.vcpu > max(limits):
+        text = f"It asks for {format_vcpu(job.vcpu)}, and maxvCpus of {shown} is {max(limits)}."
         yield problem(_CAPACITY, text, advice)
         return
     running: list[Mapping[str, Any]] = []
@@ -499,11 +500,11 @@ def _capacity_findings(
         active = children.get(STARTING, 0) + children.get(RUNNING, 0)
         number += active
         used += active * (array.vcpu or 0)
-    if used + job.vcpu > sum(known):
+    if used + job.vcpu > sum(limits):
         yield problem(
             _CAPACITY,
             f"{format_count(number, 'job')} of this queue{', which are not all,' * is_part} use "
-            f"{format_vcpu(used)} of the {sum(known)} that maxvCpus of {shown} allows.",
+            f"{format_vcpu(used)} of the {sum(limits)} that maxvCpus of {shown} allows.",
             f"Wait for them. {advice}",
         )
 

@@ -14,6 +14,7 @@ from profiler.collectors.nvidia.visible_gpus import (
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.optional_math import first_known, known
+from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.report_destination import OwnStream, batch_streams
 from profiler.monitor.task_sampler import TaskSource
@@ -148,10 +149,9 @@ def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
             "Check whether a proxy or a firewall in this container blocks 169.254.170.2.",
         )
     name = task.family or "an unknown family"
-    if task.revision is not None:
+    if task.revision:
         name = f"{task.family}:{task.revision}"
-    if task.launch_type is not None:
-        name += f" on {task.launch_type}"
+    name += stated(" on {}", task.launch_type)
     text = f"Version {version} answers: task {task_id(task.arn)} of {name}."
     if version < _PREFERRED_VERSION:
         return note(
@@ -165,7 +165,7 @@ def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
 
 def batch_finding(selection: BatchSelection) -> Finding:
     """The container of the report."""
-    if selection.problem is not None:
+    if selection.problem:
         return problem(
             BATCH, selection.problem, "Set TASK_PROFILER_CONTAINER in the monitor's environment."
         )
@@ -177,7 +177,7 @@ def limits_findings(
 ) -> Iterator[Finding]:
     """The memory limits of the batch and of the monitor."""
     limit_bytes = batch.memory_limit_bytes or task.memory_limit_bytes
-    if limit_bytes is not None:
+    if limit_bytes:
         whose = "its own" if batch.memory_limit_bytes else "the task's"
         yield ok(MEMORY, f"The batch may use {format_memory(limit_bytes / MIB)}, {whose} limit.")
     else:
@@ -287,11 +287,11 @@ def driver_findings(
 def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[Finding]:
     """The Neuron devices. ``program`` is the path of neuron-monitor, None if it was not found."""
     listed = ", ".join(sorted(devices))
-    if program is not None and devices:
+    if program and devices:
         yield ok(
             NEURON, f"{format_count(len(devices), 'Neuron device')} ({listed}), read by {program}."
         )
-    elif program is not None:
+    elif program:
         yield problem(
             NEURON, f"{program} exists, but there is no device /dev/neuron*.", NEURON_ADVICE
         )
@@ -401,7 +401,7 @@ def log_finding(
     """The log stream of the report, and with ``may_put`` whether the task role may write to it."""
     target = batch_streams(batch, task, settings.task, own).report
     if isinstance(target, OwnStream):
-        if target.group is None or target.stream is None:
+        if not (target.group and target.stream):
             return ok(
                 LOG,
                 "The report goes to the monitor's own stream, by the log driver of its container.",
@@ -463,7 +463,7 @@ def call_stacks_finding(mode: StacksMode, *, may_trace: bool, py_spy: str | None
 def kernel_finding(view: KernelView) -> Finding:
     """The features of the kernel, regardless of the monitor's privileges."""
     scope = first_known(view.ptrace_scope, "none")
-    version = "none" if view.cgroup_version is None else f"version {view.cgroup_version}"
+    version = stated("version {}", view.cgroup_version) or "none"
     rest = (
         f"PSI: {'yes' if view.pressure else 'no'}. Yama's ptrace_scope: {scope}. Control groups: "
         f"{version}."

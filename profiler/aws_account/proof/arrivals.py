@@ -6,7 +6,8 @@ import base64
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
@@ -20,6 +21,7 @@ from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded, mapping
+from profiler.core.optional_math import known
 from profiler.core.queue_messages import HiddenMessages, hidden_messages
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.event_end import end_of_event
@@ -56,12 +58,16 @@ class WitnessLine(Struct, frozen=True, kw_only=True, rename="camel"):
 _DECODER = msgspec.json.Decoder(WitnessLine)
 
 
+# ECS says nothing of the end of a task that has not stopped.
+NOT_STOPPED: Final = StoppedTask(arn="")
+
+
 class ProofTask(Struct, kw_only=True):
     """A task of the proof, or a job with its task, and what is known of it so far.
 
     ``container`` is the batch's. ``failure``: why AWS started none. ``state``: its last status.
-    ``log_stream`` is AWS Batch's own word. ``end``: None before it stopped. ``ended`` is the last
-    ``task.ended`` line.
+    ``log_stream`` is AWS Batch's own word. ``ended`` is the last ``task.ended`` line, empty without
+    one.
     """
 
     scenario: str
@@ -71,14 +77,14 @@ class ProofTask(Struct, kw_only=True):
     queue: str | None = None
     log_stream: str | None = None
     arn: str | None = None
-    failure: str | None = None
+    failure: str = ""
     state: str = ""
     platform: str | None = None
     instance_arn: str | None = None
-    end: StoppedTask | None = None
+    end: StoppedTask = NOT_STOPPED
     witness: tuple[WitnessLine, ...] = ()
     run: PastRun | None = None
-    ended: Mapping[str, Any] | None = None
+    ended: Mapping[str, Any] = {}
     document: PastRun | None = None
 
     @property
@@ -97,12 +103,21 @@ class ProofTask(Struct, kw_only=True):
 
     @property
     def record(self) -> Record | None:
-        return None if self.run is None else self.run.report.record
+        return known(attrgetter("report.record"), self.run)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether AWS has started the task, or the task of the job."""
+        return self.arn is not None
+
+    @property
+    def has_stopped(self) -> bool:
+        return self.end != NOT_STOPPED
 
     @property
     def event_end(self) -> EventEnd:
         """How the batch ended, by AWS."""
-        if self.end is None:
+        if not self.has_stopped:
             return NO_EVENT
         return end_of_event(self.end, self.end.container(self.container))
 
@@ -114,7 +129,7 @@ class ProofTask(Struct, kw_only=True):
     @property
     def exit_code(self) -> int | None:
         """The batch's, by AWS."""
-        return None if self.end is None else self.end.container(self.container).exit_code
+        return self.end.container(self.container).exit_code
 
     @property
     def has_run(self) -> bool:
@@ -142,7 +157,7 @@ class EvidenceReader(Struct, kw_only=True):
     def read(self, tasks: Sequence[ProofTask]) -> None:
         """Add what is new to the tasks."""
         self.describe(tasks)
-        started = {task.id: task for task in tasks if task.arn is not None}
+        started = {task.id: task for task in tasks if task.has_started}
         self._read_group(started)
         function = self.plan.stack.outputs.get("TaskStoppedFunctionName")
         if function is not None:
@@ -217,7 +232,7 @@ class EvidenceReader(Struct, kw_only=True):
 
     def queues_with(self, tasks: Sequence[ProofTask], names: Sequence[str]) -> Sequence[str]:
         """Those of the queues that have a message about one of the tasks. All messages stay."""
-        ids = [task.id for task in tasks if task.arn is not None]
+        ids = [task.id for task in tasks if task.has_started]
         permission = "sqs:ReceiveMessage and ChangeMessageVisibility"
         queues: list[str] = []
         with self._noted(QUEUES), aws_errors("A queue cannot be read", permission):

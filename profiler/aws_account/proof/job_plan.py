@@ -151,8 +151,8 @@ def make_jobs_plan(
     )
 
 
-def _unlogged(stack: ForwarderStack) -> str | None:
-    return _UNLOGGED if stack.parameters.get("BatchJobs") == "true" else None
+def _unlogged(stack: ForwarderStack) -> str:
+    return _UNLOGGED if stack.parameters.get("BatchJobs") == "true" else ""
 
 
 def _queue(client: AwsClient, name: str) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ from profiler.core.command_lines import aws_command_line
 from profiler.core.ecs_terms import cluster_of_arn
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.optional_math import known_members, known_values
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.batch_detail import ENDED
@@ -70,7 +71,7 @@ class JobRunner(Struct, kw_only=True):
 
     def start(self, task: ProofTask) -> None:
         """Submit a job."""
-        share = {} if self.plan.share is None else {"shareIdentifier": self.plan.share}
+        share = known_members({"shareIdentifier": self.plan.share})
         try:
             with aws_errors("Batch took no job", "batch:SubmitJob and iam:PassRole"):
                 answer = self.open_client("batch").submit_job(
@@ -95,7 +96,7 @@ class JobRunner(Struct, kw_only=True):
     def _terminate(self, tasks: Sequence[ProofTask]) -> None:
         """Terminate what has not ended, and wait for it."""
         client = self.open_client("batch")
-        known = {task.job_id for task in tasks if task.job_id is not None}
+        known = {*known_values(task.job_id for task in tasks)}
         with aws_errors("The proof's jobs were not ended", "batch:ListJobs and batch:TerminateJob"):
             listed = read_items(
                 client,
@@ -129,7 +130,7 @@ class JobRunner(Struct, kw_only=True):
         started = {
             task.job_id: task
             for task in tasks
-            if task.job_id is not None and task.end is None and task.failure is None
+            if task.job_id is not None and not (task.has_stopped or task.failure)
         }
         if not started:
             return
@@ -159,5 +160,5 @@ def _take_over(task: ProofTask, job: Mapping[str, Any]) -> None:
     task.state = job["status"]
     task.arn = text(container.get("taskArn")) or task.arn
     task.log_stream = text(container.get("logStreamName")) or task.log_stream
-    if task.arn is None and job["status"] in ENDED:
+    if not task.has_started and job["status"] in ENDED:
         task.failure = on_one_line(job.get("statusReason") or "Batch gave no reason")

@@ -4,7 +4,9 @@ from profiler.aws_account.proof.arrivals import ProofTask
 from profiler.aws_account.proof.plan import ProofPlan
 from profiler.aws_account.proof.verdicts import NO, NO_WITNESS, CheckResult, record_of, unknown
 from profiler.core.ecs_terms import is_of_aws_batch
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import first_known, known_values
+from profiler.core.text import stated
+from profiler.record.batch_job import NO_JOB
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.units import MIB
 
@@ -15,7 +17,7 @@ _CLUSTER = "AWSBatch-… or …_Batch_…"
 def stream_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """The log stream that Batch names, beside the one by this project's rule."""
     expected = f"{task.stream_prefix}/{task.container}/TASK"
-    if task.log_stream is None:
+    if not task.log_stream:
         return unknown("Batch names no stream")
     return CheckResult(
         task.log_stream == task.expected_stream,
@@ -26,7 +28,7 @@ def stream_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 def cluster_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether the task's cluster is known as Batch's by its name, which is the account's own."""
-    if task.end is None:
+    if not task.has_stopped:
         return unknown("the task has not stopped")
     is_known = is_of_aws_batch(task.end.cluster)
     return CheckResult(is_known, _CLUSTER, _CLUSTER if is_known else "another name")
@@ -34,7 +36,7 @@ def cluster_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 def family_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether ECS's family is the name of the job definition."""
-    if task.end is None:
+    if not task.has_stopped:
         return unknown("the task has not stopped")
     definition = (task.end.definition_arn or "").rpartition("/")[2]
     family = definition.partition(":")[0]
@@ -45,7 +47,7 @@ def named_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether the report names the job, by the variables that Batch sets."""
     job = record_of(task).batch
     expected = "the job, its queue, attempt 1"
-    if job is None:
+    if job == NO_JOB:
         return CheckResult(NO, expected, "no job")
     seen = [
         "the job" if job.job_id == task.job_id else "another job",
@@ -66,9 +68,8 @@ def memory_of_command(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     seen_mb = record_of(task).metrics.max_memory_used_mb
     least_mb = (1 - _TOLERANCE) * held_bytes / MIB
     most_mb = (1 + _TOLERANCE) * max(needed) / MIB
-    is_between = seen_mb is not None and least_mb <= seen_mb <= most_mb
     return CheckResult(
-        is_between,
+        least_mb <= first_known(seen_mb, 0) <= most_mb,
         f"{least_mb:.2f} to {most_mb:.2f} MB",
-        "absent" if seen_mb is None else f"{seen_mb:.2f} MB",
+        stated("{:.2f} MB", seen_mb) or "absent",
     )

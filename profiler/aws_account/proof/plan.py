@@ -75,7 +75,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True):
     network_mode: str
     is_on_fargate: bool
     capacity_remedy: str
-    unlogged_notices: str | None = None
+    unlogged_notices: str = ""
     reads_documents: bool = False
 
     @property
@@ -101,8 +101,8 @@ class ProofPlan(Struct, frozen=True, kw_only=True):
         return bool(self.stack.parameters.get("ElasticsearchUrl"))
 
     @property
-    def silence(self) -> str | None:
-        """Why nothing tells whether a notice was posted; None: a line tells it."""
+    def silence(self) -> str:
+        """Why nothing tells whether a notice was posted; nothing: a line tells it."""
         return self.unlogged_notices if self.has_stack else self.no_stack
 
     def notifies_of(self, scenario: str) -> bool:

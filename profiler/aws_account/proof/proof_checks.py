@@ -6,6 +6,7 @@ A row that differs ends with the remedy of ``doctor``, which looks at the same f
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
+from operator import attrgetter
 from typing import Literal
 
 from msgspec import Struct
@@ -41,6 +42,7 @@ from profiler.core.optional_math import (
     product,
     quotient,
 )
+from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.fact_list import memory_peak
 from profiler.record.measured import AtLeast
@@ -175,7 +177,7 @@ def _start_of_batch(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 def _report_in_stream(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     assert task.run is not None  # noqa: S101  as in _record
-    place = "" if task.run.place is None else task.run.place.stream
+    place = known(attrgetter("stream"), task.run.place) or ""
     expected = f"the batch's stream, within {_REPORT_SECONDS:.0f} s"
     if place != task.stream:
         return CheckResult(
@@ -232,12 +234,10 @@ def _written_bytes(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 def _network(plan: ProofPlan, task: ProofTask) -> CheckResult:
     metrics = record_of(task).metrics
-    received = metrics.network_rx_bytes
-    is_host = plan.network_mode == "host"
-    seen = "absent" if received is None else f"{received} bytes received"
-    if is_host:
-        return CheckResult(received is None, "absent (host network)", seen)
-    return CheckResult(bool(received), "some bytes received", seen)
+    seen = stated("{} bytes received", metrics.network_rx_bytes) or "absent"
+    if plan.network_mode == "host":
+        return CheckResult(seen == "absent", "absent (host network)", seen)
+    return CheckResult(bool(metrics.network_rx_bytes), "some bytes received", seen)
 
 
 def _exit_code(_plan: ProofPlan, task: ProofTask) -> CheckResult:
@@ -253,7 +253,7 @@ def _kill(plan: ProofPlan, task: ProofTask) -> CheckResult:
     record = record_of(task)
     limit = record.metrics.memory_size_mb
     cause = outcome_of(record, task.event_end).cause
-    if task.ended is not None:
+    if task.ended:
         cause = task.ended.get("outcome", task.ended.get("stopCategory"))
     seen = f"{'killed for memory' if cause == 'oom' else cause} at {limit} MB"
     return CheckResult(cause == "oom" and limit == plan.memory_mb, expected, seen)
@@ -286,15 +286,14 @@ def _members(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 def _init_duration(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     has_pull = any("PullStartedAt" in line.members.get("task", ()) for line in task.witness)
     batch = seconds_of(task.started_at.get(task.container))
-    pulled = None if task.end is None else task.end.pull_started_at
-    took = difference(batch, known(datetime.timestamp, pulled))
+    took = difference(batch, known(datetime.timestamp, task.end.pull_started_at))
     if took is None or not has_pull:
         return unknown("ECS shows no start of the pull")
     return close(quotient(record_of(task).metrics.init_duration_ms, 1000), took, _INIT_SECONDS, "s")
 
 
 def _end_of_monitor(_plan: ProofPlan, task: ProofTask) -> CheckResult:
-    if task.end is None:
+    if not task.has_stopped:
         return CheckResult(NO, "exit code 0", "the task has not stopped")
     code = task.end.container(MONITOR_NAME).exit_code
     return CheckResult(code == 0, "exit code 0", f"exit code {code}")
@@ -312,7 +311,7 @@ def _event(plan: ProofPlan, task: ProofTask) -> CheckResult:
         return CheckResult(task.document.is_confirmed, expected, seen)
     if "TaskStoppedFunctionName" not in plan.stack.outputs:
         return unknown("the stack has no task_stopped")
-    if task.ended is None:
+    if not task.ended:
         return CheckResult(NO, "a task.ended line", "none")
     is_indexed = bool(task.ended.get("indexed"))
     expected = "a document" if plan.indexes else "a task.ended line"
@@ -322,11 +321,11 @@ def _event(plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 
 def _notice(plan: ProofPlan, task: ProofTask) -> CheckResult:
-    if plan.silence is not None:
+    if plan.silence:
         return unknown(plan.silence)
     if not plan.notifies_of(task.scenario):
         return unknown("the stack does not notify of it")
-    posted = None if task.ended is None else task.ended.get("notified")
+    posted = task.ended.get("notified")
     expected = "failure" if task.scenario in ("failure", "memory") else "success"
     return CheckResult(posted == expected, expected, str(posted or "none"))
 
@@ -336,7 +335,7 @@ def _cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
     if not plan.is_on_fargate:
         return unknown("a task on EC2 has no price of its own")
     end = task.end
-    if end is None or end.pull_started_at is None or end.execution_stopped_at is None:
+    if not (end.pull_started_at and end.execution_stopped_at):
         return unknown("ECS shows no times")
     record = record_of(task)
     billed = billed_ms(_ns(end.pull_started_at), _ns(end.execution_stopped_at))
@@ -417,7 +416,7 @@ def rows(
         yield _task_row(plan, task, reason)
         for check in CHECKS:
             if task.scenario in check.scenarios and plan.kind in check.kinds:
-                row = _row(plan, task, check, wait_seconds if reason is None else None)
+                row = _row(plan, task, check, wait_seconds, has_run=not reason)
                 source = DOCUMENTS if plan.reads_documents else FUNCTION_LOG
                 if row.check in _OF_FUNCTIONS and row.state == "differs" and source in problems:
                     row = unreadable(row, problems[source])
@@ -431,15 +430,15 @@ def unreadable(row: Row, why: str) -> Row:
     )
 
 
-def _task_row(plan: ProofPlan, task: ProofTask, reason: str | None) -> Row:
-    """Whether a task ran; the cause of its end decides the remedy."""
+def _task_row(plan: ProofPlan, task: ProofTask, reason: str) -> Row:
+    """Whether a task ran, or else the ``reason``; the cause of its end decides the remedy."""
     row = Row(task=task.scenario, check="task", state="ok", expected="it ran", seen="it ran")
-    if reason is None:
+    if not reason:
         return row
     cause = "resources"  # a task that waits, waits for capacity
-    if task.end is not None:
+    if task.has_stopped:
         cause = task.event_end.cause
-    elif task.failure is not None and not _is_about_capacity(reason):
+    elif task.failure and not _is_about_capacity(reason):
         cause = "refused"
     remedy = {"image": _NO_IMAGE, "resources": plan.capacity_remedy}.get(cause)
     seen = f"it did not run ({cause})"
@@ -450,19 +449,19 @@ def _is_about_capacity(reason: str) -> bool:
     return reason.startswith(("RESOURCE:", "AGENT", "Capacity")) or "container instance" in reason
 
 
-def _why_not_run(task: ProofTask, wait_seconds: float) -> str | None:
-    if task.failure is not None:
+def _why_not_run(task: ProofTask, wait_seconds: float) -> str:
+    """Nothing if it ran."""
+    if task.failure or task.has_run:
         return task.failure
-    if task.has_run:
-        return None
-    if task.end is None:
+    if not task.has_stopped:
         return f"it was {task.state or 'unknown'} after {_minutes(wait_seconds)}"
     return task.event_end.reason or "ECS gave no reason"
 
 
-def _row(plan: ProofPlan, task: ProofTask, check: Check, wait_seconds: float | None) -> Row:
-    """``wait_seconds`` None: the task did not run."""
-    if wait_seconds is None:
+def _row(
+    plan: ProofPlan, task: ProofTask, check: Check, wait_seconds: float, *, has_run: bool
+) -> Row:
+    if not has_run:
         verdict = unknown("the task did not run")
     elif check.needs_report and task.run is None:
         verdict = CheckResult(NO, "a report", f"no report within {_minutes(wait_seconds)}")
@@ -524,7 +523,7 @@ def with_remedies(judged: Sequence[Row], findings: Sequence[Finding]) -> Iterato
     """Each row that differs with a remedy: of doctor's problems, those that can explain it."""
     topics = {check.name: check.topics for check in CHECKS}
     for row in judged:
-        if row.state != "differs" or row.remedy is not None:
+        if row.state != "differs" or row.remedy:
             yield row
             continue
         wanted = topics.get(row.check, ("queues",))

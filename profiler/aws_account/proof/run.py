@@ -164,9 +164,9 @@ class Proof(Struct, kw_only=True):
 
     def _is_complete(self, task: ProofTask) -> bool:
         """Whether nothing more is to be expected of a task."""
-        if task.failure is not None:
+        if task.failure:
             return True
-        if task.end is None:
+        if not task.has_stopped:
             return False
         if task.exit_code is None:
             return True
@@ -178,8 +178,8 @@ class Proof(Struct, kw_only=True):
             return False
         if "TaskStoppedFunctionName" not in self.plan.stack.outputs:
             return True
-        ended = task.ended or {}
-        is_notified = not self.plan.notifies_of(task.scenario) or ended.get("notified") is not None
+        ended = task.ended
+        is_notified = not self.plan.notifies_of(task.scenario) or bool(ended.get("notified"))
         return bool(ended) and is_notified and (bool(ended["indexed"]) or not self.plan.indexes)
 
     def rows(self) -> Sequence[Row]:

@@ -169,7 +169,7 @@ def make_tasks_plan(
     role = task_role(plain)
     permission = paths.permission(role, planned.streams)
     policy_streams: tuple[str, ...] = ()
-    if role is not None and permission in ("denied", "unknown"):
+    if role and permission in ("denied", "unknown"):
         policy_streams = tuple(sorted(planned.streams))
         permission = None  # the proof's own policy allows it
     problems = start_problems(planned, permission, paths, add_command(PROOF_FAMILY))
@@ -358,7 +358,7 @@ def _definition(
 def _launch_type(place: TaskPlace) -> str:
     """The launch type, which capacity providers have, too."""
     launch_type: str | None = place.run.get("launchType")
-    if launch_type is not None:
+    if launch_type:
         return launch_type
     providers = [item["capacityProvider"] for item in place.run["capacityProviderStrategy"]]
     is_fargate = all(provider.startswith(FARGATE) for provider in providers)

@@ -12,7 +12,7 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.doctor.cluster_checks import ClusterChecks, family_health
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.family_monitors import FamilyMonitor
-from profiler.aws_account.proof.arrivals import ProofTask
+from profiler.aws_account.proof.arrivals import NOT_STOPPED, ProofTask
 from profiler.aws_account.proof.plan import ON_INSTANCE, SCENARIOS
 from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, Undo
 from profiler.aws_account.proof.task_plan import TasksPlan
@@ -102,7 +102,7 @@ class TaskRunner(Struct, kw_only=True):
             task.arn = started["taskArn"]
         for refused in answer.get("failures", ()):
             task.failure = str(refused.get("reason") or refused.get("detail"))
-        if task.arn is None and task.failure is None:
+        if not (task.has_started or task.failure):
             task.failure = "ECS gave no reason"
 
     def undo_starts(self, tasks: Sequence[ProofTask]) -> Undo:
@@ -147,7 +147,7 @@ def describe_tasks(open_client: OpenClient, cluster: str, tasks: Sequence[ProofT
     """Add what ECS says of the tasks that are known, and have not ended. Raises
     TaskProfilerError.
     """
-    known = {task.id: task for task in tasks if task.arn is not None and task.end is None}
+    known = {task.id: task for task in tasks if task.has_started and not task.has_stopped}
     if not known:
         return
     with aws_errors("The proof's tasks cannot be read", "ecs:DescribeTasks"):
@@ -158,7 +158,7 @@ def describe_tasks(open_client: OpenClient, cluster: str, tasks: Sequence[ProofT
         task.state = description["lastStatus"]
         task.platform = description.get("platformVersion")
         task.instance_arn = description.get("containerInstanceArn")
-        task.end = parse_stopped_task({"detail": _with_texts(description)})
+        task.end = parse_stopped_task({"detail": _with_texts(description)}) or NOT_STOPPED
 
 
 def _with_texts(task: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 refreshed.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC
 from operator import itemgetter
 from typing import Any
@@ -32,6 +32,7 @@ from profiler.core.ecs_terms import (
     task_id,
 )
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import format_datetime, format_ms
 from profiler.record.event_end import judge_candidates
 from profiler.record.family import Family, UsualDuration
@@ -44,6 +45,7 @@ from profiler.record.stopped_task import parse_stopped_task
 from profiler.runs.past_runs.family_evidence import KnownFamilies
 from profiler.runs.past_runs.run_lookup import similar_families
 from profiler.task_definitions.containers import (
+    DefinedContainer,
     log_target,
     monitor_of,
     read_containers,
@@ -152,20 +154,27 @@ def _read_definition(definition: Mapping[str, object]) -> _Definition:
     containers = read_containers(definition)
     monitor = monitor_of(definition)
     candidates = roles_of(containers, requested=requested_batch(containers)).candidates
-    known = _Definition(monitor=None if monitor is None else monitor.name, candidates=candidates)
-    if monitor is None and not any(container.wraps_batch for container in containers):
-        logged = filter(None, (log_target(container).group for container in containers))
-        return replace(known, unmonitored=tuple(dict.fromkeys(logged)))
+    known = _Definition(candidates=candidates)
+    if monitor is None:
+        groups = _groups_of(containers)
+        if any(container.wraps_batch for container in containers):
+            return replace(known, groups=groups)
+        return replace(known, unmonitored=groups)
     # Each of several batches has its report in its own stream.
     writers = containers
-    if monitor is not None and known.batch:
+    if known.batch:
         writers = tuple(
             container for container in containers if container.name in (monitor.name, known.batch)
         )
-    groups = [log_target(container).group for container in writers]
-    if monitor is not None:
-        groups.append(monitor.own_log_group)
-    return replace(known, groups=tuple(dict.fromkeys(filter(None, groups))))
+    own_group = known_values((monitor.own_log_group,))
+    groups = tuple(dict.fromkeys((*_groups_of(writers), *own_group)))
+    return replace(known, monitor=monitor.name, groups=groups)
+
+
+def _groups_of(containers: Iterable[DefinedContainer]) -> tuple[str, ...]:
+    """The log groups of containers."""
+    groups = known_values(log_target(container).group for container in containers)
+    return tuple(dict.fromkeys(groups))
 
 
 def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Report:

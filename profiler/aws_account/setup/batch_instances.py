@@ -64,7 +64,7 @@ class InstanceUserData(Struct, frozen=True, kw_only=True):
     def document(self) -> str:
         """The user data, a MIME multipart document. Raises UsageError if it cannot be one."""
         for word in (self.image, self.region, *self.settings.values()):
-            if _PRINTABLE.fullmatch(word) is None:
+            if not _PRINTABLE.fullmatch(word):
                 raise UsageError(
                     f"{word!r} has characters that user data cannot have: use letters, digits and "
                     "signs of ASCII on one line."

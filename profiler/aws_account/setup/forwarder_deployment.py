@@ -6,6 +6,7 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ from profiler.aws_account.setup.template_rules import check_rules
 from profiler.core.aws_clients import error_status, service_domain
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.notice_channels import SLACK
+from profiler.core.optional_math import known
 from profiler.core.text import names_in, on_one_line
 from profiler.core.version import __version__
 from profiler.record.units import format_count
@@ -128,7 +130,7 @@ class CodeBucket:
         answer = self._head("s3:ListBucket", self._s3.head_bucket)
         region = answer and answer.get("BucketRegion")
         here = self._s3.meta.region_name
-        if region is not None and region != here:
+        if region not in (None, here):
             raise TaskProfilerError(
                 f"The bucket {self.name} is in {region}: Lambda needs a --bucket in {here}."
             )
@@ -212,7 +214,7 @@ class ForwarderDeployment(Struct, frozen=True):
         code_key = f"{CODE_PREFIX}{__version__}-{digest[:_HASH_DIGITS]}.zip"
         state = read_forwarder(self.open_client, request.name)
         problem = obstacle(state)
-        if problem is not None:
+        if problem:
             raise TaskProfilerError(problem)
         secrets = {}
         for parameter, values in request.secrets.items():
@@ -410,7 +412,7 @@ class ForwarderDeployment(Struct, frozen=True):
         Returns a sentence about each failure.
         """
         filters = plan.filters
-        for change in () if change_set is None else change_set.changes:
+        for change in known(attrgetter("changes"), change_set) or ():
             # The filter of the template alone, maybe under the same name.
             if change.type == _FILTER_TYPE and change.action == "Remove":
                 filters = replace(filters, put=filters.groups)

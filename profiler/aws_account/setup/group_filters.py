@@ -25,6 +25,7 @@ from profiler.aws_account.registered_definitions import glob_prefix
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.optional_math import known_members
 from profiler.core.text import names_in
 
 MAX_NAMES = 20  # of the template's parameter LogGroups
@@ -165,7 +166,7 @@ class GroupFilters(Struct, frozen=True):
                 self.note, f"Whether {name} can be subscribed is unknown", "logs:DescribeLogGroups"
             ):
                 group_class = log_group_class(self.open_client, name)
-            return {} if group_class is None else {name: group_class}
+            return known_members({name: group_class})
         classes = {}
         for group in listed_groups(self.open_client, prefix):
             group_name = str(group["logGroupName"])
@@ -195,16 +196,13 @@ class GroupFilters(Struct, frozen=True):
         refused: list[str] = []
         for group in groups:
             problem = self._problem(group, filters.get(group, ()))
-            if problem is not None and group in wanted.named:
+            if problem and group in wanted.named:
                 raise TaskProfilerError(problem)
-            if problem is not None:
+            if problem:
                 refused.append(problem)
             elif delivery is not None and not self._is_current(filters.get(group, ()), delivery):
                 put.append(group)
-        gone = []
-        for group in others:
-            if self._own(filters.get(group, ())) is not None:
-                gone.append(group)
+        gone = [group for group in others if self._own(filters.get(group, ()))]
         return FilterPlan(
             name=self.name,
             groups=groups,
@@ -233,12 +231,12 @@ class GroupFilters(Struct, frozen=True):
                 filters[group] = subscription_filters(self.open_client("logs"), group)
         return filters
 
-    def _own(self, filters: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-        """The stack's own filter: by its name and its destination."""
+    def _own(self, filters: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The stack's own filter, by its name and its destination; empty without one."""
         for present in filters:
             if present["filterName"] == self.name and self._is_of_stack(present):
                 return present
-        return None
+        return {}
 
     def _is_of_stack(self, present: Mapping[str, Any]) -> bool:
         destination = arn_part(str(present.get("destinationArn")), 5) or ""
@@ -248,7 +246,7 @@ class GroupFilters(Struct, frozen=True):
 
     def _is_current(self, filters: Iterable[Mapping[str, Any]], delivery: Delivery) -> bool:
         own = self._own(filters)
-        return own is not None and delivery == Delivery(
+        return bool(own) and delivery == Delivery(
             pattern=own.get("filterPattern") or "",
             destination_arn=own.get("destinationArn"),
             role_arn=own.get("roleArn") or None,
@@ -256,7 +254,7 @@ class GroupFilters(Struct, frozen=True):
 
     def _problem(self, group: str, filters: Sequence[Mapping[str, Any]]) -> str | None:
         """Why the filter cannot be put into a group, with what to do; None if it can."""
-        if self._own(filters) is not None:
+        if self._own(filters):
             return None
         is_taken = any(present["filterName"] == self.name for present in filters)
         if is_taken or len(filters) >= MAX_FILTERS:
@@ -318,8 +316,7 @@ class GroupFilters(Struct, frozen=True):
             "filterPattern": delivery.pattern,
             "destinationArn": delivery.destination_arn,
         }
-        if delivery.role_arn is not None:
-            arguments["roleArn"] = delivery.role_arn
+        arguments |= known_members({"roleArn": delivery.role_arn})
         logs = self.open_client("logs")
         permissions = "logs:PutSubscriptionFilter, and iam:PassRole for a data stream"
         with aws_errors(f"{group} is not subscribed", permissions):

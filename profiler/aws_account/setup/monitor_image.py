@@ -248,7 +248,7 @@ class Docker:
             return ImageBuild(options=options)
         wanted = tuple(platforms) or PLATFORMS
         builder = self._ask("buildx", "inspect").stdout
-        is_docker = re.search(r"^Driver:\s*docker$", builder, re.MULTILINE) is not None
+        is_docker = bool(re.search(r"^Driver:\s*docker$", builder, re.MULTILINE))
         possible = set(
             re.findall(
                 r"linux/[a-z0-9/]+",

@@ -107,7 +107,7 @@ class SetupSteps(Struct):
     def _image(self) -> _Found:
         repository = ImageRepository(self.open_client("ecr"), MONITOR_REPOSITORY)
         uri = repository.uri()
-        if uri is None:
+        if not uri:
             return (
                 False,
                 f"There is no ECR repository {MONITOR_REPOSITORY} in {repository.region}.",
@@ -125,7 +125,7 @@ class SetupSteps(Struct):
         if state.phase == "absent":
             advice = "With a search cluster, add --elasticsearch URL --all-log-groups."
             return False, f"There is no stack {FORWARDER_STACK}. {advice}", options
-        if why_not is not None:
+        if why_not:
             is_done = None if state.phase == "in progress" else False
             return is_done, why_not, options
         if state.version not in (None, __version__):

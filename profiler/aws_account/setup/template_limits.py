@@ -142,7 +142,7 @@ def check_function_names(template: str, stack: str, values: Values) -> None:
     for function in _FUNCTION.finditer(template):
         condition = _FUNCTION_CONDITION.search(function[0])
         suffix = _FUNCTION_SUFFIX.search(function[0])
-        if suffix is None or (condition is not None and condition[1] in absent):
+        if not suffix or (condition and condition[1] in absent):
             continue
         name = f"{stack}{suffix[1]}"
         if len(name) > _MAX_FUNCTION_NAME:
@@ -161,7 +161,7 @@ def check_values(template: str, given: Values) -> None:
     for name, bounds in parameter_fields(template).items():
         if name in given:
             wanted = _wanted(bounds, given[name])
-            if wanted is not None:
+            if wanted:
                 raise UsageError(f"The parameter {name} has a wrong value: use {wanted}.")
 
 
@@ -173,7 +173,7 @@ def _wanted(bounds: Mapping[str, str], value: str) -> str | None:
     if "MinValue" in bounds:
         least = int(bounds["MinValue"])
         most = int(bounds["MaxValue"])
-        is_number = re.fullmatch(r"\d{1,9}", value, re.ASCII) is not None
+        is_number = bool(re.fullmatch(r"\d{1,9}", value, re.ASCII))
         if is_number and least <= int(value) <= most:
             return None
         return f"a whole number from {least} to {most}"

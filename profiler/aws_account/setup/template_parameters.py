@@ -35,7 +35,7 @@ _ONE_FILTER = "${AWS::StackName}-group"  # the name of the template's filter
 def parameter_fields(template: str) -> dict[str, dict[str, str]]:
     """The template's parameters, each with its fields as they are written."""
     section = _SECTION.search(template)
-    if section is None:
+    if not section:
         return {}
     return {name: dict(_FIELD.findall(text)) for name, text in _PARAMETER.findall(section[1])}
 

@@ -25,7 +25,7 @@ def check_rules(template: str, values: Mapping[str, str]) -> None:
     broken: list[str] = []
     for rule in _RULE.findall(section):
         condition = _CONDITION.search(rule)
-        if condition is not None and not _holds(condition[1], values):
+        if condition and not _holds(condition[1], values):
             continue
         for assertion, sentence in _ASSERTION.findall(rule):
             if not _holds(assertion, values):

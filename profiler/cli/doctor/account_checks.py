@@ -22,7 +22,7 @@ from profiler.aws_account.doctor.definition_checks import (
     UNKNOWN_PART,
     add_command,
     definition_findings,
-    execution_role_ok,
+    execution_role_findings,
     schedule_findings,
 )
 from profiler.aws_account.doctor.findings import Finding, note
@@ -116,7 +116,7 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
     yield from (note(SCHEDULES, sentence) for sentence in unread_targets)
     paths = ReportPaths(open_client)
     health = family_health(monitor, paths)
-    yield from filter(None, (execution_role_ok(monitor.planned, paths),))
+    yield from execution_role_findings(monitor.planned, paths, "ok")
     checks = _checks(rollout, [monitor], [health], options, now_ns)
     yield from checks.account_findings(monitor, health)
     for sentence in sorted({*problems, *paths.problems}):

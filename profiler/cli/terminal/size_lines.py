@@ -85,7 +85,7 @@ def trend_text(advice: Advice | None) -> str:
         return ""
     texts = []
     memory = advice.choice.growth
-    if memory is not None and memory.is_notable:
+    if memory.is_notable:
         text = f"memory peak +{format_memory(memory.per_run)} a run over {memory.runs} runs"
         limit_mb = advice.choice.current.memory_mb
         runs = known(memory.runs_until_near, limit_mb)

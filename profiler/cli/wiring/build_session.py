@@ -185,7 +185,7 @@ class _NoRecorder:
 
     def keep_so_far(self, build_so_far: BuildSoFar) -> None: ...
 
-    def search(self, find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":  # noqa: ARG002
+    def search(self, _find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":
         return _nothing
 
     def add(self, *_run: object) -> tuple[str, ...]:

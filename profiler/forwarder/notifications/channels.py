@@ -163,9 +163,7 @@ def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> 
         if failure is None:
             return
         if not failure.is_retryable:
-            hint = (_WEBHOOK_HINT if target.channel is None else _BOT_HINT).format(
-                setting=target.setting
-            )
+            hint = (_BOT_HINT if target.channel else _WEBHOOK_HINT).format(setting=target.setting)
             refusal = NoticeError(
                 f"Slack rejected the notification{f' ({failure})' if failure.status else ''}: "
                 f"{hint}."
@@ -182,7 +180,7 @@ def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> 
 
 def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
     try:
-        send_once = _send_by_webhook if target.channel is None else _send_by_bot
+        send_once = _send_by_bot if target.channel else _send_by_webhook
         return send_once(target, message, timeout_seconds)
     # slack_sdk, for an invalid address, token or response; the text may quote it.
     except Exception as error:  # noqa: BLE001
@@ -285,7 +283,7 @@ def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | Non
             code = client().put_events(Entries=[entry])["Entries"][0].get("ErrorCode")
         except (ClientError, BotoCoreError) as error:
             code = error_code(error)
-        if code is not None:
+        if code:
             raise NoticeError(
                 f"The event bus {bus} did not accept the event ({str(code)[:100]}): check "
                 "EVENT_BUS_NAME and that the function's role has the permission events:PutEvents "
@@ -320,7 +318,7 @@ def configured_channels(
             SLACK.name, post_to_slack, lambda kind: kind in read_targets(environment, fetch_secret)
         )
     }
-    if settings.event_bus_name is not None:
+    if settings.event_bus_name:
         senders[EVENT_BUS.name] = event_bus_channel(
             settings.event_bus_name, events_client, settings.kibana_url
         )

@@ -12,8 +12,8 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.optional_math import known
-from profiler.core.text import as_sentence
+from profiler.core.optional_math import known, known_members
+from profiler.core.text import as_sentence, stated
 from profiler.core.timestamps import datetime_of_ms, format_datetime, parse_datetime
 from profiler.forwarder.ended_run import EndedRun, UnusualMeasure
 from profiler.forwarder.job_notice import JobNotice
@@ -261,26 +261,18 @@ def _sentence(notice: EndedRun) -> str:
     """Return a sentence such as "nightly:5 failed with exit code 1: out of disk.", and one about
     its longest wait.
     """
-    revision = notice.task.revision
-    if revision is None:
-        name = notice.family
-    else:
-        name = f"{notice.family}:{revision}"
+    name = notice.family + stated(":{}", notice.task.revision)
     outcome = notice.outcome
     code = known(describe_exit_code, outcome.exit_code or None)
-    exit_code = "" if code is None else f" with exit code {code}"
+    exit_code = stated(" with exit code {}", code)
     said = "" if outcome.cause == "failure" else cause_sentence(outcome, notice.record)
     causes = (said, notice.reason)
     why = ". ".join(cause.strip().rstrip(".") for cause in causes if cause)
     reason = f": {why}" if why else ""
     unusual = value_formats.unusual(notice)
     wait = value_formats.longest_wait(notice)
-    if unusual is None:
-        predicate = PREDICATES[outcome.status]
-    else:
-        predicate = f"ended with success, but {unusual}"
-    retry = None if notice.retry is None else notice.retry.sentence
-    more = (wait, notice.reduced_memory, retry)
+    predicate = stated("ended with success, but {}", unusual) or PREDICATES[outcome.status]
+    more = (wait, notice.reduced_memory, notice.retry.sentence)
     return " ".join(
         [f"{name} {predicate}{exit_code}{reason}.", *(sentence for sentence in more if sentence)]
     )
@@ -355,17 +347,18 @@ def _times(notice: EndedRun) -> str:
     else:
         sentence = "The task did not run"
         moments = (("created at", task.created_at), ("stopped at", task.stopped_at))
-    told = [f"{what} {at:%Y-%m-%d %H:%M:%S} UTC" for what, at in moments if at is not None]
+    known_moments = known_members(dict(moments)).items()
+    told = [f"{what} {at:%Y-%m-%d %H:%M:%S} UTC" for what, at in known_moments]
     return f"{sentence}: {', '.join(told)}." if told else f"{sentence}."
 
 
 def _next_steps(subject: str, cluster: str | None, links: RunLinks | None, commands: str) -> str:
     """Where to look, and the commands. Markdown can show it: only our own addresses are links."""
-    where = subject if cluster is None else f"{subject} in cluster {cluster}"
+    where = subject + stated(" in cluster {}", cluster)
     where = markdown_safe(where[:_MAX_TEXT_LENGTH])
     addresses = _bounded_links(links or RunLinks()) or RunLinks()
     parts = [f"{where}: {addresses.ecs_task}" if addresses.ecs_task else f"{where}."]
-    if addresses.log_stream is not None:
+    if addresses.log_stream:
         parts.append(f"Log: {addresses.log_stream}")
     return " ".join(filter(None, (*parts, markdown_safe(commands))))
 
@@ -528,7 +521,7 @@ def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> Sche
     cluster = cluster_name(line.cluster)
     links = _bounded_links(links_of_schedule_notice(line, kibana_url))
     subject = f"Family {line.family or _UNKNOWN}"
-    if line.queue is not None:
+    if line.is_of_jobs:
         subject = f"Job definition {line.family or _UNKNOWN} in queue {line.queue}"
     detail = _bounded(
         ScheduleNoticeDetail(
@@ -573,17 +566,15 @@ def _summary_of_schedule(line: ScheduleNoticeLine) -> str:
     kind = "rule" if schedule.kind == "rule" else "schedule"
     sentence = f"The {kind} {schedule.name} is {when}." if when else f"The {kind} {schedule.name}."
     at = parse_datetime(line.notice.next_due_at)
-    if at is None:
-        return sentence
-    return f"{sentence} It is due next on {at:%Y-%m-%d} at {at:%H:%M} UTC."
+    return sentence + stated(" It is due next on {0:%Y-%m-%d} at {0:%H:%M} UTC.", at)
 
 
 def night_summary(summary: NightSummary) -> NightSummaryDetail:
     """See ``bus_event``."""
     lines = []
     for line in summary.lines:
-        at = "" if line.at is None else f", {line.at:%Y-%m-%d %H:%M} UTC"
-        command = "" if line.command is None else f" {line.command}"
+        at = stated(", {:%Y-%m-%d %H:%M} UTC", line.at)
+        command = stated(" {}", line.command)
         lines.append(embeddable(f"{line.text}{at}{command}", _MAX_LINE_LENGTH))
     sentence = embeddable(summary.sentence, _MAX_LINE_LENGTH)
     text = " ".join([sentence, *(f"{line.removesuffix('.')}." for line in lines)])

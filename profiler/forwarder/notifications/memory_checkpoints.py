@@ -41,10 +41,10 @@ class MemoryCheckpoints(Struct):
         record = near_full.report.record
         runs = self._held.setdefault(near_full.place, {})
         key = (record.task_id, record.container.name)
-        known = runs.get(key)
-        if known is None and len(runs) == _MAX_RUNS_OF_A_STREAM:
+        if key not in runs and len(runs) == _MAX_RUNS_OF_A_STREAM:
             return
-        if known is None or _used_mb(record) > _used_mb(known.report.record):
+        present = runs.setdefault(key, near_full)
+        if _used_mb(record) > _used_mb(present.report.record):
             runs[key] = near_full
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from profiler.core.command_lines import aws_command_line, command_line
+from profiler.core.command_lines import aws_command_line, command_line, option_words
 from profiler.core.ecs_terms import cluster_name
+from profiler.core.optional_math import known_values
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.job_notice import JobNotice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -38,12 +39,12 @@ def steps_after_run(run: EndedRun) -> tuple[NextStep, ...]:
     """What helps with a run that did not succeed; nothing for a success."""
     if run.outcome.status == "success":
         return ()
-    if run.report_line is not None and run.report_log is not None:
+    if run.has_line and run.report_log is not None:
         return (NextStep("look", command_of_run(run, "show", run.task.id)),)
     if run.has_started:
         return ()
     steps = []
-    if run.task.family is not None:
+    if run.task.family:
         command = command_line("doctor", run.task.family, region=run.task.region)
         steps.append(NextStep("look", command))
     if (run.task.started_by or "").startswith(tuple(STARTERS.values())):
@@ -64,7 +65,7 @@ def steps_while_running(line: NoticeLine) -> tuple[NextStep, ...]:
     """How to watch the task, and how to stop it."""
     record = line.record
     cluster = cluster_name(record.cluster)
-    if cluster is None:
+    if not cluster:
         return ()
     watch = command_line("watch", record.task_id, "--cluster", cluster, region=record.region)
     task = ("--cluster", cluster, "--task", record.task_id)
@@ -76,25 +77,26 @@ def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
     """How to see the schedule's due times; for a run that is missing, what is wrong with its task;
     for one that is there, how to watch it. Of jobs, their queue is looked at.
     """
-    if line.queue is not None:
-        of_jobs = ("schedules",) if line.family is None else ("schedules", line.family)
-        due = command_line(*of_jobs, region=line.region)
-        queue = ("doctor" if line.notice.task_id is None else "watch", "--queue", line.queue)
-        look = NextStep("look", command_line(*queue, region=line.region))
-        return NextStep(_SEE_DUE, due), look
+    if line.is_of_jobs:
+        due = command_line("schedules", *known_values((line.family,)), region=line.region)
+        queue = option_words({"--queue": line.queue})
+        look = command_line(
+            "watch" if line.notice.task_id else "doctor", *queue, region=line.region
+        )
+        return NextStep(_SEE_DUE, due), NextStep("look", look)
     steps = [_schedules(cluster_name(line.cluster), line.region)]
-    if line.notice.kind == "missed" and line.family is not None:
+    if line.notice.kind == "missed" and line.family:
         steps.append(NextStep("look", command_line("doctor", line.family, region=line.region)))
     cluster = cluster_name(line.cluster)
-    if line.notice.task_id is not None and cluster is not None:
+    if line.notice.task_id and cluster:
         words = ("watch", line.notice.task_id, "--cluster", cluster)
         steps.append(NextStep("watch it", command_line(*words, region=line.region)))
     return tuple(steps)
 
 
 def _schedules(cluster: str | None, region: str | None) -> NextStep:
-    words = ("schedules",) if cluster is None else ("schedules", "--cluster", cluster)
-    return NextStep(_SEE_DUE, command_line(*words, region=region))
+    words = option_words({"--cluster": cluster})
+    return NextStep(_SEE_DUE, command_line("schedules", *words, region=region))
 
 
 def in_words(steps: Iterable[NextStep]) -> str:

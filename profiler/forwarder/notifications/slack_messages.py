@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from profiler.core.ecs_terms import FARGATE, cluster_name
 from profiler.core.optional_math import known, known_values
 from profiler.core.redaction import redact, redact_line
-from profiler.core.text import as_sentence, on_one_line
+from profiler.core.text import as_sentence, on_one_line, stated
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.job_notice import JobNotice
@@ -126,7 +126,7 @@ def buttons(links: RunLinks) -> JsonObject | None:
     """Return a button for each known address."""
     elements = []
     for action, url in asdict(links).items():
-        if url is not None and len(url) <= MAX_URL_LENGTH:
+        if url and len(url) <= MAX_URL_LENGTH:
             text = plain_text(_BUTTONS[action])
             elements.append({"type": "button", "action_id": action, "text": text, "url": url})
     return {"type": "actions", "elements": elements} if elements else None
@@ -223,8 +223,7 @@ def _job_names(job: BatchJob) -> Iterator[tuple[str, str | None]]:
 
 
 def _title(notice: EndedRun) -> str:
-    revision = "" if notice.task.revision is None else f":{notice.task.revision}"
-    tail = escape_text(revision, 30)
+    tail = escape_text(stated(":{}", notice.task.revision), 30)
     head = f"{value_formats.headline(notice)} · "
     room = MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)
     return f"{head}{escape_text(notice.family, room)}{tail}"
@@ -234,7 +233,7 @@ def _fallback(notice: EndedRun) -> str:
     outcome = notice.outcome
     parts = [_title(notice)]
     code = known(describe_exit_code, outcome.exit_code)
-    if code is not None and outcome.cause != "failure":
+    if code and outcome.cause != "failure":
         parts.append(f"exit code {escape_text(code, MAX_VALUE_LENGTH)}")
     text = ", ".join(parts)
     last_line = _last_line(notice)
@@ -309,7 +308,7 @@ def _log(lines: Sequence[str], container: str | None) -> JsonObject | None:
     ``container``: whose they are, if not the batch's.
     """
     title = f"*{_LOG_TITLE}*"
-    if container is not None:
+    if container:
         title = f"*{_LOG_TITLE} of {escape_text(container.replace('*', ''), MAX_NAME_LENGTH)}*"
     shown: list[str] = []
     left = MAX_SECTION_LENGTH - utf16_length(f"{title}\n{_CODE_FENCE}\n{_CODE_FENCE}")
@@ -330,8 +329,7 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     outcome = notice.outcome
     lines: list[str | None] = []
     unusual = value_formats.unusual(notice)
-    if unusual is not None:
-        lines.append(f"Success, but {unusual}.")
+    lines.append(stated("Success, but {}.", unusual))
     cause = cause_sentence(outcome, notice.record)
     lines.append(escape_text(cause, MAX_SENTENCE_LENGTH))
     if outcome.ran_out_of_memory:
@@ -345,10 +343,8 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     if outcome.status != "success" and notice.reason:
         reason = escape_text(notice.reason, 1000)
         lines.append(f"Reason from ECS: {reason}" if reason else None)
-    if notice.reduced_memory is not None:
-        lines.append(escape_text(notice.reduced_memory, MAX_SENTENCE_LENGTH))
-    if notice.retry is not None:
-        lines.append(escape_text(notice.retry.sentence, MAX_SENTENCE_LENGTH))
+    lines.append(escape_text(notice.reduced_memory or "", MAX_SENTENCE_LENGTH))
+    lines.append(escape_text(notice.retry.sentence, MAX_SENTENCE_LENGTH))
     return [line for line in lines if line]
 
 
@@ -358,8 +354,9 @@ def _memory_line(metrics: Metrics) -> str | None:
     peak = peak_text(metrics)
     if peak:
         sizes.append(f"measured peak {peak}")
-    if metrics.memory_size_mb is not None:
-        sizes.append(f"limit {format_memory(metrics.memory_size_mb)}")
+    limit = known(format_memory, metrics.memory_size_mb)
+    if limit:
+        sizes.append(f"limit {limit}")
     return f"Memory: {', '.join(sizes)}." if sizes else None
 
 
@@ -398,10 +395,7 @@ def _is_before_the_end(notice: EndedRun, record: Record, advice: Recommendation)
 
 
 def _why(notice: EndedRun, story: Story) -> list[str]:
-    sentences = []
-    if notice.comparison is not None:
-        sentences.append(notice.comparison.text)
-    sentences.append(value_formats.longest_wait(notice) or "")
+    sentences = [notice.comparison.text, value_formats.longest_wait(notice) or ""]
     said = (*value_formats.gpu_sentences(notice), cause_sentence(notice.outcome, notice.record))
     notes = [row.sentence for row in story.named(*GPU_NOTES)]
     sentences += [note for note in notes if note not in said]
@@ -436,18 +430,14 @@ def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMes
 def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None) -> SlackMessage:
     schedule = line.schedule
     notice = line.notice
-    if schedule.group is None:
-        name = schedule.name
-    else:
-        name = f"{schedule.group}/{schedule.name}"
-    is_of_queue = line.queue is not None
+    name = stated("{}/", schedule.group) + schedule.name
     location = (
         ("cluster", cluster_name(line.cluster)),
         ("queue", line.queue),
         ("", line.region),
-        ("definition" if is_of_queue else "family", line.family),
+        ("definition" if line.is_of_jobs else "family", line.family),
         ("rule" if schedule.kind == "rule" else "schedule", name),
-        ("job" if is_of_queue else "task", notice.task_id),
+        ("job" if line.is_of_jobs else "task", notice.task_id),
     )
     expression = f"{schedule.expression or ''} {schedule.time_zone or ''}".strip()
     return _notice_message(
@@ -502,16 +492,12 @@ def _night_message(summary: NightSummary) -> SlackMessage:
 def _summary_line(line: SummaryLine) -> str:
     """The line with its time in the reader's zone, its link, and its command as code."""
     text = escape_text(line.text, MAX_SENTENCE_LENGTH)
-    if line.at is not None:
+    if line.at:
         seconds = int(line.at.timestamp())
         text += f", <!date^{seconds}^{{time}}|{line.at:%H:%M} UTC>"
-    if (
-        line.url is not None
-        and len(line.url) <= MAX_URL_LENGTH
-        and not _LINK_BREAK.search(line.url)
-    ):
+    if line.url and len(line.url) <= MAX_URL_LENGTH and not _LINK_BREAK.search(line.url):
         text += f" · <{line.url.translate(_ESCAPES)}|open>"
-    if line.command is not None:
+    if line.command:
         command = escape_text(line.command.replace("`", ""), MAX_SENTENCE_LENGTH)
         text += f" `{command}`"
     return text

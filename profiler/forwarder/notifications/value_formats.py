@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from profiler.core.optional_math import first_known, known, known_values
+from profiler.core.text import stated
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
 from profiler.record.fact_list import largest_wait, peak_text, uses_more_cpu_than_asked
@@ -46,7 +47,7 @@ def bar(percent: float) -> str:
 def with_bar(words: str, percent: Distribution) -> str:
     """The words with a bar of the average, else of the maximum, in front of them."""
     shown = first_known(percent.avg, percent.max)
-    return f"{bar(shown)}  {words}" if words and shown is not None else words
+    return stated("{}  ", known(bar, shown)) + words if words else words
 
 
 def cpu_and_memory(record: Record, story: Story) -> tuple[str, str]:
@@ -66,7 +67,7 @@ def _cpu_words(record: Record) -> str:
     """The use in percent of the size, or in vCPUs where nothing limited it."""
     used = record.metrics.vcpu_used
     if uses_more_cpu_than_asked(record) and used.avg is not None:
-        peak = "" if used.max is None else f", peak {format_vcpu(used.max)}"
+        peak = stated(", peak {}", known(format_vcpu, used.max))
         asked = known(format_vcpu, size_of(record).vcpu) or ""
         return f"{format_vcpu(used.avg)} avg{peak}, asked for {asked}"
     percent = cpu_share(record)
@@ -78,9 +79,9 @@ def source_of_numbers(notice: EndedRun) -> str:
     """Where the numbers are from, if not from a report; empty without numbers."""
     if notice.is_complete:
         return ""
-    if notice.report_line is not None:
+    if notice.has_line:
         return "There is no report: the numbers are from the last checkpoint."
-    return "" if notice.duration_ms is None else "There is no report: the duration is ECS's."
+    return stated("There is no report: the duration is ECS's.", notice.duration_ms)
 
 
 def usage_words(
@@ -90,20 +91,16 @@ def usage_words(
 
     ``peak`` is the peak with its unit, ``size`` what 100 % are.
     """
-    parts = []
-    if average is not None:
-        parts.append(f"{format_percent(average)} avg")
-    if maximum is not None:
-        if peak:
-            peak = f"{format_percent(maximum)} ({peak})"
-        else:
-            peak = format_percent(maximum)
-    if peak:
-        parts.append(f"peak {peak}")
-    if not parts:
-        return ""
-    text = ", ".join(parts)
-    return f"{text} of {size}" if size else text
+    highest = known(format_percent, maximum) or ""
+    if highest and peak:
+        highest = f"{highest} ({peak})"
+    highest = highest or peak
+    parts = (
+        stated("{} avg", known(format_percent, average)),
+        f"peak {highest}" if highest else "",
+    )
+    text = ", ".join(filter(None, parts))
+    return f"{text} of {size}" if text and size else text
 
 
 def series(values: Sequence[float | None] | None, size: float | None, least: float) -> str:
@@ -139,7 +136,7 @@ def gpu_sentences(notice: EndedRun) -> list[str]:
     """
     record = notice.record
     word = notice.outcome.cause
-    is_noted = word == "success" and gpu_error(record) is not None
+    is_noted = word == "success" and gpu_error(record)
     if is_noted or word == "gpu-oom":
         return [*gpu_cause_sentences(record)]
     return []
@@ -150,13 +147,11 @@ def neuron_cores(totals: NeuronTotals) -> str:
     memory of their devices.
     """
     parts = [_use(totals.utilization_percent)]
-    busiest = totals.utilization_percent.max
-    if busiest is not None and busiest < 1:
+    busiest = first_known(totals.utilization_percent.max, 1)
+    if busiest < 1:
         parts = [f"{bar(busiest)}  idle throughout: allocated and billed, but not used"]
-    peak_mb = totals.device_memory_used_mb.max
-    if peak_mb is not None:
-        parts.append(f"peak memory {format_memory(peak_mb)}")
-    return "; ".join(parts)
+    peak = stated("peak memory {}", known(format_memory, totals.device_memory_used_mb.max))
+    return "; ".join(filter(None, (*parts, peak)))
 
 
 def _use(utilization: Distribution) -> str:
@@ -169,9 +164,7 @@ def headline(notice: EndedRun) -> str:
         return "⚠️ Success, but unlike its family"
     outcome = notice.outcome
     text = f"{_SIGNS.get(outcome.status, '❔')} {outcome.title}"
-    if notice.duration_ms is not None:
-        text += f" after {format_duration(notice.duration_ms)}"
-    return text
+    return text + stated(" after {}", known(format_duration, notice.duration_ms))
 
 
 def unusual(notice: EndedRun) -> str | None:
@@ -197,14 +190,14 @@ def longest_wait(notice: EndedRun) -> str | None:
 
 
 def _is_well_sampled(record: Record, percent: float) -> bool:
-    covered = record.time_breakdown.covered_percent
-    interval_ms = record.sampling.interval_ms
+    interval_ms = record.sampling.interval_ms or 0
     duration_ms = record.metrics.duration_ms or 0
-    if interval_ms is not None and duration_ms < _MIN_INTERVALS * interval_ms:
+    if duration_ms < _MIN_INTERVALS * interval_ms:
         return False
     # The time that no sample covers counts as other time, so no part is longer than the covered
     # time.
-    return covered is None or covered >= min(percent, MIN_COVERED_PERCENT)
+    covered = record.time_breakdown.covered_percent
+    return first_known(covered, _WHOLE_PERCENT) >= min(percent, MIN_COVERED_PERCENT)
 
 
 def recommended_size(advice: Recommendation) -> str:

@@ -2,15 +2,16 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.bounded_batches import batches, divide
 from profiler.core.completeness import WHOLE, Completeness, Gap, joined
-from profiler.forwarder.documents import Document
+from profiler.forwarder.documents import Document, ReportDocument
 from profiler.forwarder.invocation import (
     DeliveryError,
     InvocationTime,
@@ -36,6 +37,8 @@ MAX_DOCUMENTS_PER_REQUEST = 1000
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
 _MAX_REQUEST_SECONDS = 30.0
 _MAX_SEARCH_SECONDS = 3.0
+# Of a run in one request: a report, and the event of its task.
+_WRITERS_AT_ONCE = 2
 
 
 class FailedItem(Struct, frozen=True):
@@ -48,14 +51,14 @@ class FailedItem(Struct, frozen=True):
     def task_id(self) -> str | None:
         if isinstance(self.document, str):
             match = _TASK_ID.search(self.document)
-            return None if match is None else match.group(1)
+            return match.group(1) if match else None
         document_id = None
         if isinstance(self.document, dict):
             document_id = self.document.get("id")
         if not isinstance(document_id, str):
             return None
         match = _RUN_ID.match(document_id)
-        return None if match is None else match.group(1)
+        return match.group(1) if match else None
 
 
 # Keeps all failures. Raises DeliveryError if one was not kept.
@@ -124,6 +127,7 @@ class DeliveryResult(Struct, frozen=True, kw_only=True):
     completeness: Completeness = WHOLE
 
 
+NOT_DELIVERED: Final = DeliveryResult(indexed=0)
 DeliverDocuments = Callable[[Sequence[Document]], DeliveryResult]
 
 
@@ -144,10 +148,9 @@ def deliver(
     rejected: list[FailedItem] = []
     fault: str | None = None
     placed, completeness = _in_one_place(cluster, backoff, documents)
-    if arrived_at is not None:
+    if arrived_at:
         placed = [document.arriving(arrived_at) for document in placed]
-    sized = ((document, sum(map(len, document.lines))) for document in placed)
-    pending = list(divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES))
+    pending = _requests(placed)
     while pending:
         batch = pending.pop()
         timeout_seconds = backoff.request_timeout_seconds()
@@ -177,13 +180,39 @@ def deliver(
             pending.append(judged.retried)
         else:
             backoff.reset()
-    if fault is not None:
+    if fault:
         raise DeliveryError(
             f"The search cluster did not accept some documents ({fault}); the others are written: "
             "give the forwarder's user the privileges index and auto_configure on the indices, "
             "and remove the block, limit or fault that the cluster names."
         )
     return DeliveryResult(indexed=indexed, rejected=tuple(rejected), completeness=completeness)
+
+
+def _requests(documents: Sequence[Document]) -> list[list[Document]]:
+    """The documents of each bulk request, the first one last."""
+    requests: list[list[Document]] = []
+    for turn in reversed(_in_turns(documents)):
+        sized = ((document, sum(map(len, document.lines))) for document in turn)
+        requests += divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES)
+    return requests
+
+
+def _in_turns(documents: Sequence[Document]) -> list[list[Document]]:
+    """The documents in as many turns as some run has writers, but for a report and its event: of
+    writers at once, all but one fail, and wait for another attempt. Any number of log streams can
+    speak of one run.
+    """
+    turns: list[list[Document]] = [[]]
+    writers: Counter[tuple[str, str]] = Counter()
+    for document in documents:
+        place = document.index, document.id
+        writers[place] += 1
+        turn = max(0, writers[place] - _WRITERS_AT_ONCE)
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(document)
+    return turns
 
 
 def _in_one_place(
@@ -197,7 +226,7 @@ def _in_one_place(
     """
     of_search: dict[str, list[str]] = {}
     for document in documents:
-        if document.searched is not None:
+        if document.searched:
             of_search.setdefault(document.searched, []).append(document.id)
     places: dict[str, str] = {}
     parts: list[Completeness] = []
@@ -216,7 +245,7 @@ def _in_one_place(
     placed: list[Document] = []
     for document in documents:
         index = document.index
-        if document.searched is not None:
+        if document.searched:
             index = places.setdefault(document.id, index)
         placed.append(document if index == document.index else replace(document, index=index))
     return placed, joined(parts)
@@ -277,7 +306,7 @@ def _judged(
             judged.written += 1
         elif document.has_more_to_write(result.stored):
             judged.existing.append(replace(document, stored=result.stored))
-        elif document.report is None:
+        elif not isinstance(document, ReportDocument):
             judged.written += 1
         # Else a report that does not count, because its stream is another task's.
     return judged

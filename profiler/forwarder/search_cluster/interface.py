@@ -103,7 +103,7 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         reason = self.reason or ""
         if self.error in _INDEX_ERRORS or _OF_MAPPING.search(reason):
             return False
-        return is_index_working or _OF_DOCUMENT.search(reason) is not None
+        return is_index_working or bool(_OF_DOCUMENT.search(reason))
 
 
 def hit_sources(response: Json) -> list[Mapping[str, Json]]:
@@ -149,9 +149,9 @@ class SearchCluster(ABC):
             else:
                 answer, closed = self._search_since(index, body, timeout_seconds, since)
         why = why_partial(answer)
-        if closed is not None:
+        if closed:
             why = f"{closed} is closed"
-        if why is not None:
+        if why:
             raise PartialAnswerError(answer, why)
         return answer
 
@@ -226,7 +226,7 @@ class SearchCluster(ABC):
             document_id = text(hit.get("_id"))
             task = mapping(mapping(hit.get("_source")).get("task"))
             is_of_task = task.get("voucher") in (None, MONITOR_STREAM, INSTANCE_MONITOR)
-            if index is None or document_id is None or not is_of_task:
+            if not (index and document_id and is_of_task):
                 continue
             is_confirmed = task.get("confirmed") is True
             if is_confirmed or (completeness.is_whole and document_id not in places):
@@ -280,7 +280,7 @@ def authorization(credentials: Credentials) -> dict[str, str]:
     Raises SettingsError for an odd key.
     """
     key = credentials.api_key
-    if key is not None:
+    if key:
         if not (key.isascii() and key.isprintable()):
             raise SettingsError(
                 "ELASTICSEARCH_API_KEY, or api_key in the secret of ELASTICSEARCH_SECRET_ID, "
@@ -288,7 +288,7 @@ def authorization(credentials: Credentials) -> dict[str, str]:
                 "it to the encoded key alone."
             )
         return {"authorization": f"ApiKey {key}"}
-    if credentials.basic is not None:
+    if credentials.basic:
         return {
             "authorization": "Basic " + b64encode(":".join(credentials.basic).encode()).decode()
         }

@@ -363,10 +363,15 @@ def _first_program(text: str) -> list[str]:
     understood.
     """
     program: list[str] = []
+    is_file = False  # of a redirection
     for word in _shell_words(text):
-        if not word.strip(_SEPARATORS) or word[0] in "<>":
-            if program and program[0] not in _BUILTINS:
+        is_redirection = word.startswith(("<", ">", "&>"))
+        if is_file:
+            is_file = False
+        elif is_redirection or (word and not word.strip(_SEPARATORS)):
+            if program and program[0] not in _BUILTINS and not program[0].isdecimal():
                 return program
+            is_file = is_redirection
             program = []
         elif program or not (_ASSIGNMENT.fullmatch(word) or word in _PREFIXES):
             program.append(word)

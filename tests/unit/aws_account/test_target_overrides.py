@@ -112,13 +112,13 @@ def test_a_variable_of_a_transformer_overrides_only_where_it_can_be_a_size(
     template: str, *, is_unknown: bool
 ) -> None:
     target = rule({"InputTransformer": {"InputTemplate": template, "InputPathsMap": {}}})
-    assert (size_overrides(target).unknown is not None) == is_unknown
+    assert bool(size_overrides(target).unknown) == is_unknown
 
 
 def test_a_part_of_an_event_can_override_sizes() -> None:
     """A part of an event can override sizes and one of a timed rule cannot."""
     given = {"InputPath": "$.detail"}
-    assert size_overrides(rule(given, expression=None)).unknown is not None
+    assert size_overrides(rule(given, expression=None)).unknown
     assert size_overrides(rule(given)).is_empty
 
 

@@ -12,7 +12,7 @@ from profiler.core.ecs_terms import RETRY_OF
 from profiler.core.timestamps import datetime_of_ms, format_datetime
 from profiler.forwarder.document_fields import drop_empty
 from profiler.forwarder.documents import Document, report_document
-from profiler.forwarder.ended_run import MemoryRetry
+from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.job_changed import attempt_documents
@@ -137,7 +137,7 @@ def test_a_retry_and_the_job_before_it_name_each_other_in_any_order(
     other = job_id(7)
     more: Job = {"tags": {RETRY_OF: other}, "status": "SUCCEEDED"} if is_retry else {}
     job = ended(batch, "Essential container in task exited", code=0 if is_retry else 137, **more)
-    retry = None if is_retry else MemoryRetry(sentence="Started again.", retried_as=other)
+    retry = NO_RETRY if is_retry else MemoryRetry(sentence="Started again.", retried_as=other)
     by_batch = [*attempt_documents(present(parse_job(job)), SETTINGS, retry)]
     code: Job = {"containers": [{"name": "default", "exitCode": job["container"]["exitCode"]}]}
     parts = [of_report(text_of(job)), of_task(job, **code), by_batch]

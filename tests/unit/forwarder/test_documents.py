@@ -17,6 +17,7 @@ from msgspec.structs import asdict, replace
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.documents import (
     Document,
+    ReportDocument,
     Stored,
     completed_fields,
     notice_document,
@@ -217,6 +218,7 @@ def test_the_saving_of_a_month_is_of_the_familys_runs() -> None:
 
 def test_a_report_that_completes_the_events_document_keeps_the_saving_of_a_month() -> None:
     late = with_runs_per_month(document(FULL), 30.0)
+    assert isinstance(late, ReportDocument)
     fields = completed_fields(late, Stored(fields={}, seq_no=1, primary_term=1))
     assert fields["recommendation"]["saving_usd_per_month"] == pytest.approx(3.0)
 

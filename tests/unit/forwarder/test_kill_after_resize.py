@@ -10,13 +10,12 @@ from msgspec.structs import replace
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.kill_after_resize import reduced_memory, size_change
+from profiler.forwarder.kill_after_resize import NOT_RESIZED, reduced_memory, size_change
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.record.stop_causes import EventEnd
 from tests.ended_runs import changed, run_of
 from tests.task_events import task
-from tests.values import present
 
 RESIZED = {
     "memory": "512",
@@ -45,7 +44,7 @@ def test_a_kill_at_a_reduced_size_names_the_change_and_the_command_that_undoes_i
 @pytest.mark.parametrize(
     "definition",
     [
-        None,
+        {},
         {"memory": "512"},
         {**RESIZED, "memory": "8192"},
         {**RESIZED, "memory": None},
@@ -55,22 +54,22 @@ def test_a_kill_at_a_reduced_size_names_the_change_and_the_command_that_undoes_i
     ],
 )
 def test_a_definition_whose_memory_was_not_reduced_says_nothing(
-    definition: dict[str, Any] | None,
+    definition: dict[str, Any],
 ) -> None:
     assert reduced_memory(ended(), size_change(definition)) is None
 
 
 def test_the_runs_document_has_the_size_before_the_resize() -> None:
-    resized = changed(ended(), resized_from=present(size_change(RESIZED)).tag)
+    resized = changed(ended(), resized_from=size_change(RESIZED).tag)
     (document,) = event_documents(resized, ForwarderSettings())
     assert document.fields["task"]["resized_from"] == "4/1024/4096"
 
 
-@pytest.mark.parametrize("definition", [None, {}, tagged("4/1024/x"), tagged("<!channel>/1/2")])
+@pytest.mark.parametrize("definition", [{}, tagged("4/1024/x"), tagged("<!channel>/1/2")])
 def test_a_tag_that_is_not_a_size_is_not_in_the_document(
-    definition: dict[str, Any] | None,
+    definition: dict[str, Any],
 ) -> None:
-    assert size_change(definition) is None
+    assert size_change(definition) == NOT_RESIZED
 
 
 def test_another_failure_and_a_kill_at_another_size_say_nothing() -> None:

@@ -23,6 +23,7 @@ from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.merged_run import merge
 from profiler.forwarder.run_event import (
     EVENT_FIELDS,
+    NOTHING_SEEN,
     RunEvent,
     StreamClaim,
     read_run_event,
@@ -781,7 +782,7 @@ def test_an_event_is_the_same_after_it_was_written_and_read() -> None:
     for event in (every, run_event(task(), end_of(ended(task())), "batch")):
         fields = event_fields(event)
         fields["task"]["confirmed"] = True
-        assert read_run_event(fields) == replace(event, alone=None)
+        assert read_run_event(fields) == replace(event, alone=NOTHING_SEEN)
     assert read_run_event(of_report(report())[0].fields) is None
 
 

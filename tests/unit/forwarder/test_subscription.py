@@ -428,6 +428,23 @@ def test_of_one_run_the_newest_report_of_a_delivery_is_one_update() -> None:
     assert document["task"]["status"] == "stopped"
 
 
+def test_many_streams_that_speak_of_one_run_take_no_time() -> None:
+    """Such as those of containers on EC2 that name another task, of which none is proven."""
+    cluster = FakeSearchCluster()
+    time = FakeInvocationTime(60)
+    line_forwarder = forwarder(partial(deliver, cluster, time), [], ForwarderSettings())
+    records = [
+        record(number, lines_of_stream(line_at(WRITTEN_MS + number), stream=f"{number:064x}"))
+        for number in range(400)
+    ]
+    counts, repeated = line_forwarder.forward_records(records, print)
+    assert counts.indexed == 400
+    assert repeated == ()
+    assert sum(time.pauses) < 1
+    (document,) = cluster.documents.values()
+    assert document["task"]["voucher_stream"] == f"{399:064x}"
+
+
 def test_of_equal_times_the_last_line_counts() -> None:
     cluster = FakeSearchCluster()
     events = [line_at(WRITTEN_MS, status) for status in ("failure", "stopped", "success")]

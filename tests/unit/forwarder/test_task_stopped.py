@@ -38,7 +38,7 @@ from profiler.forwarder.merged_run import merge
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.forwarder.notifications.slack_messages import ended_task_message
-from profiler.forwarder.run_event import StreamClaim
+from profiler.forwarder.run_event import OWN_STREAM, StreamClaim
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.search_cluster.interface import bulk_lines
@@ -220,7 +220,7 @@ class FakeIndex:
     ("error", "said"),
     [
         (DeliveryError("ThrottlingException"), ["It is not known yet"]),
-        (SettingsError("RETRY_MAX_MEMORY_MB"), [None]),
+        (SettingsError("RETRY_MAX_MEMORY_MB"), [""]),
         (invocation.InProgressError("busy"), []),
     ],
     ids=[
@@ -230,7 +230,7 @@ class FakeIndex:
     ],
 )
 def test_a_retry_that_fails_raises_after_document_and_notice(
-    error: ForwarderError, said: list[str | None]
+    error: ForwarderError, said: list[str]
 ) -> None:
     fakes = StoppedTaskFakes()
     fakes.errors["retry"] = error
@@ -239,7 +239,7 @@ def test_a_retry_that_fails_raises_after_document_and_notice(
     (asked,) = fakes.asked_to_retry
     assert fakes.documents_at_retry == []
     assert asked.container == "batch"
-    assert [notice.retry and notice.retry.sentence[:19] for notice, _ in fakes.notices] == said
+    assert [notice.retry.sentence[:19] for notice, _ in fakes.notices] == said
     assert all("retried_as" not in document.fields["task"] for document in fakes.documents)
 
 
@@ -573,10 +573,10 @@ def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
 
 @pytest.mark.parametrize(
     ("claim", "is_said"),
-    [(None, True), (StreamClaim(voucher="trusted-group", stream="anything"), False)],
+    [(OWN_STREAM, True), (StreamClaim(voucher="trusted-group", stream="anything"), False)],
 )
 def test_only_a_confirmed_report_says_that_a_reduced_memory_killed_a_run(
-    *, claim: StreamClaim | None, is_said: bool
+    *, claim: StreamClaim, is_said: bool
 ) -> None:
     tags = [{"key": "task-profiler:resized-from", "value": "4/2048/8192"}]
     fakes = StoppedTaskFakes(described={**WITH_MONITOR, "memory": "512", "tags": tags})

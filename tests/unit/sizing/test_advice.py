@@ -127,7 +127,7 @@ def test_a_size_that_the_growth_passes_within_30_runs_is_not_recommended() -> No
 
     found = advice(growing(5, first_mb=600))
     assert found.choice.size.memory_mb == 1024, "enough for 30 runs"
-    assert found.choice.outgrown is None, "enough for 30 runs"
+    assert not found.choice.is_outgrown, "enough for 30 runs"
     found = advice([report(n, peak_mb=90_000 + 5000 * n, size=(16, 122_880)) for n in range(10)])
     assert found.choice.size.memory_mb == 244 * 1024, "there is no larger size"
 
@@ -136,7 +136,7 @@ def test_the_other_containers_grow_too() -> None:
     side = [{"side": Metrics(max_memory_used_mb=100 + 20 * n)} for n in range(12)]
     found = advice([report(n, peak_mb=400, others=beside) for n, beside in enumerate(side)])
     assert found.choice.size.memory_mb == 2048
-    assert found.choice.outgrown is not None
+    assert found.choice.is_outgrown
 
 
 @given(

@@ -18,6 +18,7 @@ from profiler.record.record_model import (
 )
 from profiler.sizing.advice import Advice
 from profiler.sizing.sized_revision import SizedRevision
+from profiler.sizing.trend import NO_GROWTH
 from tests.family_windows import decision_on, window_of
 from tests.runs import report
 from tests.sized_runs import GB, Need, advice, families, runs_of
@@ -239,7 +240,7 @@ def test_an_older_peak_holds_a_smaller_size_back_with_its_margin() -> None:
 def test_no_growth_is_seen_across_the_change_of_meaning() -> None:
     """Peaks that fall with the new meaning, and then grow, do not grow by the older ones."""
     falling = [*older(30, 1000), *newer(10)]
-    assert advice(falling).choice.growth is None
+    assert advice(falling).choice.growth == NO_GROWTH
     growing = [
         with_files(100 + number, 100, peak_mb=150 + 20 * number, p95=0.9, size=(1, 4 * GB))
         for number in range(12)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiler.aws_account.doctor.findings import Finding, problem
 from profiler.aws_account.forwarder_stack import ForwarderStack
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.proof.arrivals import FUNCTION_LOG, ProofTask, WitnessLine
+from profiler.aws_account.proof.arrivals import FUNCTION_LOG, NOT_STOPPED, ProofTask, WitnessLine
 from profiler.aws_account.proof.plan import ProofPlan
 from profiler.aws_account.proof.proof_checks import (
     CHECKS,
@@ -283,7 +283,7 @@ LESS = {**MEMBERS, "stats": ("read", "cpu_stats", "memory_stats")}
         ),
         ("time to start", lambda: reporting(metrics={"init_duration_ms": 2_000}), "2.00 s"),
         ("end of the monitor", lambda: task(end=without_batch_code()), "exit code 1"),
-        ("ECS's event", lambda: task(ended=None), "none"),
+        ("ECS's event", lambda: task(ended={}), "none"),
         ("ECS's event", ended(indexed=False), "no document"),
         ("notification", ended(notified=None), "none"),
         ("cost", lambda: reporting(cost=Cost(usd=USD / 30)), "1.65 USD per 1,000 runs"),
@@ -387,7 +387,7 @@ NOT_RUN = (
 def test_a_task_that_did_not_run_is_a_row_and_its_others_are_not_checked(
     values: dict[str, Any], category: str, remedy: str
 ) -> None:
-    nothing = {"end": None, "witness": (), "run": None, "ended": None}
+    nothing: dict[str, Any] = {"end": NOT_STOPPED, "witness": (), "run": None, "ended": {}}
     first, *others = with_remedies(
         [*rows(plan(), [task(**nothing | values)], {}, 360.0)], findings=()
     )
@@ -400,7 +400,7 @@ def test_a_task_that_did_not_run_is_a_row_and_its_others_are_not_checked(
 
 def test_what_the_functions_did_is_not_checked_if_their_log_cannot_be_read() -> None:
     problems = {FUNCTION_LOG: "AWS refused: allow logs:FilterLogEvents."}
-    found = list(rows(plan(), [task(ended=None)], problems, 360.0))
+    found = list(rows(plan(), [task(ended={})], problems, 360.0))
     states = {row.check: row.state for row in found}
     assert states["ECS's event"] == "not checked"
     assert states["notification"] == "not checked"
