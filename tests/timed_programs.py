@@ -135,6 +135,19 @@ _LONG_PROGRAMS = {
         f"period of {period} s": _long(_turns(f"periods 60 {{port}} {period} {share}"))
         for period, share in (("1", "0.5"), ("0.5", "0.6"), ("0.2", "0.53"), ("0.37", "0.62"))
     },
+    **{
+        f"pool: {name}": _long(f"{{python}} -m tests.programs.pools {name} 20 {{port}}")
+        for name in (
+            *("as_they_complete", "wait_for_all", "in_order", "imap_unordered", "join_a_queue"),
+            *("to_threads", "processes_as_they_complete"),
+        )
+    },
+    **{
+        f"server of the run: {name}": _long(
+            f"{{python}} -m tests.programs.pools {name} 20 {{port}}"
+        )
+        for name in ("managers_queue", "unix_server", "tcp_server")
+    },
     "slow disk": _long(_turns("read 10 {slow_disk}")),
     "slow disk by io_uring": _long(_turns("read_by_ring 10 {slow_disk}{ring}")),
     "sort": _long("{python} -m tests.programs.tools sort 6 {folder}"),

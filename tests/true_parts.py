@@ -2,9 +2,10 @@
 
 In a phase a thread waits for what the phase names, and then, to see its end, for a CPU. Where the
 work of several threads lies upon each other, the time on a CPU has bounds: they may have run at the
-same time or one after the other. What nothing runs in belongs to the phases of that moment alike.
+same time or one after the other, except in one interpreter, which runs one at a time. What nothing runs in belongs to the phases of that moment alike.
 """
 
+import bisect
 import itertools
 import json
 import math
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+FOR_OTHERS, INTERPRETED = "others", "python"
 PARTS = ("onCpu", "waitingForCpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
 
 
@@ -71,9 +73,19 @@ def true_parts(phases: Sequence[Phase], seconds: float, cpus: int) -> dict[str, 
     """
     least = dict.fromkeys(PARTS, 0.0)
     most = dict.fromkeys(PARTS, 0.0)
-    known_ns = 0.0
+    working, phases = _split_off_working(phases)
+    interpreted = _union(working)
+    known_ns = float(sum(end_ns - begin_ns for begin_ns, end_ns in interpreted))
+    on_cpu_ns = min(sum(each.on_cpu_ns for each in working), known_ns)
+    _add(least, most, "onCpu", on_cpu_ns, on_cpu_ns)
+    _add(least, most, "waitingForCpu", known_ns - on_cpu_ns, known_ns - on_cpu_ns)
     for length_ns, together in _moments(
-        [stretch for each in phases for stretch in each.stretches()]
+        [
+            part
+            for each in phases
+            for stretch in each.stretches()
+            for part in _outside(stretch, interpreted)
+        ]
     ):
         known_ns += length_ns
         busy = 1 - math.prod(1 - each.runnable for each in together)
@@ -93,6 +105,53 @@ def true_parts(phases: Sequence[Phase], seconds: float, cpus: int) -> dict[str, 
     return {
         part: Part(percent * least[part], percent * (most[part] + unknown_ns)) for part in PARTS
     }
+
+
+def _split_off_working(phases: Sequence[Phase]) -> tuple[list[Phase], list[Phase]]:
+    """The phases in which a thread of an interpreter works, and of waits for others the ends in
+    which they could run; and the other phases.
+    """
+    working: list[Phase] = []
+    rest: list[Phase] = []
+    for each in phases:
+        if each.kind == INTERPRETED:
+            working.append(each)
+        elif each.kind == FOR_OTHERS:
+            used_ns = each.on_cpu_ns + each.waited_ns
+            began_ns = max(each.ended_ns - used_ns, each.began_ns)
+            working.append(
+                Phase(INTERPRETED, began_ns, each.ended_ns, each.on_cpu_ns, each.waited_ns)
+            )
+        else:
+            rest.append(each)
+    return working, rest
+
+
+def _union(phases: Sequence[Phase]) -> list[tuple[int, int]]:
+    """The stretches in which at least one of the phases goes on."""
+    union: list[tuple[int, int]] = []
+    for each in sorted(phases, key=lambda each: each.began_ns):
+        if union and each.began_ns <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], each.ended_ns))
+        else:
+            union.append((each.began_ns, each.ended_ns))
+    return union
+
+
+def _outside(phase: Phase, stretches: Sequence[tuple[int, int]]) -> Iterator[Phase]:
+    """The parts of a phase outside the stretches; each has its share of the counters."""
+    length_ns = max(phase.ended_ns - phase.began_ns, 1)
+    began_ns = phase.began_ns
+    first = bisect.bisect_left(stretches, (began_ns, began_ns))
+    for begin_ns, end_ns in (*stretches[max(first - 1, 0) :], (phase.ended_ns, phase.ended_ns)):
+        until_ns = min(begin_ns, phase.ended_ns)
+        if until_ns > began_ns:
+            share = (until_ns - began_ns) / length_ns
+            used_ns = (round(share * phase.on_cpu_ns), round(share * phase.waited_ns))
+            yield Phase(phase.kind, began_ns, until_ns, *used_ns)
+        began_ns = max(began_ns, end_ns)
+        if began_ns >= phase.ended_ns:
+            return
 
 
 def _add(

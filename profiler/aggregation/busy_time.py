@@ -213,9 +213,9 @@ class BusyTime(Struct):
         """Which share of the open ranges was busy.
 
         The looks say how many threads could run when any could, and the counters for how long all
-        of them could: a look that comes late, because others use the CPUs, finds more of both, or
-        fewer. With so many times as many threads, each of which could run at its own times, the
-        share of the time in which none could is this power of it.
+        of them could: a look that comes late, because others use the CPUs, finds more of both. Of
+        more threads than the looks found, each could run at its own times: the share of the time in
+        which none could is a power of what it would be.
         """
         if not self.sure_span_ns:
             return 0.0
@@ -223,7 +223,8 @@ class BusyTime(Struct):
         if self.sure_threads_ns and _COUNTED_TIMES * self.sure_uncounted_ns <= self.sure_used_ns:
             times_as_many = self.sure_used_ns / self.sure_threads_ns
             unable = max(1 - able_ns / self.sure_length_ns, 0.0)
-            able_ns = (1 - unable**times_as_many) * self.sure_length_ns
+            more_ns = (1 - unable**times_as_many) * self.sure_length_ns
+            able_ns = min(more_ns, able_ns * times_as_many)
         return min(max((able_ns - self.sure_low_ns) / self.sure_span_ns, 0.0), 1.0)
 
     @property

@@ -2,8 +2,10 @@
 
 Only the standard library, because the programs of this folder run in several environments. A phase
 of a thread is a kind of wait, its begin and end by the monotonic clock, and the nanoseconds in
-between that the thread was on a CPU, and that it waited for one. The kind ``any`` is not known. ``tests/true_parts.py`` makes the
-true parts of a run of the phases of all its threads.
+between that the thread was on a CPU, and that it waited for one. The kind ``any`` is not known.
+Of ``others``, for whose work the thread waits, only the time on a CPU or waiting for one counts. In
+``python``, a thread of the process holds the interpreter. ``tests/true_parts.py`` makes the true
+parts of a run of the phases of all its threads.
 """
 
 import contextlib
@@ -29,6 +31,7 @@ class _ThreadClock(threading.local):
 
     def __init__(self) -> None:
         self._counters = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        self.ended: tuple[int, int, int] | None = None
 
     def read(self) -> tuple[int, int, int]:
         now_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
@@ -42,10 +45,20 @@ _clock = _ThreadClock()
 def phase(kind: str) -> Iterator[None]:
     """Time a phase of the calling thread, which waits for this while it is not on a CPU."""
     before = _clock.read()
+    if _clock.ended is not None:
+        _add_between("others", _clock.ended, before)
     try:
         yield
     finally:
-        _add(kind, before)
+        after = _clock.read()
+        _add_between(kind, before, after)
+        if _clock.ended is not None:
+            _clock.ended = after
+
+
+def time_all() -> None:
+    """From now on, the calling thread's time between its phases counts as a wait for others."""
+    _clock.ended = _clock.read()
 
 
 def run_child(kind: str, *command: str) -> None:
@@ -59,10 +72,12 @@ def run_child(kind: str, *command: str) -> None:
 
 def _add(kind: str, before: tuple[int, int, int], used_ns: int = 0, waited_ns: int = 0) -> None:
     ended_ns, cpu_ns, wait_ns = _clock.read()
-    began_ns, cpu_before_ns, wait_before_ns = before
-    used_ns += cpu_ns - cpu_before_ns
-    waited_ns += wait_ns - wait_before_ns
-    _written_down.append([kind, began_ns, ended_ns, used_ns, waited_ns])
+    _add_between(kind, before, (ended_ns, cpu_ns + used_ns, wait_ns + waited_ns))
+
+
+def _add_between(kind: str, before: tuple[int, int, int], after: tuple[int, int, int]) -> None:
+    used_ns, waited_ns = after[1] - before[1], after[2] - before[2]
+    _written_down.append([kind, before[0], after[0], used_ns, waited_ns])
 
 
 def started() -> None:
@@ -76,9 +91,9 @@ def started() -> None:
     _add("any", (began_ns, 0, 0))
 
 
-def compute(seconds: float) -> None:
+def compute(seconds: float, kind: str = "any") -> None:
     """Use this much CPU time. The rest is time of Python's lock, in which other threads run."""
-    with phase("any"):
+    with phase(kind):
         end = time.thread_time() + seconds
         while time.thread_time() < end:
             pass

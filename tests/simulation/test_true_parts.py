@@ -44,6 +44,20 @@ def test_threads_that_wait_share_a_moment_in_which_none_runs() -> None:
     assert truth["sleep"] == _exactly(12.5)
 
 
+def test_an_interpreter_runs_one_thread_and_a_wait_for_others_ends_with_work() -> None:
+    phases = (
+        _phase("others", 0, 4, on_cpu=0.1, waited=0.3),
+        _phase("network", 0, 2),
+        _phase("network", 0, 3),
+        _phase("python", 2, 3, on_cpu=0.5),
+        _phase("python", 3, 3.6, on_cpu=0.5),
+    )
+    truth = true_parts(phases, 4, cpus=2)
+    assert truth["network"] == _exactly(50)
+    assert truth["onCpu"] == _exactly(100 * 1.1 / 4)
+    assert truth["waitingForCpu"] == _exactly(100 * 0.9 / 4)
+
+
 def test_computations_may_lie_upon_each_other_but_not_on_one_cpu() -> None:
     half = _phase("any", 0, 1, on_cpu=0.5, waited=0.5)
     two = true_parts((half, half), 1, cpus=2)

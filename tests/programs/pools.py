@@ -1,0 +1,244 @@
+"""Pools, and servers of the run: who hands work on waits for those who do it.
+
+python -m tests.programs.pools PROGRAM SECONDS PORT
+
+All threads are timed all the time: a pool's wait for a CPU between two tasks is part of the truth.
+"""
+
+import asyncio
+import functools
+import multiprocessing
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+
+from tests.programs.phases import (
+    FOLDER,
+    compute,
+    forget,
+    phase,
+    sleep,
+    started,
+    time_all,
+    write_down,
+)
+
+_TASKS = 4
+_WORK_SECONDS = 0.05
+_TIMEOUT_SECONDS = 30
+_work = functools.partial(compute, kind="python")
+
+
+def _rounds(seconds: float) -> Iterator[None]:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield
+
+
+def _ask(port: str, seconds: float) -> None:
+    """Ask over a new connection for an answer after this time."""
+    with phase("python"):
+        connection = socket.create_connection(("127.0.0.1", int(port)))
+    with phase("network"):
+        connection.sendall(f"{seconds}\n".encode())
+        connection.recv(1)
+    _work(_WORK_SECONDS)
+    connection.close()
+
+
+def _submit(pool: ThreadPoolExecutor, port: str) -> list[Future[None]]:
+    with phase("python"):
+        return [pool.submit(_ask, port, 0.6 + 0.1 * number) for number in range(_TASKS)]
+
+
+def _each(results: Iterable[object]) -> Iterator[object]:
+    """The results, for each of which the caller waits."""
+    iterator = iter(results)
+    while True:
+        with phase("others"):
+            result = next(iterator, results)
+        if result is results:
+            return
+        yield result
+
+
+def as_they_complete(seconds: float, port: str) -> None:
+    with ThreadPoolExecutor(_TASKS, initializer=time_all) as pool:
+        for _ in _rounds(seconds):
+            for _ in _each(as_completed(_submit(pool, port), timeout=_TIMEOUT_SECONDS)):
+                pass
+
+
+def wait_for_all(seconds: float, port: str) -> None:
+    with ThreadPoolExecutor(_TASKS, initializer=time_all) as pool:
+        for _ in _rounds(seconds):
+            tasks = _submit(pool, port)
+            with phase("others"):
+                wait(tasks)
+            _work(_WORK_SECONDS)
+
+
+def in_order(seconds: float, port: str) -> None:
+    with ThreadPoolExecutor(_TASKS, initializer=time_all) as pool:
+        for _ in _rounds(seconds):
+            for task in _submit(pool, port):
+                with phase("others"):
+                    task.result(timeout=_TIMEOUT_SECONDS)
+
+
+def imap_unordered(seconds: float, port: str) -> None:
+    with ThreadPool(_TASKS, initializer=time_all) as pool:
+        for _ in _rounds(seconds):
+            times = [0.3 + 0.1 * number for number in range(2 * _TASKS)]
+            for _ in _each(pool.imap_unordered(functools.partial(_ask, port), times)):
+                _work(_WORK_SECONDS)
+
+
+def join_a_queue(seconds: float, port: str) -> None:
+    tasks: queue.Queue[float | None] = queue.Queue()
+
+    def do() -> None:
+        time_all()
+        while True:
+            with phase("others"):
+                task = tasks.get()
+            if task is None:
+                return
+            _ask(port, task)
+            tasks.task_done()
+
+    threads = [threading.Thread(target=do) for _ in range(_TASKS)]
+    for thread in threads:
+        thread.start()
+    for _ in _rounds(seconds):
+        with phase("python"):
+            for _ in threads:
+                tasks.put(0.7)
+        with phase("others"):
+            tasks.join()
+        _work(_WORK_SECONDS)
+    for _ in threads:
+        tasks.put(None)
+    for thread in threads:
+        thread.join()
+
+
+def to_threads(seconds: float, port: str) -> None:
+    async def main() -> None:
+        for _ in _rounds(seconds):
+            with phase("others"):
+                works = [asyncio.to_thread(_ask, port, 0.3 + 0.1 * n) for n in range(_TASKS)]
+                await asyncio.wait_for(asyncio.gather(*works), _TIMEOUT_SECONDS)
+            _work(_WORK_SECONDS)
+
+    asyncio.run(main())
+
+
+def _in_a_process(port: str, seconds: float) -> None:
+    forget()
+    time_all()
+    _ask(port, seconds)
+    write_down()
+
+
+def processes_as_they_complete(seconds: float, port: str) -> None:
+    with ProcessPoolExecutor(3) as pool:
+        for _ in _rounds(seconds):
+            with phase("python"):
+                tasks = [pool.submit(_in_a_process, port, 0.5 + 0.2 * n) for n in range(3)]
+            for _ in _each(as_completed(tasks, timeout=_TIMEOUT_SECONDS)):
+                pass
+
+
+def _produce(seconds: float, rows: "queue.Queue[str]") -> None:
+    forget()
+    time_all()
+    for _ in _rounds(seconds):
+        sleep(0.9)
+        with phase("others"):
+            rows.put("row")
+    rows.put("")
+    write_down()
+
+
+def managers_queue(seconds: float, _: str) -> None:
+    """A process puts rows into the queue of a third one, which is asked over a Unix socket."""
+    with multiprocessing.Manager() as manager:
+        rows = manager.Queue()
+        producer = multiprocessing.Process(target=_produce, args=(seconds, rows))
+        producer.start()
+        row = "first"
+        while row:
+            with phase("others"):
+                row = rows.get()
+            _work(0.3)
+        producer.join()
+
+
+def _serve(listener: socket.socket) -> None:
+    forget()
+    time_all()
+    connection, _ = listener.accept()
+    while True:
+        with phase("others"):
+            question = connection.recv(1)
+        if not question:
+            break
+        sleep(0.9)
+        _work(0.02)
+        connection.sendall(question)
+    write_down()
+
+
+def _ask_child(seconds: float, listener: socket.socket) -> None:
+    server = multiprocessing.Process(target=_serve, args=(listener,))
+    server.start()
+    with socket.socket(listener.family) as connection:
+        connection.connect(listener.getsockname())
+        listener.close()
+        for _ in _rounds(seconds):
+            _work(0.3)
+            with phase("others"):
+                connection.sendall(b"?")
+                connection.recv(1)
+    server.join()
+
+
+def unix_server(seconds: float, _: str) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(Path(os.environ[FOLDER], "server")))
+        listener.listen()
+        _ask_child(seconds, listener)
+
+
+def tcp_server(seconds: float, _: str) -> None:
+    _ask_child(seconds, socket.create_server(("127.0.0.1", 0)))
+
+
+PROGRAMS: dict[str, Callable[[float, str], None]] = {
+    function.__name__: function
+    for function in (
+        *(as_they_complete, wait_for_all, in_order, imap_unordered, join_a_queue, to_threads),
+        *(processes_as_they_complete, managers_queue, unix_server, tcp_server),
+    )
+}
+
+
+def main() -> None:
+    started()
+    time_all()
+    PROGRAMS[sys.argv[1]](float(sys.argv[2]), sys.argv[3])
+    with phase("others"):
+        pass
+    write_down()
+
+
+if __name__ == "__main__":
+    main()
