@@ -6,7 +6,8 @@ from profiler.aggregation.memory_evidence import Exactness, evidence_from
 from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.run_evidence import CpuEvidence, RunEvidence
-from profiler.collectors.collector import Collector, add_collected
+from profiler.collectors.collector import add_collected
+from profiler.collectors.collector_kinds import Collector
 from profiler.core.timestamps import parse_ns
 from profiler.readers.container_sample import ResourceLimits
 from profiler.record.record_model import Record, known_status

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
-from profiler.collectors.collector import Collector, Collectors
+from profiler.collectors.collector import Collectors
+from profiler.collectors.collector_kinds import Collector
 from profiler.core.clock import Ticker
 from profiler.monitor.loop import MonitoredTask, monitor_task
 from profiler.monitor.shared_parts import (

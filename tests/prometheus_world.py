@@ -1,6 +1,6 @@
 """A monitored task and its snapshot for Prometheus."""
 
-from profiler.collectors.collector import Collector
+from profiler.collectors.collector_kinds import Collector
 from profiler.monitor.prometheus.snapshot import Snapshot, SnapshotBuilder
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample

@@ -104,7 +104,7 @@ def wsgi_answerer(app: Callable[..., Iterable[bytes]], url: str) -> Answerer:
             "SERVER_PORT": str(address.port),
             "SERVER_PROTOCOL": "HTTP/1.1",
         }
-        for name, value in request.headers.items():
+        for name, value in request.headers.raw_items():
             environ[f"HTTP_{name.upper().replace('-', '_')}"] = value
         environ["HTTP_HOST"] = request.host
         environ["CONTENT_TYPE"] = environ.pop("HTTP_CONTENT_TYPE", "")

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from functools import cache
+from itertools import count
 from typing import Any, ClassVar
 from unittest.mock import patch
 
@@ -19,7 +20,7 @@ from moto.cloudformation.utils import yaml_tag_constructor
 from moto.core import responses
 from moto.core.responses import ActionResult
 from moto.core.serialize import XFormedAttributePicker
-from moto.core.utils import method_names_from_class
+from moto.core.utils import camelcase_to_underscores, method_names_from_class
 from moto.ecr.responses import ECRResponse
 from moto.ecs.exceptions import TaskDefinitionNotFoundException
 from moto.ecs.models import EC2ContainerServiceBackend, ecs_backends
@@ -46,8 +47,22 @@ FastLoader: Any = type("FastLoader", (yaml.CLoader,), {})
 FastLoader.add_multi_constructor("", yaml_tag_constructor)
 _MODULES = tuple(backends.list_of_moto_modules())
 _method_names = cache(method_names_from_class)
-_backend_app = cache(create_backend_app)  # the routes of a service, without state
+_underscored = cache(camelcase_to_underscores)
+
+
+@cache
+def _backend_app(service: Any) -> Any:
+    """The routes of a service, without state. In moto's debug mode, Flask makes a class for each
+    request.
+    """
+    app = create_backend_app(service)
+    app.debug = False
+    app.config["PROPAGATE_EXCEPTIONS"] = True  # as in the debug mode
+    return app
+
+
 _backend_of_host = cache(DomainDispatcherApplication(_backend_app).get_backend_for_host)
+_request_numbers = count(1)
 
 _clean_json = parsing.clean_json
 
@@ -88,6 +103,13 @@ class _AttributePicker(XFormedAttributePicker):
         return self._names[key][1]
 
 
+def _request_id(headers: dict[str, str]) -> str:
+    """As moto's, which chooses each of 52 letters at random."""
+    request_id = f"{next(_request_numbers):052}"
+    headers["x-amzn-requestid"] = request_id
+    return request_id
+
+
 def _service_of(_app: Any, host: str | None) -> Any:
     return _backend_of_host(host)
 
@@ -95,14 +117,17 @@ def _service_of(_app: Any, host: str | None) -> Any:
 @contextlib.contextmanager
 def patched_moto() -> Iterator[None]:
     """Lists without AWS::NoValue; templates that libyaml reads; moto's modules, the methods of each
-    service, the names of members and the service of a host, found once, not for each request.
+    service and the names of members, listed once, not for each request; short ways to the names of
+    requests and to the service of a host.
     """
     with (
         patch.object(parsing, "clean_json", _drop_no_values),
         patch.object(yaml, "Loader", FastLoader),
         patch.object(backends, "list_of_moto_modules", lambda: _MODULES),
         patch.object(responses, "method_names_from_class", _method_names),
+        patch.object(responses, "camelcase_to_underscores", _underscored),
         patch.object(responses, "XFormedAttributePicker", _AttributePicker),
+        patch.object(responses, "gen_amzn_requestid_long", _request_id),
         patch.object(DomainDispatcherApplication, "get_backend_for_host", _service_of),
     ):
         yield

@@ -32,9 +32,10 @@ def wait_until_read(path, count=2, seconds=1700):
     library = ctypes.CDLL(None)
     notices = library.inotify_init()
     assert library.inotify_add_watch(notices, path.encode(), 1) > 0, path
-    end = time.monotonic() + seconds
+    poll, end = select.poll(), time.monotonic() + seconds
+    poll.register(notices, select.POLLIN)
     for _ in range(count):
-        if not select.select([notices], [], [], max(end - time.monotonic(), 0))[0]:
+        if not poll.poll(1000 * max(end - time.monotonic(), 0)):
             raise SystemExit(f"nobody has read {path} {count} times in {seconds} s")
         os.read(notices, 65536)
     os.close(notices)

@@ -1,11 +1,11 @@
-"""The interfaces of collectors.
+"""The collectors of a process.
 
 Each reads in a thread: a driver that hangs costs only its own numbers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from profiler.aggregation.record_draft import RecordDraft, left_out
 from profiler.aggregation.statistics import DeviceReadings
@@ -13,107 +13,26 @@ from profiler.aggregation.task_record import RecordPart
 from profiler.core.optional_math import first_of, known_values
 from profiler.core.threads import BackgroundCall
 from profiler.readers import Unavailable
-from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.record_model import Record
 
 if TYPE_CHECKING:
     from profiler.aggregation.idle_gpus import IdleGpus
-    from profiler.collectors.neuron.neuron_collector import LiveNeuron
-    from profiler.collectors.nvidia.gpu_usage import LiveGpus
+    from profiler.collectors.collector_kinds import (
+        BatchFollower,
+        Collector,
+        DeviceCollector,
+        ForgettingCollector,
+        LineCollector,
+        RequiredCollector,
+        SampleFollower,
+        ThreadCollector,
+        WaitCollector,
+    )
     from profiler.readers.ecs.task_metadata import ContainerMetadata
     from profiler.readers.linux.waits import Wait
 
 # The only batch of ``run``.
 COMMAND = ""
-
-
-class Collector(Protocol):
-    """Has a part of each record. ``record`` is that of the draft: without measurements.
-
-    A collector can have the methods of the Protocols below in addition.
-    """
-
-    def part(self, record: Record, batch: str) -> RecordPart: ...
-
-
-class ThreadCollector(Protocol):
-    """Reads in a thread, one last time before each report.
-
-    ``stop`` also ends the collector's child process.
-    """
-
-    def start(self) -> None: ...
-    def final_reading(self, max_seconds: float) -> None: ...
-    def stop(self, max_seconds: float) -> None: ...
-
-
-class BatchFollower(Protocol):
-    """Looks for something of each batch, as long as it runs.
-
-    Returns a started collector that is to replace it.
-    """
-
-    def on_batch_started(self, container: "ContainerMetadata") -> "Collector | None": ...
-
-
-class SampleFollower(Protocol):
-    """Compares its readings with each sample of a batch; ``sizes`` are its container's limits.
-
-    ``takes_late_samples``: a sample may come ten seconds late.
-    """
-
-    takes_late_samples: bool
-
-    def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None: ...
-
-
-class DeviceCollector(Protocol):
-    """Reads devices. ``name`` is the source's name in ``sampling.sources``.
-
-    ``take_readings`` adds the readings of the batch's devices since its last call. ``idle_ns`` is
-    for how long all of its GPUs were idle between two moments (monotonic) of the last seconds,
-    which is known until ``known_until_ns``, and None if the devices are no GPUs. ``latest`` is None
-    before the first reading.
-    """
-
-    name: str
-
-    def take_readings(self, batch: str, into: DeviceReadings) -> None: ...
-    def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int: ...
-    def known_until_ns(self) -> int | None: ...
-    def latest(self) -> "LiveGpus | LiveNeuron | None": ...
-
-
-class ForgettingCollector(Protocol):
-    """Keeps something of each batch, and drops it after the batch's report."""
-
-    def forget(self, batch: str) -> None: ...
-
-
-class RequiredCollector(Protocol):
-    """``startup_error`` is why a required one has no readings.
-
-    ``child_pid`` is excluded from the measurements.
-    """
-
-    @property
-    def startup_error(self) -> str | None: ...
-    @property
-    def child_pid(self) -> int | None: ...
-
-
-class WaitCollector(Protocol):
-    """Knows what a batch waited for longest since a time, as of its last record; None if it is
-    unknown.
-    """
-
-    def longest_wait(self, batch: str, since_ns: int) -> "Wait | None": ...
-
-
-class LineCollector(Protocol):
-    """Has the line of the call stacks that belongs to a final record; None without any."""
-
-    def stacks_line(self, record: Record, batch: str) -> bytes | None: ...
 
 
 class Collectors:
@@ -125,10 +44,10 @@ class Collectors:
     which they are taken.
     """
 
-    def __init__(self, *collectors: Collector) -> None:
+    def __init__(self, *collectors: "Collector") -> None:
         self._use(collectors)
 
-    def _use(self, collectors: tuple[Collector, ...]) -> None:
+    def _use(self, collectors: "tuple[Collector, ...]") -> None:
         self._all = collectors
         self.threads: tuple[ThreadCollector, ...] = self._with("start")
         self._batch_followers: tuple[BatchFollower, ...] = self._with("on_batch_started")
@@ -147,7 +66,7 @@ class Collectors:
         # delay a run.
         return tuple(collector for collector in self._all if hasattr(collector, method))
 
-    def __iter__(self) -> Iterator[Collector]:  # noqa: D105
+    def __iter__(self) -> "Iterator[Collector]":  # noqa: D105
         return iter(self._all)
 
     def on_batch_started(self, container: "ContainerMetadata") -> None:
@@ -199,7 +118,9 @@ class _GpusOfBatch:
     the monotonic one.
     """
 
-    def __init__(self, collectors: tuple[DeviceCollector, ...], batch: str, offset_ns: int) -> None:
+    def __init__(
+        self, collectors: "tuple[DeviceCollector, ...]", batch: str, offset_ns: int
+    ) -> None:
         self._collectors = collectors
         self._batch = batch
         self._offset_ns = offset_ns
@@ -218,14 +139,14 @@ class _GpusOfBatch:
 
 
 def add_collected(
-    draft: RecordDraft, collectors: Iterable[Collector], batch: str = COMMAND
+    draft: RecordDraft, collectors: "Iterable[Collector]", batch: str = COMMAND
 ) -> None:
     """Add the values, evidence, sources and warnings of all collectors to the draft."""
     for collector in collectors:
         draft.add_part(_part(collector, draft.run, batch))
 
 
-def _part(collector: Collector, record: Record, batch: str) -> RecordPart:
+def _part(collector: "Collector", record: Record, batch: str) -> RecordPart:
     try:
         return collector.part(record, batch)
     except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more

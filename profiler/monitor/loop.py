@@ -414,7 +414,7 @@ def _sample_until_end(task: MonitoredTask, shared: SharedParts, live_metrics: Li
     """Sample at each tick until all batches are reported, or a stop request."""
     for collector in shared.collectors.threads:
         collector.start()
-    task.add_warning(live_metrics.start())
+    task.add_warning(live_metrics.start() or "")
     is_over = False
     while not is_over:
         is_over = task.step()

@@ -17,9 +17,9 @@ REPORT_DEFECT = "report this line as a defect of task-profiler."
 class LiveMetrics:
     """Nobody scrapes the monitor: there are no live metrics."""
 
-    def start(self) -> str:
-        """Start listening; returns the reason if live metrics are missing, else ""."""
-        return ""
+    def start(self) -> str | None:
+        """Start listening; returns the reason if live metrics are missing."""
+        return None
 
     def publish(self) -> None: ...
 

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import known
 from profiler.record.activity_model import NO_BREAKDOWN, NO_STACKS, Stacks, TimeBreakdown
-from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
     NO_INTERVAL,
     NO_MONITOR,
@@ -164,29 +163,33 @@ def _truncate_idle(idle: GpuIdle) -> GpuIdle:
 
 
 def _truncate_warnings(monitor: Monitor) -> Monitor:
+    if monitor is NO_MONITOR:
+        return monitor
     kept: list[str] = []
     characters_left = MAX_WARNING_CHARACTERS
     for text in monitor.warnings[:MAX_WARNINGS]:
         if characters_left > 0:
             kept.append(truncate_text(text, min(MAX_WARNING_LENGTH, characters_left)))
             characters_left -= len(kept[-1])
-    return absent_if_empty(replace(monitor, warnings=tuple(kept)), NO_MONITOR)
+    return replace(monitor, warnings=tuple(kept))
 
 
 def _truncate_targets(breakdown: TimeBreakdown) -> TimeBreakdown:
-    waiting_for = _with_short(breakdown.waiting_for, "target")
-    return absent_if_empty(replace(breakdown, waiting_for=waiting_for), NO_BREAKDOWN)
+    if breakdown is NO_BREAKDOWN:
+        return breakdown
+    return replace(breakdown, waiting_for=_with_short(breakdown.waiting_for, "target"))
 
 
 def _truncate_stacks(stacks: Stacks) -> Stacks:
     """The stacks within their limits; of a long stack the innermost functions."""
+    if stacks is NO_STACKS:
+        return stacks
     moments = []
     for moment in stacks.moments[:MAX_MOMENTS]:
         stack = tuple(map(_short, moment.stack[-MAX_FRAMES:]))
         moments.append(replace(moment, stack=stack, own=moment.own[-MAX_FRAMES:]))
     top = _with_short(stacks.top[:MAX_FUNCTIONS], "function", "file")
-    shortened = replace(stacks, source=_short(stacks.source), top=top, moments=tuple(moments))
-    return absent_if_empty(shortened, NO_STACKS)
+    return replace(stacks, source=_short(stacks.source), top=top, moments=tuple(moments))
 
 
 def _with_short(rows: Sequence[Row], *names: str, limit: int = MAX_TEXT_LENGTH) -> tuple[Row, ...]:

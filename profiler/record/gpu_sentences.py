@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from profiler.core.optional_math import first_known, known_values, max_known
-from profiler.core.text import listed
+from profiler.core.text import as_sentence, listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle
@@ -157,7 +157,7 @@ def gpu_advice(record: Record) -> Iterator[str]:
 
 def all_gpu_advice(record: Record) -> list[str]:
     """The advice on the GPUs, and when a late start of their work explains more."""
-    return [*gpu_advice(record), *filter(None, [startup_sentence(record)])]
+    return [*gpu_advice(record), *map(as_sentence, known_values([startup_sentence(record)]))]
 
 
 def _can_be_judged(record: Record) -> bool:

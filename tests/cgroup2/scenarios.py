@@ -207,9 +207,14 @@ _FORKED_BLOCK = (
 )
 # A file in /dev/shm occupies memory until it is deleted. The kernel counts it as page cache
 # (`file`) and as `shmem`.
-# On an emulated processor, the limit of the profiler's own CPU time may allow a reading in half a
-# minute.
-_HOLDS = f"{READINGS_OF_FILES}wait_until_read('/proc/self/status')\n"
+# On an emulated processor, the limit of the profiler's own CPU time may allow a full reading in
+# some minutes. The quick ones between read a group of the command's own.
+_HOLDS_FOR_FULL_READINGS = f"{READINGS_OF_FILES}wait_until_read('/proc/self/status')\n"
+_HOLDS = f"""{READINGS_OF_FILES}
+own = open("/proc/self/cgroup").read().strip().removeprefix("0::")
+has_group = "task-profiler-" in own
+wait_until_read(f"/sys/fs/cgroup{{own}}/memory.stat" if has_group else "/proc/self/status")
+"""
 _SHARED = (
     "import os\nwith open('/dev/shm/block', 'wb') as file:\n    for i in range(200): "
     f"file.write(bytes(2**20))\n{_HOLDS}os.unlink('/dev/shm/block')\n"
@@ -278,13 +283,14 @@ _HOLDS_FILES = (
     "import os, resource, sys\nlimit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
     "resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))\n"
     "for below in os.scandir(sys.argv[1]):\n"
-    f"    for file in os.scandir(below): os.open(file.path, os.O_RDONLY)\n{_HOLDS}"
+    "    for file in os.scandir(below): os.open(file.path, os.O_RDONLY)\n"
+    f"{_HOLDS_FOR_FULL_READINGS}"
 )
 _HUGE_MIB = 60
 _TAKES_HUGE_PAGES = (
     "import mmap\nflags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000\n"
     f"pages = mmap.mmap(-1, {_HUGE_MIB} << 20, flags=flags)\n"
-    f"for place in range(0, len(pages), 2 << 20): pages[place] = 1\n{_HOLDS}"
+    f"for place in range(0, len(pages), 2 << 20): pages[place] = 1\n{_HOLDS_FOR_FULL_READINGS}"
 )
 
 

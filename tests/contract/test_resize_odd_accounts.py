@@ -134,6 +134,7 @@ def test_the_limit_of_an_earlier_revision_or_of_a_machine_is_nobodys_override(
     [
         {"memory": "8 GB"},
         {"containerOverrides": [{"name": "batch", "cpu": 900}]},
+        '{"memory": 1e999}',
         '{"containerOverrides": [{"name": "batch", "memory": "<aws.scheduler.execution-id>"}]}',
         "not JSON",
     ],

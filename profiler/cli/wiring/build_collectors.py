@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from profiler.collectors.collector import Collector, Collectors
+from profiler.collectors.collector import Collectors
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
 from profiler.core.clock import Clock, SystemClock
@@ -23,6 +23,7 @@ from profiler.readers import Unavailable
 from profiler.settings import AcceleratorSettings, Arguments, MonitorSettings
 
 if TYPE_CHECKING:
+    from profiler.collectors.collector_kinds import Collector
     from profiler.collectors.nvidia.gpu_collector import GpuCollector as _GpuCollector
     from profiler.collectors.nvidia.gpu_owners import GpuOwners
     from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
@@ -45,7 +46,7 @@ def batch_processes(
     settings: MonitorSettings,
     clock: Clock,
     interval_ns: int,
-    accelerators: tuple[Collector, ...],
+    accelerators: "tuple[Collector, ...]",
     is_alone: Callable[[], bool],
 ) -> "ProcessDiscovery":
     """The collector of the batch's processes.
@@ -116,7 +117,7 @@ def accelerator_collectors(
     hour_usd: float | None = None,
     gpus_of: Callable[[str], str | None] | None = None,
     mps_of: Callable[[str], Mapping[str, str]] | None = None,
-) -> tuple[Collector, ...]:
+) -> "tuple[Collector, ...]":
     """The collectors of the devices that the settings ask for or, with ``auto``, that this
     machine has.
 
@@ -221,7 +222,7 @@ def _gpu_scope(
 
 def _neuron_collector(
     program: str | None, interval_seconds: float, clock: Clock, log: Log, *, is_required: bool
-) -> Collector:
+) -> "Collector":
     # See the module's docstring.
     from profiler.collectors.neuron.neuron_collector import NeuronCollector
     from profiler.collectors.neuron.neuron_monitor_supervisor import (

@@ -1,11 +1,12 @@
 """What the sidecar and the monitor of an instance have in common: the parts of their process."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes
-from profiler.collectors.collector import Collector, Collectors, TagRequest, TaskTags
+from profiler.collectors.collector import Collectors, TagRequest, TaskTags
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.deadline_writer import standard_outputs
 from profiler.core.log import JsonLog
@@ -32,6 +33,9 @@ from profiler.readers.linux.host import (
 from profiler.settings import MonitorSettings, problems_message
 from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, connect
 
+if TYPE_CHECKING:
+    from profiler.collectors.collector_kinds import Collector
+
 
 class MonitorProcess:
     """The process's clock, outputs and settings, and what is built of them."""
@@ -54,7 +58,7 @@ class MonitorProcess:
         is_alone: Callable[[], bool] = lambda: False,
         gpus_of: Callable[[str], str | None] | None = None,
         mps_of: Callable[[str], Mapping[str, str]] | None = None,
-    ) -> Iterator[Collector]:
+    ) -> "Iterator[Collector]":
         """All collectors.
 
         An instance's monitor has ``gpus_of`` and ``mps_of``, no Neuron devices, and processes
@@ -90,7 +94,7 @@ class MonitorProcess:
 
     def shared_parts(
         self,
-        collectors: Iterator[Collector],
+        collectors: "Iterator[Collector]",
         connect_logs: Connect = connect,
         reported: ReportedBatches = NONE_KEPT,
     ) -> SharedParts:

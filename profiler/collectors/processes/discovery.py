@@ -6,13 +6,20 @@ Their collector is imported only once they are seen.
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from profiler.aggregation.task_record import RecordPart
-from profiler.collectors.collector import BatchFollower, Collector, ThreadCollector
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux import proc
 from profiler.record.record_model import Record
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from profiler.collectors.collector_kinds import BatchFollower, Collector, ThreadCollector
+
+    class _ProcessCollector(Collector, ThreadCollector, BatchFollower, Protocol): ...
+
 
 _VISIBLE_DEVICES = b"NVIDIA_VISIBLE_DEVICES="
 # A Docker id is 64 hexadecimal digits, on Fargate the task's id and a number. In a group's name, no
@@ -68,22 +75,19 @@ def environment_of(
     return {}
 
 
-class _ProcessCollector(Collector, ThreadCollector, BatchFollower, Protocol): ...
-
-
 class ProcessDiscovery:
     """Makes the process collector when processes are seen (by a Docker id), and is replaced by
     it.
     """
 
     def __init__(
-        self, is_visible: Callable[[str], bool], make_collector: Callable[[], _ProcessCollector]
+        self, is_visible: Callable[[str], bool], make_collector: "Callable[[], _ProcessCollector]"
     ) -> None:
         self._is_visible = is_visible
         self._make_collector = make_collector
         self._attempts: Counter[str] = Counter()
 
-    def on_batch_started(self, container: ContainerMetadata) -> Collector | None:
+    def on_batch_started(self, container: ContainerMetadata) -> "Collector | None":
         """Look for the container's processes; start the collector when they are seen."""
         docker_id = container.docker_id
         if not docker_id or self._attempts[docker_id] >= _MAX_ATTEMPTS:

@@ -135,8 +135,8 @@ class PrometheusExporter(LiveMetrics):
         self._snapshot: Snapshot | None = None
         self._server: MetricsServer | None = None
 
-    def start(self) -> str:
-        """Start listening; returns the reason if live metrics are missing, else "".
+    def start(self) -> str | None:
+        """Start listening; returns the reason if live metrics are missing.
 
         The monitor continues without them.
         """
@@ -154,7 +154,7 @@ class PrometheusExporter(LiveMetrics):
                 "limit on processes."
             )
         self._server = server
-        return ""
+        return None
 
     def _listen(self) -> MetricsServer:
         try:

@@ -499,7 +499,7 @@ def test_a_report_on_its_way_is_not_lost_when_the_last_handler_fails_too() -> No
     collector = FakeCollector(fakes)
     fakes.collectors, fakes.exporter = (
         (collector,),
-        Mock(spec=PrometheusExporter, **{"start.return_value": ""}),
+        Mock(spec=PrometheusExporter, **{"start.return_value": None}),
     )
     fakes.run()
     assert [line["record"]["container"]["name"] for line in fakes.printed()] == ["batch"]

@@ -8,7 +8,7 @@ import pytest
 
 from profiler.cli.wiring import build_instance, monitor_process
 from profiler.cli.wiring.monitor_process import MonitorProcess
-from profiler.collectors.collector import Collector
+from profiler.collectors.collector_kinds import Collector
 from profiler.monitor.task_sampler import SwapWarning
 from profiler.settings import AcceleratorSettings, Processes
 from tests.fakes import FakeClock, monitor_settings
