@@ -23,7 +23,7 @@ from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Distribution, Report, decode, encode
-from profiler.runs.past_runs.run_source import RunFilter, RunSource
+from profiler.runs.past_runs.run_source import NO_TASK_EVENT, RunFilter, RunSource
 from tests.command_line import run_here
 from tests.run_sources import IDS, RUNS, check_source
 from tests.runs import checkpoint, lines, report
@@ -326,7 +326,7 @@ def test_runs_without_a_record_get_a_partial_line(
     assert [run.report.record.task_id for run in runs] == ["lost", *IDS, "gone"]
     assert runs[0].line is None
     assert runs[0].report.record.metrics.duration_ms is None
-    assert runs[0].event is not None
+    assert runs[0].event != NO_TASK_EVENT
     put(search_server, "task-reports-2020.01", "gone", {**started, "record": "no record"})
     assert len(list(source.runs(RunFilter(run="gone")))) == 1
     assert source.notes == (

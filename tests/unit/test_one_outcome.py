@@ -235,7 +235,9 @@ def test_slack_says_it_in_the_title_and_in_a_sentence(end: RunEnd) -> None:
     assert run.outcome.title in message.text
     assert run.outcome.title in message.blocks[0]["text"]["text"]
     if run.outcome.sentence is not None:
-        assert present(cause_sentence(run.outcome, run.record)) in shown(message)
+        sentence = cause_sentence(run.outcome, run.record)
+        assert sentence
+        assert sentence in shown(message)
 
 
 @every_end

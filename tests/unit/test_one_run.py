@@ -144,9 +144,8 @@ def test_the_verdict_is_one_sentence(report: Report) -> None:
     verdict = verdict_of(PastRun(report=report), screens.now_ns(report))
     for name in ("show", "end", "page"):
         assert verdict.text.removesuffix(".") in shown(report)[name]
-    if verdict.evidence is not None:
-        for name in ("show", "page"):
-            assert verdict.evidence in shown(report)[name]
+    for name in ("show", "page"):
+        assert verdict.evidence in shown(report)[name]
 
 
 @every_run

@@ -255,7 +255,7 @@ def test_a_forged_job_of_a_report_is_replaced_by_the_events() -> None:
     document = in_both_orders(report(batch=forged), of_batch())
     assert document["batch"] == {"job_id": JOB, "queue": "nightly"}
     run = run_in(document)
-    assert present(run.report.record.batch).job_name is None
+    assert run.report.record.batch == BatchJob(job_id=JOB, queue="nightly")
     assert b"payroll" not in run.json_line()
 
 

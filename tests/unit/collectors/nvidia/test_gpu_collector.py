@@ -94,9 +94,7 @@ def test_the_record_has_the_idle_time_of_the_run_and_its_price() -> None:
     finished_at = format_ms(fakes.clock.wall_ns() - seconds(1))
     ended = replace(run, finished_at=finished_at, metrics=Metrics(duration_ms=3000))
     fakes.ticks(9)
-    of_ended = present(fakes.record(ended).gpu_idle)
-    assert of_ended.percent == 100
-    assert of_ended.gpu_hours == idle.gpu_hours
+    assert present(fakes.record(ended).gpu_idle) == replace(idle, percent=100)
 
 
 def test_what_was_read_before_the_start_of_a_batch_is_not_its_own() -> None:
