@@ -74,7 +74,7 @@ def task_id(arn: str | None) -> str:
 
 
 def named_run(text: str) -> str:
-    """The id in the ARN of a task or of a job of AWS Batch, or in the address of one's page in
+    """The id in the ARN of a task or of a job of AWS Batch, or in the address of a task's page in
     AWS's console; any other text as it is.
     """
     if not text.startswith(("arn:", "https://")):
