@@ -44,8 +44,9 @@ settings.register_profile(
 settings.load_profile("same-examples")
 
 _TESTS = Path(__file__).parent
-# The files of these folders begin in turns, those that mostly wait and those that compute, so that no
-# processor is idle and few processes are enough: each imports all tests, for seven seconds of a CPU.
+# The files of these folders begin in turns, those that mostly wait and those that compute, so that
+# no processor is idle and few processes are enough: each imports all tests, for seven seconds of a
+# CPU.
 _WAITING = ("integration", "simulation", "faults")
 _COMPUTING = ("contract",)
 _FOLDERS = (*_WAITING, *_COMPUTING, "unit")

@@ -2,7 +2,8 @@
 
 In a phase a thread waits for what the phase names, and then, to see its end, for a CPU. Where the
 work of several threads lies upon each other, the time on a CPU has bounds: they may have run at the
-same time or one after the other, except in one interpreter, which runs one at a time. What nothing runs in belongs to the phases of that moment alike.
+same time or one after the other, except in one interpreter, which runs one at a time. What nothing
+runs in belongs to the phases of that moment alike.
 """
 
 import bisect

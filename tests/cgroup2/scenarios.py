@@ -374,7 +374,10 @@ def swap_space() -> Iterator[None]:
 
 
 _IN_SWAP = "block = bytearray(b'x') * (300 * 2**20)\n"
-_SHARED_IN_SWAP = "with open('/dev/shm/block', 'wb') as file:\n    for i in range(300): file.write(bytes(2**20))\n"
+_SHARED_IN_SWAP = (
+    "with open('/dev/shm/block', 'wb') as file:\n"
+    "    for i in range(300): file.write(bytes(2**20))\n"
+)
 # A reading that pages the profiler in costs so much that a full one, which has the processes' swap,
 # may follow much later. A shorter interval has a larger share of the CPU.
 _SWAP_INTERVAL = ("--interval", "0.2")
