@@ -16,19 +16,20 @@ from tests.values import present
 
 _MOST = 60.0  # percent
 
+# The other end is a child, which waits for a signal: that is no kind.
 _CONNECTED = """
-import os, socket, time
+import os, signal, socket
 listening = socket.socket()
 listening.bind(("127.0.0.1", 0))
 listening.listen()
-if not os.fork():  # the peer begins no earlier than the wait, and is itself seen in a sleep, which counts for less
+if not os.fork():
     connection, _ = listening.accept()
-    time.sleep(2)
-    connection.send(b"x")
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 2)
+    signal.pause()
     os._exit(0)
 connection = socket.create_connection(listening.getsockname())
 """
-# The child waits for a signal, which is no kind.
 _PAIR = """
 import os, signal, socket
 own, others = socket.socketpair()
