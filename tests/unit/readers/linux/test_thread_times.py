@@ -56,6 +56,7 @@ class FakeMachine:
         self.cost_ns = 0
         self.clocks: dict[int, int] = {}
         self.asked: list[int] = []  # the connections
+        self.ends: dict[int, int] = {}  # the inodes of connections on this machine, by their ports
         self.reader = ThreadReader(
             self._own_cpu_ns,
             str(folder),
@@ -66,9 +67,10 @@ class FakeMachine:
         self._cpu_ns = 0
         self._present: dict[int, Blocked | None] = {}
 
-    def _ask(self, inode: int, _stream: bytes) -> StreamState:
+    def _ask(self, inode: int, stream: bytes) -> StreamState:
         self.asked.append(inode)
-        return StreamState(received_bytes=len(self.asked), owes=False)
+        found = self.ends.get(int.from_bytes(stream[1:3], "big"), inode)
+        return StreamState(received_bytes=len(self.asked), owes=False, inode=found)
 
     def _own_cpu_ns(self) -> int:
         self._cpu_ns += self.cost_ns
@@ -584,6 +586,27 @@ class TestLooksBetweenTheReadings:
             (seen,) = running.look(1.2 + turn / 10).look.seen
             assert seen.came == (() if turn == 0 else (True,))
         assert running.asked == [501, 501, 501]
+
+    def test_each_connection_of_a_look_has_its_own_other_end(self, running: FakeMachine) -> None:
+        """Two clients of two servers of the run, on the ports 5432 and 5433."""
+        running.ends = {5432: 601, 5433: 602}
+        ends = {7: (501, "1538"), 9: (502, "1539")}
+        for server, end in ((10, 601), (11, 602)):
+            (running.folder / str(server) / "fd").mkdir(parents=True)
+            (running.folder / str(server) / "fd" / "3").symlink_to(f"socket:[{end}]")
+            running.thread(server, run=0.001)
+        for client, (inode, port) in ends.items():
+            folder = running.folder / str(client)
+            (folder / "fd").mkdir()
+            (folder / "fd" / "3").symlink_to(f"socket:[{inode}]")
+            (folder / "net").mkdir()
+            line = f"0: 0100007F:9C40 0100007F:{port} 01 0:0 0:0 0 1000 0 {inode} 1 0\n"
+            (folder / "net" / "tcp").write_text(line)
+            running.thread(client, run=1.01, call=RECEIVING)
+        shown = running.read(*[process(pid, cpu=2) for pid in (7, 9, 10, 11)], at=1.2)
+        helpers = {seen.process: seen.blocked for seen in shown.look.seen}
+        assert present(helpers[7]).helper_pids == {10}
+        assert present(helpers[9]).helper_pids == {11}
 
     def test_what_was_read_of_ended_processes_is_known(self, running: FakeMachine) -> None:
         assert running.reader.take_read_ended_ns() == 0
