@@ -448,10 +448,10 @@ class WaitResolver:
         """The other processes of the batch that have any of these open."""
         pids: set[int] = set()
         for link in links:
-            known = self._holders.get(link)
-            if known is None or now_ns >= known[1]:
-                known = self._find_holders(link, now_ns, is_new=known is None)
-            pids.update(known[0])
+            cached = self._holders.get(link)
+            if cached is None or now_ns >= cached[1]:
+                cached = self._find_holders(link, now_ns, is_new=cached is None)
+            pids.update(cached[0])
         pids.discard(pid)
         return frozenset(pids)
 
