@@ -781,7 +781,7 @@ class ThreadReader:
             return None
         has_path = blocked.wait.kind == "disk" and blocked.wait.target is not None
         if has_path and thread.read_state().letter == _SLEEP_STATE:
-            blocked = self._resolver.asleep(pid, call, blocked)
+            blocked = self._resolver.asleep(pid, call, blocked, now_ns)
         if blocked.wait.kind == "other" and blocked.helpers == "nobody":
             blocked = self._wait_in_state(pid, thread, thread.read_state(), is_hidden=False)
         if blocked is not None and blocked.wait.kind == "disk":

@@ -285,7 +285,7 @@ class WaitResolver:
         descriptors = tuple(dict.fromkeys(descriptors))
         return self._wait_for_any(pid, descriptors, now_ns, has_timeout=has_timeout)
 
-    def asleep(self, pid: int, call: SystemCall, blocked: Blocked) -> Blocked:
+    def asleep(self, pid: int, call: SystemCall, blocked: Blocked, now_ns: int) -> Blocked:
         """What a thread in an interruptible sleep waits for, if its wait in this call is for a
         path.
         """
@@ -297,7 +297,7 @@ class WaitResolver:
             return blocked
         if kind != "pipe":
             return Blocked(wait=Wait(kind))
-        return self._wait_for_pipe(pid, (self._link(pid, call.int_argument(0)),), 0)
+        return self._wait_for_pipe(pid, (self._link(pid, call.int_argument(0)),), now_ns)
 
     def came(self, blocked: Blocked) -> tuple[bool | None, ...]:
         """On which connections of a wait something has come since it was resolved; None if that is

@@ -399,20 +399,37 @@ def test_a_group_that_waits_for_memory_most_of_the_time_reads_no_disk(
     machine.reader.close()
 
 
+def opens_named_pipe(folder: Path, pipe: Path) -> None:
+    """The process of this folder has the named pipe open."""
+    for name in ("fd", "fdinfo"):
+        (folder / name).mkdir()
+    (folder / "mountinfo").write_text("31 29 8:1 / /data rw - ext4 /dev/sda rw\n")
+    (folder / "fdinfo" / "3").write_text("pos:\t0\nmnt_id:\t31\n")
+    (folder / "fd" / "3").symlink_to(pipe)
+
+
 @pytest.mark.parametrize(("state", "kind"), [("S", "pipe"), ("D", "disk")])
 def test_an_interruptible_read_of_a_named_pipe_is_for_a_pipe(
     machine: FakeMachine, state: str, kind: str
 ) -> None:
     machine.thread(7, state=state, call=READING)
-    folder = machine.folder / "7"
-    for name in ("fd", "fdinfo"):
-        (folder / name).mkdir()
-    (folder / "mountinfo").write_text("31 29 8:1 / /data rw - ext4 /dev/sda rw\n")
-    (folder / "fdinfo" / "3").write_text("pos:\t0\nmnt_id:\t31\n")
     os.mkfifo(machine.folder / "pipe")
-    (folder / "fd" / "3").symlink_to(machine.folder / "pipe")
+    opens_named_pipe(machine.folder / "7", machine.folder / "pipe")
     waits = machine.read(process(state=state)).waits
     assert [wait.kind for wait in waits] == [kind]
+
+
+def test_who_opens_a_named_pipe_later_is_found(machine: FakeMachine) -> None:
+    machine.thread(7, run=0.001, call=READING)
+    os.mkfifo(machine.folder / "pipe")
+    opens_named_pipe(machine.folder / "7", machine.folder / "pipe")
+    (before,) = machine.read(process(), at=1).blocked
+    assert not before.helper_pids
+    machine.thread(7, run=0.002, call=READING)
+    machine.thread(8, run=0.001)
+    opens_named_pipe(machine.folder / "8", machine.folder / "pipe")
+    later = machine.read(process(cpu=2), process(8), at=7).blocked
+    assert {8} in [blocked.helper_pids for blocked in later]
 
 
 def test_a_refused_system_call(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
