@@ -654,7 +654,8 @@ class ThreadReader:
             self._ended.append(thread.thread_id)
         else:
             pid = process.reading.pid
-            was_woken = before is not None and self._was_woken(before)
+            is_stopped = blocked is not None and blocked.is_stopped  # a signal ended the wait
+            was_woken = not is_stopped and before is not None and self._was_woken(before)
             self._seen.append(ThreadSeen(thread.thread_id, pid, blocked, came, was_woken))
 
     def _may_miss_child(self, process: _Process, blocked: Blocked) -> bool:

@@ -26,6 +26,7 @@ from tests.values import present
 
 SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 LOCKED = "202 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
+UNTIL = "202 0x8 0x89 0x0 0x40 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"  # the time at 0x40
 ALL_SIGNALS = 0x7FFBFEFF  # as the kernel shows them: without SIGKILL and SIGSTOP
 WAITS_FOR_CHILD = "61 0xffffffff 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 RECEIVING = "45 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
@@ -578,7 +579,6 @@ class TestLooksBetweenTheReadings:
     def test_who_has_run_before_a_timeout_was_woken(self, running: FakeMachine) -> None:
         """It is seen when it can run, or when it waits again."""
         (running.folder / "7" / "mem").write_bytes(bytes(64) + struct.pack("=qq", 2, 0))
-        until_2 = "202 0x8 0x89 0x0 0x40 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
         for at, run, state, was_woken in (
             (1.2, 1.01, "S", False),
             (1.3, 1.02, "S", True),
@@ -586,10 +586,21 @@ class TestLooksBetweenTheReadings:
             (1.5, 1.03, "S", False),
             (2.1, 1.04, "S", False),
         ):
-            running.thread(7, run=run, state=state, call=until_2)
+            running.thread(7, run=run, state=state, call=UNTIL)
             running.clocks[7] = round(100 * run)
             (seen,) = running.look(at).look.seen
             assert (seen.was_woken, seen.blocked is None) == (was_woken, state == "R")
+
+    def test_who_is_stopped_before_a_timeout_was_not_woken(self, running: FakeMachine) -> None:
+        (running.folder / "7" / "mem").write_bytes(bytes(64) + struct.pack("=qq", 60, 0))
+        running.thread(7, run=1.01, call=UNTIL)
+        running.clocks[7] = 2
+        (seen,) = running.look(1.2).look.seen
+        assert present(seen.blocked).until_ns == seconds(60)
+        running.thread(7, run=1.02, state="T", call=UNTIL)
+        shown = running.read(process(cpu=3, state="T"), process(9), at=2)
+        stopped = {seen.thread: seen for seen in shown.look.seen}[7]
+        assert (stopped.blocked, stopped.was_woken) == (STOPPED, False)
 
     def test_a_connection_is_asked_once_in_a_look(self, running: FakeMachine) -> None:
         """It says what came in the wait before, and with how much the next one begins."""
