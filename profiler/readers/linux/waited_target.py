@@ -429,15 +429,26 @@ class WaitResolver:
         """The links of the other ends of connections, where these are on this machine."""
         for inode, socket in connected.items():
             end_inode = socket.end_inode or self._ends.get(inode)
-            addresses = other_end(socket.stream) if socket.stream else None
-            if end_inode is None and addresses is not None:
-                end = self._ask_stream(0, addresses)
-                if end is not None and end.inode:  # not accepted yet
-                    if len(self._ends) >= _MAX_ENDS:
-                        self._ends.clear()
-                    end_inode = self._ends[inode] = end.inode
+            if end_inode is None and socket.stream:
+                end_inode = self._ask_end(inode, socket.stream)
             if end_inode is not None:
                 yield f"{_SOCKET}{end_inode}]"
+
+    def _ask_end(self, inode: int, stream: bytes) -> int | None:
+        """The inode of the other end of a TCP connection; None if it is on another machine or not
+        accepted yet, or the kernel does not know this end: in another network namespace, the same
+        addresses may be those of another connection.
+        """
+        addresses = other_end(stream)
+        if addresses is None or self._ask_stream(inode, stream) is None:
+            return None
+        end = self._ask_stream(0, addresses)
+        if end is None or not end.inode:
+            return None
+        if len(self._ends) >= _MAX_ENDS:
+            self._ends.clear()
+        self._ends[inode] = end.inode
+        return end.inode
 
     def _wait_for_pipe(self, pid: int, links: Collection[str], now_ns: int) -> Blocked:
         """The wait for the other ends of pipes, which other processes of the batch have."""

@@ -393,6 +393,28 @@ def test_the_kernel_knows_what_came_on_a_connection(
     assert resolver.came(blocked) == (None,)
 
 
+@pytest.mark.parametrize("is_here", [True, False])
+def test_a_connection_of_another_network_has_no_end_in_this_one(
+    process: FakeProcess, *, is_here: bool
+) -> None:
+    """A container without the monitor's network has the same address of its own."""
+    known = {501: StreamState(7, owes=False, inode=501)} if is_here else {}
+    other = StreamState(7, owes=False, inode=601)
+    process.resolver = WaitResolver(
+        calls_of("x86_64"),
+        str(process.folder.parent),
+        lambda: 0,
+        ask_stream=lambda inode, _: known.get(inode) if inode else other,
+        batch_pids=lambda: (PID, 8),
+    )
+    server = process.folder.parent / "8" / "fd"
+    server.mkdir(parents=True)
+    (server / "5").symlink_to("socket:[601]")
+    process.table("tcp", inet_line("0100007F:1538", 501))
+    process.opens(fd3="socket:[501]")
+    assert process.blocked("recvfrom", 3).helper_pids == ({8} if is_here else frozenset())
+
+
 class TestWaitsForSomebodyToCome:
     """What may be a wait for somebody to come, if nothing comes."""
 
