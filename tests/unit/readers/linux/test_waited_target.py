@@ -675,6 +675,16 @@ def test_the_search_for_the_ends_of_socket_pairs_has_the_same_limit(process: Fak
     assert asked == []
 
 
+def test_the_path_of_a_server_is_known_where_no_budget_is_left(process: FakeProcess) -> None:
+    process.resolver = WaitResolver(calls_of("x86_64"), str(process.folder.parent), slow_clock())
+    process.opens(fd3="socket:[9003]")
+    process.table("unix", unix_line(9003, " /tmp/listener"))
+    for number in range(5):  # spends the budget
+        process.resolver.sockets.find(PID, [number], 0)
+    assert process.waits("recvmsg", 3) == Wait("network", "/tmp/listener")
+    assert not process.resolver.sockets.has_postponed
+
+
 def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(
     process: FakeProcess,
 ) -> None:
