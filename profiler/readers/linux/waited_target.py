@@ -204,6 +204,9 @@ _RECEIVES = ("read", "recv", "pread")
 _MAX_CONNECTIONS = 16
 _MAX_PIPE_PROCESSES = 64
 _LINKS_LAST_NS = 5 * NS_PER_SECOND
+# In a look, the timeouts of so many locks are read: of a process, those of its first threads, which
+# make the tasks of the others.
+_MAX_TIMEOUTS = 16
 # So many other ends of pipes and connections are kept in mind.
 _MAX_ENDS = 1024
 AskStream = Callable[[int, bytes], StreamState | None]
@@ -228,6 +231,8 @@ class WaitResolver:
         self._ask_stream = ask_stream
         self._batch_pids = batch_pids
         self._wall_ahead_ns = wall_ahead_ns
+        self._now_ns: int | None = None
+        self._timeouts_left = 0  # in the present look
         self._links_of: dict[int, tuple[frozenset[str], int]] = {}  # until when they are known
         self.sockets = Sockets(proc_folder, own_cpu_ns, peer_inode)
         self._holders: dict[str, tuple[frozenset[int], int]] = {}  # as well
@@ -239,7 +244,7 @@ class WaitResolver:
         """The wait of a thread of the process in this call, which has begun after ``since_ns``;
         ``other`` if it is unknown.
         """
-        self.sockets.has_postponed = False
+        self._begin(now_ns)
         name, action = self._calls.get(call.number, ("", None))
         blocked = _BY_ACTION.get(action or "", _OTHER)
         match action:
@@ -265,6 +270,13 @@ class WaitResolver:
                     timeout_ns = call.int_argument(_MS_TIMEOUTS[name]) * NS_PER_MS
                     blocked = replace(blocked, until_ns=since_ns + timeout_ns)
         return blocked
+
+    def _begin(self, now_ns: int) -> None:
+        """Begin with the wait of one thread, which may be the first of a look."""
+        self.sockets.has_postponed = False
+        if now_ns != self._now_ns:
+            self._now_ns = now_ns
+            self._timeouts_left = _MAX_TIMEOUTS
 
     def _wait_in_poll(self, pid: int, name: str, call: SystemCall, now_ns: int) -> Blocked:
         descriptors, has_timeout = self._watched(pid, name, call)
@@ -319,6 +331,9 @@ class WaitResolver:
             thread = f"{self._folder}/{pid}/task/{owner}"
             if owner and os.path.exists(thread):  # noqa: PTH110  faster
                 return _LOCK_OF_THREAD
+        if self._timeouts_left == 0:
+            return _TIMED_FUTEX
+        self._timeouts_left -= 1
         timeout = self._read_memory(pid, call.arguments[_FUTEX_TIMEOUTS[name]], _TIMESPEC.size)
         return replace(_TIMED_FUTEX, until_ns=self._futex_end_ns(operation, timeout, since_ns))
 

@@ -254,6 +254,13 @@ def test_when_a_timeout_ends_a_wait_at_the_earliest(
     assert process.blocked("futex", 8, operation, 0, 1 << 62, now=10).until_ns is None
 
 
+def test_few_timeouts_are_read_in_a_look(process: FakeProcess) -> None:
+    (process.folder / "mem").write_bytes(bytes(64) + struct.pack("=qq", 3, 0))
+    for now in (10, 11):
+        ends = [process.blocked("futex", 8, 0x89, 0, 64, now=now).until_ns for _ in range(100)]
+        assert ends == [seconds(3)] * 16 + [None] * 84
+
+
 def test_a_loop_that_waits_for_its_own_wake_up_for_a_limited_time(process: FakeProcess) -> None:
     process.opens(fd5="anon_inode:[eventfd]", fd6="anon_inode:[timerfd]")
     (process.folder / "fdinfo" / "4").write_text("tfd:        5 events:       19\n")
