@@ -117,7 +117,9 @@ class ThreadWaits:
         thread.present = wait
         change.begun.append(wait)
         before = thread.last
-        if before is not None and seen.was_woken:
+        # Who waits again without a run was asked twice in the same wait.
+        has_run = before is not None and (seen.blocked is None or thread.run_ns > before.run_ns)
+        if before is not None and has_run and seen.was_woken:
             before.was_woken = True
             change.repeated.append(before)
         if seen.blocked is None:

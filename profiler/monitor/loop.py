@@ -8,7 +8,6 @@ start ──> step ──> step ──> … ──> batch STOPPED ────�
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from profiler.aggregation.run_end import RunEnd, ended, ended_by_stop
 from profiler.core.timestamps import NS_PER_SECOND
@@ -32,9 +31,6 @@ from profiler.readers.ecs.task_metadata import (
     select_batch,
 )
 from profiler.settings import TaskSettings
-
-if TYPE_CHECKING:
-    pass
 
 _WAIT_FOR_END_SECONDS = 2.0
 # The part of that time for one reading of a batch that still runs.

@@ -2,7 +2,6 @@
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
 
 from profiler.cli.wiring.build_collectors import metadata_source, read_tags
 from profiler.cli.wiring.monitor_process import MonitorProcess
@@ -15,9 +14,6 @@ from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.endpoint_client import check_address
 from profiler.readers.linux.host import read_instance
 from profiler.settings import MonitorSettings, read_settings
-
-if TYPE_CHECKING:
-    pass
 
 
 def run_monitor(stop: SignalHandler) -> None:

@@ -154,19 +154,19 @@ class Sockets:
         """Connected Unix sockets, with a server's path or without one: clients of a server, or ends
         of a pair.
 
-        Those for which no budget is left are postponed.
+        Where no budget is left, those without a path are postponed, and the others have it alone.
         """
         others: dict[int, int | None] = {}
         for inode, path in of_unix.items():
-            if self._own_cpu_ns() - began_ns > self._budget_ns:
-                self.has_postponed = True
-                break
-            other_inode = self._peer_inode(inode)
-            if path == _UNIX_SOCKET:
-                others[inode] = other_inode
-            else:
+            is_spent = self._own_cpu_ns() - began_ns > self._budget_ns
+            other_inode = None if is_spent else self._peer_inode(inode)
+            if path != _UNIX_SOCKET:
                 socket = Socket(path, is_unix=True, end_inode=other_inode)
                 self._known[inode] = (socket, until_ns if other_inode is None else math.inf)
+            elif is_spent:
+                self.has_postponed = True
+            else:
+                others[inode] = other_inode
         wanted = {other_inode for other_inode in others.values() if other_inode}
         ends: dict[int, Socket] = {}
         if wanted:  # an end that is missing is in another network namespace

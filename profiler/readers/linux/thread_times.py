@@ -157,7 +157,8 @@ class ThreadReader:
         self._folder = proc_folder
         self._calls = calls_of(os.uname().machine if machine is None else machine)
         self._ask_stream = ask_stream
-        self._streams: dict[int, StreamState | None] = {}  # those asked in the present look
+        # Those asked in the present look.
+        self._streams: dict[tuple[int, bytes], StreamState | None] = {}
         self._resolver = WaitResolver(
             self._calls,
             proc_folder,
@@ -293,11 +294,12 @@ class ThreadReader:
 
     def _ask_once(self, inode: int, stream: bytes) -> StreamState | None:
         """The state of a connection, asked once in a look: of two waits of a thread, the end of one
-        and the begin of the next.
+        and the begin of the next. The inode of the other end is not known.
         """
-        if inode not in self._streams:
-            self._streams[inode] = self._ask_stream(inode, stream)
-        return self._streams[inode]
+        asked = (inode, stream)
+        if asked not in self._streams:
+            self._streams[asked] = self._ask_stream(inode, stream)
+        return self._streams[asked]
 
     def _begin(self, now_ns: int) -> None:
         self._at_ns = now_ns
@@ -652,7 +654,8 @@ class ThreadReader:
             self._ended.append(thread.thread_id)
         else:
             pid = process.reading.pid
-            was_woken = before is not None and self._was_woken(before)
+            is_stopped = blocked is not None and blocked.is_stopped  # a signal ended the wait
+            was_woken = not is_stopped and before is not None and self._was_woken(before)
             self._seen.append(ThreadSeen(thread.thread_id, pid, blocked, came, was_woken))
 
     def _may_miss_child(self, process: _Process, blocked: Blocked) -> bool:
@@ -779,7 +782,7 @@ class ThreadReader:
             return None
         has_path = blocked.wait.kind == "disk" and blocked.wait.target is not None
         if has_path and thread.read_state().letter == _SLEEP_STATE:
-            blocked = self._resolver.asleep(pid, call, blocked)
+            blocked = self._resolver.asleep(pid, call, blocked, now_ns)
         if blocked.wait.kind == "other" and blocked.helpers == "nobody":
             blocked = self._wait_in_state(pid, thread, thread.read_state(), is_hidden=False)
         if blocked is not None and blocked.wait.kind == "disk":

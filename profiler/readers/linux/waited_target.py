@@ -285,7 +285,7 @@ class WaitResolver:
         descriptors = tuple(dict.fromkeys(descriptors))
         return self._wait_for_any(pid, descriptors, now_ns, has_timeout=has_timeout)
 
-    def asleep(self, pid: int, call: SystemCall, blocked: Blocked) -> Blocked:
+    def asleep(self, pid: int, call: SystemCall, blocked: Blocked, now_ns: int) -> Blocked:
         """What a thread in an interruptible sleep waits for, if its wait in this call is for a
         path.
         """
@@ -297,7 +297,7 @@ class WaitResolver:
             return blocked
         if kind != "pipe":
             return Blocked(wait=Wait(kind))
-        return self._wait_for_pipe(pid, (self._link(pid, call.int_argument(0)),), 0)
+        return self._wait_for_pipe(pid, (self._link(pid, call.int_argument(0)),), now_ns)
 
     def came(self, blocked: Blocked) -> tuple[bool | None, ...]:
         """On which connections of a wait something has come since it was resolved; None if that is
@@ -429,15 +429,26 @@ class WaitResolver:
         """The links of the other ends of connections, where these are on this machine."""
         for inode, socket in connected.items():
             end_inode = socket.end_inode or self._ends.get(inode)
-            addresses = other_end(socket.stream) if socket.stream else None
-            if end_inode is None and addresses is not None:
-                end = self._ask_stream(0, addresses)
-                if end is not None and end.inode:  # not accepted yet
-                    if len(self._ends) >= _MAX_ENDS:
-                        self._ends.clear()
-                    end_inode = self._ends[inode] = end.inode
+            if end_inode is None and socket.stream:
+                end_inode = self._ask_end(inode, socket.stream)
             if end_inode is not None:
                 yield f"{_SOCKET}{end_inode}]"
+
+    def _ask_end(self, inode: int, stream: bytes) -> int | None:
+        """The inode of the other end of a TCP connection; None if it is on another machine or not
+        accepted yet, or the kernel does not know this end: in another network namespace, the same
+        addresses may be those of another connection.
+        """
+        addresses = other_end(stream)
+        if addresses is None or self._ask_stream(inode, stream) is None:
+            return None
+        end = self._ask_stream(0, addresses)
+        if end is None or not end.inode:
+            return None
+        if len(self._ends) >= _MAX_ENDS:
+            self._ends.clear()
+        self._ends[inode] = end.inode
+        return end.inode
 
     def _wait_for_pipe(self, pid: int, links: Collection[str], now_ns: int) -> Blocked:
         """The wait for the other ends of pipes, which other processes of the batch have."""
@@ -448,10 +459,10 @@ class WaitResolver:
         """The other processes of the batch that have any of these open."""
         pids: set[int] = set()
         for link in links:
-            known = self._holders.get(link)
-            if known is None or now_ns >= known[1]:
-                known = self._find_holders(link, now_ns, is_new=known is None)
-            pids.update(known[0])
+            cached = self._holders.get(link)
+            if cached is None or now_ns >= cached[1]:
+                cached = self._find_holders(link, now_ns, is_new=cached is None)
+            pids.update(cached[0])
         pids.discard(pid)
         return frozenset(pids)
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.aggregation.busy_time import Stretch
 from profiler.aggregation.idle_gpus import IdlePlaces
@@ -271,6 +272,14 @@ class TestWhoseWaitHeldTheRunBack:
             run.look(Did(2, NETWORK, 0.05), length=0.5).look(length=0.5)
         assert run.parts["network"] > 75
         assert run.parts.get("sleep", 0) < 8  # the last wait is not over
+
+    def test_who_is_asked_again_in_the_same_wait_was_not_woken(self) -> None:
+        """The wall clock places the end of the wait a little elsewhere each time."""
+        run = LookedRun()
+        for number in range(10):
+            blocked = replace(TIMED_FUTEX, until_ns=seconds(60) + number)
+            run.look(Did(1, blocked, was_woken=number > 0))
+        assert run.parts == {"sleep": 100.0}
 
     def test_the_work_of_other_threads_is_not_that_of_one_which_waits_for_a_task(self) -> None:
         """As those of a virtual machine that compile or collect garbage."""

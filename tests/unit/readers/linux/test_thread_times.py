@@ -26,6 +26,7 @@ from tests.values import present
 
 SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 LOCKED = "202 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
+UNTIL = "202 0x8 0x89 0x0 0x40 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"  # the time at 0x40
 ALL_SIGNALS = 0x7FFBFEFF  # as the kernel shows them: without SIGKILL and SIGSTOP
 WAITS_FOR_CHILD = "61 0xffffffff 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 RECEIVING = "45 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
@@ -56,6 +57,7 @@ class FakeMachine:
         self.cost_ns = 0
         self.clocks: dict[int, int] = {}
         self.asked: list[int] = []  # the connections
+        self.ends: dict[int, int] = {}  # the inodes of connections on this machine, by their ports
         self.reader = ThreadReader(
             self._own_cpu_ns,
             str(folder),
@@ -66,9 +68,10 @@ class FakeMachine:
         self._cpu_ns = 0
         self._present: dict[int, Blocked | None] = {}
 
-    def _ask(self, inode: int, _stream: bytes) -> StreamState:
+    def _ask(self, inode: int, stream: bytes) -> StreamState:
         self.asked.append(inode)
-        return StreamState(received_bytes=len(self.asked), owes=False)
+        found = self.ends.get(int.from_bytes(stream[1:3], "big"), inode)
+        return StreamState(received_bytes=len(self.asked), owes=False, inode=found)
 
     def _own_cpu_ns(self) -> int:
         self._cpu_ns += self.cost_ns
@@ -397,20 +400,37 @@ def test_a_group_that_waits_for_memory_most_of_the_time_reads_no_disk(
     machine.reader.close()
 
 
+def opens_named_pipe(folder: Path, pipe: Path) -> None:
+    """The process of this folder has the named pipe open."""
+    for name in ("fd", "fdinfo"):
+        (folder / name).mkdir()
+    (folder / "mountinfo").write_text("31 29 8:1 / /data rw - ext4 /dev/sda rw\n")
+    (folder / "fdinfo" / "3").write_text("pos:\t0\nmnt_id:\t31\n")
+    (folder / "fd" / "3").symlink_to(pipe)
+
+
 @pytest.mark.parametrize(("state", "kind"), [("S", "pipe"), ("D", "disk")])
 def test_an_interruptible_read_of_a_named_pipe_is_for_a_pipe(
     machine: FakeMachine, state: str, kind: str
 ) -> None:
     machine.thread(7, state=state, call=READING)
-    folder = machine.folder / "7"
-    for name in ("fd", "fdinfo"):
-        (folder / name).mkdir()
-    (folder / "mountinfo").write_text("31 29 8:1 / /data rw - ext4 /dev/sda rw\n")
-    (folder / "fdinfo" / "3").write_text("pos:\t0\nmnt_id:\t31\n")
     os.mkfifo(machine.folder / "pipe")
-    (folder / "fd" / "3").symlink_to(machine.folder / "pipe")
+    opens_named_pipe(machine.folder / "7", machine.folder / "pipe")
     waits = machine.read(process(state=state)).waits
     assert [wait.kind for wait in waits] == [kind]
+
+
+def test_who_opens_a_named_pipe_later_is_found(machine: FakeMachine) -> None:
+    machine.thread(7, run=0.001, call=READING)
+    os.mkfifo(machine.folder / "pipe")
+    opens_named_pipe(machine.folder / "7", machine.folder / "pipe")
+    (before,) = machine.read(process(), at=1).blocked
+    assert not before.helper_pids
+    machine.thread(7, run=0.002, call=READING)
+    machine.thread(8, run=0.001)
+    opens_named_pipe(machine.folder / "8", machine.folder / "pipe")
+    later = machine.read(process(cpu=2), process(8), at=7).blocked
+    assert {8} in [blocked.helper_pids for blocked in later]
 
 
 def test_a_refused_system_call(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -559,7 +579,6 @@ class TestLooksBetweenTheReadings:
     def test_who_has_run_before_a_timeout_was_woken(self, running: FakeMachine) -> None:
         """It is seen when it can run, or when it waits again."""
         (running.folder / "7" / "mem").write_bytes(bytes(64) + struct.pack("=qq", 2, 0))
-        until_2 = "202 0x8 0x89 0x0 0x40 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
         for at, run, state, was_woken in (
             (1.2, 1.01, "S", False),
             (1.3, 1.02, "S", True),
@@ -567,10 +586,21 @@ class TestLooksBetweenTheReadings:
             (1.5, 1.03, "S", False),
             (2.1, 1.04, "S", False),
         ):
-            running.thread(7, run=run, state=state, call=until_2)
+            running.thread(7, run=run, state=state, call=UNTIL)
             running.clocks[7] = round(100 * run)
             (seen,) = running.look(at).look.seen
             assert (seen.was_woken, seen.blocked is None) == (was_woken, state == "R")
+
+    def test_who_is_stopped_before_a_timeout_was_not_woken(self, running: FakeMachine) -> None:
+        (running.folder / "7" / "mem").write_bytes(bytes(64) + struct.pack("=qq", 60, 0))
+        running.thread(7, run=1.01, call=UNTIL)
+        running.clocks[7] = 2
+        (seen,) = running.look(1.2).look.seen
+        assert present(seen.blocked).until_ns == seconds(60)
+        running.thread(7, run=1.02, state="T", call=UNTIL)
+        shown = running.read(process(cpu=3, state="T"), process(9), at=2)
+        stopped = {seen.thread: seen for seen in shown.look.seen}[7]
+        assert (stopped.blocked, stopped.was_woken) == (STOPPED, False)
 
     def test_a_connection_is_asked_once_in_a_look(self, running: FakeMachine) -> None:
         """It says what came in the wait before, and with how much the next one begins."""
@@ -584,6 +614,27 @@ class TestLooksBetweenTheReadings:
             (seen,) = running.look(1.2 + turn / 10).look.seen
             assert seen.came == (() if turn == 0 else (True,))
         assert running.asked == [501, 501, 501]
+
+    def test_each_connection_of_a_look_has_its_own_other_end(self, running: FakeMachine) -> None:
+        """Two clients of two servers of the run, on the ports 5432 and 5433."""
+        running.ends = {5432: 601, 5433: 602}
+        ends = {7: (501, "1538"), 9: (502, "1539")}
+        for server, end in ((10, 601), (11, 602)):
+            (running.folder / str(server) / "fd").mkdir(parents=True)
+            (running.folder / str(server) / "fd" / "3").symlink_to(f"socket:[{end}]")
+            running.thread(server, run=0.001)
+        for client, (inode, port) in ends.items():
+            folder = running.folder / str(client)
+            (folder / "fd").mkdir()
+            (folder / "fd" / "3").symlink_to(f"socket:[{inode}]")
+            (folder / "net").mkdir()
+            line = f"0: 0100007F:9C40 0100007F:{port} 01 0:0 0:0 0 1000 0 {inode} 1 0\n"
+            (folder / "net" / "tcp").write_text(line)
+            running.thread(client, run=1.01, call=RECEIVING)
+        shown = running.read(*[process(pid, cpu=2) for pid in (7, 9, 10, 11)], at=1.2)
+        helpers = {seen.process: seen.blocked for seen in shown.look.seen}
+        assert present(helpers[7]).helper_pids == {10}
+        assert present(helpers[9]).helper_pids == {11}
 
     def test_what_was_read_of_ended_processes_is_known(self, running: FakeMachine) -> None:
         assert running.reader.take_read_ended_ns() == 0

@@ -393,6 +393,28 @@ def test_the_kernel_knows_what_came_on_a_connection(
     assert resolver.came(blocked) == (None,)
 
 
+@pytest.mark.parametrize("is_here", [True, False])
+def test_a_connection_of_another_network_has_no_end_in_this_one(
+    process: FakeProcess, *, is_here: bool
+) -> None:
+    """A container without the monitor's network has the same address of its own."""
+    known = {501: StreamState(7, owes=False, inode=501)} if is_here else {}
+    other = StreamState(7, owes=False, inode=601)
+    process.resolver = WaitResolver(
+        calls_of("x86_64"),
+        str(process.folder.parent),
+        lambda: 0,
+        ask_stream=lambda inode, _: known.get(inode) if inode else other,
+        batch_pids=lambda: (PID, 8),
+    )
+    server = process.folder.parent / "8" / "fd"
+    server.mkdir(parents=True)
+    (server / "5").symlink_to("socket:[601]")
+    process.table("tcp", inet_line("0100007F:1538", 501))
+    process.opens(fd3="socket:[501]")
+    assert process.blocked("recvfrom", 3).helper_pids == ({8} if is_here else frozenset())
+
+
 class TestWaitsForSomebodyToCome:
     """What may be a wait for somebody to come, if nothing comes."""
 
@@ -651,6 +673,16 @@ def test_the_search_for_the_ends_of_socket_pairs_has_the_same_limit(process: Fak
     asked.clear()
     process.waits("recvmsg", 38, now=10_000)  # a pair remains one
     assert asked == []
+
+
+def test_the_path_of_a_server_is_known_where_no_budget_is_left(process: FakeProcess) -> None:
+    process.resolver = WaitResolver(calls_of("x86_64"), str(process.folder.parent), slow_clock())
+    process.opens(fd3="socket:[9003]")
+    process.table("unix", unix_line(9003, " /tmp/listener"))
+    for number in range(5):  # spends the budget
+        process.resolver.sockets.find(PID, [number], 0)
+    assert process.waits("recvmsg", 3) == Wait("network", "/tmp/listener")
+    assert not process.resolver.sockets.has_postponed
 
 
 def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(
