@@ -67,7 +67,7 @@ class KeptLogs:
         now_ns = self._clock.wall_ns()
         gaps = log_gaps(self._open_client, unasked, self._region, since_ns=since_ns, now_ns=now_ns)
         try:
-            self._lacking.update((gap.place, gap.reason or "") for gap in gaps)
+            self._lacking.update((gap.place, gap.reason) for gap in gaps)
         except TaskProfilerError as error:
             which = first_names(unasked)
             self._unknown.append(f"It is unknown how far back {which} can be read. {error}")

@@ -16,6 +16,7 @@ from typing import Any
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.cloudformation_owners import JOB_DEFINITION_TYPE, CloudFormationOwners
 from profiler.aws_account.family_circumstances import FamilyAccount
+from profiler.aws_account.queue_room import most_vcpus
 from profiler.aws_account.registered_definitions import LastBody, glob_prefix
 from profiler.aws_account.scheduled_targets import ScheduledTarget, without_nulls
 from profiler.aws_account.target_overrides import job_size_overrides, submitted_timeout_ms
@@ -23,8 +24,7 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import family_of, revision_number
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import count, field_at, mapping, mappings, text
-from profiler.core.optional_math import known_values
+from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.batch_detail import STATUSES
 from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
@@ -163,16 +163,7 @@ class JobDefinitions:
         if queue not in self._vcpus:
             right = "batch:DescribeJobQueues and batch:DescribeComputeEnvironments"
             with self._call(f"The room of the queue {queue} could not be read", right) as batch:
-                listed = batch.describe_job_queues(jobQueues=[queue])["jobQueues"]
-                places = [place for one in listed for place in one["computeEnvironmentOrder"]]
-                names = [place["computeEnvironment"] for place in places]
-                found: Sequence[Mapping[str, Any]] = ()
-                if names:
-                    answer = batch.describe_compute_environments(computeEnvironments=names)
-                    found = answer["computeEnvironments"]
-            usable = [one for one in found if one.get("state") != "DISABLED"]
-            most = [count(field_at(one, "computeResources.maxvCpus")) for one in usable]
-            self._vcpus[queue] = max(known_values(most), default=math.inf)
+                self._vcpus[queue] = max(most_vcpus(batch, queue), default=math.inf)
         return self._vcpus[queue]
 
     @cached_property

@@ -9,6 +9,7 @@ changed.
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -198,7 +199,8 @@ class Schedules:
         """
         targets: list[ScheduledTarget | None] = []
         for rule in self.rules():
-            targets += self.targets_of_rule(rule, with_jobs=True)
+            with suppress(self._events.exceptions.ResourceNotFoundException):  # just deleted
+                targets += self.targets_of_rule(rule, with_jobs=True)
         for summary in self.summaries(with_jobs=True):
             if _is_universal(str(summary["Target"].get("Arn")), _SUBMIT_JOB):
                 targets.append(self.target_of_schedule(summary["Name"], summary["GroupName"]))

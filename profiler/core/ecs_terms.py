@@ -48,6 +48,8 @@ _CONTAINER_ID = "[0-9a-f]{64}"  # Docker's; on Fargate there is none
 _BATCH_CLUSTER = "^AWSBatch-|_Batch_[0-9a-f-]+$"
 _REVISION = "[0-9]{1,10}"  # a signed 32-bit number in ECS's API
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
+# The page of a job has its kind before the id: #jobs/detail/ID, #jobs/ec2/detail/ID.
+_RUN_OF_ADDRESS = r"[:/#](?:tasks?|jobs?)/(?:[^/]+/){0,2}([0-9a-f][0-9a-f-]{31,35}(?:[:#][0-9]+)*)"
 
 
 class AwslogsTarget(Struct, frozen=True, kw_only=True):
@@ -79,8 +81,8 @@ def named_run(text: str) -> str:
     """
     if not text.startswith(("arn:", "https://")):
         return text
-    found = re.search(r"[:/](?:tasks?|job)/(?:[^/]+/)?([0-9a-f][0-9a-f-]{31,35}(?:[:#]\d+)*)", text)
-    return text if found is None else found[1]
+    found = re.search(_RUN_OF_ADDRESS, text)
+    return found[1] if found else text
 
 
 def cluster_name(cluster: str | None) -> str | None:

@@ -40,10 +40,11 @@ _ARGUMENT = r"""([(,]\s{0,8}([\w.-]{1,64})=)([^\s,()"'=]+)(?=[,)])"""
 _CREDENTIALS = (
     r"""(?<![^\s'"(=,])(?!arn:)((?:[A-Za-z][\w+.-]{0,20}://)?)([^\s/@:'"]*:\S+)@(?!sha256:)"""
 )
-# A line of YAML or of a request's head: the next word is the secret, perhaps after its scheme.
+# A line of YAML or of a request's head, in quotes in a shell: the next word is the secret, perhaps
+# after its scheme.
 _HEAD = (
-    r"(?i)[\w-]{0,64}(?:pass(?:word|wd|phrase)|api[-_]?key|access[-_]?(?:key|token)"
-    r"|authorization|cookie):"
+    r"""(?i)(?:[\w-]{0,64}[="'\\]{1,4})?[\w-]{0,64}(?:pass(?:word|wd|phrase)|api[-_]?key"""
+    r"|access[-_]?(?:key|token)|authorization|cookie):"
 )
 _SCHEMES = frozenset({"basic", "bearer", "digest", "token"})
 # Keys and tokens: long words of letters and digits that are neither a path nor a sentence.
@@ -89,16 +90,18 @@ def redact(words: Sequence[str]) -> str:
     """
     shown: list[str] = []
     masks_next = False
+    follows_head = False
     previous_is_option = False
     options = _NO_OPTIONS
     for word in words:
         is_option = word.startswith("-") and bool(re.fullmatch(_OPTION, word))
         attached = _attached(word, options)
-        if masks_next and word.lower() in _SCHEMES and shown[-1].endswith(":"):
+        if follows_head and word.lower().lstrip("\"'\\") in _SCHEMES:
             shown.append(word)
             continue
-        if masks_next and not is_option:
-            is_masked = not options.needs_colon or ":" in word or _is_named_option(shown)
+        if (masks_next or follows_head) and not is_option:
+            is_masked = follows_head or not options.needs_colon or ":" in word
+            is_masked = is_masked or _is_named_option(shown)
             shown.append(_MASK if is_masked else _redact_word(word))
         elif attached is not None:
             shown.append(attached + _MASK)
@@ -107,7 +110,7 @@ def redact(words: Sequence[str]) -> str:
         masks_next = is_option and (
             bool(re.search(_SECRET_NAME, word)) or _takes_secret(word, options)
         )
-        masks_next = masks_next or (word.endswith(":") and bool(re.fullmatch(_HEAD, word)))
+        follows_head = word.endswith(":") and bool(re.fullmatch(_HEAD, word))
         if word in _SEPARATORS or word.endswith(";"):
             options = _NO_OPTIONS
         elif not previous_is_option:

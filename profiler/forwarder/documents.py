@@ -350,21 +350,20 @@ def _is_accepted(document: ReportDocument, stored: Stored) -> bool:
     all if the event refutes it.
     """
     claim = document.claim
+    is_first = not stored.has_report or not stored.claim.is_own
     event = read_run_event(stored.fields)
     if event is None:
         if not document.is_of_event and _differ_in_account(document, stored):
             return claim.is_own and not stored.claim.is_own
-        event = RunEvent()  # which says nothing
+        return claim.is_own or is_first
     if event.is_of_other_account(document.report_account):
         return False
     if claim.is_own:
         return True
     if event.refutes(claim):
         return False
-    is_first = not stored.has_report or not stored.claim.is_own
-    if claim.voucher == INSTANCE_MONITOR:
-        return is_first
-    return is_first or event.vouches_for(claim)
+    is_vouched_for = claim.voucher != INSTANCE_MONITOR and event.vouches_for(claim)
+    return is_first or is_vouched_for
 
 
 def _differ_in_account(document: Document, stored: Stored) -> bool:

@@ -2,13 +2,14 @@
 blocks its queue.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
+from profiler.aws_account.queue_room import most_vcpus
 from profiler.core.aws_clients import AwsClient
-from profiler.core.json_fields import count, field_at, mappings, text
+from profiler.core.json_fields import count, mappings, text
 from profiler.core.optional_math import known_values
 from profiler.forwarder.retry_rules import RetryRefusedError, called
 from profiler.record.batch_detail import JobDetail
@@ -31,27 +32,12 @@ class JobRoom(Struct, frozen=True):
         if new.vcpu <= old.vcpu:
             return
         what = "the environments of its queue could not be read"
-        most = called(what, lambda: max(self._most_vcpus(job), default=0))
+        most = called(what, lambda: max(most_vcpus(self.batch, job.queue_arn or ""), default=0))
         if new.vcpu > most:
             raise RetryRefusedError(
                 f"{format_memory(new.memory_mb)} need {format_vcpu(new.vcpu)} on Fargate, and its "
                 f"queue's environments allow {most}"
             )
-
-    def _most_vcpus(self, job: JobDetail) -> Iterator[int]:
-        queues = self.batch.describe_job_queues(jobQueues=[job.queue_arn])["jobQueues"]
-        names = [
-            place["computeEnvironment"]
-            for queue in queues
-            for place in queue["computeEnvironmentOrder"]
-        ]
-        if not names:
-            return
-        described = self.batch.describe_compute_environments(computeEnvironments=names)
-        for environment in described["computeEnvironments"]:
-            most = count(field_at(environment, "computeResources.maxvCpus"))
-            if environment.get("state") != "DISABLED" and most is not None:
-                yield most
 
     def check_instance(self, job: JobDetail, new_mb: float) -> None:
         """Refuse more memory than the instance of the last attempt has for jobs: of no other one is

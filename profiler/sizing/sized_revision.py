@@ -58,14 +58,13 @@ class SizedRevision(Struct, frozen=True, kw_only=True):
     reverted_from: SizeBefore | None = None
     overwritten: TaskSize | None = None
     withdrawn: str | None = None
+    killed_limit: str | None = None
+    registered_ns: int | None = None
 
     @property
     def is_ours(self) -> bool:
         """Whether this project has set its size."""
         return any_known(self.resized_from, self.reverted_from)
-
-    killed_limit: str | None = None
-    registered_ns: int | None = None
 
 
 class TargetOverride(Struct, frozen=True, kw_only=True):

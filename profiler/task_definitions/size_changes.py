@@ -139,7 +139,7 @@ def _wanted_size(definition: Mapping[str, object], size: TaskSize) -> dict[str, 
     for name, value in known_members(given).items():
         if value == present[name]:
             continue
-        if not present[name] and definition.get(name) is not None:
+        if present[name] is None and definition.get(name) is not None:
             raise TaskProfilerError(
                 f"The task's {name} is {definition[name]}, which only a deployment knows: set "
                 f"{value} at its source."

@@ -12,6 +12,7 @@ import boto3
 import pytest
 
 import handler
+from profiler.aws_account.scheduled_targets import Schedules
 from profiler.forwarder.invocation import ForwarderError, InProgressError
 from tests import batch_jobs
 from tests.batch_jobs import SECRETS
@@ -132,6 +133,16 @@ def test_a_job_whose_schedule_somebody_switched_off_is_not_started_again(
     send(batch.event(killed(batch)))
     assert f"Not started again: its {kind} night is disabled." in slack.messages[0]["text"]
     assert retries(batch) == []
+
+
+def test_a_rule_that_somebody_deletes_while_it_is_read_refuses_no_job(
+    monkeypatch: pytest.MonkeyPatch, batch: FakeBatch, slack: FakeSlack
+) -> None:
+    """ListRules names it, and ListTargetsByRule does not know it any more."""
+    monkeypatch.setattr(Schedules, "rules", lambda _: iter([{"Name": "deleted"}]))
+    send(batch.event(killed(batch)))
+    assert "Started again with 6 GB" in slack.messages[0]["text"]
+    assert len(retries(batch)) == 1
 
 
 def test_without_the_setting_nothing_is_asked(

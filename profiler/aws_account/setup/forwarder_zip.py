@@ -45,6 +45,7 @@ _SHARED_MODULES = (
     "aws_account/missed_reasons",
     "aws_account/owned_families",
     "aws_account/planned_family",
+    "aws_account/queue_room",
     "aws_account/registered_definitions",
     "aws_account/resize_plan",
     "aws_account/scheduled_targets",

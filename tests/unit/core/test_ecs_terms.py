@@ -203,8 +203,17 @@ def test_a_task_is_named_by_its_arn_or_its_page_in_the_console(text: str) -> Non
 
 
 @pytest.mark.parametrize("job", [JOB, f"{JOB}:7", f"{JOB}#2"])
-def test_a_job_is_named_by_its_arn(job: str) -> None:
-    assert named_run(f"arn:aws:batch:eu-west-1:111122223333:job/{job}") == job
+@pytest.mark.parametrize(
+    "place",
+    [
+        "arn:aws:batch:eu-west-1:111122223333:job",
+        "https://eu-west-1.console.aws.amazon.com/batch/home?region=eu-west-1#jobs/detail",
+        "https://eu-west-1.console.aws.amazon.com/batch/v2/home?region=eu-west-1#jobs/ec2/detail",
+        "https://console.aws.amazon.com/batch/home?region=eu-west-1#jobs/array-job",
+    ],
+)
+def test_a_job_is_named_by_its_arn_or_its_page_in_the_console(place: str, job: str) -> None:
+    assert named_run(f"{place}/{job}") == job
 
 
 @pytest.mark.parametrize(

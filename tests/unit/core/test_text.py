@@ -248,6 +248,10 @@ def test_what_looks_like_a_secret_is_not_shown(words: list[str], shown: str) -> 
         ("docker login -u joe -p x", "docker login -u joe -p …"),
         ("redis-cli -a x ping", "redis-cli -a … ping"),
         ("isql -U sa -P x", "isql -U sa -P …"),
+        ("curl -H 'Authorization: Bearer x' h", "curl -H 'Authorization: Bearer … h"),
+        ('curl -H"X-Api-Key: x" h', 'curl -H"X-Api-Key: … h'),
+        ("wget --header=Authorization: Basic x", "wget --header=Authorization: Basic …"),
+        (r"sh -c \"curl -H \"Cookie: x\" h\"", r"sh -c \"curl -H \"Cookie: … h\""),
         ('{"apiKeys":["x", "y"],"n":[1]}', '{"apiKeys":[…],"n":[1]}'),
         ('{"tokens":["cut o', '{"tokens":[…]'),
         # Ordinary arguments.
@@ -287,6 +291,8 @@ def test_secrets_of_other_notations_are_masked_and_ordinary_arguments_are_not(
         ("Cookie: session=x; n=1", "Cookie: … n=1"),
         ("error: unexpected token: x", "error: unexpected token: x"),
         ("Basic usage: x", "Basic usage: x"),
+        ("+ curl -H 'Authorization: Bearer x' h", "+ curl -H 'Authorization: Bearer … h"),
+        ("curl -v h password: x", "curl -v h password: …"),
         ("", ""),
     ],
 )
@@ -326,6 +332,7 @@ def test_what_are_no_credentials_stays(sentence: str) -> None:
             *('"password":"', "'token': '", r"\"secret\":\"", '{"a":', "?token=", "&a=", "-p "),
             *('password="', "(token=", "a=", ",a=", "a = '"),
             *("mysql -p", "curl -u a:", "a:b@", "://", ":", "@", '"', "\\", ";Password="),
+            *("-='", "password: ", "='authorization: bearer ", '"token": ['),
         ]
     ),
     st.sampled_from(["", '"', "x", "@h", "\\"]),

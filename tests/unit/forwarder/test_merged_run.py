@@ -502,6 +502,15 @@ def test_a_stream_that_only_may_be_a_monitors_takes_nothing_from_the_event(vouch
         assert written(*writes) == alone
 
 
+@pytest.mark.parametrize("voucher", ["defined-monitor", "unproven-monitor"])
+def test_without_an_event_a_repeated_report_of_such_a_stream_is_written(voucher: str) -> None:
+    """A replay is later than the task, of which there may never be an event."""
+    monitors = claim("instance/task-monitor/1", voucher)
+    document = written(of_report(report(), monitors), of_report(report(status="stopped"), monitors))
+    assert document["task"]["status"] == "stopped"
+    assert document["task"]["confirmed"] is False
+
+
 @pytest.mark.parametrize("launch_type", ["EC2", "FARGATE"])
 def test_an_instance_monitor_replaces_no_report_of_the_tasks_own_stream(launch_type: str) -> None:
     parts = [of_report(report()), of_instance(FORGED), of_event(task(launchType=launch_type))]

@@ -203,3 +203,9 @@ def test_tags_about_a_size_are_a_difference_of_the_size_alone() -> None:
     monitored = add_monitor(before, AddMonitorOptions(image="team/task-profiler:1")).definition
     after = ({**before, "tags": tags}, {**before, "tags": tags[1:]}, monitored)
     assert [difference(before, one, part="size") for one in after] == ["size", "other", "other"]
+
+
+def test_a_cpu_of_0_is_a_number_and_no_word_of_a_deployment() -> None:
+    assert with_size(definition(cpu="0"), SMALL).definition["cpu"] == "256"
+    with pytest.raises(TaskProfilerError, match="only a deployment knows: set 256"):
+        with_size(definition(cpu="${Cpu}"), SMALL)
