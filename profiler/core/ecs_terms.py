@@ -76,8 +76,8 @@ def task_id(arn: str | None) -> str:
 
 
 def named_run(text: str) -> str:
-    """The id in the ARN of a task or of a job of AWS Batch, or in the address of a task's page in
-    AWS's console; any other text as it is.
+    """The id in the ARN of a task or of a job of AWS Batch, or in the address of its page in AWS's
+    console; any other text as it is.
     """
     if not text.startswith(("arn:", "https://")):
         return text
