@@ -148,7 +148,7 @@ def uncounted_note(place: str, runs: int) -> str:
 
 
 def unconfirmed_note(runs: Iterable[PastRun]) -> str:
-    """The sentence about listed runs that nothing vouches for; None without any."""
+    """The sentence about listed runs that nothing vouches for; "" without any."""
     count = sum(not run.counts for run in runs)
     if not count:
         return ""
