@@ -106,7 +106,9 @@ class Supervisor:
             # After a stop of this process, Python may return a signal that was never sent, with a
             # random number.
             if info is None or info.si_signo not in HANDLED_SIGNALS:
-                return False
+                # A thread that somebody's start-up file of Python has started does not block
+                # SIGCHLD, so that the kernel can give it the only one, which is lost there.
+                return self._reap_others()
             if info.si_signo == signal.SIGCHLD:
                 if self._reap_others():
                     return True

@@ -365,6 +365,17 @@ def test_a_command_that_ends_while_its_state_is_asked_is_reaped(
     assert supervisor.finish().exit_code == 128 + signal.SIGKILL
 
 
+def test_a_command_whose_signal_another_thread_took_has_ended_at_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pid = os.posix_spawnp("sh", ["sh", "-c", "exit 3"], os.environ)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    monkeypatch.setattr(signal, "sigtimedwait", lambda *_: None)
+    supervisor = Supervisor(pid, SystemClock(), (), lambda: None)
+    assert supervisor.wait_until_exit(0)
+    assert supervisor.finish().exit_code == 3
+
+
 # A child that deletes what its parent wrote, too.
 _DELETES = BlockBytes(read_bytes=0, write_bytes=4096, cancelled_bytes=5000)
 
