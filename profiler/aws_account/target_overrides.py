@@ -18,11 +18,11 @@ from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed
 from profiler.core.json_fields import count, mapping, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import known, known_members
-from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.task_definitions.containers import DefinedContainer, read_containers
+from profiler.task_definitions.job_forms import attempt_timeout_ms
 from profiler.task_definitions.size_changes import (
     CONTAINER_SIZES,
     TASK_SIZES,
@@ -136,11 +136,9 @@ def submitted_timeout_ms(target: ScheduledTarget) -> float | None:
     set one.
     """
     try:
-        timeout = mapping(mapping(_submission(target)).get("timeout"))
+        return attempt_timeout_ms(mapping(_submission(target)))
     except _UnreadableError:
         return None
-    seconds = count(timeout.get("attemptDurationSeconds"))
-    return None if seconds is None else seconds * MS_PER_SECOND
 
 
 def _submission(target: ScheduledTarget) -> object:

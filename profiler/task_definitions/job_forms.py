@@ -164,8 +164,14 @@ def repeated_kill(definition: Mapping[str, object]) -> str | None:
 
 def job_timeout_ms(definition: Mapping[str, object]) -> float | None:
     """The time after which Batch stops an attempt of the definition's jobs; None without one."""
-    timeout = mapping(mapping(definition.get(JOB)).get("timeout"))
-    seconds = count(timeout.get("attemptDurationSeconds"))
+    return attempt_timeout_ms(mapping(definition.get(JOB)))
+
+
+def attempt_timeout_ms(job: Mapping[str, object]) -> float | None:
+    """The time after which Batch stops an attempt, by a job's definition or its submission; None
+    if that sets none.
+    """
+    seconds = count(mapping(job.get("timeout")).get("attemptDurationSeconds"))
     return None if seconds is None else seconds * MS_PER_SECOND
 
 
