@@ -198,8 +198,8 @@ class Division:
             self._idle[wait] = self._handing[wait].wait  # a signal, or its own wake-up
             return
         if all(end in self._idle for end in ends):
-            # A child or a pipe may be a server's. A lock is no wait for somebody to come, and a
-            # server's answer is none.
+            # A thread that waits for a child or a pipe may serve others, as those for which it
+            # waits do. One that waits for a lock or for a server's answer does not.
             woken = self._woken_for(wait, ends)
             if woken is not None:
                 self._woken[wait] = woken

@@ -63,7 +63,7 @@ def run_with_timeout(
 
 
 class NoCall(Generic[_T]):
-    """Nothing was called, so there is no result."""
+    """A call that was not made: it has no result."""
 
     @property
     def is_running(self) -> bool:

@@ -138,7 +138,7 @@ def _moment(moment: datetime | None, margin: timedelta) -> str | None:
 
 @lru_cache
 def _console_url(region: str | None) -> str:
-    """The address of the console in the Region; empty if there is no such Region."""
+    """The console's address in a Region; empty without the name of a Region."""
     if not _REGION.fullmatch(region or ""):
         return ""
     prefixes = _CONSOLE_DOMAINS.items()

@@ -207,7 +207,7 @@ def pull_obstacle(planned: PlannedFamily, paths: ReportPaths) -> str | None:
     for missing in image_problems(planned, paths):
         return missing.text
     for finding in execution_role_findings(planned, paths, "problem"):
-        # Without the role itself, there is no advice.
+        # The finding that the role itself is missing has no advice.
         return f"{finding.text} {finding.advice}" if finding.advice else None
     return None
 

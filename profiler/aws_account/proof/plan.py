@@ -102,7 +102,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def silence(self) -> str:
-        """Why nothing tells whether a notice was posted; nothing: a line tells it."""
+        """Why no line says whether a notice was posted; empty if one does."""
         return self.unlogged_notices if self.has_stack else self.no_stack
 
     def notifies_of(self, scenario: str) -> bool:

@@ -348,7 +348,7 @@ def _times(notice: EndedRun) -> str:
         sentence = "The task did not run"
         moments = (("created at", task.created_at), ("stopped at", task.stopped_at))
     known_moments = known_members(dict(moments)).items()
-    told = [f"{what} {at:%Y-%m-%d %H:%M:%S} UTC" for what, at in known_moments]
+    told = [f"{event} {at:%Y-%m-%d %H:%M:%S} UTC" for event, at in known_moments]
     return f"{sentence}: {', '.join(told)}." if told else f"{sentence}."
 
 
