@@ -132,6 +132,7 @@ import os
 import sys
 sys.path.insert(0, sys.argv.pop(1))
 import shlex  # only for a command that is a shell's text, as the tests' own are
+import profiler.aggregation.run_notices  # only in a run of seconds
 from profiler.cli import main, run_without_click
 command = {python(f"{READINGS}wait_for_readings(10)")!r}
 run_without_click(["--output", "/dev/null", "--interval", "0.02", "--", *command])
