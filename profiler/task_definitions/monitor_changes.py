@@ -131,8 +131,7 @@ def check_definition(definition: Mapping[str, object]) -> None:
     system = windows_of(definition)
     if system:
         raise TaskProfilerError(
-            f"The definition is for {system}, where the monitor does not work: profile Linux "
-            "tasks."
+            f"The definition is for {system}, where the monitor does not work: profile Linux tasks."
         )
     for number, container in enumerate(_raw_containers(definition), 1):
         if not container.get("name"):
