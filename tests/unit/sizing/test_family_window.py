@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY
-from profiler.record.record_model import BatchJob, TaskSize
+from profiler.record.batch_job import BatchJob
+from profiler.record.record_model import TaskSize
 from profiler.sizing.family_window import OLDER_REVISIONS, REVISIONS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_policy import Resize
 from profiler.sizing.run_counts import RunCounts
