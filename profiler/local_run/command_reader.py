@@ -482,7 +482,7 @@ class CommandReader:
 def _unmapped_memory(
     shared: "SharedMemory", started_ns: int, monotonic_ns: Callable[[], int]
 ) -> "UnmappedMemory":
-    # Not with a group, as most runs have one.
+    # Imported late: with a group, nothing is looked for.
     from profiler.local_run.unmapped_memory import UnmappedMemory
     from profiler.readers.linux.memory_files import MemoryFiles, memory_mounts
     from profiler.readers.linux.sysv_segments import SysvSegments
