@@ -116,7 +116,7 @@ main()
 def test_a_command_starts_under_limits_that_are_too_low_for_a_profiler(
     kind: int, limit: int, user: int, option: str, code_for_all: Path
 ) -> None:
-    start = (sys.executable, "-c", _WITH_LIMIT)
+    start: tuple[str, ...] = (sys.executable, "-c", _WITH_LIMIT)
     if user != os.getuid():
         start = as_nobody(code_for_all, _WITH_LIMIT, user)
     command = ("run", "--no-history", "--", "sh", "-c", "echo started; exit 7")
