@@ -7,7 +7,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.fact_list import NUMBERS, number_value, usual_number
+from profiler.record.fact_list import NUMBERS, least_rows, number_value, usual_number
 from profiler.record.gpu_facts import (
     beside_gpus,
     gpu_idle_text,
@@ -17,6 +17,7 @@ from profiler.record.gpu_facts import (
 from profiler.record.hardware import gpu_totals
 from profiler.record.mapped_files import counts_files
 from profiler.record.measured import AtLeast
+from profiler.record.metric_catalogue import view_of
 from profiler.record.process_rows import MeasuredProcess, last_seen, measured_rows, shown_name
 from profiler.record.record_model import (
     NOT_MEASURED,
@@ -114,8 +115,7 @@ def _gpu_values(record: Record) -> dict[str, Any]:
 
 def _at_least(record: Record) -> list[str]:
     """The fields of the numbers that may have been larger."""
-    bounded = [row for row in NUMBERS if row.page_field and row.is_least(record)]
-    return [row.page_field for row in bounded if number_value(row, record) is not None]
+    return [row.page_field for row in least_rows(view_of(record)) if row.page_field]
 
 
 def judged_numbers(record: Record, earlier: Sequence[Record]) -> dict[str, bool]:
