@@ -24,7 +24,7 @@ from profiler.core.log import Log
 from profiler.core.optional_math import known_values
 from profiler.core.text import listed
 from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
-from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.hardware import WHOLE_INSTANCE, may_lack_gpu_memory
@@ -208,12 +208,12 @@ class GpuCollector:
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
         duration_ms = record.metrics.duration_ms
-        finished_wall_ns = parse_ns(record.finished_at)
+        finished_wall_ns = record.finished_ns
         finished_ns = None
         if finished_wall_ns is not None:
             finished_ns = self._monotonic_ns(finished_wall_ns)
         with self._lock:
-            started_wall_ns = parse_ns(record.started_at)
+            started_wall_ns = record.started_ns
             if batch != COMMAND and started_wall_ns is not None:
                 self._begin_run(batch, started_wall_ns)
             selection = self._scope.selection_for(batch, self._usage.facts())

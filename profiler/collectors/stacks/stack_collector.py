@@ -16,7 +16,7 @@ from profiler.collectors.stacks.stack_profile import StackProfile
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import StoppableThread, Waiter, failure_warnings
-from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Record
@@ -259,9 +259,7 @@ class StackCollector:
             followed = self._batches.get(batch)
             if followed is None or not followed.profile.samples:
                 return None
-            steps = followed.profile.folded.steps(
-                parse_ns(record.started_at), parse_ns(record.finished_at)
-            )
+            steps = followed.profile.folded.steps(record.started_ns, record.finished_ns)
             line = StacksLine(
                 type="task.stacks",
                 task_id=record.task_id,

@@ -49,10 +49,12 @@ class SharedMemory:
             self._folder = None
             self._parse = partial(proc.bytes_after, name=b"Shmem:")
             self._descriptor = open_or_none(f"{proc_folder}/meminfo")
+        # The others first: what one makes before the size is read is no growth.
+        members = self._other_members(())
+        self._has_active_others = members is None
+        self._others_at_start = {pid: own_cpu_ns(pid, None) for pid in members or ()}
         # What other programs free would hide what the command makes after it.
         self._least_bytes = self.now_bytes()
-        self._others_at_start: dict[int, int | None] | None = None
-        self._has_active_others = False
 
     def growth_bytes(self) -> int | None:
         """The most that the command can have made and kept, unless others free as much meanwhile;
@@ -66,16 +68,14 @@ class SharedMemory:
 
     def is_growth_of(self, pids: Collection[int]) -> bool:
         """Whether only these processes can have made the growth: the others in the group have
-        used no CPU time since the first call.
+        used no CPU time since this object was made, and none of them has ended.
         """
         if self._has_active_others:
             return False
         members = self._other_members(pids)
-        if members is None:
+        if members is None or not self._others_at_start.keys() <= members:
             self._has_active_others = True
             return False
-        if self._others_at_start is None:
-            self._others_at_start = {pid: own_cpu_ns(pid, None) for pid in members}
         for pid in members:
             if pid not in self._others_at_start:
                 if not _is_child_of(pid, pids):

@@ -209,6 +209,24 @@ def parse_private(rollup: bytes) -> int | None:
     return None if clean_bytes is None or dirty_bytes is None else clean_bytes + dirty_bytes
 
 
+def parse_private_anonymous(rollup: bytes) -> int | None:
+    """The least anonymous memory in ``/proc/PID/smaps_rollup`` that no other process maps, in
+    bytes: pages of files and of shared memory can be private, too.
+    """
+    private_bytes = parse_private(rollup)
+    anonymous_bytes = bytes_after(rollup, b"Anonymous:")
+    if private_bytes is None or anonymous_bytes is None:
+        return None
+    part_bytes = bytes_after(rollup, b"Pss:") or 0
+    own_bytes = bytes_after(rollup, b"Pss_Anon:")
+    if own_bytes is None:  # before Linux 5.4
+        others_bytes = (bytes_after(rollup, b"Rss:") or 0) - anonymous_bytes
+        return min(max(private_bytes - others_bytes, 0), anonymous_bytes)
+    # At least two processes hold a page that is not private: its part is at most a half.
+    least_bytes = max(private_bytes - (part_bytes - own_bytes), 2 * own_bytes - anonymous_bytes)
+    return min(max(least_bytes, 0), private_bytes, anonymous_bytes)
+
+
 def number_after(text: bytes, name: bytes) -> int | None:
     """The number after ``name``, which includes a colon or a space, at the beginning of a line;
     None if absent.
