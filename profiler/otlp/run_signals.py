@@ -260,7 +260,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def started_ns(self) -> int | None:
-        return parse_ns(self.record.started_at)
+        return self.record.started_ns
 
     @property
     def begin_ns(self) -> int:
@@ -275,7 +275,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def _finished_ns(self) -> int:
-        finished_ns = parse_ns(self.record.finished_at)
+        finished_ns = self.record.finished_ns
         end_ns = first_of((finished_ns, self.started_ns, self.pull_started_ns))
         return first_known(end_ns, self.observed_ns)
 

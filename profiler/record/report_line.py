@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from profiler.core.optional_math import known
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import NS_PER_MS
 from profiler.record.fact_list import CPU_TIME, GPU_MEMORY_PEAK, least_paths, measured_number
 from profiler.record.hardware import gpu_error
 from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
@@ -135,7 +135,7 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     dimension) or any value.
     """
     record = report.record
-    time_ns = parse_ns(report.time)
+    time_ns = report.time_ns
     run = view_of(record)
     values: dict[str, Number] = {}
     for name in names:

@@ -61,7 +61,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         why=outcome.title,
         exit=outcome.exit_code,
         began=known(whole_ms, started_ns),
-        start_unknown=parse_ns(record.started_at) is None or None,
+        start_unknown=record.started_ns is None or None,
         ms=finite_number(metrics.duration_ms),
         init=finite_number(metrics.init_duration_ms),
         billed=finite_number(metrics.billed_duration_ms),
@@ -145,7 +145,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         moments=[*map(_moment_row, moments)] or None,
         files=story.sentence("files") or None,
         huge_pages=story.sentence("huge") or None,
-        peak_at=span_ms(parse_ns(record.started_at), parse_ns(record.metrics.max_memory_used_at)),
+        peak_at=span_ms(record.started_ns, parse_ns(record.metrics.max_memory_used_at)),
         command=run.past.command,
         image=record.container.image,
         log_group=record.log_group,
@@ -191,7 +191,7 @@ def _moment_row(moment: Moment) -> tuple[str, int, int, str]:
 
 
 def _notice_text(record: Record, notice: RaisedNotice) -> str:
-    after_ms = span_ms(parse_ns(record.started_at), parse_ns(notice.at))
+    after_ms = span_ms(record.started_ns, parse_ns(notice.at))
     if after_ms is None:
         return notice.kind
     return f"{notice.kind} at {elapsed(after_ms)}"

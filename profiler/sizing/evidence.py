@@ -38,7 +38,6 @@ from profiler.record.record_model import (
     Record,
     Report,
     TaskSize,
-    is_sampled_each_minute,
     known_peak_source,
 )
 from profiler.record.run_outcome import Outcome
@@ -536,7 +535,7 @@ def precision_of(runs: Sequence[RunFacts]) -> Precision:
         peak_source=peak_source,
         stats_period_ms=max_known(*(stats_period_ms(record) for record in records)),
         unknown_memory=tuple(container.name for container in without_memory),
-        is_by_minute=any(is_sampled_each_minute(record) for record in records),
+        is_by_minute=any(record.is_sampled_each_minute for record in records),
         is_too_short=all(_is_too_short(record) for record in records),
         processors=tuple(processors.most_common()),
     )
@@ -570,7 +569,7 @@ def has_succeeded(run: RunFacts) -> bool:
     ended.
     """
     status = run.outcome.status
-    return status == "success" or (status == "unknown" and is_sampled_each_minute(run.record))
+    return status == "success" or (status == "unknown" and run.record.is_sampled_each_minute)
 
 
 def _is_too_short(record: Record) -> bool:
@@ -578,7 +577,7 @@ def _is_too_short(record: Record) -> bool:
 
     On Fargate, the stats of a run of 19 s have one reading.
     """
-    if is_sampled_each_minute(record):
+    if record.is_sampled_each_minute:
         return (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
     samples = first_known(record.sampling.samples, MIN_SAMPLES)
     return known_peak_source(record.metrics) == "sampled" and samples < MIN_SAMPLES
