@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from profiler.aws_account.clusters_and_log_groups import matching_clusters
+from profiler.aws_account.clusters_and_log_groups import matching_clusters, matching_log_groups
 from profiler.cli.options import SourceOptions, parse_tags, parse_time
 from profiler.cli.printing import warn, warn_if_partial
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import open_clients, search_session
 from profiler.cli.wiring.open_log_groups import (
-    log_groups,
     log_trust,
     open_cluster_groups,
     open_log_groups,
@@ -23,6 +22,7 @@ from profiler.cli.wiring.open_log_groups import (
     report_failure,
 )
 from profiler.core.clock import SystemClock
+from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import DEFAULT_PREFIX
 from profiler.core.redaction import without_credentials
@@ -193,10 +193,10 @@ def _open(
         case "search":
             return open_search(source.name, options, show)
         case "logs":
-            groups = log_groups(options, (source.name,))
-            return open_log_groups(
-                options, groups, log_trust(options), show, whole_since_ns=whole_since_ns
-            )
+            open_client = open_clients(options.region, options.profile)
+            groups = matching_log_groups(open_client, (source.name,))
+            trust = log_trust(open_client)
+            return open_log_groups(open_client, groups, trust, show, whole_since_ns=whole_since_ns)
         case "insights":
             return _container_insights(source.name, options, now_ns, show)
     return _open_history(source.name)
@@ -249,9 +249,11 @@ def run_filter(
         raise UsageError(
             "--since is not before --until: use an earlier --since or a later --until."
         )
+    if since_ns is not None and since_ns > now_ms * NS_PER_MS:
+        raise UsageError(f"--since {options.since} is in the future: use an earlier time.")
     return RunFilter(
         families=options.families,
-        clusters=options.clusters,
+        clusters=tuple(cluster_name(cluster) or cluster for cluster in options.clusters),
         accounts=options.accounts,
         regions=options.regions,
         tags=parse_tags(options.tags),
@@ -286,7 +288,7 @@ def _container_insights(
     open_client = open_clients(options.region, options.profile)
     open_client("logs")  # not by several threads
     return ContainerInsightsRuns(
-        open_pages(options, open_client),
+        open_pages(open_client),
         matching_clusters(open_client, cluster),
         SettingsReader(os.environ).prices() or PriceOverrides(),
         show,
