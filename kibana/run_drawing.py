@@ -40,6 +40,7 @@ _SHOWN_FIELDS: Final = [
     "usage.memory.used_mb.max",
     "usage.memory.kills",
     "usage.gpu",
+    "usage.at_least",
     "task.gpu_error",
     "cost.usd",
     "recommendation",

@@ -126,8 +126,8 @@ GPU: Final = Dashboard(
             "gpu-idle",
             "Idle GPU-hours by family",
             "Time in which neither a kernel nor a copy ran on a GPU, summed over runs and GPUs "
-            "that are not shared. If it is not known which GPUs of an instance belong to a task, "
-            "all of them count.",
+            "that are not shared, as far as it was seen. If it is not known which GPUs of an "
+            "instance belong to a task, all of them count.",
             PanelMetric(operation="sum", field="usage.gpu.idle.hours", label="Idle GPU-hours"),
         ),
         parts.ranking(
@@ -144,7 +144,8 @@ GPU: Final = Dashboard(
         _accelerator_table(
             "gpu-families",
             "GPUs by family",
-            "Runs that had a GPU. The use of a GPU that other programs shared does not count.",
+            "Runs that had a GPU. The use of a GPU that other programs shared does not count. Idle "
+            "time that was not seen does not count, either: usage.at_least names it in such runs.",
             "usage.gpu.count",
             parts.highest("usage.gpu.count", "GPUs"),
             parts.average("usage.gpu.percent.avg", "GPU %"),

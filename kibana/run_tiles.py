@@ -11,6 +11,12 @@ TILES_PX: Final = 74
 _FACTS_PX: Final = 60
 _SEPARATOR: Final = "  ·  "
 _PERCENT: Final = "format({0}, '.0f') + ' %'"
+_MEMORY_PEAK: Final = "usage.memory.used_mb.max"
+
+
+def _mark(field: str, mark: str = "≥") -> str:
+    """The mark of a number that may have been larger, as an expression."""
+    return f"(indexof(datum.usage.at_least || [], '{field}') < 0 ? '' : '{mark}')"
 
 
 def tiles_text() -> str:
@@ -49,7 +55,7 @@ def tiles_text() -> str:
             "Memory peak",
             vega.known_text(
                 "datum.memory.percent && datum.memory.percent.max",
-                _PERCENT.format("datum.memory.percent.max"),
+                f"{_mark(_MEMORY_PEAK)} + {_PERCENT.format('datum.memory.percent.max')}",
                 "'-'",
             ),
             vega.known_text("datum.size_mb", "'of ' + " + vega.memory_text("datum.size_mb"), "''"),
@@ -57,7 +63,9 @@ def tiles_text() -> str:
         (
             "Cost",
             vega.known_text(
-                "datum.doc.cost && datum.doc.cost.usd", vega.usd_text("datum.doc.cost.usd"), "'-'"
+                "datum.doc.cost && datum.doc.cost.usd",
+                f"{_mark('cost.usd', '≥ ')} + {vega.usd_text('datum.doc.cost.usd')}",
+                "'-'",
             ),
             "''",
         ),
@@ -146,15 +154,18 @@ def _facts_text() -> str:
         "datum.cpu.percent && datum.cpu.percent.max": "'CPU peak ' + "
         + _PERCENT.format("datum.cpu.percent.max"),
         "datum.memory.used_mb && datum.memory.used_mb.max": (
-            "'Memory peak ' + " + vega.memory_text("datum.memory.used_mb.max")
+            f"'Memory peak ' + {_mark(_MEMORY_PEAK)} + "
+            + vega.memory_text("datum.memory.used_mb.max")
         ),
         "datum.gpu.percent && datum.gpu.percent.avg": "'GPU mean ' + "
         + _PERCENT.format("datum.gpu.percent.avg"),
         "datum.gpu.memory_mb && datum.gpu.memory_mb.max": (
             "'GPU memory peak ≥' + " + vega.memory_text("datum.gpu.memory_mb.max")
         ),
-        "datum.gpu.idle && datum.gpu.idle.percent": "'GPU idle ' + "
-        + _PERCENT.format("datum.gpu.idle.percent"),
+        "datum.gpu.idle && datum.gpu.idle.percent": (
+            f"'GPU idle ' + {_mark('usage.gpu.idle.percent')} + "
+            + _PERCENT.format("datum.gpu.idle.percent")
+        ),
         f"{task}.gpu_error": f"'GPU error (Xid) ' + {task}.gpu_error",
         kills: f"{kills} + ({kills} == 1 ? ' process' : ' processes') + ' killed by the kernel'",
         cause: f"'Cause: ' + {task}.outcome",

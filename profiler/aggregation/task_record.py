@@ -29,7 +29,6 @@ from profiler.core.timestamps import (
     NS_PER_SECOND,
     format_ms,
     parse_datetime,
-    parse_ns,
 )
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
@@ -95,7 +94,7 @@ class RecordPart(Struct, frozen=True, kw_only=True):
 def with_idle_parts(record: Record, activity: Activity) -> Record:
     """Add to the idle time of the GPUs what the batch did meanwhile, as far as that is known."""
     idle = record.gpu_idle
-    started_ns = parse_ns(record.started_at)
+    started_ns = record.started_ns
     firsts = known_values(gpu.first_used_seconds for gpu in record.gpus)
     lasts = known_values(gpu.last_used_seconds for gpu in record.gpus)
     if idle is None or activity.idle_parts is None or started_ns is None or not (firsts and lasts):

@@ -255,12 +255,8 @@ class _Case(Struct, frozen=True, kw_only=True):
 
     @property
     def queues(self) -> frozenset[str]:
-        """The queues of the newest jobs at each size."""
-        names = set[str]()
-        for _, runs in self.window.everywhere():
-            for run in runs.newest.items():
-                names.update(filter(None, [run.record.batch.queue]))
-        return frozenset(names)
+        """The queues of the jobs at each size."""
+        return frozenset[str]().union(*(runs.queues for _, runs in self.window.everywhere()))
 
     @property
     def newest_seen(self) -> int | None:

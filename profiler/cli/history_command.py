@@ -31,10 +31,10 @@ from profiler.cli.styled_text import OUTCOME_STYLES, Line, Span, shorten, write_
 from profiler.cli.tables import Column, table
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.timestamps import format_local, local_zone, parse_ns
+from profiler.core.timestamps import format_local, local_zone
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.fact_list import cpu_text, peak_text
-from profiler.record.family_identity import FamilyKey, PlaceColumn, family_key, place_columns
+from profiler.record.family_identity import FamilyKey, PlaceColumn, place_columns
 from profiler.record.gpu_facts import GPU_COLUMNS, gpu_cells
 from profiler.record.mapped_files import mixed_note
 from profiler.record.record_model import Metrics
@@ -125,9 +125,9 @@ def _write_table(runs: Sequence[PastRun]) -> None:
     retries = set()
     for run in runs:
         if run.event.retry_of:
-            retries.add(run.report.record.task_id)
+            retries.add(run.record.task_id)
     write_lines(table_lines(runs, terminal_columns(), retries))
-    note = mixed_note([run.report.record for run in runs])
+    note = mixed_note([run.record for run in runs])
     if note:
         warn(note)
 
@@ -136,7 +136,7 @@ def _json_line(run: PastRun) -> bytes:
     """The stored line; the line of a run in progress begins with its family and the time since
     its start.
     """
-    record = run.report.record
+    record = run.record
     if run.has_record or record.status != "running":
         return run.json_line()
     shown = {"family": record.family, "elapsedMs": record.metrics.duration_ms}
@@ -150,15 +150,15 @@ def table_lines(
 
     ``retries`` are the task ids of retries.
     """
-    families = [family_key(run.report.record) for run in runs]
+    families = [run.family for run in runs]
     shown = _Shown(
         places=place_columns(families),
-        has_jobs=any(run.report.record.batch is not NO_JOB for run in runs),
-        has_gpus=any(run.report.record.gpus for run in runs),
+        has_jobs=any(run.record.batch is not NO_JOB for run in runs),
+        has_gpus=any(run.record.gpus for run in runs),
         has_commands=any(run.command for run in runs),
     )
     rows = [
-        shown.cells(run, family, is_retry=run.report.record.task_id in retries)
+        shown.cells(run, family, is_retry=run.record.task_id in retries)
         for run, family in zip(runs, families, strict=True)
     ]
     return table(shown.columns(), rows, gap=1, width=width)
@@ -190,7 +190,7 @@ class _Shown(Struct, frozen=True, kw_only=True):
 
     def cells(self, run: PastRun, family: FamilyKey, *, is_retry: bool) -> tuple[str | Span, ...]:
         """A cell for each of the columns."""
-        record = run.report.record
+        record = run.record
         metrics = record.metrics
         result = _result(run)
         if is_retry:
@@ -199,7 +199,7 @@ class _Shown(Struct, frozen=True, kw_only=True):
             result += " unconfirmed"
         cells: list[str | Span] = [
             record.task_id[:8],
-            format_local(parse_ns(record.started_at)) or UNKNOWN,
+            format_local(record.started_ns) or UNKNOWN,
             record.family or UNKNOWN,
             *(get(family) or UNKNOWN for _, get in self.places),
         ]
@@ -238,7 +238,7 @@ def _job_cells(job: BatchJob) -> list[str]:
 def _result(run: PastRun) -> str:
     """How the run ended: its status, its exit code, and another cause than these."""
     outcome = run.outcome
-    record = run.report.record
+    record = run.record
     words = [record.status if record.status == LOST else outcome.status]
     if outcome.exit_code:
         words.append(str(outcome.exit_code))

@@ -338,13 +338,12 @@ def _below_the_table(
             text = f"{labels[advice.evidence.family]}: {advice.evidence.usage.gpu_text}"
             yield from wrapped(text, width)
         hours = idle_gpu_hours_per_month(advice.evidence)
-        if hours:
+        if hours.value:
             whose = ""
             if advice.evidence.usage.has_gpus_of_others:
                 whose = " (all GPUs of its instances)"
-            yield from wrapped(
-                f"{labels[advice.evidence.family]}: {format_gpu_hours(hours)} a month{whose}", width
-            )
+            idle = f"{hours.text(format_gpu_hours)} a month{whose}"
+            yield from wrapped(f"{labels[advice.evidence.family]}: {idle}", width)
 
 
 def _changed(advices: Sequence[Advice]) -> list[Advice]:

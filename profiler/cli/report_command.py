@@ -244,7 +244,7 @@ class _RunReader(Struct, frozen=True):
         newest_ms = max((run.started_ns for run in newest), default=0) // NS_PER_MS
         for run in runs:
             self.families.add(run)
-            record = run.report.record
+            record = run.record
             cost = cost_on_fargate(record, self.on_fargate, self.price_overrides)
             steps = downsample(_own_steps(run), steps_per_run(MAX_WHOLE_RUNS))
             self.older.add(Run(past=run, steps=steps), cost, newest_ms)
@@ -253,7 +253,7 @@ class _RunReader(Struct, frozen=True):
 
 def _own_steps(run: PastRun) -> StepSeries:
     """The series of the record, or of the checkpoints if they have more steps."""
-    both = steps_of_record(run.report.record), steps_of_checkpoints(run.checkpoints)
+    both = steps_of_record(run.record), steps_of_checkpoints(run.checkpoints)
     return max(both, key=lambda steps: len(steps.ends_ms))
 
 

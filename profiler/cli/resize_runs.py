@@ -12,6 +12,7 @@ from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import warn, warn_if_partial, warned_notes
+from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import open_defined_groups, read_ended_tasks
 from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source, show_progress
 from profiler.core.completeness import Gap, UnreadGroup
@@ -184,7 +185,8 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
             warn(_BELIEVED)
             return BELIEVED
         try:
-            return read_ended_tasks(self.options, self.stack, self.span.since_ns)
+            open_client = open_clients(self.options.region, self.options.profile)
+            return read_ended_tasks(open_client, self.stack, self.span.since_ns)
         except TaskProfilerError as error:
             remedy = f"{error} --believe-logs takes the lines as they are. {_WRITERS}"
             if self.is_for_act:

@@ -45,7 +45,7 @@ from profiler.core.timestamps import (
     with_local_times,
 )
 from profiler.record.family import UsualDuration
-from profiler.record.family_identity import FamilyKey, family_key, matches_any
+from profiler.record.family_identity import FamilyKey, matches_any
 from profiler.record.units import format_count, format_duration
 from profiler.runs.past_runs.family_evidence import KnownFamilies
 from profiler.runs.past_runs.run_lookup import similar_families
@@ -299,9 +299,9 @@ def past_tasks(
     tasks: dict[str, dict[str, StartedTask]] = {}
     patterns = tuple(sorted({pattern_of(family.name) for family in families}))
     for run in source.runs(RunFilter(families=patterns, since_ns=since_ns)):
-        if family_key(run.report.record) not in families:
+        if run.family not in families:
             continue
-        cluster = run.report.record.cluster
+        cluster = run.record.cluster
         task = _task(run)
         if cluster is not None and task is not None:
             tasks.setdefault(cluster, {})[task.arn] = task
@@ -309,7 +309,7 @@ def past_tasks(
 
 
 def _task(run: PastRun) -> StartedTask | None:
-    record = run.report.record
+    record = run.record
     event = run.event
     if event.started_by is None or record.family is None or not run.started_ns:
         return None

@@ -40,8 +40,7 @@ from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import named_run
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.optional_math import known
-from profiler.core.timestamps import NS_PER_MS, local_time, parse_ns
-from profiler.record.family_identity import family_key
+from profiler.core.timestamps import NS_PER_MS, local_time
 from profiler.record.gpu_facts import gpu_cause_sentences, lack_of_gpu_memory
 from profiler.record.gpu_memory_texts import gpu_memory_error, with_gpu_memory_error
 from profiler.record.line_trust import task_of_stream
@@ -131,7 +130,7 @@ def show(
     pages = []
     with warned_notes(source):
         for found in find_runs(source, selection):
-            record = with_machine_price(found.report.record, prices)
+            record = with_machine_price(found.record, prices)
             run = replace(found, report=replace(found.report, record=record))
             series = _series_of(run, source)
             family = source.family_source(run)
@@ -148,8 +147,8 @@ def show(
 
 def _series_of(run: PastRun, source: RunSource) -> Series | None:
     """The series of the record, else of the checkpoints."""
-    if run.report.record.series:
-        return run.report.record.series
+    if run.record.series:
+        return run.record.series
     steps = steps_of_checkpoints(run.checkpoints or source.checkpoints(run))
     return with_equal_steps(steps, run.started_at)
 
@@ -167,9 +166,9 @@ def _show_call_stacks(
         for run in runs:
             stacks = source.stacks(run.report)
             if stacks is not None:
-                run_stacks.append((run.report.record, stacks))
+                run_stacks.append((run.record, stacks))
     if not run_stacks:
-        raise TaskProfilerError(no_stacks_sentence(source, runs[0].report.record))
+        raise TaskProfilerError(no_stacks_sentence(source, runs[0].record))
     if as_json:
         write_json_lines(stacks for _, stacks in run_stacks)
         return
@@ -182,18 +181,18 @@ def _comparison(
     run: PastRun, against: str | None, source: RunSource, family_source: RunSource
 ) -> RunComparison | None:
     """The requested comparison, or a failed run's with its family's last success."""
-    if against is None and known_status(run.report.record) not in _COMPARED_STATUSES:
+    if against is None and known_status(run.record) not in _COMPARED_STATUSES:
         return None
     earlier = earlier_successes(run, family_source)
     if against is not None and against != _LAST_SUCCESS:
-        other = find_run(source, RunFilter(run=against), run.report.record.container.name)
+        other = find_run(source, RunFilter(run=against), run.record.container.name)
         return compare(run, other, "run", is_complete=True, earlier=earlier)
     success = last_success(run, family_source)
     if success is not None:
         return compare(
             run, success, "last success", is_complete=against is not None, earlier=earlier
         )
-    family = family_key(run.report.record)
+    family = run.family
     return RunComparison(other=None, name=f"earlier success of {family.name} in {source.place}")
 
 
@@ -278,11 +277,11 @@ def _last_events(
 
 
 def _places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, int]]:
-    started_ns = parse_ns(record.started_at)
+    started_ns = record.started_ns
     if started_ns is not None:
         for moment in moments:
             title = f"before {elapsed(moment.start_ms)}: {moment.text}"
             yield title, started_ns // NS_PER_MS + round(moment.start_ms)
-    finished_ns = parse_ns(record.finished_at)
+    finished_ns = record.finished_ns
     if finished_ns is not None:
         yield "before the end", finished_ns // NS_PER_MS + 1000

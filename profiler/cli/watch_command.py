@@ -11,6 +11,7 @@ from functools import partial
 
 import click
 
+from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.running_tasks.running_runs import (
     FollowedLogs,
@@ -51,7 +52,7 @@ from profiler.cli.styled_text import (
 from profiler.cli.tables import MIN_COLUMNS, Column, table, table_width
 from profiler.cli.terminal.page_parts import bare_vcpu
 from profiler.cli.wiring.aws_options import check_region, open_clients
-from profiler.cli.wiring.open_log_groups import log_groups, log_trust, open_pages
+from profiler.cli.wiring.open_log_groups import log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import names_of, open_source, parse_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import named_run
@@ -314,7 +315,7 @@ def open_watched_tasks(
             return open_source(replace(options, sources=past), shows_progress=False)
         if watched.groups:
             return LogGroupRuns(
-                open_pages(options),
+                open_pages(open_client),
                 watched.groups,
                 clock.wall_ns(),
                 trust=trust,
@@ -324,25 +325,25 @@ def open_watched_tasks(
 
     def family_names() -> Collection[str]:
         if cluster is not None:  # also without a running task
-            return TaskDefinitions(clients("ecs")).families("*")
+            return TaskDefinitions(open_client("ecs")).families("*")
         source = past_runs()
         return () if source is None else source.family_names()
 
-    clients = open_clients(options.region, options.profile)
+    open_client = open_clients(options.region, options.profile)
     trust = AccountTrust()
     named = RunFilter(run=name or "")
     collected: RunsInProgress | RunningRuns = RunsInProgress(named, read=running_here)
     if not is_local:
-        trust = log_trust(options)
+        trust = log_trust(open_client)
         collected = RunningRuns(named)
     tasks = None
     if cluster is not None:
-        tasks = RunningTasks(clients, cluster, with_services=name is not None)
+        tasks = RunningTasks(open_client, cluster, with_services=name is not None)
     watched = WatchedTasks(
         collected=collected,
-        logs=FollowedLogs(open_pages(options), clock, trust),
+        logs=FollowedLogs(open_pages(open_client), clock, trust),
         families=KnownFamilies(past_runs, since_ns),
-        log_groups=log_groups(options, groups),
+        log_groups=matching_log_groups(open_client, groups),
         cluster=tasks,
         clock=clock,
         family_names=family_names,

@@ -7,7 +7,8 @@ from msgspec import Struct
 from profiler.core.optional_math import known_values
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
-from profiler.record.fact_list import GPU_IDLE, GPU_MEMORY_PEAK, number_value
+from profiler.record.fact_list import GPU_IDLE, GPU_MEMORY_PEAK, measured_number, number_value
+from profiler.record.measured import AtLeast, Measured
 from profiler.record.record_model import Metrics, Record
 from profiler.record.units import format_duration, format_memory, format_percent
 
@@ -54,12 +55,17 @@ class GpuUse(Struct, frozen=True):
     """The largest memory peak of a run's GPUs, and their idle time."""
 
     memory_mb: float | None
-    idle_percent: float | None
+    idle: Measured
+
+    def idle_percent(self, limit: float) -> float | None:
+        """The idle time; None if it is within the limit only as far as it was seen."""
+        is_open = isinstance(self.idle, AtLeast) and self.idle.value <= limit
+        return None if is_open else self.idle.value
 
 
 def gpu_use(record: Record) -> GpuUse:
     """What the budgets of GPUs are compared with."""
-    return GpuUse(number_value(GPU_MEMORY_PEAK, record), number_value(GPU_IDLE, record))
+    return GpuUse(number_value(GPU_MEMORY_PEAK, record), measured_number(GPU_IDLE, record))
 
 
 def failed_budgets(
@@ -79,12 +85,13 @@ def failed_budgets(
     A run whose memory is unknown has not exceeded a budget above its bound in ``memory_bounds_mb``.
     """
     memory = _memory_values(runs, memory_bounds_mb, memory_mb or 0)
+    gpu_idle = [use.idle_percent(gpu_idle_percent or 0) for use in gpu_uses]
     candidates = (
         ("memory", memory_mb, memory, _write_memory),
         ("duration", duration_ms, [run.duration_ms for run in runs], _write_duration),
         ("CPU time", cpu_seconds, [run.cpu_seconds for run in runs], _write_seconds),
         (_GPU_MEMORY, gpu_memory_mb, [use.memory_mb for use in gpu_uses], _write_memory),
-        (_GPU_IDLE, gpu_idle_percent, [use.idle_percent for use in gpu_uses], _write_percent),
+        (_GPU_IDLE, gpu_idle_percent, gpu_idle, _write_percent),
     )
     budgets: list[_Budget] = []
     for name, limit, values, write in candidates:
@@ -109,7 +116,10 @@ def failed_budgets(
         of_runs = "the run" if len(runs) == 1 else f"{len(unknown)} of {len(runs)} runs"
         remedy = "omit this budget if the command is always this short."
         if {_GPU_MEMORY, _GPU_IDLE} & {*names}:
-            remedy = "it needs a GPU that can be read, and its idle time one that is not shared."
+            remedy = (
+                "it needs a GPU that can be read, and its idle time one that is not shared and is "
+                "read throughout."
+            )
         sentences.append(
             f"The {listed(names)} of {of_runs} could not be measured, and so the budget could not "
             f"be checked: {remedy}"

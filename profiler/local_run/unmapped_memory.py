@@ -93,7 +93,6 @@ class UnmappedMemory:
         if not self._has_begun:
             self._has_begun = True
             self._begun_ns = now_ns
-            self._shared.is_growth_of(pids)  # later calls compare with the first one
         else:
             self._unassigned_byte_ns += self._unassigned_bytes * (now_ns - self._read_ns)
         self._read_ns = now_ns

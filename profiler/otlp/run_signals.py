@@ -7,7 +7,7 @@ process, error).
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import islice
 from typing import Any, NamedTuple
@@ -22,9 +22,10 @@ from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.record.batch_job import BatchJob, batch_values
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
+from profiler.record.fact_list import least_paths
 from profiler.record.family_identity import family_key
 from profiler.record.hardware import gpu_error
-from profiler.record.metric_catalogue import RunView, reader, view_of
+from profiler.record.metric_catalogue import reader, view_of
 from profiler.record.record_model import LOCAL, Container, Record, Report
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import outcome_of
@@ -52,47 +53,49 @@ _ERROR = (17, "ERROR")
 _SECONDS_PER_HOUR = 3600
 _PERCENT = 100
 _MB_PER_BYTE = 2**-20
+# The attribute of a number that may have been larger.
+_AT_LEAST = "task_profiler.at_least"
 
 
 class _Gauge(NamedTuple):
-    """A metric of a run: the record's value, divided by ``divisor``, in ``unit``."""
+    """A metric of a run: the value at ``path`` of the record's view, divided by ``divisor``, in
+    ``unit``.
+    """
 
     name: str
     unit: str
     divisor: float
-    read: Callable[[RunView], float | None]
+    path: str
     # Two metrics of one name differ in it.
     direction: str = ""
 
 
 _GAUGES = (
-    _Gauge("duration", "s", MS_PER_SECOND, reader("metrics.duration_ms")),
-    _Gauge("billed_duration", "s", MS_PER_SECOND, reader("metrics.billed_duration_ms")),
-    _Gauge("init_duration", "s", MS_PER_SECOND, reader("metrics.init_duration_ms")),
-    _Gauge("cpu.time", "s", 1, reader("metrics.cpu_seconds")),
-    _Gauge("cpu.utilization.avg", "1", _PERCENT, reader("metrics.cpu_utilization_percent.avg")),
-    _Gauge("cpu.utilization.max", "1", _PERCENT, reader("metrics.cpu_utilization_percent.max")),
-    _Gauge("cpu.wait", "s", 1, reader("metrics.cpu_wait_seconds")),
-    _Gauge("memory.used.avg", "By", _MB_PER_BYTE, reader("metrics.memory_used_mb.avg")),
-    _Gauge("memory.peak", "By", _MB_PER_BYTE, reader("metrics.max_memory_used_mb")),
-    _Gauge(
-        "memory.mapped_file.max", "By", _MB_PER_BYTE, reader("metrics.memory_mapped_file_mb.max")
-    ),
-    _Gauge("memory.huge_pages.max", "By", _MB_PER_BYTE, reader("metrics.memory_huge_pages_mb.max")),
-    _Gauge("memory.limit", "By", _MB_PER_BYTE, reader("metrics.memory_size_mb")),
-    _Gauge("gpu.utilization.avg", "1", _PERCENT, reader("gpus.utilization_percent.avg")),
-    _Gauge("gpu.sm_active.avg", "1", _PERCENT, reader("gpus.sm_active_percent.avg")),
-    _Gauge("gpu.tensor_active.avg", "1", _PERCENT, reader("gpus.tensor_active_percent.avg")),
-    _Gauge("gpu.dram_active.avg", "1", _PERCENT, reader("gpus.dram_active_percent.avg")),
-    _Gauge("gpu.idle", "1", _PERCENT, reader("record.gpu_idle.percent")),
-    _Gauge("gpu.idle.time", "s", 1 / _SECONDS_PER_HOUR, reader("record.gpu_idle.gpu_hours")),
-    _Gauge("gpu.idle.between", "1", _PERCENT, reader("record.gpu_idle.between_percent")),
-    _Gauge("gpu.memory.peak", "By", _MB_PER_BYTE, reader("gpus.memory_used_mb.max")),
-    _Gauge("cost", "{USD}", 1, reader("record.cost.usd")),
-    _Gauge("network.io", "By", 1, reader("metrics.network_rx_bytes"), "receive"),
-    _Gauge("network.io", "By", 1, reader("metrics.network_tx_bytes"), "transmit"),
-    _Gauge("disk.io", "By", 1, reader("metrics.block_read_bytes"), "read"),
-    _Gauge("disk.io", "By", 1, reader("metrics.block_write_bytes"), "write"),
+    _Gauge("duration", "s", MS_PER_SECOND, "metrics.duration_ms"),
+    _Gauge("billed_duration", "s", MS_PER_SECOND, "metrics.billed_duration_ms"),
+    _Gauge("init_duration", "s", MS_PER_SECOND, "metrics.init_duration_ms"),
+    _Gauge("cpu.time", "s", 1, "metrics.cpu_seconds"),
+    _Gauge("cpu.utilization.avg", "1", _PERCENT, "metrics.cpu_utilization_percent.avg"),
+    _Gauge("cpu.utilization.max", "1", _PERCENT, "metrics.cpu_utilization_percent.max"),
+    _Gauge("cpu.wait", "s", 1, "metrics.cpu_wait_seconds"),
+    _Gauge("memory.used.avg", "By", _MB_PER_BYTE, "metrics.memory_used_mb.avg"),
+    _Gauge("memory.peak", "By", _MB_PER_BYTE, "metrics.max_memory_used_mb"),
+    _Gauge("memory.mapped_file.max", "By", _MB_PER_BYTE, "metrics.memory_mapped_file_mb.max"),
+    _Gauge("memory.huge_pages.max", "By", _MB_PER_BYTE, "metrics.memory_huge_pages_mb.max"),
+    _Gauge("memory.limit", "By", _MB_PER_BYTE, "metrics.memory_size_mb"),
+    _Gauge("gpu.utilization.avg", "1", _PERCENT, "gpus.utilization_percent.avg"),
+    _Gauge("gpu.sm_active.avg", "1", _PERCENT, "gpus.sm_active_percent.avg"),
+    _Gauge("gpu.tensor_active.avg", "1", _PERCENT, "gpus.tensor_active_percent.avg"),
+    _Gauge("gpu.dram_active.avg", "1", _PERCENT, "gpus.dram_active_percent.avg"),
+    _Gauge("gpu.idle", "1", _PERCENT, "record.gpu_idle.percent"),
+    _Gauge("gpu.idle.time", "s", 1 / _SECONDS_PER_HOUR, "record.gpu_idle.gpu_hours"),
+    _Gauge("gpu.idle.between", "1", _PERCENT, "record.gpu_idle.between_percent"),
+    _Gauge("gpu.memory.peak", "By", _MB_PER_BYTE, "gpus.memory_used_mb.max"),
+    _Gauge("cost", "{USD}", 1, "record.cost.usd"),
+    _Gauge("network.io", "By", 1, "metrics.network_rx_bytes", "receive"),
+    _Gauge("network.io", "By", 1, "metrics.network_tx_bytes", "transmit"),
+    _Gauge("disk.io", "By", 1, "metrics.block_read_bytes", "read"),
+    _Gauge("disk.io", "By", 1, "metrics.block_write_bytes", "write"),
 )
 
 
@@ -257,7 +260,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def started_ns(self) -> int | None:
-        return parse_ns(self.record.started_at)
+        return self.record.started_ns
 
     @property
     def begin_ns(self) -> int:
@@ -272,7 +275,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def _finished_ns(self) -> int:
-        finished_ns = parse_ns(self.record.finished_at)
+        finished_ns = self.record.finished_ns
         end_ns = first_of((finished_ns, self.started_ns, self.pull_started_ns))
         return first_known(end_ns, self.observed_ns)
 
@@ -444,9 +447,10 @@ def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message
 def _metrics(record: Record, end_ns: int) -> list[Message]:
     """Gauges at the end of the run; unknown values are left out."""
     run = view_of(record)
+    least = least_paths(run)
     points_by_metric: dict[tuple[str, str], list[Message]] = {}
     for gauge in _GAUGES:
-        value = gauge.read(run)
+        value = reader(gauge.path)(run)
         if value is None:
             continue
         point: dict[str, Any] = {}
@@ -455,8 +459,13 @@ def _metrics(record: Record, end_ns: int) -> list[Message]:
         else:
             point["asDouble"] = float(value / gauge.divisor)
         point["timeUnixNano"] = str(end_ns)
+        told: dict[str, Value] = {}
         if gauge.direction:
-            point["attributes"] = attributes({f"{gauge.name}.direction": gauge.direction})
+            told[f"{gauge.name}.direction"] = gauge.direction
+        if gauge.path in least:
+            told[_AT_LEAST] = True
+        if told:
+            point["attributes"] = attributes(told)
         points_by_metric.setdefault((gauge.name, gauge.unit), []).append(point)
     metrics: list[Message] = []
     for (name, unit), points in points_by_metric.items():

@@ -22,9 +22,10 @@ from profiler.record.mention_limits import (
     WAIT_FOR_CPU,
     are_bytes_partial,
     is_cpu_partial,
+    is_cpu_wait_partial,
     is_gpu_use_partial,
 )
-from profiler.record.metric_catalogue import Unit, reader, view_of
+from profiler.record.metric_catalogue import RunView, Unit, reader, view_of
 from profiler.record.record_model import (
     NO_NEURON,
     Cost,
@@ -203,6 +204,12 @@ NUMBERS: tuple[NumberRow, ...] = (
     GPU_MEMORY_PEAK,
     NEURON_AVERAGE,
 )
+# What may have been larger, also of the numbers that are in no list.
+_BOUNDED: Final = (
+    *(row for row in NUMBERS if row.is_least is not _never),
+    NumberRow("CPU wait", "s", "metrics.cpu_wait_seconds", is_least=is_cpu_wait_partial),
+    NumberRow("idle GPU-hours", "h", "record.gpu_idle.gpu_hours", is_least=is_gpu_use_partial),
+)
 _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, "sent")))
 
 
@@ -217,6 +224,17 @@ def number_value(row: NumberRow, record: Record) -> Number | None:
 def measured_number(row: NumberRow, record: Record) -> Measured:
     """The value, and whether it may have been larger."""
     return measured(number_value(row, record), is_least=row.is_least(record))
+
+
+def least_rows(run: RunView) -> list[NumberRow]:
+    """The known numbers of a run that may have been larger."""
+    known_rows = (row for row in _BOUNDED if reader(row.path)(run) is not None)
+    return [row for row in known_rows if row.is_least(run.record)]
+
+
+def least_paths(run: RunView) -> frozenset[str]:
+    """Where the view of the run has the numbers that may have been larger."""
+    return frozenset(row.path for row in least_rows(run))
 
 
 def number_fact(row: NumberRow, record: Record) -> Fact:

@@ -82,7 +82,8 @@ class RunView(Struct, frozen=True):
 class Metric(Struct, frozen=True, kw_only=True):
     """A row of the catalogue. What is empty is not in the output concerned.
 
-    ``record_path`` is where the record's JSON contains the value, if it is not calculated.
+    ``path`` is where the view of a record has the value, and ``record_path`` where the record's
+    JSON contains it, if it is not calculated.
     ``field_type`` is the type in the index if it is not the usual one of the unit. ``text_digits``
     are those after the point in the REPORT text line; None: all. ``gpu_field`` is the field of one
     GPU of which the value is the sum; ``live_name``: a live metric.
@@ -90,6 +91,7 @@ class Metric(Struct, frozen=True, kw_only=True):
 
     unit: Unit
     get: Callable[[RunView], Number | str | None]
+    path: str = ""
     record_path: str = ""
     document_field: str = ""
     field_type: IndexType | None = None
@@ -153,6 +155,7 @@ def _value(
     return Metric(
         unit=unit,
         get=reader(path),
+        path=path,
         record_path=json_path(path),
         document_field=document_field,
         **outputs,

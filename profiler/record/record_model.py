@@ -8,6 +8,7 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
+from profiler.core.timestamps import parse_ns
 from profiler.record.activity_model import (
     NO_BREAKDOWN,
     NO_STACKS,
@@ -147,6 +148,16 @@ class Interval(Model, frozen=True, kw_only=True):
     gpu_utilization_percent: AverageAndMaximum = NO_READINGS
     gpu_memory_used_mb: AverageAndMaximum = NO_READINGS
     neuron_utilization_percent: AverageAndMaximum = NO_READINGS
+
+    @property
+    def started_ns(self) -> int | None:
+        """``started_at`` in nanoseconds since 1970."""
+        return parse_ns(self.started_at)
+
+    @property
+    def finished_ns(self) -> int | None:
+        """``finished_at`` in nanoseconds since 1970."""
+        return parse_ns(self.finished_at)
 
 
 NO_INTERVAL: Final = Interval()
@@ -520,6 +531,23 @@ class Record(Model, frozen=True, kw_only=True):
     series: Series | None = None
     truncated: bool | None = None
 
+    @property
+    def started_ns(self) -> int | None:
+        """``started_at`` in nanoseconds since 1970."""
+        return parse_ns(self.started_at)
+
+    @property
+    def finished_ns(self) -> int | None:
+        """``finished_at`` in nanoseconds since 1970."""
+        return parse_ns(self.finished_at)
+
+    @property
+    def is_sampled_each_minute(self) -> bool:
+        """Whether Container Insights measured the run, and no monitor: it knows the mean of each
+        minute.
+        """
+        return CONTAINER_INSIGHTS in self.sampling.sources
+
 
 class Report(Model, frozen=True, kw_only=True):
     """The line: the time at which it was written, its type, and the record."""
@@ -528,6 +556,11 @@ class Report(Model, frozen=True, kw_only=True):
     type: RecordType
     schema_version: str = field(default_factory=lambda: SCHEMA_VERSION)
     record: Record
+
+    @property
+    def time_ns(self) -> int | None:
+        """``time`` in nanoseconds since 1970."""
+        return parse_ns(self.time)
 
 
 # What a part of a record is that says nothing.
@@ -585,13 +618,6 @@ def known_peak_source(metrics: Metrics) -> PeakSource | None:
     if source in get_args(PeakSource):
         return cast("PeakSource", source)
     return None
-
-
-def is_sampled_each_minute(record: Record) -> bool:
-    """Whether Container Insights measured the run, and no monitor: it knows the mean of each
-    minute.
-    """
-    return CONTAINER_INSIGHTS in record.sampling.sources
 
 
 _encoder = msgspec.json.Encoder()

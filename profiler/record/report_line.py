@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from profiler.core.optional_math import known
-from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.fact_list import CPU_TIME, GPU_MEMORY_PEAK, measured_number
+from profiler.core.timestamps import NS_PER_MS
+from profiler.record.fact_list import CPU_TIME, GPU_MEMORY_PEAK, least_paths, measured_number
 from profiler.record.hardware import gpu_error
 from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
 from profiler.record.record_model import Number, Report
@@ -116,6 +116,11 @@ def emf_unit(metric: Metric) -> str:
 
 
 def _read(metric: Metric, run: RunView) -> Number | None:
+    """The value for CloudWatch, which averages shares and has no mark: none of a share that may
+    have been larger. Totals and peaks are what was seen.
+    """
+    if metric.unit == "%" and metric.path in least_paths(run):
+        return None
     value = metric.get(run)
     if isinstance(value, str) or value is None:
         return None
@@ -130,7 +135,7 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     dimension) or any value.
     """
     record = report.record
-    time_ns = parse_ns(report.time)
+    time_ns = report.time_ns
     run = view_of(record)
     values: dict[str, Number] = {}
     for name in names:

@@ -11,6 +11,7 @@ from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.batch_job import WHOLE_NUMBERS, BatchJob
 from profiler.record.equal_steps import with_longer_steps
+from profiler.record.fact_list import least_paths
 from profiler.record.hardware import gpu_error
 from profiler.record.metric_catalogue import METRICS, IndexType, RunView, json_path, reader
 from profiler.record.record_model import NO_INTERVAL, known_status
@@ -101,6 +102,13 @@ def _series(run: RunView) -> dict[str, object] | None:
     if is_long and len(msgspec.json.encode(curves)) > MAX_SERIES_BYTES:
         return None
     return curves
+
+
+def _at_least(run: RunView) -> list[str] | None:
+    """The fields of the numbers that may have been larger."""
+    paths = least_paths(run)
+    fields = [metric.document_field for metric in METRICS if metric.path in paths]
+    return list(filter(None, fields)) or None
 
 
 def _on_ecs(value: str) -> Callable[[RunView], str | None]:
@@ -220,6 +228,8 @@ FIELDS = (
         for metric in METRICS
         if metric.document_field
     ),
+    # The fields of the numbers that may have been larger.
+    DocumentField(name="usage.at_least", get=_at_least),
     # Of the family's runs a month, which the forwarder looks up; else of the run alone.
     DocumentField(name="recommendation.saving_usd_per_month", index_type="double"),
     DocumentField(name="series", index_type="object", get=_series, is_searchable=False),

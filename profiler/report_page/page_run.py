@@ -7,7 +7,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.fact_list import NUMBERS, number_value, usual_number
+from profiler.record.fact_list import NUMBERS, least_rows, number_value, usual_number
 from profiler.record.gpu_facts import (
     beside_gpus,
     gpu_idle_text,
@@ -17,6 +17,7 @@ from profiler.record.gpu_facts import (
 from profiler.record.hardware import gpu_totals
 from profiler.record.mapped_files import counts_files
 from profiler.record.measured import AtLeast
+from profiler.record.metric_catalogue import view_of
 from profiler.record.process_rows import MeasuredProcess, last_seen, measured_rows, shown_name
 from profiler.record.record_model import (
     NOT_MEASURED,
@@ -60,7 +61,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         why=outcome.title,
         exit=outcome.exit_code,
         began=known(whole_ms, started_ns),
-        start_unknown=parse_ns(record.started_at) is None or None,
+        start_unknown=record.started_ns is None or None,
         ms=finite_number(metrics.duration_ms),
         init=finite_number(metrics.init_duration_ms),
         billed=finite_number(metrics.billed_duration_ms),
@@ -114,8 +115,7 @@ def _gpu_values(record: Record) -> dict[str, Any]:
 
 def _at_least(record: Record) -> list[str]:
     """The fields of the numbers that may have been larger."""
-    bounded = [row for row in NUMBERS if row.page_field and row.is_least(record)]
-    return [row.page_field for row in bounded if number_value(row, record) is not None]
+    return [row.page_field for row in least_rows(view_of(record)) if row.page_field]
 
 
 def judged_numbers(record: Record, earlier: Sequence[Record]) -> dict[str, bool]:
@@ -145,7 +145,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         moments=[*map(_moment_row, moments)] or None,
         files=story.sentence("files") or None,
         huge_pages=story.sentence("huge") or None,
-        peak_at=span_ms(parse_ns(record.started_at), parse_ns(record.metrics.max_memory_used_at)),
+        peak_at=span_ms(record.started_ns, parse_ns(record.metrics.max_memory_used_at)),
         command=run.past.command,
         image=record.container.image,
         log_group=record.log_group,
@@ -191,7 +191,7 @@ def _moment_row(moment: Moment) -> tuple[str, int, int, str]:
 
 
 def _notice_text(record: Record, notice: RaisedNotice) -> str:
-    after_ms = span_ms(parse_ns(record.started_at), parse_ns(notice.at))
+    after_ms = span_ms(record.started_ns, parse_ns(notice.at))
     if after_ms is None:
         return notice.kind
     return f"{notice.kind} at {elapsed(after_ms)}"

@@ -197,11 +197,11 @@ def _timed(checkpoints: Iterable[Report]) -> Iterator[_Checkpoint]:
     for checkpoint in checkpoints:
         record = checkpoint.record
         interval = record.interval
-        started_ns = parse_ns(record.started_at)
+        started_ns = record.started_ns
         end_ms = span_ms(started_ns, parse_ns(interval.finished_at or checkpoint.time))
         if end_ms is not None:
             yield _Checkpoint(
-                begun_ms=span_ms(started_ns, parse_ns(interval.started_at)),
+                begun_ms=span_ms(started_ns, interval.started_ns),
                 end_ms=end_ms,
                 interval=interval,
                 metrics=record.metrics,

@@ -110,7 +110,7 @@ def advice_document(advice: Advice) -> AdviceDocument:
         saving_usd_per_month=rounded_usd(advice.saving_usd_per_month),
         runs_per_month=rounded(advice.runs_per_month, 2),
         month_basis=known(attrgetter("basis"), advice.month),
-        idle_gpu_hours_per_month=idle_gpu_hours_per_month(evidence),
+        idle_gpu_hours_per_month=rounded(idle_gpu_hours_per_month(evidence).value, 6),
         sizes=tuple(map(_option, choice.options)),
         margin_percent=rounded_percent(choice.margin.percent),
         reasons=advice.reasons,

@@ -25,7 +25,12 @@ from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
 from profiler.record.held_huge_pages import huge_pages_mb
 from profiler.record.mapped_files import mapped_files_mb, of_one_meaning
 from profiler.record.measured import UNKNOWN, Measured, measured
-from profiler.record.mention_limits import SATURATED_PERCENT, counted_cpu_wait, is_cpu_wait_partial
+from profiler.record.mention_limits import (
+    SATURATED_PERCENT,
+    counted_cpu_wait,
+    is_cpu_wait_partial,
+    is_gpu_use_partial,
+)
 from profiler.record.record_model import (
     UNKNOWN_SIZE,
     Metrics,
@@ -33,7 +38,6 @@ from profiler.record.record_model import (
     Record,
     Report,
     TaskSize,
-    is_sampled_each_minute,
     known_peak_source,
 )
 from profiler.record.run_outcome import Outcome
@@ -148,7 +152,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     cpu_wait_percent: Measured = UNKNOWN
     gpus_idle: bool = False
     gpu_text: str = ""
-    idle_gpu_hours: float | None = None
+    idle_gpu_hours: Measured = UNKNOWN
     has_gpus_of_others: bool = False
     billed: BilledTasks = ()
     on_spot: bool = False
@@ -500,7 +504,10 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
         ),
         gpus_idle=bool(idle_flags) and all(idle_flags),
         gpu_text=gpu_family_text(records),
-        idle_gpu_hours=mean_known(*(idle.gpu_hours for idle in idle_gpus)),
+        idle_gpu_hours=measured(
+            mean_known(*(idle.gpu_hours for idle in idle_gpus)),
+            is_least=any(is_gpu_use_partial(record) for record in records if record.gpu_idle),
+        ),
         has_gpus_of_others=any(record.gpu_scope == WHOLE_INSTANCE for record in records),
         billed=billed_tasks(records_now or records),
         on_spot=any(is_on_spot(record.cost) for record in records_now or records),
@@ -528,7 +535,7 @@ def precision_of(runs: Sequence[RunFacts]) -> Precision:
         peak_source=peak_source,
         stats_period_ms=max_known(*(stats_period_ms(record) for record in records)),
         unknown_memory=tuple(container.name for container in without_memory),
-        is_by_minute=any(is_sampled_each_minute(record) for record in records),
+        is_by_minute=any(record.is_sampled_each_minute for record in records),
         is_too_short=all(_is_too_short(record) for record in records),
         processors=tuple(processors.most_common()),
     )
@@ -562,7 +569,7 @@ def has_succeeded(run: RunFacts) -> bool:
     ended.
     """
     status = run.outcome.status
-    return status == "success" or (status == "unknown" and is_sampled_each_minute(run.record))
+    return status == "success" or (status == "unknown" and run.record.is_sampled_each_minute)
 
 
 def _is_too_short(record: Record) -> bool:
@@ -570,7 +577,7 @@ def _is_too_short(record: Record) -> bool:
 
     On Fargate, the stats of a run of 19 s have one reading.
     """
-    if is_sampled_each_minute(record):
+    if record.is_sampled_each_minute:
         return (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
     samples = first_known(record.sampling.samples, MIN_SAMPLES)
     return known_peak_source(record.metrics) == "sampled" and samples < MIN_SAMPLES

@@ -15,7 +15,7 @@ from profiler.core.ecs_terms import FARGATE, revision_number
 from profiler.core.kept_items import Kept
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family_owner import FamilyOwner, owner_of_run
-from profiler.record.record_model import TaskSize, is_sampled_each_minute
+from profiler.record.record_model import TaskSize
 from profiler.record.task_needs import size_of
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, whole_size
 from profiler.sizing.run_counts import RunCounts, limits_of_containers
@@ -106,7 +106,7 @@ class FamilyWindow:
             self.unconfirmed += run.began_ns >= self.span.since_ns
             return
         self.owner = self.owner or owner_of_run(run.record)
-        if is_sampled_each_minute(run.record) and not self.is_by_minute:
+        if run.record.is_sampled_each_minute and not self.is_by_minute:
             self._of_minutes().add(run)
             return
         identity = _identity(run)

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from profiler.core.kept_items import Kept
 from profiler.core.optional_math import known_values, max_known, min_known
-from profiler.record.record_model import Metrics, Record, is_sampled_each_minute
+from profiler.record.record_model import Metrics, Record
 from profiler.record.task_needs import size_of
 from profiler.sizing.run_facts import RunFacts
 
@@ -32,7 +32,7 @@ def counted_as(run: RunFacts) -> Outcome:
         return "success"
     if run.outcome.status == "stopped":
         return "stopped"
-    if run.outcome.status == "unknown" and is_sampled_each_minute(run.record):
+    if run.outcome.status == "unknown" and run.record.is_sampled_each_minute:
         return "not known"
     return "failed"
 

@@ -22,7 +22,6 @@ from profiler.record.record_model import (
     Report,
     SlowdownBounds,
     TaskSize,
-    is_sampled_each_minute,
     without_course,
 )
 from profiler.record.run_outcome import Outcome
@@ -119,7 +118,7 @@ def in_order(runs: Iterable[RunFacts]) -> list[RunFacts]:
 def stats_period_ms(record: Record) -> int | None:
     """The time between two values of the statistics."""
     sampling = record.sampling
-    if is_sampled_each_minute(record):
+    if record.is_sampled_each_minute:
         return int(sampling.interval_ms or 0)
     return sampling.stats_period_ms
 

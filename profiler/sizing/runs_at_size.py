@@ -125,6 +125,8 @@ class RunsAtSize:
         # The longest success, by the hour of the day in UTC in which it began.
         self.longest_ms: dict[int, float] = {}
         self.extremes: dict[int, tuple[float, int, RunFacts]] = {}
+        # Of AWS Batch's jobs, those of runs that are not kept, too.
+        self.queues: set[str] = set()
 
     @property
     def counts(self) -> RunCounts:
@@ -153,6 +155,8 @@ class RunsAtSize:
         ``is_sampled``: it may be in the sample, because it was not chosen for its values.
         """
         self.newest.add(run.began_ns, identity, run)
+        if run.record.batch.queue:
+            self.queues.add(run.record.batch.queue)
         if run.is_measured and is_sampled:
             self.sample.add(identity, identity, run)
         for number, value_of in enumerate(_DECIDING_VALUES):
@@ -190,6 +194,7 @@ class RunsAtSize:
         for revision, runs in other.revisions.items():
             self.of_revision(revision).merge(runs)
         self.newest.merge(other.newest)
+        self.queues |= other.queues
         self.sample.merge(other.sample)
         for number, (value, identity, run) in other.extremes.items():
             self._keep_extreme(number, value, identity, run)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from profiler.core.optional_math import difference, first_known, known, product, quotient, rounded
 from profiler.record.family import Month
+from profiler.record.measured import UNKNOWN, Measured, scaled
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import vcpu_limit
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
@@ -247,9 +248,9 @@ def usd_per_month(usd_per_run: float | None, evidence: Evidence) -> float | None
     return product(usd_per_run, runs_per_month(evidence))
 
 
-def idle_gpu_hours_per_month(evidence: Evidence) -> float | None:
-    """Estimate the idle time of the family's GPUs in a month; None without GPUs or an estimate
+def idle_gpu_hours_per_month(evidence: Evidence) -> Measured:
+    """Estimate the idle time of the family's GPUs in a month; unknown without GPUs or an estimate
     of the runs.
     """
-    hours = product(evidence.usage.idle_gpu_hours, runs_per_month(evidence))
-    return rounded(hours, 6)
+    runs = runs_per_month(evidence)
+    return UNKNOWN if runs is None else scaled(evidence.usage.idle_gpu_hours, runs)

@@ -266,8 +266,8 @@ def find_batch(containers: Sequence[DefinedContainer], requested: str | None) ->
     names = [container.name for container in containers if container.name != MONITOR_NAME]
     if requested is not None and requested not in names:
         raise TaskProfilerError(
-            f"--container names {requested!r}, which cannot be the batch of this task "
-            f"definition: choose one of {', '.join(names) or 'none'}."
+            f"--container names {requested!r}, which cannot be the batch of this definition: "
+            f"choose one of {', '.join(names) or 'none'}."
         )
     chosen = _named(containers, requested)
     if chosen is not None:
@@ -282,7 +282,7 @@ def find_batch(containers: Sequence[DefinedContainer], requested: str | None) ->
     if not essential:
         others = [name for name in names if name not in roles.injected]
         raise TaskProfilerError(
-            "No essential container of this task definition can be the batch (others that are not "
+            "No essential container of this definition can be the batch (others that are not "
             f"injected by AWS: {', '.join(others) or 'none'}): choose one with --container."
         )
     return next(container for container in containers if container.name == essential[0])

@@ -131,13 +131,12 @@ def check_definition(definition: Mapping[str, object]) -> None:
     system = windows_of(definition)
     if system:
         raise TaskProfilerError(
-            f"The task definition is for {system}, where the monitor does not work: profile Linux "
-            "tasks."
+            f"The definition is for {system}, where the monitor does not work: profile Linux tasks."
         )
     for number, container in enumerate(_raw_containers(definition), 1):
         if not container.get("name"):
             raise TaskProfilerError(
-                f"The container number {number} of the task definition has no name, which ECS "
+                f"The container number {number} of the definition has no name, which ECS "
                 'requires: give it a "name".'
             )
 
@@ -146,7 +145,7 @@ def _check_count(containers: Sequence[DefinedContainer]) -> None:
     """Raise TaskProfilerError if ECS allows no container beside these."""
     if len(containers) >= _MAX_CONTAINERS:
         raise TaskProfilerError(
-            f"The task definition has {len(containers)} containers already, and ECS allows "
+            f"The definition has {len(containers)} containers already, and ECS allows "
             f"{_MAX_CONTAINERS}: remove one, or start the batch with 'task-profiler run -- CMD' "
             "instead of adding a monitor."
         )
@@ -365,7 +364,7 @@ def unreachable_notes(
     """
     if needs_put(environment) and not definition.get("taskRoleArn"):
         yield (
-            "The task definition has no taskRoleArn, so the monitor has no permission to write "
+            "The definition has no taskRoleArn, so the monitor has no permission to write "
             "the report to the batch's log stream: give the task a role with logs:PutLogEvents, "
             "or send the report to the monitor's own stream with --report-stream monitor."
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import profiler
+from tests.readable_code import copy_code
 from tests.task_endpoint import GROUP, STREAM
 from tools.moto_server import FakeAws, fake_aws
 
@@ -60,18 +60,10 @@ def aws_cli_python(aws_cli: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture(scope="session")
 def code_for_all() -> Iterator[Path]:
-    """A copy of the package in a folder that every user can read, as the checkout may not be."""
-    package = Path(profiler.__file__).parent
+    """A copy of the code in a folder that every user can read: see :mod:`tests.readable_code`."""
     with tempfile.TemporaryDirectory(prefix="task-profiler-test-", dir="/var/tmp") as folder:
-        path = Path(folder)
-        path.chmod(0o755)
-        shutil.copytree(
-            *(package, path / package.name),
-            ignore=shutil.ignore_patterns("node_modules", "*.js", "*.json", "*.txt"),
-        )
-        for copied in (path / package.name).rglob("*"):
-            copied.chmod(0o755)
-        yield path
+        copy_code(Path(folder))
+        yield Path(folder)
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,9 @@ import pytest
 from profiler.readers.cgroup.command_group import make_command_cgroup
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.record.record_model import Record, Report, decode
+from tests.readable_code import home_of
 from tests.values import present
-from tools.waiting import READINGS, wait_until
+from tools.waiting import wait_until
 
 LIMIT_SECONDS = 120
 PROGRAM = (sys.executable, "-m", "profiler")
@@ -125,19 +126,22 @@ def lacks_advice(record: Record) -> bool:
 
 
 _NOBODY = 65534
-# Runs the program as another user, in a process that has loaded the libraries before: that user may
-# not see the interpreter's files. The first argument is the folder of the fixture `code_for_all`.
-AS_NOBODY = f"""
-import os
-import sys
+_BECOMES_NOBODY = """
+import os, sys
+os.environ.pop("PYTHONHOME", None)  # the command's Python has a home of its own
 sys.path.insert(0, sys.argv.pop(1))
-import shlex  # only for a command that is a shell's text, as the tests' own are
-import profiler.aggregation.run_notices  # only in a run of seconds
-from profiler.cli import main, run_without_click
-command = {python(f"{READINGS}wait_for_readings(10)")!r}
-run_without_click(["--output", "/dev/null", "--interval", "0.02", "--", *command])
 os.setgroups([])
-os.setgid({_NOBODY})
-os.setuid({_NOBODY})
-main()
+os.setgid(_NOBODY)
+os.setuid(_NOBODY)
 """
+_MAIN = "from profiler.cli import main\nmain()\n"
+
+
+def as_nobody(code: Path, program: str = _MAIN, user: int = _NOBODY) -> tuple[str, ...]:
+    """The beginning of a command: the profiler, or another program, as another user. It imports
+    all modules as this user, from ``code``, the folder of the fixture `code_for_all`.
+    """
+    home = home_of(code)
+    settings = () if home is None else (f"PYTHONHOME={home}",)
+    becomes = _BECOMES_NOBODY.replace("_NOBODY", str(user))
+    return ("env", *settings, *python(f"{becomes}{program}"), str(code))

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.integration.profiled import as_nobody
+
 _LIMIT_SECONDS = 30
 # The command writes the file "executed". The pipes end only when all processes have ended.
 _HOLD = """
@@ -91,16 +93,12 @@ with prepare_run(("true",), os.environb, SystemClock(), take_over_signals(), lam
             os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
 
 
-# Loads the libraries as root: another user may not see the interpreter's files.
 _WITH_LIMIT = """
-import os, resource, sys
-sys.path.insert(0, sys.argv.pop(1))
-from profiler.cli import main, run_without_click
-run_without_click(["--no-history", "--output", "/dev/null", "--", "true"])
-kind, limit, user = map(int, sys.argv[1:4])
-del sys.argv[1:4]
+import resource, sys
+from profiler.cli import main
+kind, limit = map(int, sys.argv[1:3])
+del sys.argv[1:3]
 resource.setrlimit(kind, (limit, limit))
-os.setuid(user)
 main()
 """
 
@@ -118,9 +116,12 @@ main()
 def test_a_command_starts_under_limits_that_are_too_low_for_a_profiler(
     kind: int, limit: int, user: int, option: str, code_for_all: Path
 ) -> None:
+    start: tuple[str, ...] = (sys.executable, "-c", _WITH_LIMIT)
+    if user != os.getuid():
+        start = as_nobody(code_for_all, _WITH_LIMIT, user)
     command = ("run", "--no-history", "--", "sh", "-c", "echo started; exit 7")
     done = subprocess.run(
-        (sys.executable, "-c", _WITH_LIMIT, *map(str, (code_for_all, kind, limit, user)), *command),
+        (*start, *map(str, (kind, limit)), *command),
         capture_output=True,
         text=True,
         check=False,

@@ -15,7 +15,7 @@ import pytest
 
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.record.record_model import Record, decode
-from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, RUN, report_of, system_python
+from tests.integration.profiled import LIMIT_SECONDS, RUN, as_nobody, report_of, system_python
 from tests.integration.sidecar import Sidecar
 from tests.programs import mappings
 from tests.simulation.known_runs import WITHOUT_GROUPS
@@ -80,7 +80,7 @@ def run_as(request: pytest.FixtureRequest, code_for_all: Path) -> _RunAs:
     """Runs a command with a control group of its own, or as a user who can make none."""
     command: Sequence[str] = RUN
     if request.param == "nobody":
-        command = (sys.executable, "-c", AS_NOBODY, str(code_for_all), "run")
+        command = (*as_nobody(code_for_all), "run")
     return lambda *words, options=(), **more: _record((*command, *options), words, **more)
 
 

@@ -24,10 +24,10 @@ from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.linux.process_tree import list_children
 from profiler.record.record_model import NO_READINGS, Record, decode
 from tests.integration.profiled import (
-    AS_NOBODY,
     LIMIT_SECONDS,
     PYTHON,
     RUN,
+    as_nobody,
     entering,
     is_memory_unsure,
     limited_group,
@@ -349,7 +349,7 @@ def test_an_unprivileged_user_falls_back(tmp_path: Path, code_for_all: Path) -> 
     report.touch(0o666)
     report.chmod(0o666)
     with report.open("wb") as file:
-        command = (sys.executable, "-c", AS_NOBODY, str(code_for_all), "run", "--json", "--")
+        command = (*as_nobody(code_for_all), "run", "--json", "--")
         finished = subprocess.run(
             (*command, *_BURN_IN_SHELL), stderr=file, check=False, cwd="/", timeout=LIMIT_SECONDS
         )
@@ -364,6 +364,7 @@ def test_an_unprivileged_user_falls_back(tmp_path: Path, code_for_all: Path) -> 
 
 # The kernel lets no one read /proc/self/io of a process that has changed its user.
 _READS_ITSELF = (
+    "from profiler.cli import main\n"
     "from _ctypes import call_function, dlopen, dlsym\n"
     "call_function(dlsym(dlopen(None, 0), 'prctl'), (4, 1, 0, 0, 0))  # PR_SET_DUMPABLE\nmain()\n"
 )
@@ -375,10 +376,9 @@ def test_a_file_that_is_deleted_unwritten_counts_for_no_user_as_written_without_
     then: str, code_for_all: Path
 ) -> None:
     deletes = f"head -c 100M /dev/zero > file; rm file; {then}; cat /proc/$$/io"
-    program = AS_NOBODY.replace("\nmain()\n", f"\n{_READS_ITSELF}")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # on a disk
         Path(folder).chmod(0o777)
-        command = (sys.executable, "-c", program, str(code_for_all), "run", "--json", "--")
+        command = (*as_nobody(code_for_all, _READS_ITSELF), "run", "--json", "--")
         finished = subprocess.run(
             (*command, "sh", "-c", deletes),
             capture_output=True,
@@ -414,7 +414,7 @@ def test_only_a_process_that_ignores_its_children_is_said_to_do_so(
     namespace: tuple[str, ...], words: tuple[str, ...], code_for_all: Path, *, is_said: bool
 ) -> None:
     """In the old ``/proc`` of another pid namespace the ids are those of unrelated processes."""
-    program = (sys.executable, "-c", AS_NOBODY, str(code_for_all), "run", "--json", "--", *words)
+    program = (*as_nobody(code_for_all), "run", "--json", "--", *words)
     finished = subprocess.run(
         (*namespace, *program),
         capture_output=True,

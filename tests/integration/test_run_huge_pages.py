@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +13,7 @@ from typing import Protocol
 import pytest
 
 from profiler.record.record_model import NO_READINGS, NO_RECOMMENDATION, Record, decode
-from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, RUN
+from tests.integration.profiled import LIMIT_SECONDS, RUN, as_nobody
 from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.values import present
 from tools.waiting import wait_until
@@ -94,7 +93,7 @@ class _Run(Protocol):
 @pytest.fixture
 def run(tmp_path: Path, code_for_all: Path) -> _Run:
     """Runs a program as root, or as a user who can make no control group."""
-    as_user = (sys.executable, "-c", AS_NOBODY, str(code_for_all), "run")
+    as_user = (*as_nobody(code_for_all), "run")
     report = tmp_path / "report"
 
     def run(

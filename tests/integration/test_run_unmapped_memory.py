@@ -7,7 +7,6 @@ The profiler runs as another user, who can make no group.
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -16,7 +15,7 @@ import pytest
 
 from profiler.readers.linux.memory_files import memory_mounts
 from profiler.record.record_model import NO_RECOMMENDATION, Record, decode
-from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS, system_python
+from tests.integration.profiled import LIMIT_SECONDS, as_nobody, system_python
 from tests.values import present
 from tools.waiting import READINGS
 
@@ -61,7 +60,7 @@ def run_as_nobody(tmp_path: Path, code_for_all: Path) -> _RunAsNobody:
     report.touch(0o666)
 
     def run(*words: str, before: Sequence[str] = ()) -> Record:
-        program = (*before, sys.executable, "-c", AS_NOBODY, str(code_for_all))
+        program = (*before, *as_nobody(code_for_all))
         options = ("--json", "--no-history", "--interval", "0.1")
         with report.open("wb") as file:
             finished = subprocess.run(

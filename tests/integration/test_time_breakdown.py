@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.record_model import Record
-from tests.integration.profiled import LIMIT_SECONDS, RUN, python, report_of, run
+from tests.integration.profiled import LIMIT_SECONDS, RUN, as_nobody, python, report_of, run
 from tests.values import present
 
 _MOST = 60.0  # percent
@@ -150,12 +149,10 @@ def test_two_programs_on_one_cpu_wait_for_each_other() -> None:
     assert max(value or 0 for value in present(record.series).cpu_wait or ()) > 0.5
 
 
-_AS_NOBODY = """
-import os, sys, time
+_LOOKS = """
+import sys, time
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadReader
-os.setgid(65534)
-os.setuid(65534)
 reading = ProcessReading(pid=int(sys.argv[1]), started_ticks=1, own_cpu_ns=1, children_cpu_ns=0, state="S")
 reader = ThreadReader(time.thread_time_ns)
 reader.follow([reading])
@@ -166,9 +163,9 @@ print(len(look.growth), [each.wait.kind for each in blocked], blocked[0].is_hidd
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
-def test_another_user_sees_the_counters_but_not_the_calls() -> None:
+def test_another_user_sees_the_counters_but_not_the_calls(code_for_all: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as sleeping:
-        words = (sys.executable, "-c", _AS_NOBODY, str(sleeping.pid))
+        words = (*as_nobody(code_for_all, _LOOKS), str(sleeping.pid))
         try:
             finished = subprocess.run(words, capture_output=True, text=True, check=True)
         finally:

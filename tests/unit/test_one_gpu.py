@@ -26,7 +26,9 @@ from profiler.runs.comparison.compared_metrics import COMPARED_METRICS
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.gpu_runs import gpu_run
+from tests.otlp_schema import attributes_of
 from tests.screens import end, ended, event, history, now_ns, page, page_row, show, slack
+from tests.values import present
 
 # An idle notebook, data that comes too late, copies, training, a neighbour on the same GPU, out of
 # memory, an error of the driver, and a program without a GPU beside another with one.
@@ -128,6 +130,49 @@ def test_all_numbers_for_programs_are_the_records(tape: str) -> None:
         assert compared[name] == expected
         found = otlp.get(f"task_profiler.run.{gauge}")
         assert (found and found * units[gauge]) == expected
+
+
+def partly_seen(report: Report, percent: float) -> Report:
+    """The run, had its GPU been seen for so much of its time."""
+    gpus = [replace(gpu, utilization_covered_percent=percent) for gpu in report.record.gpus]
+    return replace(report, record=replace(report.record, gpus=tuple(gpus)))
+
+
+def test_idle_time_that_may_have_been_more_is_no_bare_number() -> None:
+    whole = gpu_run("starved")
+    least = partly_seen(whole, 80)
+    idle = present(whole.record.gpu_idle)
+    marked = ("usage.gpu.memory_mb.max", "usage.gpu.idle.percent", "usage.gpu.idle.hours")
+    for report, fields in ((whole, {marked[0]}), (least, {*marked})):
+        assert {*field(document(report), "usage.at_least")} == fields
+        assert field(document(report), "usage.gpu.idle.percent") == idle.percent
+        assert ("gpuIdle" in page_row(report)["atLeast"]) == (report is least)
+    # CloudWatch averages a share, and sums hours.
+    names = ("gpuIdlePercent", "gpuIdleHours")
+    seen = [emf_members(report, EMF_METRICS) for report in (whole, least)]
+    assert [[name in members for name in names] for members in seen] == [
+        [True, True],
+        [False, True],
+    ]
+    assert "gpuIdlePercent" not in json.dumps(seen[1])
+    marks = {"task_profiler.run.gpu.memory.peak"}
+    assert points_at_least(whole) == marks
+    assert points_at_least(least) == {
+        *marks,
+        "task_profiler.run.gpu.idle",
+        "task_profiler.run.gpu.idle.time",
+    }
+
+
+def points_at_least(report: Report) -> set[str]:
+    run = ExportedRun(record=report.record, observed_ns=now_ns(report))
+    (scope,) = signals_of(run)["metrics"]["resourceMetrics"][0]["scopeMetrics"]
+    found = set()
+    for metric in scope["metrics"]:
+        for point in metric["gauge"]["dataPoints"]:
+            if attributes_of(point).get("task_profiler.at_least"):
+                found.add(metric["name"])
+    return found
 
 
 @pytest.mark.parametrize("tape", ["oom", "illegal"])

@@ -313,7 +313,7 @@ def newest_reports(
     newest: dict[str, int] = {}
     since_ns = max(now_ns - DAYS * NS_PER_DAY, 0)
     for run in source.last_runs(RunFilter(since_ns=since_ns), 1):
-        record = run.report.record
+        record = run.record
         is_here = record.account_id in (None, arn_account(arn)) and record.region in (
             None,
             arn_region(arn),

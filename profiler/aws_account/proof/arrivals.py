@@ -170,7 +170,7 @@ class EvidenceReader(Struct, kw_only=True):
         if self.documents is not None:
             with self._noted(DOCUMENTS):
                 for run in self._of_family(self.documents):
-                    task = started.get(run.report.record.task_id)
+                    task = started.get(run.record.task_id)
                     if task is not None:
                         task.document = run
 
@@ -189,10 +189,10 @@ class EvidenceReader(Struct, kw_only=True):
         now_ns = self.clock.wall_ns()
         reports = LogGroupRuns(self.read_pages, group, now_ns, trust=self.trust)
         for run in self._of_family(reports):
-            batch = started.get(run.report.record.task_id)
+            batch = started.get(run.record.task_id)
             if batch is None or not run.is_confirmed:
                 continue
-            if run.report.record.container.name == batch.container:
+            if run.record.container.name == batch.container:
                 batch.run = run
 
     def _of_family(self, source: RunSource) -> Iterator[PastRun]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import max_known
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import NS_PER_MS
 from profiler.record.bounded_json_line import is_too_long
 from profiler.record.line_trust import AccountTrust, LineVerdict, StreamTrust, claim_of
 from profiler.record.notice_model import NoticeEvidence, NoticeLine, decode_notice
@@ -82,7 +82,7 @@ class RunningRun(Struct, frozen=True, kw_only=True):
         measured_ms = record.metrics.duration_ms
         if not self.is_running:
             return measured_ms
-        since_start_ms = span_ms(parse_ns(record.started_at), now_ns)
+        since_start_ms = span_ms(record.started_ns, now_ns)
         return max_known(since_start_ms, measured_ms)
 
 
@@ -185,7 +185,7 @@ class RunningRuns(Struct):
         return tuple(sorted(notices.values(), key=lambda notice: notice.at or ""))
 
     def _run(self, report: Report, now_ns: int) -> RunningRun:
-        silent_ns = now_ns - (parse_ns(report.time) or now_ns)
+        silent_ns = now_ns - (report.time_ns or now_ns)
         is_late = (
             report.record.interval is not NO_INTERVAL
             and silent_ns > LATE_PERIODS * period_ns(report)
@@ -231,7 +231,7 @@ def _precedence(report: Report) -> tuple[bool, bool, int]:
     return (
         report.type != CHECKPOINT,
         report.record.interval is not NO_INTERVAL,
-        parse_ns(report.time) or 0,
+        report.time_ns or 0,
     )
 
 

@@ -194,8 +194,9 @@ def _last_reports(
     arn = next(
         (monitor.planned.revision_arn for monitor in monitors if monitor.planned.revision_arn), ""
     )
-    pages = LimitedPages(open_pages(options))
-    trust = log_trust(options)
+    open_client = open_clients(options.region, options.profile)
+    pages = LimitedPages(open_pages(open_client))
+    trust = log_trust(open_client)
     reporting = [health for health in healths if health.has_reports]
     urls = names_of(options, "search")
 

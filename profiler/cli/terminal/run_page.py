@@ -51,7 +51,6 @@ from profiler.record.record_model import (
     Record,
     Series,
     TaskSize,
-    is_sampled_each_minute,
     known_status,
 )
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
@@ -96,7 +95,7 @@ def page_lines(
     advice: Advice | None,
 ) -> list[Line]:
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
-    record = run.report.record
+    record = run.record
     story = story_of(record, run.outcome)
     moments = find_moments(record, series)
     verdict = verdict_of(run, view.now_ns)
@@ -119,14 +118,14 @@ def page_lines(
 
 
 def _facts(run: PastRun, story: Story, view: View) -> Iterator[Line]:
-    record = run.report.record
+    record = run.record
     yield from labelled("run", _identity(record), view)
     yield from labelled("job", shorten(story.text("job"), 200), view)
     yield from labelled("command", shorten(run.command or "", 200), view)
     yield from labelled("retry", _retries(run.event), view)
     yield from labelled("when", _when(record), view)
     yield from labelled("size", _size(record), view)
-    if is_sampled_each_minute(record):
+    if record.is_sampled_each_minute:
         yield from labelled(
             "source", "Container Insights, sampled each minute: shorter peaks were not seen", view
         )

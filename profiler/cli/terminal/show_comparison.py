@@ -94,8 +94,8 @@ def compare(
 
     Unless ``is_complete``, what is usual for the ``earlier`` successes has not changed.
     """
-    this = run.report.record
-    that = other.report.record
+    this = run.record
+    that = other.record
     usual_runs: Sequence[Record] = ()
     if earlier is not None and not is_complete:
         usual_runs = earlier
@@ -161,7 +161,7 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
         text = f"No {comparison.name} to compare with."
         yield from wrapped(text, view.width, INDENT, style="dim")
         return
-    other = comparison.other.report.record
+    other = comparison.other.record
     when = local(other.started_at)
     started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
     title = f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):"

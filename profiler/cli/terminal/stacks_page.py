@@ -201,7 +201,7 @@ _MOMENTS = {
 
 
 def _moment(moment: StackMoment, record: Record, width: int) -> Iterator[Line]:
-    started_ns = parse_ns(record.started_at)
+    started_ns = record.started_ns
     from_ns = parse_ns(moment.from_at)
     to_ns = parse_ns(moment.to_at)
     title = _MOMENTS.get(moment.kind, moment.kind)

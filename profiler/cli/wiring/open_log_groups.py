@@ -4,15 +4,13 @@ in AWS and no source, those that the families' newest task definitions name.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import click
-from msgspec.structs import replace as with_fields
+from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
-from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 from profiler.aws_account.forwarder_stack import read_forwarder, task_stopped_log_group
 from profiler.aws_account.kept_logs import KeptLogs, log_gaps
 from profiler.cli.options import SOURCE_FAILED, SourceOptions, variable_hint
@@ -49,15 +47,7 @@ def report_failure(error: TaskProfilerError) -> None:
     context.meta[SOURCE_FAILED] = True
 
 
-def log_groups(options: SourceOptions, patterns: Iterable[str]) -> tuple[str, ...]:
-    """The log groups that match the patterns.
-
-    Raises TaskProfilerError if a pattern matches none.
-    """
-    return matching_log_groups(open_clients(options.region, options.profile), patterns)
-
-
-def log_trust(options: SourceOptions) -> AccountTrust:
+def log_trust(open_client: OpenClient) -> AccountTrust:
     """Which lines of the log groups count.
 
     The account is unknown if STS does not answer: then no run is confirmed.
@@ -67,7 +57,6 @@ def log_trust(options: SourceOptions) -> AccountTrust:
     problems: list[str] = []
     what = "The account of the log groups is unknown, so no run is confirmed"
     with noted_errors(problems.append, what, "sts:GetCallerIdentity"):
-        open_client = open_clients(options.region, options.profile)
         region = str(open_client("logs").meta.region_name)
         # It needs no permission.
         account_id = str(open_client("sts").get_caller_identity()["Account"])
@@ -76,32 +65,31 @@ def log_trust(options: SourceOptions) -> AccountTrust:
         account_id=account_id,
         problem=problem,
         region=region,
-        groups=TrustedGroups(globs=read_trusted_globs(os.environ), tasks=_AskedTasks(options)),
-        find_monitors=partial(_find_monitors, options, account_id),
+        groups=TrustedGroups(globs=read_trusted_globs(os.environ), tasks=_AskedTasks(open_client)),
+        find_monitors=partial(_find_monitors, open_client, account_id),
     )
 
 
 def _find_monitors(
-    options: SourceOptions, account_id: str | None
+    open_client: OpenClient, account_id: str | None
 ) -> Sequence[InstanceMonitorGroup]:
     # With botocore, which commands that read a file do without.
     from profiler.aws_account.monitor_groups import find_monitor_groups
 
-    return find_monitor_groups(open_clients(options.region, options.profile), account_id, warn)
+    return find_monitor_groups(open_client, account_id, warn)
 
 
 class _AskedTasks:
     """ECS's word on the tasks of instance monitors, asked when a line needs it."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+    def __init__(self, open_client: OpenClient) -> None:
+        self._open_client = open_client
 
     @cached_property
     def _tasks(self) -> MonitorTasks:
         from profiler.aws_account.instance_monitors import EcsMonitorTasks  # as above
 
-        open_client = open_clients(self._options.region, self._options.profile)
-        return EcsMonitorTasks(open_client("ecs"), warn)
+        return EcsMonitorTasks(self._open_client("ecs"), warn)
 
     def has_stream(self, monitor: InstanceMonitorGroup, log_stream: str) -> bool | None:
         return self._tasks.has_stream(monitor, log_stream)
@@ -110,9 +98,8 @@ class _AskedTasks:
         return self._tasks.is_on_ec2(monitor, id_of_task)
 
 
-def open_pages(options: SourceOptions, clients: OpenClient | None = None) -> ReadPages:
+def open_pages(open_client: OpenClient) -> ReadPages:
     """The function that reads log groups."""
-    open_client = clients or open_clients(options.region, options.profile)
 
     def read_pages(**parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
         client = open_client("logs")  # without a Region, botocore is not imported
@@ -128,7 +115,7 @@ def open_pages(options: SourceOptions, clients: OpenClient | None = None) -> Rea
     return read_pages
 
 
-def defined_places(options: SourceOptions) -> DefinedPlaces:
+def defined_places(open_client: OpenClient) -> DefinedPlaces:
     """Where the task definitions of the Region send their lines, read when a run needs them.
 
     A family without a definition may be anywhere; so may all if ECS refuses, which is a warning.
@@ -145,7 +132,6 @@ def defined_places(options: SourceOptions) -> DefinedPlaces:
             return None
         try:
             if not opened:
-                open_client = open_clients(options.region, options.profile)
                 opened.append(TaskDefinitions(open_client("ecs")))
             return log_options_of(read_document(opened[0].describe(name), name).definition)
         except TaskProfilerError as error:
@@ -158,7 +144,7 @@ def defined_places(options: SourceOptions) -> DefinedPlaces:
 
 
 def open_log_groups(
-    options: SourceOptions,
+    open_client: OpenClient,
     names: Iterable[str],
     trust: AccountTrust,
     show: OpenProgress,
@@ -177,11 +163,10 @@ def open_log_groups(
 
     clock = SystemClock()
     now_ns = clock.wall_ns()
-    pages = open_pages(options)
+    pages = open_pages(open_client)
     groups = tuple(names)
     source = LogGroupRuns(pages, groups, now_ns, show, trust, on_unread=warn_about)
-    source.places = places or defined_places(options)
-    open_client = open_clients(options.region, options.profile)
+    source.places = places or defined_places(open_client)
     if whole_since_ns is None:
         source.kept = KeptLogs(open_client, trust.region, clock)
     else:
@@ -192,13 +177,12 @@ def open_log_groups(
     return source
 
 
-def read_ended_tasks(options: SourceOptions, stack: str, since_ns: int) -> EndedTasks:
+def read_ended_tasks(open_client: OpenClient, stack: str, since_ns: int) -> EndedTasks:
     """What the stack's task_stopped has said about tasks since a time; ``gaps``: since when it can
     have.
 
     Raises TaskProfilerError without such a stack, or if its lines cannot be read.
     """
-    open_client = open_clients(options.region, options.profile)
     state = read_forwarder(open_client, stack)
     if state.phase == "absent":
         raise TaskProfilerError(
@@ -207,7 +191,7 @@ def read_ended_tasks(options: SourceOptions, stack: str, since_ns: int) -> Ended
             "task-profiler setup stack."
         )
     ended = EndedTasks(task_stopped_log_group(stack))
-    pages = open_pages(options, open_client)(
+    pages = open_pages(open_client)(
         logGroupName=ended.group,
         startTime=since_ns // NS_PER_MS,
         filterPattern=f'{{ $.type = "{ENDED_TYPE}" }}',
@@ -246,14 +230,15 @@ def open_defined_groups(
     if found.is_partial:
         click.get_current_context().meta[SOURCE_FAILED] = True
     warn(found.sentence)
-    region = str(open_clients(options.region, options.profile)("logs").meta.region_name)
-    trust = log_trust(options)
-    places = defined_places(options)
+    open_client = open_clients(options.region, options.profile)
+    region = str(open_client("logs").meta.region_name)
+    trust = log_trust(open_client)
+    places = defined_places(open_client)
     sources = [
         open_log_groups(
-            replace(options, region=place),
+            open_clients(place, options.profile),
             names,
-            with_fields(trust, region=place),
+            replace(trust, region=place),
             show,
             places=places,
             whole_since_ns=whole_since_ns,

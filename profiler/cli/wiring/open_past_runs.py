@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from profiler.aws_account.clusters_and_log_groups import matching_clusters
+from profiler.aws_account.clusters_and_log_groups import matching_clusters, matching_log_groups
 from profiler.cli.options import SourceOptions, parse_tags, parse_time
 from profiler.cli.printing import warn, warn_if_partial
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import open_clients, search_session
 from profiler.cli.wiring.open_log_groups import (
-    log_groups,
     log_trust,
     open_cluster_groups,
     open_log_groups,
@@ -193,10 +192,10 @@ def _open(
         case "search":
             return open_search(source.name, options, show)
         case "logs":
-            groups = log_groups(options, (source.name,))
-            return open_log_groups(
-                options, groups, log_trust(options), show, whole_since_ns=whole_since_ns
-            )
+            open_client = open_clients(options.region, options.profile)
+            groups = matching_log_groups(open_client, (source.name,))
+            trust = log_trust(open_client)
+            return open_log_groups(open_client, groups, trust, show, whole_since_ns=whole_since_ns)
         case "insights":
             return _container_insights(source.name, options, now_ns, show)
     return _open_history(source.name)
@@ -286,7 +285,7 @@ def _container_insights(
     open_client = open_clients(options.region, options.profile)
     open_client("logs")  # not by several threads
     return ContainerInsightsRuns(
-        open_pages(options, open_client),
+        open_pages(open_client),
         matching_clusters(open_client, cluster),
         SettingsReader(os.environ).prices() or PriceOverrides(),
         show,

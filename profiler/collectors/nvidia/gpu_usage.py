@@ -24,7 +24,7 @@ from profiler.collectors.nvidia.visible_gpus import (
     GpuSample,
     match_uuids,
 )
-from profiler.core.optional_math import known, known_values, sum_known
+from profiler.core.optional_math import known, known_values, product, rounded, sum_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
 
@@ -41,13 +41,14 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
 
     ``energy_joules`` is the driver's counter, else power multiplied by time. ``throttled_seconds``
     is by the reason's name, ``totals`` by the record's field; ``xids`` are the driver's
-    errors.
+    errors. ``known_seconds`` is the time for which its work is known.
     """
 
     sample: GpuSample
     energy_joules: float | None = None
     throttled_seconds: Mapping[str, float] | None = None
     idle_seconds: float | None = None
+    known_seconds: float | None = None
     totals: Mapping[str, int] = {}
     xids: tuple[int, ...] = ()
 
@@ -277,6 +278,7 @@ class _GpuAggregate:
         self._recent: deque[TimedSample] = deque()
         self.timeline = GpuTimeline(_NOTICE_NS)
         self._idle_ns = 0.0
+        self._known_ns = 0
         self._taken_ns: dict[str, int] = {}
         self._memory_size_bytes: int | None = None
 
@@ -311,6 +313,7 @@ class _GpuAggregate:
             window = UseWindow(now_ns - step_ns, now_ns, sample.utilization_percent)
             self.timeline.add_windows((window,), "once-a-second")
         self._idle_ns += self.timeline.idle_ns(before_ns, self.timeline.known_until_ns)
+        self._known_ns += self.timeline.known_ns(before_ns, self.timeline.known_until_ns)
 
     def add_processes(
         self,
@@ -396,13 +399,16 @@ class _GpuAggregate:
         if self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS:
             sample = replace(sample, **self._last_gpm)
         idle_seconds = None
+        known_seconds = None
         if self._whole.has_utilization:
             idle_seconds = self._idle_ns / NS_PER_SECOND
+            known_seconds = self._known_ns / NS_PER_SECOND
         return LatestGpu(
             sample=sample,
             energy_joules=self._whole.total_joules,
             throttled_seconds=self._whole.throttled_seconds,
             idle_seconds=idle_seconds,
+            known_seconds=known_seconds,
             totals=self._whole.totals(),
             xids=self._whole.xids,
         )
@@ -430,5 +436,5 @@ def gpu_idle(
         **phases,
         percent=round(percent, 3),
         gpu_hours=round(sum(gpu.idle_seconds or 0 for gpu in gpus) / _SECONDS_PER_HOUR, 6),
-        usd=None if hour_usd is None else round(percent / _PERCENT * hours * hour_usd, 8),
+        usd=rounded(product(percent / _PERCENT * hours, hour_usd), 8),
     )

@@ -368,8 +368,13 @@ GROUPS: tuple[MetricGroup, ...] = (
         ),
         (
             "gpu_idle_seconds_total",
-            "Time in which neither a kernel nor a copy ran.",
+            "Time in which neither a kernel nor a copy ran, as far as it was seen.",
             _at("idle_seconds"),
+        ),
+        (
+            "gpu_known_seconds_total",
+            "Time for which it is known whether the GPU worked: the idle time is a part of it.",
+            _at("known_seconds"),
         ),
         *(
             (metric.live_name, metric.live_help, partial(_gpu_total, metric.gpu_field))

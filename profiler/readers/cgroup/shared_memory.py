@@ -10,7 +10,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 
-from profiler.core.files import open_or_none
+from profiler.core.files import close_files, open_or_none
+from profiler.core.optional_math import growth_of
 from profiler.readers.cgroup.accounting_group import CALLING_PROCESS, member_pids
 from profiler.readers.cgroup.hierarchy import (
     MEMORY,
@@ -49,33 +50,33 @@ class SharedMemory:
             self._folder = None
             self._parse = partial(proc.bytes_after, name=b"Shmem:")
             self._descriptor = open_or_none(f"{proc_folder}/meminfo")
+        # The others first: what one makes before the size is read is no growth.
+        members = self._other_members(())
+        self._has_active_others = members is None
+        self._others_at_start = {pid: own_cpu_ns(pid, None) for pid in members or ()}
         # What other programs free would hide what the command makes after it.
         self._least_bytes = self.now_bytes()
-        self._others_at_start: dict[int, int | None] | None = None
-        self._has_active_others = False
 
     def growth_bytes(self) -> int | None:
         """The most that the command can have made and kept, unless others free as much meanwhile;
         None if unknown.
         """
         now_bytes = self.now_bytes()
-        if now_bytes is None or self._least_bytes is None:
-            return None
-        self._least_bytes = min(self._least_bytes, now_bytes)
-        return now_bytes - self._least_bytes
+        growth_bytes = growth_of(now_bytes, self._least_bytes)
+        if growth_bytes == 0:
+            self._least_bytes = now_bytes
+        return growth_bytes
 
     def is_growth_of(self, pids: Collection[int]) -> bool:
         """Whether only these processes can have made the growth: the others in the group have
-        used no CPU time since the first call.
+        used no CPU time since this object was made, and none of them has ended.
         """
         if self._has_active_others:
             return False
         members = self._other_members(pids)
-        if members is None:
+        if members is None or not self._others_at_start.keys() <= members:
             self._has_active_others = True
             return False
-        if self._others_at_start is None:
-            self._others_at_start = {pid: own_cpu_ns(pid, None) for pid in members}
         for pid in members:
             if pid not in self._others_at_start:
                 if not _is_child_of(pid, pids):
@@ -88,14 +89,11 @@ class SharedMemory:
         return True
 
     def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        close_files((self._descriptor,))
+        self._descriptor = None
 
     def now_bytes(self) -> int | None:
         """All shared memory of the group or the machine; None if unknown."""
-        if self._descriptor is None:
-            return None
         return self._parse(proc.reread(self._descriptor))
 
     def _other_members(self, pids: Collection[int]) -> set[int] | None:

@@ -384,7 +384,7 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
         file_bytes=mapped_of_files(process),
         locked_bytes=min(process.locked_bytes or 0, mapped_of_files(process)),
         lazily_freed_bytes=min(proc.bytes_after(rollup, b"LazyFree:") or 0, own_bytes),
-        inherited_bytes=max(anonymous_bytes - private_bytes, 0),
+        inherited_bytes=anonymous_bytes - (proc.parse_private_anonymous(rollup) or 0),
         faults=process.faults,
         is_forked=process.is_forked,
     )

@@ -209,6 +209,24 @@ def parse_private(rollup: bytes) -> int | None:
     return None if clean_bytes is None or dirty_bytes is None else clean_bytes + dirty_bytes
 
 
+def parse_private_anonymous(rollup: bytes) -> int | None:
+    """The least anonymous memory in ``/proc/PID/smaps_rollup`` that no other process maps, in
+    bytes: pages of files and of shared memory can be private, too.
+    """
+    private_bytes = parse_private(rollup)
+    anonymous_bytes = bytes_after(rollup, b"Anonymous:")
+    if private_bytes is None or anonymous_bytes is None:
+        return None
+    part_bytes = bytes_after(rollup, b"Pss:") or 0
+    own_bytes = bytes_after(rollup, b"Pss_Anon:")
+    if own_bytes is None:  # before Linux 5.4
+        others_bytes = (bytes_after(rollup, b"Rss:") or 0) - anonymous_bytes
+        return min(max(private_bytes - others_bytes, 0), anonymous_bytes)
+    # At least two processes hold a page that is not private: its part is at most a half.
+    least_bytes = max(private_bytes - (part_bytes - own_bytes), 2 * own_bytes - anonymous_bytes)
+    return min(max(least_bytes, 0), private_bytes, anonymous_bytes)
+
+
 def number_after(text: bytes, name: bytes) -> int | None:
     """The number after ``name``, which includes a colon or a space, at the beginning of a line;
     None if absent.
@@ -393,10 +411,12 @@ def read_text(path: str | os.PathLike[str]) -> str:
     return (read(os.fspath(path)) or b"").decode(errors="surrogateescape")
 
 
-def reread(descriptor: int) -> bytes:
+def reread(descriptor: int | None) -> bytes:
     """The contents of an open file of the kernel, up to 8 KiB, from its start; empty if it
-    cannot be read any more.
+    could not be opened, or cannot be read any more.
     """
+    if descriptor is None:
+        return b""
     try:
         return os.pread(descriptor, _MAX_REREAD_BYTES, 0)
     except OSError:
@@ -421,8 +441,7 @@ def reread_file(files: Mapping[str | None, int], name: str | None) -> bytes:
     """The contents of a file of ``open_files``; empty if it is not open or cannot be read any
     more.
     """
-    descriptor = files.get(name)
-    return b"" if descriptor is None else reread(descriptor)
+    return reread(files.get(name))
 
 
 def ns_per_tick() -> int:

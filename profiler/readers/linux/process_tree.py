@@ -462,11 +462,13 @@ class QuickMemory:
         is_like_parent = parent and (fields[_SIZE], fields[_DATA]) == (parent[_SIZE], parent[_DATA])
         if is_like_parent or lies_between(fields, parent, read_sizes(parent_pid)):
             return _Known(threads, 0, self._anonymous(fields), 0, is_new=True)
-        anonymous_bytes = self._anonymous(fields)
-        private_bytes = proc.parse_private(proc.read(f"{folder}/smaps_rollup") or b"")
+        rollup = proc.read(f"{folder}/smaps_rollup") or b""
+        private_bytes = proc.parse_private_anonymous(rollup)
+        # It may have allocated some since its sizes were read.
+        later_bytes = proc.bytes_after(rollup, b"Anonymous:") or 0
+        anonymous_bytes = max(self._anonymous(fields), later_bytes)
         if private_bytes is None and (stat is None or _is_fork(stat, folder)):
             private_bytes = 0
-        # Pages of files may be private, too.
         own_bytes = min_known(private_bytes, anonymous_bytes) or 0
         known = _Known(threads, own_bytes, anonymous_bytes, 0, is_new=True)
         self._known[pid] = known

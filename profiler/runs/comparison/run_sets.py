@@ -120,7 +120,7 @@ class _FamilyRuns:
         self._costs: dict[str, Cost] = {}  # keyed by the task's id
 
     def add(self, run: PastRun) -> None:
-        record = run.report.record
+        record = run.record
         key = run_key(run.report)
         family = family_key(record)
         if self.is_full or family.name != self.name or key in self.families:
@@ -236,7 +236,7 @@ def _set_of_ids(
                 f"{text!r} has an empty run id: name a family, or run ids joined by commas."
             )
         run = find_run(source, replace(selection, run=run_id, reads_checkpoints=True), container)
-        record = run.report.record
+        record = run.record
         if not f"{record.task_id}/{record.container.name}".startswith(run_id):
             raise UsageError(
                 f"{run_id} is not the id of a run: name one family, or run ids joined by commas."

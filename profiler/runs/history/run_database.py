@@ -16,7 +16,7 @@ from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import absolute, create_private_folders
 from profiler.core.text import without_surrogates
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers.linux import proc
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
@@ -457,7 +457,7 @@ def _checkpoint(report: Report, now_ns: int) -> Report:
     """The run of a killed profiler, as far as it was written down, as a checkpoint."""
     record = report.record
     monitor = replace(record.monitor, warnings=record.monitor.warnings[:-1])  # "was killed"
-    metrics = replace(record.metrics, duration_ms=span_ms(parse_ns(record.started_at), now_ns))
+    metrics = replace(record.metrics, duration_ms=span_ms(record.started_ns, now_ns))
     interval = Interval()
     if record.series is not None:
         interval = Interval(

@@ -91,7 +91,7 @@ class ContainerInsightsRuns(RunSource):
 
     @property
     def remarks(self) -> Sequence[str]:
-        durations_ms = [run.report.record.metrics.duration_ms for run in self._unseen_selected]
+        durations_ms = [run.record.metrics.duration_ms for run in self._unseen_selected]
         short = sum((duration_ms or 0) < MINUTE_MS for duration_ms in durations_ms)
         longer = len(durations_ms) - short
         notes = list(self._notes)

@@ -60,7 +60,7 @@ class DefinedJobs(EveryRun):
 
     def run_of(self, run: PastRun) -> PastRun | None:
         """The run under its job's definition."""
-        record = run.report.record
+        record = run.record
         if not is_job(record):
             return None
         job = record.batch
@@ -77,7 +77,7 @@ class DefinedJobs(EveryRun):
         """The same of a document. The forwarder names the task after the definition that Batch has
         named: a document in which they differ has the definition from its own line.
         """
-        record = run.report.record
+        record = run.record
         named = self.run_of(run)
         if named is None:
             return None

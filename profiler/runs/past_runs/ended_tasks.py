@@ -86,7 +86,7 @@ class EndedTasks(BelievedLines):
         """
         if run.place is None:
             return "agrees"
-        record = run.report.record
+        record = run.record
         task = record.task_id
         family = record.family or ""
         names = {_digest(task, family, revision) for revision in (record.revision or "", "")}

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.core.completeness import WHOLE, Completeness, joined
 from profiler.record.family import LAST_SUCCESSES, Family, run_of_report
-from profiler.record.family_identity import FamilyKey, family_key
+from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
 from profiler.record.task_needs import is_job
 from profiler.record.units import format_count
@@ -155,13 +155,13 @@ def family_evidence(
     """The evidence of a run's family, also of the run itself if it counts; without ``source``, of
     this run alone.
     """
-    family = family_key(run.report.record)
+    family = run.family
     families = Families(LAST_RUNS, on_fargate)
     if source is not None:
         _add_runs(families, source, filter_of(family, only_counting=True), LAST_RUNS)
     if run.counts:
         _add(families, run)
-    return families.evidence_with(run.report.record)
+    return families.evidence_with(run.record)
 
 
 def evidence_of_past_runs(
@@ -204,7 +204,7 @@ def _add_runs(families: Families, source: RunSource, selection: RunFilter, last:
     ended = 0
     oldest_ns = 0  # the start of the oldest of the last runs
     for run in source.last_runs(selection, last):
-        wanted = last * KINDS_OF_JOBS if is_job(run.report.record) else last
+        wanted = last * KINDS_OF_JOBS if is_job(run.record) else last
         if is_one_family and ended >= wanted and run.started_ns < oldest_ns:
             break
         if not _add(families, run):
@@ -251,12 +251,12 @@ def final_report(run: PastRun) -> Report | None:
 def earlier_successes(run: PastRun, source: RunSource) -> tuple[Record, ...]:
     """The newest successes of the run's family that started before the run."""
     newest = islice(source.runs(_earlier_successes(run)), LAST_RUNS)
-    return tuple(success.report.record for success in newest)
+    return tuple(success.record for success in newest)
 
 
 def _earlier_successes(run: PastRun) -> RunFilter:
     return filter_of(
-        family_key(run.report.record),
+        run.family,
         statuses=("success",),
         until_ns=run.started_ns,
         only_counting=True,
@@ -268,7 +268,7 @@ def last_success(run: PastRun, source: RunSource) -> PastRun | None:
     cluster is preferred.
     """
     anywhere = _earlier_successes(run)
-    cluster = run.report.record.cluster
+    cluster = run.record.cluster
     in_cluster = None
     if cluster is not None:
         in_cluster = next(source.runs(replace(anywhere, clusters=(cluster,))), None)
@@ -318,7 +318,7 @@ class KnownFamilies:
     def _add(self, runs: Iterable[PastRun], incomplete: set[FamilyKey]) -> None:
         """Add the runs of these families; further runs are not read once all are full."""
         for run in runs:
-            family = family_key(run.report.record)
+            family = run.family
             if family not in incomplete:
                 continue
             known = self._known[family]

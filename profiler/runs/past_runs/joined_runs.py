@@ -8,7 +8,7 @@ from profiler.core.completeness import Completeness, Gap, joined
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import CHECKPOINT, Report, is_sampled_each_minute
+from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.stacks_line import StacksLine
 from profiler.runs.past_runs.run_source import (
     PastRun,
@@ -145,7 +145,7 @@ def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
                 break
             del held[task_id]
             yield from of_task.runs()
-        task_id = run.report.record.task_id
+        task_id = run.record.task_id
         held.setdefault(task_id, _RunsOfTask()).add(run)
     for of_task in held.values():
         yield from of_task.runs()
@@ -171,7 +171,7 @@ class _RunsOfTask:
         return next(iter(self.runs())).started_ns
 
     def add(self, run: PastRun) -> None:
-        if is_sampled_each_minute(run.report.record):
+        if run.record.is_sampled_each_minute:
             self._from_insights = self._from_insights or run
             return
         key = run_key(run.report)

@@ -41,7 +41,7 @@ class LocalRuns(RunSource):
             return ended
         runs = merge(ended, self.running(selection), key=lambda run: run.started_ns, reverse=True)
         # A run that ends at this moment is listed once.
-        same_tasks = groupby(runs, key=lambda run: run.report.record.task_id)
+        same_tasks = groupby(runs, key=lambda run: run.record.task_id)
         return (next(same_task) for _, same_task in same_tasks)
 
     def _ended(self, selection: RunFilter) -> Iterator[PastRun]:

@@ -21,7 +21,7 @@ from profiler.core.ecs_terms import LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, first_of
 from profiler.core.text import first_names
-from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
+from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS
 from profiler.record.batch_job import WHOLE_NUMBERS, may_begin_job_id
 from profiler.record.bounded_json_line import is_too_long
 from profiler.record.line_trust import (
@@ -268,7 +268,7 @@ class LogGroupRuns(RunSource):
         the name of a stream without one.
         """
         place = run.place
-        record = run.report.record
+        record = run.record
         if place is None and record.log_group is not None:
             place = LogTarget(group=record.log_group, stream=record.log_stream or "")
         if place is None or place.group not in self._groups:
@@ -309,8 +309,8 @@ class LogGroupRuns(RunSource):
 
     def _last_stacks(self, report: Report, place: Mapping[str, object]) -> StacksLine | None:
         record = report.record
-        report_ns = parse_ns(report.time)
-        end_ns = parse_ns(record.finished_at) or report_ns
+        report_ns = report.time_ns
+        end_ns = record.finished_ns or report_ns
         if end_ns is None:
             return None
         report_ns = report_ns or end_ns
@@ -402,7 +402,7 @@ class LogGroupRuns(RunSource):
             if run.report.type != CHECKPOINT or selection.run:
                 yield run
             # Where the report belongs to a group that is not read, nothing is known about it.
-            elif run.report.record.log_group in (None, *self._groups):
+            elif run.record.log_group in (None, *self._groups):
                 yield from self._with_checkpoints(run, selection)
 
     def _by_run(self, lines: Iterable[_FoundLine]) -> list[list[_FoundLine]]:

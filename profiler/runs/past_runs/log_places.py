@@ -81,7 +81,7 @@ class DefinedPlaces(AnyPlace):
         """Whether the run's line is where its family's definition sends it."""
         if run.place is None:
             return True
-        record = run.report.record
+        record = run.record
         family = family_key(record).name
         if self._is_in_place(run, family):
             return True
@@ -108,7 +108,7 @@ def is_where_defined(run: PastRun, log_options: LogOptions, monitor: str = MONIT
     """
     if run.place is None:
         return True
-    record = run.report.record
+    record = run.record
     if record.container.name not in log_options:
         return False
     if run.voucher in MONITOR_VOUCHERS:

@@ -1,6 +1,6 @@
 """When a run that only wrote checkpoints counts as lost."""
 
-from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Report
 
 # The monitor writes a checkpoint a minute. Without one for this long, the task was lost or its
@@ -15,8 +15,8 @@ LOST = "lost"
 def period_ns(report: Report) -> int:
     """The time between two checkpoints, as the newest one shows it."""
     interval = report.record.interval
-    begin_ns = parse_ns(interval.started_at)
-    end_ns = parse_ns(interval.finished_at)
+    begin_ns = interval.started_ns
+    end_ns = interval.finished_ns
     if begin_ns is None or end_ns is None:
         return USUAL_PERIOD_NS
     return max(end_ns - begin_ns, USUAL_PERIOD_NS)
@@ -24,5 +24,5 @@ def period_ns(report: Report) -> int:
 
 def is_silent(report: Report, now_ns: int) -> bool:
     """Whether the batch of this newest checkpoint would have written another one by now."""
-    silence_ns = now_ns - (parse_ns(report.time) or 0)
+    silence_ns = now_ns - (report.time_ns or 0)
     return silence_ns >= max(MAX_SILENCE_NS, LATE_PERIODS * period_ns(report))

@@ -113,7 +113,7 @@ class _SampledStack(Struct, frozen=True):
 
 
 def _sampled_stacks(record: Record) -> Iterator[_SampledStack]:
-    started_ns = parse_ns(record.started_at)
+    started_ns = record.started_ns
     if started_ns is None:
         return
     for moment in record.stacks.moments[:5]:

@@ -93,7 +93,7 @@ class FileRuns(RunSource):
         complete: set[RunsOf] = set()
         for run in self._matching(selection, complete):
             if run.report.type != CHECKPOINT:
-                kind = self._indexed().counts_with(run.report.record)
+                kind = self._indexed().counts_with(run.record)
                 # Of several runs of one start, the order of the lines does not choose the last.
                 if ended[kind] >= last and run.started_ns < last_ns[kind]:
                     complete.add(kind)

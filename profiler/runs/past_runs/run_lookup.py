@@ -42,7 +42,7 @@ def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
     TaskProfilerError if no run matches, or several task ids begin with ``selection.run``.
     """
     run = _find_run(source, selection)
-    record = run.report.record
+    record = run.record
     if all(other.name == MONITOR_NAME for other in record.containers):
         return (run,)
     near = filter_of(
@@ -54,11 +54,11 @@ def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
     )
     by_container = {record.container.name: run}
     for other in source.runs(near):
-        if other.report.record.task_id == record.task_id:
-            by_container.setdefault(other.report.record.container.name, other)
+        if other.record.task_id == record.task_id:
+            by_container.setdefault(other.record.container.name, other)
     costs: dict[str, Cost] = {}
     for of_task in by_container.values():
-        cost = of_task.report.record.cost
+        cost = of_task.record.cost
         if cost != UNKNOWN_COST:
             costs[record.task_id] = cost
     is_named = selection.run.startswith(f"{record.task_id}/")
@@ -84,11 +84,11 @@ def find_run(source: RunSource, selection: RunFilter, container: str | None = No
     """
     runs = find_runs(source, selection)
     for run in runs:
-        if run.report.record.container.name == container:
+        if run.record.container.name == container:
             return run
     if len(runs) == 1:
         return runs[0]
-    records = [run.report.record for run in runs]
+    records = [run.record for run in runs]
     names = sorted(f"{record.task_id}/{record.container.name}" for record in records)
     raise TaskProfilerError(
         f"The task has reports of {len(runs)} containers: name one of them, {' or '.join(names)}."
@@ -100,7 +100,7 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     unconfirmed: PastRun | None = None
     of_family: PastRun | None = None  # or of the job: the newest one, which does not count
     for run in source.runs(selection):
-        record = run.report.record
+        record = run.record
         identities = (record.task_id, f"{record.task_id}/{record.container.name}")
         if _is_of_several(record, selection.run):
             if run.counts:
@@ -116,7 +116,7 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     unconfirmed = unconfirmed or of_family
     if unconfirmed is not None:
         return unconfirmed
-    ids = {_id_that_begins(run.report.record, selection.run) for run in similar}
+    ids = {_id_that_begins(run.record, selection.run) for run in similar}
     if len(ids) == 1:
         return similar[0]
     if not ids:

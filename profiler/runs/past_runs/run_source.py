@@ -87,6 +87,16 @@ class PastRun(Struct, frozen=True, kw_only=True):
     container_ids: tuple[str, ...] = ()
 
     @property
+    def record(self) -> Record:
+        """The record of its report."""
+        return self.report.record
+
+    @property
+    def family(self) -> FamilyKey:
+        """The family of its record."""
+        return family_key(self.record)
+
+    @property
     def has_record(self) -> bool:
         """Whether a monitor or a profiler has written of the run."""
         return self.line is not None
@@ -94,7 +104,7 @@ class PastRun(Struct, frozen=True, kw_only=True):
     @property
     def outcome(self) -> Outcome:
         """How the run ended, by its report and ECS's event."""
-        return outcome_of(self.report.record, self.event.end, is_confirmed=self.is_confirmed)
+        return outcome_of(self.record, self.event.end, is_confirmed=self.is_confirmed)
 
     @property
     def has_end_of_event(self) -> bool:
@@ -104,7 +114,7 @@ class PastRun(Struct, frozen=True, kw_only=True):
     @property
     def started_at(self) -> str:
         """The start, or the time of the line if the start is unknown."""
-        return self.report.record.started_at or self.report.time
+        return self.record.started_at or self.report.time
 
     @property
     def started_ns(self) -> int:
@@ -117,7 +127,7 @@ class PastRun(Struct, frozen=True, kw_only=True):
         """
         if self.line is None:
             return encode(self.report)
-        return _with_identity_of(self.report.record, self.line)
+        return _with_identity_of(self.record, self.line)
 
 
 def _with_identity_of(record: Record, line: bytes) -> bytes:
@@ -317,7 +327,7 @@ class RunSource(ABC):
         Raises TaskProfilerError.
         """
         runs = islice(self.runs(RunFilter(reads_checkpoints=True)), _MAX_RUNS_FOR_NAMES)
-        return frozenset(family_key(run.report.record).name for run in runs)
+        return frozenset(run.family.name for run in runs)
 
     # For sources that know them.
     def running(self, selection: RunFilter) -> Sequence[PastRun]:  # noqa: ARG002

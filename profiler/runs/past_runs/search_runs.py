@@ -229,7 +229,7 @@ class IndexedRuns(RunSource):
         return select_notices(read_notices(lines), selection)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
-        record = run.report.record
+        record = run.record
         conditions = [
             term(TASK_ID, record.task_id),
             term(CONTAINER, record.container.name),

@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import NS_PER_MS
 from profiler.record.fact_list import memory_peak, peak_text
 from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence, lack_of_gpu_memory
 from profiler.record.hardware import gpu_error
@@ -15,7 +15,6 @@ from profiler.record.record_model import (
     LOCAL,
     Metrics,
     Record,
-    is_sampled_each_minute,
 )
 from profiler.record.run_outcome import Outcome, describe_exit_code
 from profiler.record.units import format_duration, format_memory, format_percent
@@ -43,7 +42,7 @@ def verdict_of(run: PastRun, now_ns: int) -> Verdict:
 
 
 def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
-    record = run.report.record
+    record = run.record
     outcome = run.outcome
     family = record.family or record.container.name or "The run"
     name = family if record.revision is None else f"{family}:{record.revision}"
@@ -64,7 +63,7 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
         )
     # The command may have run on when its profiler was killed, and the task after its last minute.
     may_run = record.launch_type == LOCAL or (
-        is_sampled_each_minute(record) and record.finished_at is None
+        record.is_sampled_each_minute and record.finished_at is None
     )
     if may_run:
         text = f"The result of {name} is unknown."
@@ -82,10 +81,10 @@ def _success(record: Record, name: str) -> Verdict:
 
 
 def _running(run: PastRun, name: str, now_ns: int) -> Verdict:
-    seen_ns = parse_ns(run.report.time)
+    seen_ns = run.report.time_ns
     if seen_ns is None or not is_silent(run.report, now_ns):
         return Verdict(
-            text=f"{name} is running{_duration(run.report.record, ', for ', ' so far')}.",
+            text=f"{name} is running{_duration(run.record, ', for ', ' so far')}.",
             evidence="This is its last checkpoint: the numbers are not final.",
             tone="neutral",
         )
@@ -114,7 +113,7 @@ def _out_of_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
         )
     if outcome.memory_evidence == "ecs" and outcome.reason:
         evidence = f"ECS reported: {outcome.reason.rstrip('.')}."
-    elif is_sampled_each_minute(record):
+    elif record.is_sampled_each_minute:
         evidence = "ECS reported an OutOfMemoryError."
     elif outcome.memory_evidence == "kernel-counter" or record.memory_kills is not None:
         evidence = f"The kernel counted the kill{_at_peak(metrics)}."
@@ -136,7 +135,7 @@ def _out_of_gpu_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
 
 
 def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
-    record = run.report.record
+    record = run.record
     if outcome.cause == "gpu-oom":
         return _out_of_gpu_memory(record, outcome, name)
     cause = gpu_error_text(record) if outcome.cause == "gpu-error" else _cause(outcome)
@@ -188,13 +187,13 @@ def _cause(outcome: Outcome) -> str:
 
 
 def _lost(run: PastRun) -> str:
-    if is_sampled_each_minute(run.report.record):
-        is_ended = run.report.record.finished_at is not None
+    if run.record.is_sampled_each_minute:
+        is_ended = run.record.finished_at is not None
         if is_ended:
             return "ECS reported no exit code."
         return "Container Insights does not record how a task ends."
     is_checkpoint = run.report.type == CHECKPOINT
-    if run.report.record.launch_type == LOCAL and not is_checkpoint:
+    if run.record.launch_type == LOCAL and not is_checkpoint:
         return "The profiler did not see the end of the command."
     if not run.has_record:
         return "The run left no report: only what ECS reported is known."

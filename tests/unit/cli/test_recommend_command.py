@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.batch_job import BatchJob
-from profiler.record.record_model import Cost, GpuIdle, Report
+from profiler.record.record_model import Cost, Gpu, GpuIdle, Report
 from tests.gpu_runs import gpu_run
 from tests.runs import lines, report, slowdown
 from tests.unit.cli.conftest import Cli
@@ -94,6 +94,15 @@ def test_the_idle_time_of_the_gpus_in_a_month(
         assert [one for one in rows if "GPU-hours" in one] == [one + more for one in shown]
         (found,) = cli("recommend", "--json", "--from", source).objects
         assert found["idleGpuHoursPerMonth"] == (gpu_hours and gpu_hours * 30.4375)
+
+
+def test_idle_time_that_was_not_seen_throughout_is_the_least_of_a_month(cli: Cli) -> None:
+    partial = Gpu(uuid="GPU-a", utilization_covered_percent=80.0)
+    runs = [
+        report(n, gpu_idle=GpuIdle(percent=50, gpu_hours=0.5), gpus=(partial,)) for n in range(5)
+    ]
+    rows = cli("recommend", "--from", kept(runs)).out.splitlines()
+    assert "nightly: ≥15.22 idle GPU-hours a month" in rows
 
 
 def test_a_family_on_a_gpu_says_how_it_uses_it(cli: Cli) -> None:

@@ -122,6 +122,7 @@ def test_the_document_has_exactly_the_expected_fields() -> None:
             "report_account": "111122223333",
         },
         "usage": {
+            "at_least": ["usage.memory.used_mb.max"],
             "duration_ms": 600250,
             "init_duration_ms": 30000,
             "memory": {"used_mb": {"max": 1990.5}},

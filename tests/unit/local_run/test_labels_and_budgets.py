@@ -5,6 +5,7 @@ from unittest.mock import Mock, call
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.core.errors import UsageError
 from profiler.local_run import runner_labels as labels_module
@@ -16,7 +17,7 @@ from profiler.local_run.runner_labels import (
     parse_labels,
     runner_labels,
 )
-from profiler.record.record_model import AverageAndMaximum, Metrics
+from profiler.record.record_model import AverageAndMaximum, Metrics, Record
 from tests.gpu_runs import gpu_run
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -160,14 +161,27 @@ def test_the_sentence_names_all_exceeded_budgets_with_value_and_limit(
             [
                 (
                     "The GPU idle time of the run could not be measured, and so the budget could not be "
-                    "checked: it needs a GPU that can be read, and its idle time one that is not shared."
+                    "checked: it needs a GPU that can be read, and its idle time one that is not shared "
+                    "and is read throughout."
                 )
             ],
         ),
     ],
 )
 def test_gpus_have_budgets(tape: str, limits: dict[str, float], sentences: list[str]) -> None:
-    record = gpu_run(tape).record
+    assert gpu_budgets(gpu_run(tape).record, limits) == sentences
+
+
+def test_a_gpu_that_was_not_seen_throughout_may_have_been_idle_for_longer() -> None:
+    record = gpu_run("starved").record
+    gpus = tuple(replace(gpu, utilization_covered_percent=80) for gpu in record.gpus)
+    found = gpu_budgets(replace(record, gpus=gpus), {"gpu_idle_percent": 98})
+    assert ["idle time of the run could not be measured" in text for text in found] == [True]
+    (exceeded,) = gpu_budgets(replace(record, gpus=gpus), {"gpu_idle_percent": 20})
+    assert exceeded == "The run exceeded the budget: GPU idle time 97 % (limit 20 %)."
+
+
+def gpu_budgets(record: Record, limits: dict[str, float]) -> list[str]:
     found = failed_budgets(
         [record.metrics],
         memory_mb=None,
@@ -177,7 +191,7 @@ def test_gpus_have_budgets(tape: str, limits: dict[str, float], sentences: list[
         gpu_uses=[gpu_use(record)],
         **limits,
     )
-    assert [*found] == sentences
+    return [*found]
 
 
 def test_huge_pages_are_memory_of_the_budget() -> None:

@@ -152,6 +152,19 @@ def test_metrics_are_gauges_in_base_units() -> None:
     ]
 
 
+def test_a_number_that_may_have_been_larger_is_marked() -> None:
+    exact = replace(ETL, metrics=replace(ETL.metrics, memory_peak_source="kernel"))
+    sampled = replace(ETL, metrics=replace(ETL.metrics, memory_peak_source="sampled"))
+    for record, marks in ((exact, {}), (sampled, {"task_profiler.at_least": True})):
+        _, (point,) = gauges(record)["task_profiler.run.memory.peak"]
+        assert named(point.get("attributes", [])) == marks
+    partial = replace(sampled, sampling=replace(ETL.sampling, cpu_covered_percent=60.0))
+    found = gauges(partial)
+    _, (cpu_time,) = found["task_profiler.run.cpu.time"]
+    assert named(cpu_time["attributes"]) == {"task_profiler.at_least": True}
+    assert "attributes" not in found["task_profiler.run.duration"][1][0]
+
+
 def test_what_a_run_keeps_of_its_files_is_apart_from_what_it_uses() -> None:
     apart = replace(
         ETL.metrics,

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY
+from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import TaskSize
 from profiler.sizing.family_window import OLDER_REVISIONS, REVISIONS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_policy import Resize
 from profiler.sizing.run_counts import RunCounts
 from profiler.sizing.run_facts import RunFacts, facts_of
+from profiler.sizing.runs_at_size import NEWEST_RUNS
 from profiler.sizing.sized_revision import SizedRevision
 from profiler.sizing.window_evidence import evidence_at, with_all_needs
 from tests.fakes import START_NS
@@ -125,6 +127,13 @@ def test_the_largest_need_counts_however_many_runs_came_after_it() -> None:
     assert evidence.outcomes.runs == 3001
     kept = window.sizes[SIZE].deciding()
     assert len(kept) <= 210
+
+
+def test_a_queue_is_known_however_many_runs_came_after_its_job() -> None:
+    """Where no job of the size has room, a resize must not register it."""
+    runs = [fact(number, batch=BatchJob(queue="often")) for number in range(NEWEST_RUNS + 50)]
+    window = window_of_runs([fact(0, task_id="first", batch=BatchJob(queue="rare")), *runs])
+    assert window.at(SIZE).queues == {"rare", "often"}
 
 
 def test_runs_before_the_span_count_only_for_rare_families() -> None:

@@ -239,6 +239,8 @@ WINDOWS = {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}
         (ecs_job(batch_container(resourceRequirements=[])), {}, "lacks VCPU or MEMORY"),
         (ecs_job(batch_container("one", "2048")), {}, "lacks VCPU or MEMORY"),
         (ecs_job(batch_container(name="")), {}, "has no name"),
+        (ecs_job(batch_container(essential=False)), {}, "No essential container"),
+        (ecs_job(batch_container()), {"container": "other"}, "cannot be the batch"),
         (ecs_job(batch_container(), batch_container(name="b")), {}, "choose one with --container"),
         (ecs_job(batch_container(), task={"runtimePlatform": WINDOWS}), {}, "WINDOWS_SERVER_2022"),
         (plain_job(runtimePlatform=WINDOWS), {"wraps": True}, "WINDOWS_SERVER_2022"),
@@ -263,8 +265,9 @@ WINDOWS = {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}
 def test_what_would_not_work_is_refused_with_the_reason(
     definition: dict[str, Any], options: dict[str, Any], sentence: str
 ) -> None:
-    with pytest.raises(TaskProfilerError, match=sentence):
+    with pytest.raises(TaskProfilerError, match=sentence) as refused:
         added(definition, **options)
+    assert "task definition" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,8 @@ def test_idle_time_is_what_the_readings_leave_of_the_time_before_them() -> None:
         usage.add(
             DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(second), START_NS
         )
-    assert usage.latest(None)[0].idle_seconds == 3
+    (latest,) = usage.latest(None)
+    assert (latest.idle_seconds, latest.known_seconds) == (3, 3)
 
 
 def test_the_time_before_the_run_is_not_idle_time_of_the_run() -> None:

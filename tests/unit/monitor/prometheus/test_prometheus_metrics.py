@@ -86,6 +86,7 @@ FULL = Snapshot(
                 ),
                 energy_joules=1000.5,
                 idle_seconds=12.5,
+                known_seconds=50.0,
                 xids=(31,),
                 totals={
                     "pcie_tx_bytes": 11,
@@ -160,6 +161,7 @@ def values(snapshot: Snapshot, name: str) -> dict[frozenset[tuple[str, str]], fl
         ("gpu_tensor_active_ratio", {"uuid": "GPU-a"}, 0.2),
         ("gpu_dram_active_ratio", {"uuid": "GPU-a"}, 0.1),
         ("gpu_idle_seconds_total", {"uuid": "GPU-a"}, 12.5),
+        ("gpu_known_seconds_total", {"uuid": "GPU-a"}, 50),
         ("gpu_pcie_transmit_bytes_total", {"uuid": "GPU-a"}, 11),
         ("gpu_pcie_receive_bytes_total", {"uuid": "GPU-a"}, 12),
         ("gpu_nvlink_transmit_bytes_total", {"uuid": "GPU-a"}, 13),

@@ -33,7 +33,11 @@ class _Machine:
         write_files(root, {"proc/self/cgroup": membership, "proc/self/mountinfo": mounts})
         self.has(machine_kib=100, group_kib=10)
         self.members(os.getpid())
-        self.shared = SharedMemory(read_own_cgroups(str(root)), str(root / "proc"))
+        self.shared = self.new_shared()
+
+    def new_shared(self) -> SharedMemory:
+        """The growth from now on."""
+        return SharedMemory(read_own_cgroups(str(self._root)), str(self._root / "proc"))
 
     def has(self, *, machine_kib: int, group_kib: int) -> None:
         """The shared memory now; the files stay the same ones, as the kernel's do."""
@@ -103,25 +107,49 @@ def test_a_group_without_others_has_only_the_commands_growth(machine: _Machine) 
     assert machine.shared.is_growth_of({4711})
 
 
-def test_a_process_that_does_not_run_makes_nothing(
-    machine: _Machine, other: subprocess.Popen[bytes]
-) -> None:
+@pytest.fixture
+def beside(machine: _Machine, other: subprocess.Popen[bytes]) -> Iterator[SharedMemory]:
+    """The growth since a time at which the other process was a member of the group."""
     machine.members(os.getpid(), other.pid)
-    assert machine.shared.is_growth_of(())
-    assert machine.shared.is_growth_of(())
+    shared = machine.new_shared()
+    yield shared
+    shared.close()
 
 
-def test_a_process_that_has_run_may_have_made_the_growth(
-    machine: _Machine, other: subprocess.Popen[bytes]
-) -> None:
-    machine.members(os.getpid(), other.pid)
-    assert machine.shared.is_growth_of(())
+def _runs(other: subprocess.Popen[bytes]) -> None:
+    """It uses CPU time, and is stopped again."""
     other.send_signal(signal.SIGCONT)
     os.waitid(os.P_PID, other.pid, os.WCONTINUED)
     _stop(other)
-    assert not machine.shared.is_growth_of(())
+
+
+def test_a_process_that_does_not_run_makes_nothing(beside: SharedMemory) -> None:
+    assert beside.is_growth_of(())
+    assert beside.is_growth_of(())
+
+
+def test_a_process_that_has_run_may_have_made_the_growth(
+    machine: _Machine, beside: SharedMemory, other: subprocess.Popen[bytes]
+) -> None:
+    assert beside.is_growth_of(())
+    _runs(other)
+    assert not beside.is_growth_of(())
     machine.members(os.getpid())
-    assert not machine.shared.is_growth_of(()), "it may have ended since"
+    assert not beside.is_growth_of(()), "it may have ended since"
+
+
+def test_a_process_that_has_run_before_the_first_question_may_have_made_the_growth(
+    beside: SharedMemory, other: subprocess.Popen[bytes]
+) -> None:
+    _runs(other)
+    assert not beside.is_growth_of(())
+
+
+def test_a_process_that_has_ended_may_have_made_the_growth(
+    machine: _Machine, beside: SharedMemory
+) -> None:
+    machine.members(os.getpid())
+    assert not beside.is_growth_of(())
 
 
 def test_a_new_member_is_the_commands_only_as_a_child_of_its_processes(

@@ -27,6 +27,7 @@ class _Tree:
         self.shmem: Mapping[int, tuple[int, int]] = {}
         self.is_pss_divided = True
         self.locked = 0
+        self.private_files = 0  # of its _FILES_MIB
         self.lazily_freed = 0
         self.freed_pages: int | None = 0
         self.pids_read: list[int] = []
@@ -51,7 +52,7 @@ class _Tree:
             "Rss": anonymous + mapped + _FILES_MIB,
             "Pss": own + shmem + _FILES_MIB,
             "Private_Dirty": private,
-            "Private_Clean": 0,
+            "Private_Clean": self.private_files,
             "Anonymous": anonymous,
             "Locked": self.locked,
             "LazyFree": self.lazily_freed,
@@ -119,6 +120,17 @@ def test_pages_that_may_have_been_copied_are_read_as_often_as_the_budget_allows(
     assert tree.shares.open_shmem_bytes == 0
     assert tree.divide(done) == [75, 300, 225]
     assert tree.shares.is_exact
+
+
+def test_private_pages_of_files_are_none_that_a_fork_has_copied(tree: _Tree) -> None:
+    """What it inherited can still be copied, and is then read again."""
+    tree.private_files = _FILES_MIB
+    tree.divide([_process(1, 30)])
+    tree.pss = {1: (30, 15, 0), 2: (30, 15, 0)}
+    assert tree.divide([_process(1, 30), _fork(2, 30, copied=5)]) == [15, 15]
+    tree.now_ns += 10_000
+    tree.pss = {1: (30, 30, 30), 2: (30, 30, 30)}
+    assert tree.divide([_process(1, 30), _fork(2, 30, copied=35)]) == [30, 30]
 
 
 def test_a_fork_that_executes_a_program_between_two_files_is_not_counted_in_full(

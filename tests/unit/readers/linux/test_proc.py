@@ -31,6 +31,56 @@ def test_the_bytes_of_all_interfaces_and_private_memory() -> None:
     assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\n") is None
 
 
+_KIB = 1024
+
+
+def _rollup(**sizes_kib: int) -> bytes:
+    return "".join(f"{name}: {size} kB\n" for name, size in sizes_kib.items()).encode()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "least"),
+    [
+        pytest.param(
+            {"Rss": 160, "Pss": 130, "Pss_Anon": 20, "Private_Clean": 100, "Anonymous": 50},
+            0,
+            id="a fork that maps a file which no other maps",
+        ),
+        pytest.param(
+            {"Rss": 160, "Pss": 150, "Pss_Anon": 40, "Private_Clean": 140, "Anonymous": 50},
+            30,
+            id="it has copied a part since",
+        ),
+        pytest.param(
+            {"Rss": 160, "Pss": 110, "Pss_Anon": 45, "Private_Clean": 40, "Anonymous": 50},
+            40,
+            id="files that others map, too, leave what the parts of the anonymous pages say",
+        ),
+        pytest.param(
+            {"Rss": 60, "Pss": 55, "Pss_Anon": 50, "Private_Clean": 52, "Anonymous": 50},
+            50,
+            id="a program",
+        ),
+        pytest.param(
+            {"Rss": 160, "Pss": 150, "Private_Clean": 140, "Anonymous": 50},
+            30,
+            id="before Linux 5.4",
+        ),
+        pytest.param(
+            {"Rss": 160, "Pss": 130, "Private_Clean": 100, "Anonymous": 50},
+            0,
+            id="before Linux 5.4, a fork",
+        ),
+        pytest.param({"Rss": 160, "Private_Clean": 100}, None, id="unknown"),
+    ],
+)
+def test_private_pages_of_files_are_no_private_anonymous_memory(
+    sizes: dict[str, int], least: int | None
+) -> None:
+    text = _rollup(**sizes, Private_Dirty=0)
+    assert proc.parse_private_anonymous(text) == (None if least is None else least * _KIB)
+
+
 @given(st.binary() | st.text().map(str.encode))
 def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
     for number in (hierarchy.parse_number(text), hierarchy.parse_cpu_stat_ns(text)):
@@ -39,6 +89,7 @@ def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
         proc.parse_stat,
         proc.parse_status,
         proc.parse_private,
+        proc.parse_private_anonymous,
         proc.parse_pids,
         proc.parse_io,
     ):

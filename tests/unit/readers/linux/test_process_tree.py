@@ -138,17 +138,24 @@ _WAITING = (
 )
 _MIB = 2**20
 # Says that it is ready, and allocates as many MiB as a line of its input has; "fork MIB" forks a
-# child that allocates them and waits.
+# child that allocates them and waits, "map MIB" one that maps so much of a file of its own.
 _GROWING_PROGRAM = """
-import os, sys
+import mmap, os, sys, tempfile
 held = []
+def mapped(size):
+    file = tempfile.TemporaryFile()
+    file.truncate(size)
+    view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    sum(view[page] for page in range(0, size, 4096))
+    return view
 print(flush=True)
 for line in sys.stdin:
-    size = int(line.removeprefix("fork")) * 2**20
-    if line.startswith("fork"):
+    *way, mebibytes = line.split()
+    size = int(mebibytes) * 2**20
+    if way:
         ready, tell = os.pipe()
         if not os.fork():
-            held.append(b"x" * size)
+            held.append(mapped(size) if way == ["map"] else b"x" * size)
             os.write(tell, b".")
             os.read(0, 1)
             os._exit(0)
@@ -243,6 +250,21 @@ def test_memory_that_a_fork_shares_is_not_counted_twice() -> None:
         assert quick.has_changed
         quick.follow([fakes.process(alone.pid, threads=100)])
         assert quick.read() is QuickMemory(os.getpid(), {alone.pid}).read() is None
+
+
+def test_a_fork_that_maps_a_file_of_its_own_has_no_inherited_page() -> None:
+    """The pages of the file are private, as those that a fork has copied."""
+    tree, quick, shares = (
+        ProcessTree(os.getpid(), (), lambda: 0),
+        QuickMemory(os.getpid(), ()),
+        _shares(),
+    )
+    with _process() as process:
+        process("50")
+        quick.follow(shares.divide(tree.read()))
+        before = present(quick.read())
+        process("map 60")
+        assert _is_about(quick.read(), before / _MIB)
 
 
 def test_a_fork_whose_private_memory_is_not_readable_counts_no_inherited_page(
