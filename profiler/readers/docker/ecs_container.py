@@ -152,7 +152,7 @@ def parse_stop_signal(name: str) -> int:
         number = int(word)
         return number if 0 < number <= _MAX_SIGNAL else signal.SIGTERM
     real_time = _REAL_TIME_SIGNAL.fullmatch(word)
-    if real_time is not None:
+    if real_time:
         steps = int(real_time[2])
         if real_time[1] == "MIN+":
             return signal.SIGRTMIN + steps
