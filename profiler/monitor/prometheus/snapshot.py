@@ -165,13 +165,9 @@ class SnapshotBuilder(Struct, eq=False):
             container = shown.container
             usage = shown.usage
             latest = observed.last_reading.get(container.docker_id or "")
-            if (
-                usage is None
-                or usage.last_sample is None
-                or not isinstance(latest, ContainerSample)
-            ):
-                continue
             sample = usage.last_sample
+            if sample is None or not isinstance(latest, ContainerSample):
+                continue
             if usage.received_ns is None or now_ns - usage.received_ns > max(
                 _MAX_SAMPLE_AGE_NS, self.hold_ns
             ):
@@ -185,7 +181,9 @@ class SnapshotBuilder(Struct, eq=False):
                 container=container,
                 sample=sample,
                 vcpu_used=usage.vcpu_at_last_sample,
-                limits=container_limits(container, observed.task, usage, observed.host),
+                limits=container_limits(
+                    container, observed.task, observed.host, usage.memory_limit_bytes
+                ),
             )
 
     def _current_instance(self, sources: dict[str, bool], now_ns: int) -> InstanceReading | None:
