@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -90,6 +91,9 @@ class InstanceReading(Struct, frozen=True, kw_only=True):
     swap_free_bytes: int | None = None
     swap_counters: SwapCounters | None = None
     disks: tuple[Disk, ...] = ()
+
+
+NO_INSTANCE: Final = InstanceReading()
 
 
 def read_host() -> Host:
