@@ -176,7 +176,9 @@ class ThreadReader:
         self._changed: dict[int, _Process] = {}
         self._stale: dict[int, _Process] = {}
         self._turn_number = 0  # of the last look in which threads had their turn
+        self._readings_per_turn = 0
         self._turns_left = 0
+        self._skipped = 0  # readings since the last look
         self._files = ThreadFiles()
         self._open_pressure = open_pressure
         self._is_frozen = is_frozen
@@ -230,6 +232,28 @@ class ThreadReader:
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
 
+    def skip(self, processes: Collection[ProcessReading]) -> bool:
+        """Whether this reading of all processes need not be followed: none has begun or ended, and
+        of those that have changed, no thread has its turn. Returns False if it has to be.
+        """
+        if self.sees_calls or self._stale or self._ended_between or self._last is None:
+            return False
+        number = self._last.number + 1 + self._skipped
+        if number - self._turn_number >= self._readings_per_turn:
+            return False
+        if len(processes) != len(self._followed):
+            return False
+        for reading, before in zip(processes, self._followed, strict=True):
+            if reading is before:
+                continue
+            process = self._processes.get(reading.pid)
+            if process is None or process.started_ticks != reading.started_ticks:
+                return False
+            if not process.is_refused or reading.threads == 1:
+                return False
+        self._skipped += 1
+        return True
+
     def take_read_ended_ns(self) -> int:
         """What was read of the processes that have ended since the last call."""
         read_ns = self._read_ended_ns
@@ -249,7 +273,7 @@ class ThreadReader:
 
         ``is_fresh``: :meth:`follow` has just had their readings.
         """
-        last = self._last or ReadingTime(0, now_ns)
+        last = self._take_last(now_ns)
         length_ns = now_ns - last.at_ns
         budget_ns = min(self._budget_ns + length_ns * _MAX_CPU_SHARE, _ADVANCE_NS)
         if budget_ns < 0 and not is_required:
@@ -261,7 +285,7 @@ class ThreadReader:
             if not (due or self._stale or self._ended_between) and self._changed:
                 self._last = now
                 self._budget_ns = budget_ns
-                return self._nothing()
+                return self.nothing()
         began_ns = self._own_cpu_ns() - self.lookup_ns
 
         def spent_ns() -> int:
@@ -287,7 +311,15 @@ class ThreadReader:
         self._budget_ns = budget_ns - spent_ns()
         return look
 
-    def _nothing(self) -> Look:
+    def _take_last(self, now_ns: int) -> ReadingTime:
+        """The last look, and how many readings were before this one."""
+        last = self._last or ReadingTime(0, now_ns)
+        if self._skipped:
+            last = ReadingTime(last.number + self._skipped, last.at_ns)
+            self._skipped = 0
+        return last
+
+    def nothing(self) -> Look:
         """A look in which no thread has its turn."""
         growth = () if self._is_counting else None
         return Look(growth=growth, is_behind=True, is_nobodys_turn=True, cpus=self._cpus or 1)
@@ -462,6 +494,7 @@ class ThreadReader:
         """Whether as many threads have their turn as are read together."""
         turn = min(max(now.number // _AGE_PER_TURN, 1), _MAX_READINGS_PER_TURN)
         turn = max(turn, -(-threads // _MAX_TOGETHER))
+        self._readings_per_turn = turn
         together = min(threads, _MAX_TOGETHER)
         self._turns_left = min(threads * (now.number - self._turn_number) // turn, together)
         if self._turns_left < together:
