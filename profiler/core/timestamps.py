@@ -46,6 +46,13 @@ def _parsed_ns(text: str) -> int | None:
     return whole_seconds * NS_PER_SECOND + int((fraction or "0").ljust(9, "0")[:9])
 
 
+def span_ms(start_ns: int | None, end_ns: int | None) -> int | None:
+    """The milliseconds between two times; None if one is unknown or the end is before the start."""
+    if start_ns is None or end_ns is None or end_ns < start_ns:
+        return None
+    return (end_ns - start_ns) // NS_PER_MS
+
+
 def json_moment_ns(value: object) -> int | None:
     """A time in the JSON of AWS: RFC 3339, or seconds since 1970, to the millisecond."""
     if isinstance(value, int | float):

@@ -19,6 +19,7 @@ from profiler.record.activity_model import (
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.model_base import Model, describe_type
 from profiler.record.run_outcome import OutOfMemoryEvidence, Status
+from profiler.record.units import format_task_size
 
 SCHEMA_VERSION = "1.4"
 
@@ -422,6 +423,11 @@ class TaskSize(Model, frozen=True, kw_only=True):
 
     vcpu: Number | None = None
     memory_mb: Number | None = None
+
+    @property
+    def text(self) -> str:
+        """As ``1 vCPU, 2 GB``, without what is unknown."""
+        return format_task_size(self.vcpu, self.memory_mb)
 
 
 UNKNOWN_SIZE: Final = TaskSize()

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from profiler.core.optional_math import known
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import NS_PER_MS, parse_ns, span_ms
 from profiler.record.fact_list import NUMBERS, least_rows, number_value, usual_number
 from profiler.record.gpu_facts import (
     beside_gpus,
@@ -33,7 +33,6 @@ from profiler.record.record_model import (
 )
 from profiler.record.story_rows import GPU_NOTES, UNSEEN_LIMITS, Story, story_of
 from profiler.record.task_needs import cpu_share, is_vcpu_asked, vcpu_size
-from profiler.record.units import span_ms
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
 from profiler.report_page.page_series import Run, finite_number, memory_course
