@@ -20,7 +20,7 @@ from profiler.core.text import without_surrogates
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms, parse_ns
 from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
-from profiler.record.batch_job import BatchJob, batch_values
+from profiler.record.batch_job import BatchJob, known_job_fields
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.fact_list import least_paths
 from profiler.record.family_identity import family_key
@@ -330,7 +330,7 @@ def _run_attributes(run: ExportedRun) -> list[Message]:
 
 def _batch_attributes(job: BatchJob) -> Mapping[str, Value]:
     """The job of AWS Batch, by the names of documents: the conventions have none for it."""
-    return {f"task_profiler.batch.{name}": value for name, value in batch_values(job).items()}
+    return {f"task_profiler.batch.{name}": value for name, value in known_job_fields(job).items()}
 
 
 def _request(
