@@ -17,7 +17,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import arn_part
 from profiler.core.optional_math import first_known, first_of
 from profiler.core.text import without_surrogates
-from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms, parse_ns
+from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms
 from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.record.batch_job import BatchJob, known_job_fields
@@ -415,7 +415,7 @@ def _events(run: ExportedRun) -> Iterator[Message]:
             }
             yield _event(begin_ns, f"task_profiler.moment.{moment.kind}", about_moment)
     for notice in record.notices:
-        notice_ns = parse_ns(notice.at)
+        notice_ns = notice.at_ns
         if notice_ns is not None:
             about_notice = {"task_profiler.notice.kind": notice.kind}
             yield _event(notice_ns, "task_profiler.notice", about_notice)

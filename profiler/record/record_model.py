@@ -131,6 +131,11 @@ class Metrics(Model, frozen=True, kw_only=True):
     ephemeral_storage_size_mb: Number | None = None
 
     @property
+    def max_memory_used_at_ns(self) -> int | None:
+        """``max_memory_used_at`` in nanoseconds since 1970."""
+        return parse_ns(self.max_memory_used_at)
+
+    @property
     def has_memory(self) -> bool:
         """Whether the memory used was measured."""
         return self.max_memory_used_mb is not None
@@ -473,6 +478,11 @@ class RaisedNotice(Model, frozen=True, kw_only=True):
 
     kind: str
     at: str
+
+    @property
+    def at_ns(self) -> int | None:
+        """``at`` in nanoseconds since 1970."""
+        return parse_ns(self.at)
 
 
 class Record(Model, frozen=True, kw_only=True):

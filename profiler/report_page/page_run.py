@@ -144,7 +144,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         moments=[*map(_moment_row, moments)] or None,
         files=story.sentence("files") or None,
         huge_pages=story.sentence("huge") or None,
-        peak_at=span_ms(record.started_ns, parse_ns(record.metrics.max_memory_used_at)),
+        peak_at=span_ms(record.started_ns, record.metrics.max_memory_used_at_ns),
         command=run.past.command,
         image=record.container.image,
         log_group=record.log_group,
@@ -190,7 +190,7 @@ def _moment_row(moment: Moment) -> tuple[str, int, int, str]:
 
 
 def _notice_text(record: Record, notice: RaisedNotice) -> str:
-    after_ms = span_ms(record.started_ns, parse_ns(notice.at))
+    after_ms = span_ms(record.started_ns, notice.at_ns)
     if after_ms is None:
         return notice.kind
     return f"{notice.kind} at {elapsed(after_ms)}"
