@@ -79,7 +79,7 @@ def outcome_fields(run: MergedRun) -> Fields:
 
 
 def fields_of_outcome(outcome: Outcome, *, is_of_event: bool) -> Fields:
-    """As :func:`outcome_fields`."""
+    """The fields that say how the run ended, with ``task.stop_category`` if an event says it."""
     task: Fields = {"status": outcome.status, "outcome": outcome.cause}
     if is_of_event:
         task["stop_category"] = outcome.category

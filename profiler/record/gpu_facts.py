@@ -82,7 +82,7 @@ def _memory_text(used_mb: float | None, size_mb: float | None) -> str:
 
 
 def gpus_memory_text(totals: GpuTotals) -> str:
-    """As `gpu_memory_text`, of the GPU with the largest peak."""
+    """The text of `gpu_memory_text` for the GPU with the largest peak."""
     return _memory_text(totals.memory_used_mb.max, totals.memory_size_mb)
 
 

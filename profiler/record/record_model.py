@@ -431,7 +431,7 @@ class TaskSize(Model, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As ``1 vCPU, 2 GB``, without what is unknown."""
+        """The size as ``1 vCPU, 2 GB``, without what is unknown."""
         return format_task_size(self.vcpu, self.memory_mb)
 
 

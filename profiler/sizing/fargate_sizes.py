@@ -21,7 +21,7 @@ class Size(Struct, frozen=True, order=True):
 
     @property
     def text(self) -> str:
-        """As ``1 vCPU, 2 GB``."""
+        """The size as ``1 vCPU, 2 GB``."""
         return format_task_size(self.vcpu, self.memory_mb)
 
 

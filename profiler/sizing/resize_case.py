@@ -292,12 +292,12 @@ class MeasuredCase(ResizeCase):
 
     @property
     def advice(self) -> Advice:
-        """By the runs at the definition's size."""
+        """The advice by the runs at the definition's size."""
         return self._at_size.advice
 
     @property
     def advice_of_all(self) -> Advice:
-        """With what runs at any size needed."""
+        """The advice with what runs at any size needed."""
         return self._at_size.advice_of_all
 
     @property
