@@ -483,7 +483,7 @@ def _saves(case: MeasuredCase, smaller: ChosenSize) -> str | None:
 
 @_with_a_smaller_size
 def _asks_for_less(case: MeasuredCase, smaller: ChosenSize) -> str | None:
-    """The gain of a job on EC2 that asks for less: its memory is limited like a task's on Fargate."""
+    """The gain of a job on EC2 that asks for less: it has a limit of memory, as on Fargate."""
     if not case.circumstances.is_job or case.is_fargate:
         return None
     if any(rule.reason_to_act(case) for rule in REASONS_AGAINST):
