@@ -2,6 +2,7 @@
 ``datetime`` inside.
 """
 
+import math
 import re
 import time
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,9 @@ NS_PER_DAY = 86_400 * NS_PER_SECOND
 MS_PER_SECOND = 1000
 MS_PER_DAY = 86_400_000
 DAYS_PER_MONTH = 365.25 / 12
+# The time of what has not happened yet, before all others, and of what is not due, behind them.
+LONG_AGO_NS = -math.inf
+NEVER_NS = math.inf
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US_PER_MS = 1000

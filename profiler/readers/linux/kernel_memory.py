@@ -13,6 +13,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import difference
 from profiler.readers.linux import proc
 from profiler.readers.memory_usage import is_notable
 
@@ -125,10 +126,9 @@ class KernelGrowth:
         return growth_bytes if growth_bytes >= MIN_GROWTH_BYTES else 0
 
     def _growth_bytes(self) -> int:
-        now_bytes = None if self._start_bytes is None else self._read_bytes()
-        if self._start_bytes is None or now_bytes is None:
+        if self._start_bytes is None:
             return 0
-        return now_bytes - self._start_bytes
+        return difference(self._read_bytes(), self._start_bytes) or 0
 
 
 class _Estimate(Struct, frozen=True, kw_only=True):
