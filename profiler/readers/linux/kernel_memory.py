@@ -19,7 +19,7 @@ from profiler.readers.memory_usage import is_notable
 
 _OPEN_FILES = "/proc/sys/fs/file-nr"
 _PROCESSORS_FREE_PAGES = b" count:"  # in the list of each processor's
-_TCP_LINE = b"\nTCP: "
+_QUEUES = (b"\nTCP: ", b"\nUDP: ")
 # What of the machine's memory is not the kernel's own: free, of files, of processes and tmpfs.
 _NOT_KERNEL = (b"MemFree:", b"Buffers:", b"Cached:", b"SwapCached:", b"AnonPages:")
 
@@ -97,11 +97,16 @@ def unassigned_kernel_bytes() -> int | None:
     return None if memory is None else memory.fixed_bytes - memory.page_table_bytes
 
 
-def tcp_queue_bytes() -> int | None:
-    """What all TCP sockets of the machine hold, which version 1 of the groups does not count."""
-    _, _, line = (proc.read("/proc/net/sockstat") or b"").partition(_TCP_LINE)
-    pages = proc.numbers_after(line.partition(b"\n")[0], b" mem ")
-    return pages[0] * os.sysconf("SC_PAGE_SIZE") if pages else None
+def socket_queue_bytes() -> int | None:
+    """What all TCP and UDP sockets of the machine hold, which version 1 of the groups does not
+    count; None where neither is known.
+    """
+    text = proc.read("/proc/net/sockstat") or b""
+    pages = list[int]()
+    for name in _QUEUES:
+        line = text.partition(name)[2].partition(b"\n")[0]
+        pages += proc.numbers_after(line, b" mem ")
+    return sum(pages) * os.sysconf("SC_PAGE_SIZE") if pages else None
 
 
 class KernelGrowth:
