@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from profiler.core.optional_math import known
+from profiler.core.optional_math import difference, known, quotient
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 
 MIB = 1024 * 1024
@@ -39,18 +39,17 @@ def as_number(value: float | None) -> float | None:
 
 def mebibytes(size_bytes: float | None) -> float | None:
     """Convert bytes to the record's MB, which are MiB."""
-    if size_bytes is None:
-        return None
-    return as_number(size_bytes / MIB)
+    return as_number(quotient(size_bytes, MIB))
 
 
 def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
     """The time that Fargate bills: from the start of the image pull to the end, in whole
     seconds, at least 60.
     """
-    if pull_started_ns is None or ended_ns is None or ended_ns < pull_started_ns:
+    span_ns = difference(ended_ns, pull_started_ns)
+    if span_ns is None or span_ns < 0:
         return None
-    seconds = -((pull_started_ns - ended_ns) // NS_PER_SECOND)
+    seconds = -(-span_ns // NS_PER_SECOND)
     return max(seconds, _MIN_BILLED_SECONDS) * 1000
 
 
