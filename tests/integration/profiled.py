@@ -1,5 +1,6 @@
 """Runs commands under ``task-profiler run`` in a process of its own."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -90,6 +91,14 @@ def started(
     with ending(process):
         assert present(process.stdout).readline() == b"ready\n"
         yield process
+
+
+@contextmanager
+def alone(resource: str) -> Iterator[None]:
+    """No other test changes this resource of the machine, of which nothing tells who has it."""
+    with Path(f"/var/tmp/task-profiler-test-{resource}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

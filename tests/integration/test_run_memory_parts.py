@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from profiler.record.record_model import NO_RECOMMENDATION, Record
-from tests.integration.profiled import counts_memory, python, report_of, run
+from tests.integration.profiled import alone, counts_memory, python, report_of, run
 from tests.values import present
 from tools.waiting import READINGS
 
@@ -184,14 +184,15 @@ wait_for_readings(10)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for large pipes")
 def test_the_kernels_memory_in_pipes_is_needed() -> None:
-    record, _ = _run(*python(_PIPES))
+    with alone("kernel-memory"):
+        record, _ = _run(*python(_PIPES))
     assert present(record.metrics.max_memory_used_mb) > 100
     if Path("/sys/fs/cgroup/memory").is_dir():
         assert any("kernel memory" in text for text in present(record.monitor).warnings)
 
 
-_TCP = """
-import socket, time
+_TCP = f"""{READINGS}
+import socket
 server = socket.create_server(("127.0.0.1", 0))
 ends = []
 queued = 0
@@ -208,7 +209,7 @@ while queued < 120 << 20:
         except BlockingIOError:
             refusals += 1
             time.sleep(0.001)
-time.sleep(1)
+wait_for_readings(20)
 """
 
 
@@ -216,7 +217,8 @@ time.sleep(1)
     not Path("/sys/fs/cgroup/memory").is_dir(), reason="version 2 counts the queues of TCP"
 )
 def test_queues_of_tcp_which_version_1_does_not_count_are_a_warning_and_no_value() -> None:
-    record, _ = _run(*python(_TCP))
+    with alone("kernel-memory"):
+        record, _ = _run(*python(_TCP))
     assert present(record.metrics.max_memory_used_mb) < 60
     assert record.metrics.memory_peak_source == "sampled"
     assert any("kernel memory grew" in text for text in present(record.monitor).warnings)
