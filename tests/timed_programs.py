@@ -59,6 +59,10 @@ def _turns(words: str) -> str:
     return f"{{python}} -m tests.programs.turns {words}"
 
 
+def _shared_lock(name: str, words: str) -> str:
+    return f"{{python}} -m tests.programs.shared_locks {name} {words}"
+
+
 _SHORT_PROGRAMS = {
     "beside nothing": _short(_beside("nothing")),
     "beside a web server (poll of 0.5 s)": _short(_beside("http_server")),
@@ -74,6 +78,8 @@ _SHORT_PROGRAMS = {
     ),
     "slow server": _short(_turns("ask_again 2 {port} 0.3")),
     "two processes compute together": _short(_turns("compute_together 2.4 0.08 0.32")),
+    "queue between processes": _short(_shared_lock("joinable_queue", "2 - sleep 0.4")),
+    "lock that nobody releases": _short(_shared_lock("nobody_releases", "2 - sleep")),
 }
 _LONG_PROGRAMS = {
     **{
@@ -147,6 +153,15 @@ _LONG_PROGRAMS = {
             f"{{python}} -m tests.programs.pools {name} 20 {{port}}"
         )
         for name in ("managers_queue", "unix_server", "tcp_server")
+    },
+    **{
+        f"lock of processes: {name}, {work}": _long(_shared_lock(name, f"12 {where} {work}"))
+        for name in (
+            *("joinable_queue", "event", "timed_event", "held_lock", "semaphore_in_memory"),
+        )
+        for work, where in (
+            *(("sleep", "-"), ("network", "{port}"), ("compute", "-"), ("disk", "{slow_disk}")),
+        )
     },
     "slow disk": _long(_turns("read 10 {slow_disk}")),
     "slow disk by io_uring": _long(_turns("read_by_ring 10 {slow_disk}{ring}")),

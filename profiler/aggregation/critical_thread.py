@@ -18,8 +18,6 @@ from profiler.readers.linux.waits import STOPPED, Blocked, Wait
 HIDDEN = Wait("hidden")
 """A wait whose kind nobody could read."""
 _SLEEP = Wait("sleep")
-# A wait for a limited time that another thread has ended before.
-_WOKEN = Blocked(wait=Wait("lock"), helpers="threads")
 # A poll that its timeout ends, and so much work after it, is the sleep of a loop.
 _MIN_WORK_NS = NS_PER_MS
 # With more threads that wait for others, the heaviest hand on, and a look goes through so many
@@ -93,6 +91,12 @@ def _ended_by_timeout(blocked: Blocked, wait: ThreadWait) -> bool:
     return blocked.has_timeout and wait.after_ns >= _MIN_WORK_NS
 
 
+def _woken(blocked: Blocked) -> Blocked:
+    """A wait for a limited time that another thread or process has ended before."""
+    helpers = "threads" if blocked.helpers == "nobody" else blocked.helpers
+    return Blocked(wait=Wait("lock"), helpers=helpers, helper_pids=blocked.helper_pids)
+
+
 def _named(blocked: Blocked, wait: ThreadWait) -> Wait:
     """The wait with the one connection that is not idle, if several are watched."""
     if blocked.is_hidden and blocked.wait.kind == "other":
@@ -152,7 +156,7 @@ class Division:
         if blocked.otherwise is not None and _is_for_comers(blocked, wait):
             blocked = blocked.otherwise
         elif wait.was_woken:
-            blocked = _WOKEN
+            blocked = _woken(blocked)
         if blocked.is_stopped:
             self._has_stopped = True
         elif _is_for_comers(blocked, wait):
@@ -286,6 +290,9 @@ class Division:
         elif blocked.helpers == "pipe":
             # A child that has just begun was not asked for its end of the pipe.
             processes = blocked.helper_pids or self._children.get(wait.process, ())
+        elif blocked.helpers == "memory":
+            others = blocked.helper_pids.intersection(self._by_process)
+            processes = (wait.process, *(others or self._children.get(wait.process, ())))
         return [
             helper
             for process in processes

@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from profiler.aggregation.critical_thread import ThreadWait
 from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
+from profiler.readers.linux.waits import Blocked
 
 # Their work counts for whoever waits for them. That of the other threads of a process does not: of
 # those that wait for a lock, most wait for a task, and who works weighs for itself.
@@ -102,7 +104,7 @@ class ThreadWaits:
             thread = self._threads[seen.thread] = _Thread(seen.process)
         present = thread.present
         if present is not None:
-            if present.blocked == seen.blocked:
+            if _is_same(present.blocked, seen.blocked):
                 return
             self._end_present(thread, change)
         wait = ThreadWait(
@@ -178,6 +180,15 @@ class ThreadWaits:
             total_ns += self._cpu_ns[pid] + self._processes[pid].children_cpu_ns
             pending.extend(self.children.get(pid, ()))
         return total_ns
+
+
+def _is_same(before: Blocked | None, now: Blocked | None) -> bool:
+    """Whether a thread that has not run says the same: its timeout, which may be one of the wall
+    clock, is measured anew.
+    """
+    if before is None or now is None:
+        return before is now
+    return before == now or before == replace(now, until_ns=before.until_ns)
 
 
 def _make_known(wait: ThreadWait | None, following: ThreadWait, change: ChangedWaits) -> None:

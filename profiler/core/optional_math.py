@@ -73,6 +73,11 @@ def difference(value: _Number | None, less: _Number | None) -> _Number | None:
     return None if value is None or less is None else value - less
 
 
+def growth_of(counter: _Number | None, before: _Number | None) -> _Number | None:
+    """Return how much a counter has grown, at least 0; None unless both values are known."""
+    return None if counter is None or before is None else max(counter - before, 0)
+
+
 def product(value: float | None, factor: float | None) -> float | None:
     """Return the value multiplied by the factor; None unless both are known."""
     return None if value is None or factor is None else value * factor

@@ -41,7 +41,7 @@ from profiler.sizing.evidence import (
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.job_rows import JobsRow
 from profiler.sizing.slowdown_factors import smaller_vcpus
-from profiler.sizing.trend import NO_GROWTH, Growth, growth
+from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption
 
 _MANY_RUNS = 10
@@ -562,7 +562,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     peak_mb = max(evidence.needs.oom_size_mb or 0, *evidence.needs.peaks_mb, 0)
     if not peak_mb < own_limit_mb < (current_mb or math.inf):
         return
-    batch = growth(evidence.needs.peaks_mb) or NO_GROWTH
+    batch = growth(evidence.needs.peaks_mb)
     own_limit = _limit_passed(batch, own_limit_mb)
     if own_limit:
         yield (

@@ -164,7 +164,7 @@ def recommend_size(
 
     A size that the growing peak soon passes is too small.
     """
-    trend = growth(evidence.needs.needs_mb) or NO_GROWTH
+    trend = growth(evidence.needs.needs_mb)
     margin = margin_of(evidence, policy)
     need = _memory_need(evidence, policy, margin)
     decision = _decide(evidence, policy, price_overrides, need)

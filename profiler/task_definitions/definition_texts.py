@@ -42,6 +42,7 @@ from profiler.task_definitions.text_tree import (
     yaml_tree,
 )
 
+_MAX_BYTES = 64 * 2**20
 _TYPE = "AWS::ECS::TaskDefinition"
 _JOB_TYPE = "AWS::Batch::JobDefinition"
 _CONTAINERS = "ContainerDefinitions"
@@ -463,14 +464,20 @@ def _view(node: Node, text: str, *, is_template: bool) -> object:
     return Function.of(name, value, written=written, flow=flow)
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read the file. Raises TaskProfilerError if it cannot be read."""
+def read_bytes(path: Path, content: str = "a task definition") -> bytes:
+    """Read the file of this content. Raises TaskProfilerError if it cannot be read, or is too
+    large, as a device that never ends.
+    """
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise TaskProfilerError(
-            f"{path} cannot be read ({error.strerror}): name the file of a task definition."
+            f"{path} cannot be read ({error.strerror}): name the file of {content}."
         ) from error
+    if len(data) > _MAX_BYTES:
+        raise TaskProfilerError(f"{path} has more than 64 MB: name the file of {content}.")
+    return data
 
 
 def write_definition(path: Path, content: bytes, *, remedy: str) -> None:

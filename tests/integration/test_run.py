@@ -409,15 +409,18 @@ def test_the_report_is_in_the_file_that_has_the_name_at_the_end(
     assert decode(written[len(kept) :].splitlines()[0]).record.exit_code == 0
 
 
-def test_a_report_whose_folder_is_removed_is_printed_with_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loses", ["rm -r build", "mv build kept"])
+def test_a_report_whose_folder_is_gone_is_printed_with_a_sentence(
+    loses: str, tmp_path: Path
+) -> None:
     (tmp_path / "build").mkdir()
     options = ("--output", "build/runs.jsonl")
-    finished = run("sh", "-c", "rm -r build; exit 3", options=options, cwd=tmp_path)
+    finished = run("sh", "-c", f"{loses}; exit 3", options=options, cwd=tmp_path)
     assert finished.returncode == 3
     sentence, line = finished.stderr.splitlines()
     assert sentence == (
-        b"task-profiler: --output build/runs.jsonl was removed by the command, and cannot be "
-        b"created again (No such file or directory)."
+        b"task-profiler: --output build/runs.jsonl was removed or moved by the command, and "
+        b"cannot be created again (No such file or directory)."
     )
     assert decode(line).record.exit_code == 3
     assert not (tmp_path / "build").exists()

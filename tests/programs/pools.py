@@ -42,7 +42,7 @@ def _rounds(seconds: float) -> Iterator[None]:
         yield
 
 
-def _ask(port: str, seconds: float) -> None:
+def ask(port: str, seconds: float) -> None:
     """Ask over a new connection for an answer after this time."""
     with phase("python"):
         connection = socket.create_connection(("127.0.0.1", int(port)))
@@ -55,7 +55,7 @@ def _ask(port: str, seconds: float) -> None:
 
 def _submit(pool: ThreadPoolExecutor, port: str) -> list[Future[None]]:
     with phase("python"):
-        return [pool.submit(_ask, port, 0.6 + 0.1 * number) for number in range(_TASKS)]
+        return [pool.submit(ask, port, 0.6 + 0.1 * number) for number in range(_TASKS)]
 
 
 def _each(results: Iterable[object]) -> Iterator[object]:
@@ -97,7 +97,7 @@ def imap_unordered(seconds: float, port: str) -> None:
     with ThreadPool(_TASKS, initializer=time_all) as pool:
         for _ in _rounds(seconds):
             times = [0.3 + 0.1 * number for number in range(2 * _TASKS)]
-            for _ in _each(pool.imap_unordered(functools.partial(_ask, port), times)):
+            for _ in _each(pool.imap_unordered(functools.partial(ask, port), times)):
                 _work(_WORK_SECONDS)
 
 
@@ -111,7 +111,7 @@ def join_a_queue(seconds: float, port: str) -> None:
                 task = tasks.get()
             if task is None:
                 return
-            _ask(port, task)
+            ask(port, task)
             tasks.task_done()
 
     threads = [threading.Thread(target=do) for _ in range(_TASKS)]
@@ -134,7 +134,7 @@ def to_threads(seconds: float, port: str) -> None:
     async def main() -> None:
         for _ in _rounds(seconds):
             with phase("others"):
-                works = [asyncio.to_thread(_ask, port, 0.3 + 0.1 * n) for n in range(_TASKS)]
+                works = [asyncio.to_thread(ask, port, 0.3 + 0.1 * n) for n in range(_TASKS)]
                 await asyncio.wait_for(asyncio.gather(*works), _TIMEOUT_SECONDS)
             _work(_WORK_SECONDS)
 
@@ -144,7 +144,7 @@ def to_threads(seconds: float, port: str) -> None:
 def _in_a_process(port: str, seconds: float) -> None:
     forget()
     time_all()
-    _ask(port, seconds)
+    ask(port, seconds)
     write_down()
 
 

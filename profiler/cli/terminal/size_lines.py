@@ -93,7 +93,7 @@ def trend_text(advice: Advice | None) -> str:
             text += f", passes {format_memory(limit_mb)} in about {format_count(runs, 'run')}"
         texts.append(text)
     duration = growth(advice.evidence.usage.durations_ms)
-    if duration is not None and duration.is_notable:
+    if duration.is_notable:
         per_run = format_duration(duration.per_run)
         texts.append(f"duration +{per_run} a run over {duration.runs} successes")
     return " · ".join(texts)

@@ -31,6 +31,7 @@ class GpuTimeline:
         self.runs: dict[str, RunUse] = {}
         self.known_until_ns = 0
         self.source: UseSource | None = None
+        self._rank = len(_SOURCES)
 
     def begin_run(self, run: str, started_ns: int, find_owner: Callable[[], Owns | None]) -> None:
         """Begin a run, or look again for its processes, which may not have been visible."""
@@ -54,7 +55,9 @@ class GpuTimeline:
         """Add the work of the time since the last window; a better source replaces a worse one
         for good.
         """
-        if self.source is None or _SOURCES.index(source) < _SOURCES.index(self.source):
+        rank = _SOURCES.index(source)
+        if rank < self._rank:
+            self._rank = rank
             self.source = source
         if source != self.source:
             return

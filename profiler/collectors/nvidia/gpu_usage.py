@@ -24,7 +24,7 @@ from profiler.collectors.nvidia.visible_gpus import (
     GpuSample,
     match_uuids,
 )
-from profiler.core.optional_math import known, known_values, sum_known
+from profiler.core.optional_math import known, known_values, product, rounded, sum_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
 
@@ -436,5 +436,5 @@ def gpu_idle(
         **phases,
         percent=round(percent, 3),
         gpu_hours=round(sum(gpu.idle_seconds or 0 for gpu in gpus) / _SECONDS_PER_HOUR, 6),
-        usd=None if hour_usd is None else round(percent / _PERCENT * hours * hour_usd, 8),
+        usd=rounded(product(percent / _PERCENT * hours, hour_usd), 8),
     )

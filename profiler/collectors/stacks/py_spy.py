@@ -248,13 +248,15 @@ def short_file(path: str) -> str:
 
 
 class PySpy:
-    """Calls py-spy through ``dump_server.py``.
+    """Calls py-spy through ``dump_server.py``, unless it is not installed: then its ``program``
+    is "", and it is never started.
 
     Only one thread may call it; any thread may ``kill`` or ``interrupt`` it.
     """
 
     def __init__(self, program: str) -> None:
         self._program = program
+        self.is_installed = bool(program)
         self._server: subprocess.Popen[bytes] | None = None
         self._version: str | None = None
         self._is_recording = False
@@ -321,15 +323,18 @@ class PySpy:
 
     def interrupt(self) -> None:
         """End a recording in progress, which then answers with what it has."""
-        if self._is_recording and self._server is not None and self._server.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._server.pid, signal.SIGINT)
+        if self._is_recording:
+            self._send(signal.SIGINT)
 
     def kill(self) -> None:
         """End the server, and with it a call in progress."""
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        """Send a signal to the server and its calls, if it runs."""
         if self._server is not None and self._server.returncode is None:
             with suppress(ProcessLookupError):
-                os.killpg(self._server.pid, signal.SIGKILL)
+                os.killpg(self._server.pid, number)
 
     def close(self) -> None:
         """End the server and close its pipes. Only the thread that calls may do this."""

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import difference
 from profiler.readers.linux import proc
 from profiler.readers.memory_usage import is_notable
 
 _OPEN_FILES = "/proc/sys/fs/file-nr"
 _PROCESSORS_FREE_PAGES = b" count:"  # in the list of each processor's
-_TCP_LINE = b"\nTCP: "
+_QUEUES = (b"\nTCP: ", b"\nUDP: ")
 # What of the machine's memory is not the kernel's own: free, of files, of processes and tmpfs.
 _NOT_KERNEL = (b"MemFree:", b"Buffers:", b"Cached:", b"SwapCached:", b"AnonPages:")
 
@@ -96,11 +97,16 @@ def unassigned_kernel_bytes() -> int | None:
     return None if memory is None else memory.fixed_bytes - memory.page_table_bytes
 
 
-def tcp_queue_bytes() -> int | None:
-    """What all TCP sockets of the machine hold, which version 1 of the groups does not count."""
-    _, _, line = (proc.read("/proc/net/sockstat") or b"").partition(_TCP_LINE)
-    pages = proc.numbers_after(line.partition(b"\n")[0], b" mem ")
-    return pages[0] * os.sysconf("SC_PAGE_SIZE") if pages else None
+def socket_queue_bytes() -> int | None:
+    """What all TCP and UDP sockets of the machine hold, which version 1 of the groups does not
+    count; None where neither is known.
+    """
+    text = proc.read("/proc/net/sockstat") or b""
+    pages = list[int]()
+    for name in _QUEUES:
+        line = text.partition(name)[2].partition(b"\n")[0]
+        pages += proc.numbers_after(line, b" mem ")
+    return sum(pages) * os.sysconf("SC_PAGE_SIZE") if pages else None
 
 
 class KernelGrowth:
@@ -125,10 +131,9 @@ class KernelGrowth:
         return growth_bytes if growth_bytes >= MIN_GROWTH_BYTES else 0
 
     def _growth_bytes(self) -> int:
-        now_bytes = None if self._start_bytes is None else self._read_bytes()
-        if self._start_bytes is None or now_bytes is None:
+        if self._start_bytes is None:
             return 0
-        return now_bytes - self._start_bytes
+        return difference(self._read_bytes(), self._start_bytes) or 0
 
 
 class _Estimate(Struct, frozen=True, kw_only=True):

@@ -180,7 +180,7 @@ class MemoryShares:
             if growth_bytes > 0 and identity in read:
                 growth_bytes = 0
             own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
-            file_bytes = _files(process)
+            file_bytes = mapped_of_files(process)
             locked_bytes = min(base.own_locked_bytes, process.locked_bytes or 0, file_bytes)
             shares[identity] = base.own_shmem_bytes + locked_bytes
             shares[identity] += max(own_bytes - self._freed_bytes(process), 0)
@@ -323,7 +323,7 @@ class MemoryShares:
             return mapping
         for identity, process in living.items():
             base = self._bases[identity]
-            file_bytes = _files(process)
+            file_bytes = mapped_of_files(process)
             known_bytes = max(_FILE_GROWTH * base.file_bytes, _MIN_FILE_BYTES)
             locked_bytes = min(process.locked_bytes or 0, file_bytes)
             known_locked_bytes = max(_FILE_GROWTH * base.locked_bytes, _MIN_LOCKED_BYTES)
@@ -381,8 +381,8 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
         shared_bytes=min(max(pss_bytes - private_bytes, 0), missing_bytes),
         own_file_bytes=pss_file_bytes - own_locked_bytes,
         own_locked_bytes=own_locked_bytes,
-        file_bytes=_files(process),
-        locked_bytes=min(process.locked_bytes or 0, _files(process)),
+        file_bytes=mapped_of_files(process),
+        locked_bytes=min(process.locked_bytes or 0, mapped_of_files(process)),
         lazily_freed_bytes=min(proc.bytes_after(rollup, b"LazyFree:") or 0, own_bytes),
         inherited_bytes=anonymous_bytes - (proc.parse_private_anonymous(rollup) or 0),
         faults=process.faults,
@@ -410,7 +410,7 @@ def _shmem(process: ProcessReading) -> int:
     return process.shmem_bytes
 
 
-def _files(process: ProcessReading) -> int:
+def mapped_of_files(process: ProcessReading) -> int:
     """What a process maps of files, each mapping of a page."""
     return max((process.rss_bytes or 0) - _anonymous(process) - _shmem(process), 0)
 

@@ -411,10 +411,12 @@ def read_text(path: str | os.PathLike[str]) -> str:
     return (read(os.fspath(path)) or b"").decode(errors="surrogateescape")
 
 
-def reread(descriptor: int) -> bytes:
+def reread(descriptor: int | None) -> bytes:
     """The contents of an open file of the kernel, up to 8 KiB, from its start; empty if it
-    cannot be read any more.
+    could not be opened, or cannot be read any more.
     """
+    if descriptor is None:
+        return b""
     try:
         return os.pread(descriptor, _MAX_REREAD_BYTES, 0)
     except OSError:
@@ -439,8 +441,7 @@ def reread_file(files: Mapping[str | None, int], name: str | None) -> bytes:
     """The contents of a file of ``open_files``; empty if it is not open or cannot be read any
     more.
     """
-    descriptor = files.get(name)
-    return b"" if descriptor is None else reread(descriptor)
+    return reread(files.get(name))
 
 
 def ns_per_tick() -> int:

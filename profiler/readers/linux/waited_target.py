@@ -20,6 +20,7 @@ from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.named_pipes import is_local, kind_of_sleep
+from profiler.readers.linux.shared_links import SharedLinks
 from profiler.readers.linux.sockets import Socket, Sockets, StreamState, other_end
 from profiler.readers.linux.waits import Blocked, Connection, Wait
 
@@ -91,10 +92,13 @@ _NUMBERS = {"x86_64": _X86_64, "aarch64": _AARCH64}
 _ARGUMENTS = 6
 # From linux/futex.h: the operations that may have a timeout, without their flags, and the timeout's
 # position among the arguments. LOCK_PI and its like always wait for a lock that a thread holds.
+# Threads of one process use the private flag.
 _FUTEX_COMMAND = 0x7F
 _FUTEX_WAIT = 0
 _FUTEX_WAIT_BITSET = 9
 _FUTEX_TIMEOUTS = {"futex": 3, "futex_waitv": 3, "futex_wait": 4}
+_FUTEX_PRIVATE = 0x80
+_FUTEX_FLAGS = {"futex": 1, "futex_wait": 3}
 _FUTEX_BY_WALL_CLOCK = 0x100
 _TIMESPEC = struct.Struct("=qq")
 # Where poll and epoll have their timeout in milliseconds.
@@ -202,11 +206,11 @@ _REQUESTED_KINDS = ("disk", "network", "pipe", "sleep", "child")
 _RECEIVES = ("read", "recv", "pread")
 # A loop with more connections, or beside more processes, is not asked for each.
 _MAX_CONNECTIONS = 16
-_MAX_PIPE_PROCESSES = 64
-_LINKS_LAST_NS = 5 * NS_PER_SECOND
 # In a look, the timeouts of so many locks are read: of a process, those of its first threads, which
 # make the tasks of the others.
 _MAX_TIMEOUTS = 16
+# Also, of so many locks it is asked in which memory they are.
+_MAX_MEMORIES = 16
 # So many other ends of pipes and connections are kept in mind.
 _MAX_ENDS = 1024
 AskStream = Callable[[int, bytes], StreamState | None]
@@ -229,13 +233,12 @@ class WaitResolver:
         self._calls = calls
         self._folder = proc_folder
         self._ask_stream = ask_stream
-        self._batch_pids = batch_pids
         self._wall_ahead_ns = wall_ahead_ns
         self._now_ns: int | None = None
         self._timeouts_left = 0  # in the present look
-        self._links_of: dict[int, tuple[frozenset[str], int]] = {}  # until when they are known
+        self._memories_left = 0
         self.sockets = Sockets(proc_folder, own_cpu_ns, peer_inode)
-        self._holders: dict[str, tuple[frozenset[int], int]] = {}  # as well
+        self._shared = SharedLinks(proc_folder, batch_pids, self._link)
         self._ends: dict[int, int] = {}  # the inodes of connections and of their other ends
         self._own_pairs: dict[tuple[int, str], bool] = {}
         self._rings: Rings | None = None
@@ -255,7 +258,7 @@ class WaitResolver:
             case "child":
                 blocked = _wait_for_child(name, call)
             case "futex":
-                blocked = self._wait_for_futex(pid, name, call, since_ns)
+                blocked = self._wait_for_futex(pid, name, call, now_ns, since_ns)
             case "ring":
                 links = self._requested(pid, call.int_argument(0))
                 blocked = self._wait_for_one(pid, links, now_ns)
@@ -277,6 +280,7 @@ class WaitResolver:
         if now_ns != self._now_ns:
             self._now_ns = now_ns
             self._timeouts_left = _MAX_TIMEOUTS
+            self._memories_left = _MAX_MEMORIES
 
     def _wait_in_poll(self, pid: int, name: str, call: SystemCall, now_ns: int) -> Blocked:
         descriptors, has_timeout = self._watched(pid, name, call)
@@ -313,7 +317,24 @@ class WaitResolver:
             )
         return tuple(came)
 
-    def _wait_for_futex(self, pid: int, name: str, call: SystemCall, since_ns: int) -> Blocked:
+    def _wait_for_futex(
+        self, pid: int, name: str, call: SystemCall, now_ns: int, since_ns: int
+    ) -> Blocked:
+        """The wait for threads, or for other processes of the batch that share the memory."""
+        blocked = self._wait_for_threads(pid, name, call, since_ns)
+        if name not in _FUTEX_FLAGS or call.arguments[_FUTEX_FLAGS[name]] & _FUTEX_PRIVATE:
+            return blocked
+        address = call.arguments[0]
+        link = self._shared.memory_at(pid, address)
+        if link is None and self._memories_left > 0:
+            self._memories_left -= 1
+            link = self._shared.find_memory(pid, address, now_ns)
+        if not link:
+            return blocked  # pthread_join has no private flag, either
+        pids = self._shared.others_with(pid, (link,), now_ns)
+        return replace(blocked, helpers="memory", helper_pids=pids)
+
+    def _wait_for_threads(self, pid: int, name: str, call: SystemCall, since_ns: int) -> Blocked:
         """A lock, or a sleep: a wait for a limited time, in which nobody need hold a lock.
 
         Such a wait is a lock's if the futex is a POSIX mutex, which names the thread that holds it.
@@ -415,7 +436,7 @@ class WaitResolver:
             )
         pids: frozenset[int] = frozenset()
         if len(connected) <= _MAX_CONNECTIONS:
-            pids = self._others_with(pid, self._links_of_ends(connected), now_ns)
+            pids = self._shared.others_with(pid, self._links_of_ends(connected), now_ns)
         return Blocked(
             wait=Wait("network", target if connected else None),
             helpers="pipe" if pids else "nobody",
@@ -452,48 +473,8 @@ class WaitResolver:
 
     def _wait_for_pipe(self, pid: int, links: Collection[str], now_ns: int) -> Blocked:
         """The wait for the other ends of pipes, which other processes of the batch have."""
-        pids = self._others_with(pid, links, now_ns)
+        pids = self._shared.others_with(pid, links, now_ns)
         return Blocked(wait=Wait("pipe"), helpers="pipe", helper_pids=pids)
-
-    def _others_with(self, pid: int, links: Iterable[str], now_ns: int) -> frozenset[int]:
-        """The other processes of the batch that have any of these open."""
-        pids: set[int] = set()
-        for link in links:
-            cached = self._holders.get(link)
-            if cached is None or now_ns >= cached[1]:
-                cached = self._find_holders(link, now_ns, is_new=cached is None)
-            pids.update(cached[0])
-        pids.discard(pid)
-        return frozenset(pids)
-
-    def _find_holders(self, link: str, now_ns: int, *, is_new: bool) -> tuple[frozenset[int], int]:
-        """The processes that have this open. Few of them are all asked for a link that is new."""
-        others = self._batch_pids()
-        until_ns = now_ns + _LINKS_LAST_NS
-        if is_new and len(others) <= _MAX_CONNECTIONS:
-            kept = {other: links for other, links in self._links_of.items() if links[1] >= until_ns}
-            self._links_of = kept
-        holders: frozenset[int] = frozenset()
-        if len(others) <= _MAX_PIPE_PROCESSES:
-            holders = frozenset(
-                [other for other in others if link in self._open_links(other, now_ns)]
-            )
-        if len(self._holders) >= _MAX_ENDS:
-            self._holders.clear()
-        self._holders[link] = (holders, until_ns)
-        return self._holders[link]
-
-    def _open_links(self, pid: int, now_ns: int) -> frozenset[str]:
-        """What a process has open; kept for a few seconds."""
-        cached = self._links_of.get(pid)
-        if cached is not None and now_ns < cached[1]:
-            return cached[0]
-        if len(self._links_of) > _MAX_PIPE_PROCESSES:
-            self._links_of.clear()
-        numbers = proc.all_pids(f"{self._folder}/{pid}/fd")[:_MAX_DESCRIPTORS]
-        links = frozenset([self._link(pid, number) for number in numbers])
-        self._links_of[pid] = (links, now_ns + _LINKS_LAST_NS)
-        return links
 
     def _requested(self, pid: int, ring: int) -> Sequence[str]:
         """The links of what a ring's requests are for."""

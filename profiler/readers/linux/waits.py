@@ -5,9 +5,9 @@ from typing import Literal
 from msgspec import Struct
 
 # Whose work a thread waits for: that of its children and their descendants, of the other threads of
-# its process, or of the processes at the other ends of a pipe or of connections within the batch,
-# or that hold the lock of a file.
-Helpers = Literal["nobody", "children", "threads", "pipe"]
+# its process, of the processes at the other ends of a pipe or of connections within the batch, or
+# that hold the lock of a file, or of the threads and processes that share the memory of a lock.
+Helpers = Literal["nobody", "children", "threads", "pipe", "memory"]
 
 
 class Wait(Struct, frozen=True):
@@ -35,8 +35,8 @@ class Blocked(Struct, frozen=True, kw_only=True):
     """What a blocked thread waits for.
 
     ``helpers`` are those whose work it waits for, ``helper_pids`` the processes at the other ends
-    of a pipe or a connection, or that hold a lock, or the child for which a thread waits, without
-    it any child.
+    of a pipe or a connection, or that hold a lock, or share its memory, or the child for which a
+    thread waits, without it any child.
     ``may_be_idle``: it watches nothing but listening and unconnected sockets, and ``connections``
     on which something has come before: where nothing comes on these, it waits for somebody to come,
     and ``otherwise`` is what else it waits for. ``has_timeout``: of poll, select or epoll.
@@ -57,12 +57,12 @@ class Blocked(Struct, frozen=True, kw_only=True):
 
     @property
     def may_wait_for_children(self) -> bool:
-        """Whether the thread waits for a child, or for a pipe which may be one's, at least if
-        nothing comes.
+        """Whether the thread waits for a child, or for a pipe or memory which may be one's, too,
+        at least if nothing comes.
         """
         blocked = self.otherwise or self
         has_end = blocked.helpers == "pipe" and blocked.wait.kind != "network"
-        return has_end or blocked.helpers == "children"
+        return has_end or blocked.helpers in ("children", "memory")
 
     @property
     def may_ask_for_children(self) -> bool:

@@ -20,6 +20,7 @@ from tests.looked_run import (
     LISTENS,
     LOCK,
     NETWORK,
+    SHARED_LOCK,
     SLEEP,
     TIMED_FUTEX,
     pipe_to,
@@ -104,6 +105,27 @@ class TestHandingOn:
             wait(DISK, 1, process=3),
         )
         assert shares(*waits, children={1: [2]}) == {"disk": 100.0}
+
+    @pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "children"])
+    def test_a_lock_that_processes_share(self, *, is_asked: bool) -> None:
+        """Who waits for it waits for whoever shares its memory, and a child that began just now may
+        be one of them.
+        """
+        shared = replace(SHARED_LOCK, helper_pids=frozenset((2, 3) if is_asked else (9,)))
+        siblings = replace(SHARED_LOCK, helper_pids=frozenset((1, 3)))
+        waits = (wait(shared, 50), wait(siblings, 5, process=2), wait(NETWORK, 1, process=3))
+        assert shares(*waits, children={1: [2, 3]}) == {"network": 100.0}
+        assert shares(*waits[:2], children={1: [2, 3]}) == {"lock": 100.0}
+
+    def test_a_lock_that_processes_share_may_be_held_by_another_thread(self) -> None:
+        waits = (wait(SHARED_LOCK, 50), wait(DISK, 1))
+        assert shares(*waits) == {"disk": 100.0}
+
+    def test_a_timed_wait_for_a_process_that_ended_early(self) -> None:
+        timed = replace(SHARED_LOCK, wait=Wait("sleep"), helper_pids=frozenset((2,)))
+        disk = wait(DISK, 1, process=2, begun=3)
+        assert shares(wait(timed, 99, begun=1, was_woken=True), disk) == {"disk": 100.0}
+        assert shares(wait(timed, 99, begun=1), disk)["sleep"] > 95
 
     def test_threads_that_wait_for_each_other_are_a_cycle(self) -> None:
         assert shares(wait(LOCK, 5), wait(LOCK, 5)) == {"lock": 100.0}

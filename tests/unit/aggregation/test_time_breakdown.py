@@ -281,6 +281,15 @@ class TestWhoseWaitHeldTheRunBack:
             run.look(Did(1, blocked, was_woken=number > 0))
         assert run.parts == {"sleep": 100.0}
 
+    def test_who_is_asked_again_in_the_same_wait_may_be_woken_later(self) -> None:
+        run = LookedRun()
+        for number in range(20):
+            blocked = replace(TIMED_FUTEX, until_ns=seconds(60) + number)
+            run.look(Did(1, blocked, 0.1, was_woken=True), Did(2, NETWORK, 0.01), length=0.2)
+            asked_again = replace(blocked, until_ns=seconds(61) + number)
+            run.look(Did(1, asked_again), Did(2, NETWORK, 0.01), length=0.8)
+        assert run.parts.get("sleep", 0) < 8  # the last wait is not over
+
     def test_the_work_of_other_threads_is_not_that_of_one_which_waits_for_a_task(self) -> None:
         """As those of a virtual machine that compile or collect garbage."""
         run = LookedRun({1: 0, 2: 1}).look(Did(3, LOCK, 0.001, process=2))

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.readers.linux.shared_links import shared_memories
 from profiler.readers.linux.sockets import (
     Socket,
     StreamState,
@@ -548,6 +549,81 @@ def test_a_pipe_leads_to_the_processes_at_its_other_ends(
     blocked = process.blocked("read", 3)
     assert blocked.helpers == "pipe"
     assert blocked.helper_pids == {8}
+
+
+_MAPS = (
+    "5000-7000 rw-p 00000000 00:00 0  [heap]\n"
+    "8000-9000 rw-s 00000000 00:1d {inode}  /dev/shm/sem.mp-a b (deleted)\n"
+)
+
+
+class TestLocksOfProcesses:
+    """A futex without the private flag."""
+
+    @pytest.fixture(autouse=True)
+    def batch(self, process: FakeProcess, tmp_path: Path) -> None:
+        self.pids = [PID, 8, 9]
+        process.resolver = WaitResolver(
+            calls_of("x86_64"), str(tmp_path), lambda: 0, batch_pids=lambda: self.pids
+        )
+        for pid, inode in ((PID, 4), (8, 4), (9, 5), (10, 4)):
+            (tmp_path / str(pid)).mkdir(exist_ok=True)
+            (tmp_path / str(pid) / "maps").write_text(_MAPS.format(inode=inode))
+
+    @pytest.mark.parametrize(
+        ("name", "arguments"),
+        [("futex", (0x8010, 0x109, 0)), ("futex_wait", (0x8010, 0, 0, 2))],
+    )
+    def test_it_leads_to_the_processes_that_share_its_memory(
+        self, name: str, arguments: tuple[int, ...], process: FakeProcess
+    ) -> None:
+        blocked = process.blocked(name, *arguments)
+        assert (blocked.wait, blocked.helpers) == (Wait("lock"), "memory")
+        assert blocked.helper_pids == {8}
+        assert blocked.may_wait_for_children
+
+    @pytest.mark.parametrize(
+        ("name", "arguments"),
+        [
+            ("futex", (0x8010, 0x189, 0)),
+            ("futex_wait", (0x8010, 0, 0, 0x82)),
+            ("futex_waitv", (0x8010, 1, 0, 0)),
+            ("futex", (0x5010, 0x109, 77)),
+        ],
+        ids=["private", "private since 2023", "of many", "pthread_join"],
+    )
+    def test_of_threads(self, name: str, arguments: tuple[int, ...], process: FakeProcess) -> None:
+        blocked = process.blocked(name, *arguments)
+        assert (blocked.helpers, blocked.helper_pids) == ("threads", frozenset())
+
+    def test_one_with_a_timeout_is_a_sleep(self, process: FakeProcess) -> None:
+        blocked = process.blocked("futex", 0x8010, 0x109, 0, 64)
+        assert blocked.wait == Wait("sleep")
+        assert blocked.helper_pids == {8}
+
+    def test_processes_that_begin_later_are_asked_at_once(self, process: FakeProcess) -> None:
+        assert process.blocked("futex", 0x8010, 0x109, 0).helper_pids == {8}
+        self.pids.append(10)
+        assert process.blocked("futex", 0x8010, 0x109, 0).helper_pids == {8, 10}
+
+    def test_memory_that_cannot_be_read_belongs_to_the_process(
+        self, process: FakeProcess, tmp_path: Path
+    ) -> None:
+        (tmp_path / str(PID) / "maps").unlink()
+        assert process.blocked("futex", 0x8010, 0x109, 0).helpers == "threads"
+
+    def test_of_few_locks_it_is_asked_in_which_memory_they_are(
+        self, process: FakeProcess, tmp_path: Path
+    ) -> None:
+        (tmp_path / str(PID) / "maps").write_text("0-8000000 rw-s 00000000 00:1d 4\n")
+        asked = [process.blocked("futex", 4096 * n, 0x109, 0).helpers for n in range(40)]
+        assert asked == ["memory"] * 16 + ["threads"] * 24
+
+
+@given(st.binary(max_size=200))
+def test_the_maps_of_a_process_may_be_anything(maps: bytes) -> None:
+    shared_memories(maps)
+    shared_memories(maps + _MAPS.encode())
 
 
 @pytest.mark.parametrize(
