@@ -200,8 +200,7 @@ class MonitoredTask:
         known.
         """
         if container is None:
-            last_read_ns = None if batch.usage is None else batch.usage.last_read_ns
-            return RunEnd(status="unknown", finished_ns=last_read_ns)
+            return RunEnd(status="unknown", finished_ns=batch.usage.last_read_ns)
         signalled_ns = None
         if self._task_stop_ns is not None:
             signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._task_stop_ns)

@@ -133,7 +133,7 @@ def why_failed(outcome: Outcome, memory_mb: float | None) -> str:
     if outcome.cause in ("failure", "unknown"):
         return outcome.reason or "no exit code"
     host = _LOST_HOST.fullmatch(outcome.reason or "")
-    if outcome.cause == "infrastructure" and host is not None:
+    if outcome.cause == "infrastructure" and host:
         return f"lost its host {host[1]}"
     return f"{outcome.title[:1].lower()}{outcome.title[1:]}"
 

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -62,6 +62,9 @@ class LiveGpus(Struct, frozen=True, kw_only=True):
     readings: int
     gpus: tuple[LatestGpu, ...]
     is_known: bool = False
+
+
+NO_GPUS: Final = LiveGpus(readings=0, gpus=())
 
 
 class GpuUsage:

@@ -14,7 +14,7 @@ from profiler.core.container_roles import ContainerRoles, TaskContainer, contain
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, number, text
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import known, known_values
+from profiler.core.optional_math import difference, known, known_values
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers import Unavailable
 
@@ -128,8 +128,8 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
         """
         latest: dict[str, ContainerMetadata] = {}
         for container in self.containers:
-            other = latest.get(container.name)
-            if other is None or (container.started_ns or 0) > (other.started_ns or 0):
+            other = latest.setdefault(container.name, container)
+            if (container.started_ns or 0) > (other.started_ns or 0):
                 latest[container.name] = container
         return latest
 
@@ -281,11 +281,9 @@ def _is_new_attempt(
         and before.docker_id != container.docker_id
     ):
         return True
-    if before.attempt_started_ns is None or started_ns is None:
-        return False
     # A start that differs by less is the same one: ECS restarts a container a minute after its
     # start at the earliest.
-    return started_ns - before.attempt_started_ns >= NS_PER_SECOND
+    return (difference(started_ns, before.attempt_started_ns) or 0) >= NS_PER_SECOND
 
 
 class BatchSelection(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import difference
+from profiler.core.optional_math import all_known, difference
 from profiler.readers.linux import proc
 from profiler.readers.memory_usage import is_notable
 
@@ -54,17 +54,14 @@ def parse_kernel_memory(meminfo: bytes, zoneinfo: bytes, page_bytes: int) -> Ker
     ``MemFree`` lacks the free pages that each processor keeps, often 100 MB: ``/proc/zoneinfo``
     has their number.
     """
-    total_bytes = proc.bytes_after(meminfo, b"MemTotal:")
-    reclaimable_bytes = proc.bytes_after(meminfo, b"SReclaimable:")
+    names = (b"MemTotal:", b"SReclaimable:", *_NOT_KERNEL)
+    sizes = all_known(*[proc.bytes_after(meminfo, name) for name in names])
     free_pages = proc.numbers_after(zoneinfo, _PROCESSORS_FREE_PAGES)
-    if total_bytes is None or reclaimable_bytes is None or not free_pages:
+    if sizes is None or not free_pages:
         return None
-    fixed_bytes = total_bytes - reclaimable_bytes - sum(free_pages) * page_bytes
-    for name in _NOT_KERNEL:
-        size_bytes = proc.bytes_after(meminfo, name)
-        if size_bytes is None:
-            return None
-        fixed_bytes -= size_bytes
+    total_bytes, reclaimable_bytes, *others_bytes = sizes
+    free_bytes = sum(free_pages) * page_bytes
+    fixed_bytes = total_bytes - reclaimable_bytes - free_bytes - sum(others_bytes)
     # The pool of huge pages, which older kernels do not list with its size.
     fixed_bytes -= proc.bytes_after(meminfo, b"Hugetlb:") or 0
     return KernelMemory(

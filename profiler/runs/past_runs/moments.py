@@ -70,7 +70,7 @@ def frame_of(text: str, own_files: Collection[str] | None = None) -> ShownFrame:
     name = text
     file = ""
     frame = _FRAME.fullmatch(text)
-    if frame is not None:
+    if frame:
         name = frame["name"]
         file = frame["file"]
     if own_files is not None:
