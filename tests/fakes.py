@@ -175,6 +175,7 @@ class FakeStackReader(PySpy):
     recorded: Dump = field(default_factory=Dump)
     recordings: list[tuple[tuple[int, ...], int, int]] = field(default_factory=list)
     on_record: Callable[[int], object] = lambda _: None
+    is_installed: bool = True
     pid: int | None = None
     version: str = "py-spy 9"
     interrupts: int = 0

@@ -136,10 +136,10 @@ def run_command_line() -> None:
             sys.exit(error.exit_code)
         # Of a list of choices, each is on a line.
         message = error.format_message().replace("\n\t", " ").replace("\n", " ")
-        if isinstance(error, click.NoSuchOption):
-            from profiler.cli.wrong_options import option_sentence  # only after an error
+        if isinstance(error, click.UsageError):
+            from profiler.cli.wrong_options import usage_sentence  # only after an error
 
-            message = option_sentence(error, sys.argv[1:]) or message
+            message = usage_sentence(error, message, sys.argv[1:])
         exit_code = error.exit_code
     except TaskProfilerError as error:
         if "--debug" in sys.argv[1:]:

@@ -44,6 +44,21 @@ class Text(click.types.StringParamType):
         raise UsageError(f"{param.opts[-1]} is empty: give it a value or omit the option.")
 
 
+class ImageName(Text):
+    """The name of a container image. ECS stops a task that has another one."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        image = super().convert(value, param, ctx)
+        if "://" in image or image.split() != [image]:
+            self.fail(f"{image!r} is not an image: write REPOSITORY:TAG, without https://.")
+        return image
+
+
 class WholeNumber(click.IntRange):
     """A whole number within limits, which help and errors state in words."""
 
@@ -172,6 +187,11 @@ def option(names: str, metavar: str, text: str, **more: Any) -> Decorator:  # no
     """
     usual: dict[str, Any] = {"type": Text(), "show_default": "default" in more}
     return click.option(*names.split(), metavar=metavar or None, help=text, **(usual | more))
+
+
+def image_option(text: str, **more: Any) -> Decorator:  # noqa: ANN401
+    """Add ``--image IMAGE``: the image of a monitor that will run."""
+    return option("--image", "IMAGE", text, type=ImageName(), **more)
 
 
 def flag(names: str, text: str) -> Decorator:

@@ -51,7 +51,7 @@ class SizesTarget(Struct, frozen=True, kw_only=True):
             return SizesFile()
         except OSError:
             pass  # the reading says why
-        return read_sizes(read_bytes(self.path), str(self.path))
+        return read_sizes(read_bytes(self.path, "sizes, which may be new"), str(self.path))
 
     def _new_sizes(
         self, before: SizesFile, planned: Sequence[PlannedFamily]

@@ -30,6 +30,7 @@ from profiler.cli.options import (
     call_stacks_option,
     flag,
     gathered,
+    image_option,
     is_file_name,
     option,
     repeatable,
@@ -142,9 +143,7 @@ def taskdef() -> None:
     "NAME",
     "The batch container (default: the only essential container that is not a sidecar).",
 )
-@option(
-    "--image",
-    "IMAGE",
+@image_option(
     "The monitor's image (default: the existing monitor's image, else the image that setup image "
     f"pushes, {MONITOR_REPOSITORY}:{__version__}, in the private registry of the account in the "
     "definition, if it has one).",
@@ -324,9 +323,7 @@ def remove_monitor(
     default="json",
 )
 @option("--container", "NAME", "The name of the batch container.", default=DEFAULT_CONTAINER)
-@option(
-    "--image",
-    "IMAGE",
+@image_option(
     "The monitor's image, which you build and push.",
     default=f"{MONITOR_REPOSITORY}:{__version__}",
 )
@@ -368,7 +365,7 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
     settings: dict[str, str] = {}
     for text in texts:
         name, sign, value = text.partition("=")
-        if not sign or _NAME.fullmatch(name) is None:
+        if not (sign and _NAME.fullmatch(name)):
             raise UsageError(
                 f"--setting {text!r} is not NAME=VALUE: write a variable's name, =, and its value."
             )

@@ -1,4 +1,4 @@
-"""What to say of an option that a command does not have."""
+"""What to say of the options and arguments of a command line that are wrong or missing."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,20 @@ import click
 _MIXED_UP = {"--tag": "--label", "--label": "--tag"}
 
 
-def option_sentence(error: click.NoSuchOption, arguments: Iterable[str]) -> str | None:
+def usage_sentence(error: click.UsageError, message: str, arguments: Iterable[str]) -> str:
+    """What is wrong, by click's ``message``, and what to do."""
+    if isinstance(error, click.NoSuchOption):
+        meant = _option_sentence(error, arguments)
+        if meant is not None or error.possibilities:
+            return meant or message
+    elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
+        return message  # it has the values that are right
+    if error.ctx is None or not message.endswith((".", ")")):
+        return message
+    return f"{message.removesuffix('.')}: see {error.ctx.command_path} --help."
+
+
+def _option_sentence(error: click.NoSuchOption, arguments: Iterable[str]) -> str | None:
     """The sentence about an unknown option of the command line; None where click's own says as
     much.
     """

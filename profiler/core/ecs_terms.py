@@ -44,11 +44,13 @@ BATCH_VARIABLES = (
 )
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_TASK_ID = "[0-9a-f]{32}"
 _CONTAINER_ID = "[0-9a-f]{64}"  # Docker's; on Fargate there is none
 _BATCH_CLUSTER = "^AWSBatch-|_Batch_[0-9a-f-]+$"
 _REVISION = "[0-9]{1,10}"  # a signed 32-bit number in ECS's API
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 # The page of a job has its kind before the id: #jobs/detail/ID, #jobs/ec2/detail/ID.
+_DEFINITION_OF_ADDRESS = rf"[:/]task-definitions?/([A-Za-z0-9_-]+)[:/]({_REVISION})(?![0-9])"
 _RUN_OF_ADDRESS = r"[:/#](?:tasks?|jobs?)/(?:[^/]+/){0,2}([0-9a-f][0-9a-f-]{31,35}(?:[:#][0-9]+)*)"
 
 
@@ -79,10 +81,26 @@ def named_run(text: str) -> str:
     """The id in the ARN of a task or of a job of AWS Batch, or in the address of its page in AWS's
     console; any other text as it is.
     """
-    if not text.startswith(("arn:", "https://")):
-        return text
-    found = re.search(_RUN_OF_ADDRESS, text)
+    found = re.search(_RUN_OF_ADDRESS, text) if is_address(text) else None
     return found[1] if found else text
+
+
+def named_definition(text: str) -> str:
+    """``FAMILY:REVISION`` of a task definition's ARN, or of the address of its page in AWS's
+    console; any other text as it is.
+    """
+    found = re.search(_DEFINITION_OF_ADDRESS, text) if is_address(text) else None
+    return f"{found[1]}:{found[2]}" if found else text
+
+
+def is_address(text: str) -> bool:
+    """Whether the text is an ARN, or the address of a page."""
+    return text.startswith(("arn:", "https://"))
+
+
+def is_task_id(text: str) -> bool:
+    """Whether the text has the form of a task's id."""
+    return re.fullmatch(_TASK_ID, text) is not None
 
 
 def cluster_name(cluster: str | None) -> str | None:

@@ -7,8 +7,10 @@ from stat import S_IMODE
 from typing import TYPE_CHECKING
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known_values
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 _LAST_STANDARD_STREAM = 2
@@ -34,6 +36,12 @@ def open_or_none(path: "str | Path", flags: int = os.O_RDONLY) -> int | None:
         return dup_above_standard_streams(os.open(path, flags))
     except OSError:
         return None
+
+
+def close_files(descriptors: "Iterable[int | None]") -> None:
+    """Close the files of :func:`open_or_none`, as far as they could be opened."""
+    for descriptor in known_values(descriptors):
+        os.close(descriptor)
 
 
 def find_program(name: str, first_folder: str, search_path: str | None) -> str | None:

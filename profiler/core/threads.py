@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from profiler.core.clock import Clock, Ticker
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NEVER_NS, NS_PER_MS, NS_PER_SECOND, format_ms
 
 _T = TypeVar("_T")
 _LOOK_SECONDS = 0.05
@@ -243,7 +243,7 @@ class PeriodicReader(StoppableThread):
     A reading is complete (``is_complete=True``), and skips nothing expensive, if it was requested
     by :meth:`final_reading` or follows an event of the waiter. The thread ends when ``read``
     returns False. ``between`` does what is due between two readings, and returns when it is due
-    again (monotonic).
+    again (monotonic, NEVER_NS without any).
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class PeriodicReader(StoppableThread):
         waiter: Waiter,
         clock: Clock,
         interval_ns: int,
-        between: Callable[[], int | None] = lambda: None,
+        between: Callable[[], float] = lambda: NEVER_NS,
     ) -> None:
         super().__init__(name, self._read_on_grid, waiter.wake, clock)
         self._between = between
@@ -319,8 +319,7 @@ class PeriodicReader(StoppableThread):
     def _wait_until(self, tick_ns: int) -> bool:
         """Wait for the next reading; returns True if it follows an event."""
         while True:
-            due_ns = self._between()
-            until_ns = tick_ns if due_ns is None else min(due_ns, tick_ns)
+            until_ns = min(self._between(), tick_ns)
             now_ns = self._clock.monotonic_ns()
             if self._waiter.wait((until_ns - now_ns) / NS_PER_SECOND):
                 return True

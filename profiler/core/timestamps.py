@@ -2,10 +2,13 @@
 ``datetime`` inside.
 """
 
+import math
 import re
 import time
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+
+from profiler.core.optional_math import difference
 
 NS_PER_US = 1000
 NS_PER_MS = 1_000_000
@@ -16,6 +19,9 @@ NS_PER_DAY = 86_400 * NS_PER_SECOND
 MS_PER_SECOND = 1000
 MS_PER_DAY = 86_400_000
 DAYS_PER_MONTH = 365.25 / 12
+# The time of what has not happened yet, before all others, and of what is not due, behind them.
+LONG_AGO_NS = -math.inf
+NEVER_NS = math.inf
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US_PER_MS = 1000
@@ -44,6 +50,12 @@ def _parsed_ns(text: str) -> int | None:
     if whole_seconds <= 0:
         return None
     return whole_seconds * NS_PER_SECOND + int((fraction or "0").ljust(9, "0")[:9])
+
+
+def span_ms(start_ns: int | None, end_ns: int | None) -> int | None:
+    """The milliseconds between two times; None if one is unknown or the end is before the start."""
+    span_ns = difference(end_ns, start_ns)
+    return None if span_ns is None or span_ns < 0 else span_ns // NS_PER_MS
 
 
 def json_moment_ns(value: object) -> int | None:
@@ -78,17 +90,25 @@ def instant_of_local(local: datetime) -> datetime:
     )
     if first <= second:
         return first
-    before = second.astimezone().utcoffset()
+    before = _local(second).utcoffset()
     ends = range(int(second.timestamp()), int(first.timestamp()))
     seconds = bisect_left(
-        ends, 1, key=lambda at: datetime.fromtimestamp(at, UTC).astimezone().utcoffset() != before
+        ends, 1, key=lambda at: _local(datetime.fromtimestamp(at, UTC)).utcoffset() != before
     )
     return second.replace(microsecond=0) + timedelta(seconds=seconds)
 
 
 def local_time(moment_ns: int) -> datetime:
     """The time of this machine, in whole seconds."""
-    return datetime.fromtimestamp(moment_ns // NS_PER_SECOND, UTC).astimezone()
+    return _local(datetime.fromtimestamp(moment_ns // NS_PER_SECOND, UTC))
+
+
+def _local(moment: datetime) -> datetime:
+    """The same moment by this machine's clock: in UTC if its ``TZ`` is a day or more from that."""
+    try:
+        return moment.astimezone()
+    except ValueError:
+        return moment
 
 
 def format_local(moment_ns: int | None) -> str | None:
@@ -111,6 +131,8 @@ def local_zone() -> str:
     """The name of this machine's time zone, to print once with local times: ``UTC``,
     ``PST/PDT``.
     """
+    if abs(time.timezone) * NS_PER_SECOND >= NS_PER_DAY:  # see _local
+        return "UTC"
     return "/".join(dict.fromkeys(time.tzname if time.daylight else time.tzname[:1]))
 
 

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -26,10 +27,19 @@ from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import lazily_freed_pages
 from profiler.readers.linux.huge_pages import HugePages
-from profiler.readers.linux.kernel_memory import KernelGrowth, tcp_queue_bytes
+from profiler.readers.linux.kernel_memory import (
+    KernelGrowth,
+    socket_queue_bytes,
+    unassigned_kernel_bytes,
+)
 from profiler.readers.linux.memory_shares import MemoryShares
+from profiler.readers.linux.packet_rings import PacketRings
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
 from profiler.readers.memory_usage import MemoryReading, pinned_by_files_bytes
+
+if TYPE_CHECKING:
+    from profiler.local_run.unmapped_memory import UnmappedMemory
+    from profiler.readers.cgroup.shared_memory import SharedMemory
 
 # The kernel walks the page tables of a process to compute its PSS: at most this share of a core,
 # and this much at once.
@@ -43,6 +53,20 @@ MIN_CPU_STEP_NS = 100 * NS_PER_MS
 def _no_pages() -> int | None:
     """A group of its own knows what was freed lazily."""
     return None
+
+
+class NothingUnmapped:
+    """Where a control group counts the memory, none of it is looked for outside the processes."""
+
+    bound_bytes = 0
+    average_bound_bytes = 0.0
+    used_cpu_ns = 0
+
+    def read(self, tree_bytes: int, shmem_bytes: int, pids: Collection[int]) -> int:  # noqa: ARG002
+        return 0
+
+    def read_quickly(self, tree_bytes: int, pids: Collection[int]) -> int:  # noqa: ARG002
+        return 0
 
 
 class UnrelatedChildren:
@@ -174,26 +198,19 @@ class CommandReader:
         self._blocks = TreeBlocks()
         self.group_memory = GroupMemory(self._cgroup)
         self._shared_memory = prepared.shared_memory
-        self._unmapped = None
+        self._unmapped: UnmappedMemory | NothingUnmapped = NothingUnmapped()
         # Version 2 counts all kernel memory of a group.
-        self._kernel_growth = None
+        self._kernel_growth_bytes: Callable[[], int] = lambda: 0
         if prepared.cgroups.has_v1_controller(MEMORY):
-            self._kernel_growth = KernelGrowth(tcp_queue_bytes)
+            self._kernel_growth_bytes = KernelGrowth(socket_queue_bytes).growth_bytes
+        self._packet_rings = PacketRings()
         self._page_table_bytes: dict[int, int] = {}
         self.page_table_peak_bytes = 0
         self.kernel_bound_bytes = 0
-        if prepared.shared_memory is not None:
-            # Not with a group.
-            from profiler.local_run.unmapped_memory import UnmappedMemory
-            from profiler.readers.linux.kernel_memory import unassigned_kernel_bytes
-            from profiler.readers.linux.memory_files import MemoryFiles, memory_mounts
-            from profiler.readers.linux.sysv_segments import SysvSegments
-
-            self._kernel_growth = KernelGrowth(unassigned_kernel_bytes)
-            segments = SysvSegments(started.started_wall_ns)
-            files = MemoryFiles(started.started_wall_ns, memory_mounts)
-            self._unmapped = UnmappedMemory(
-                prepared.shared_memory, files, segments, monotonic_ns, time.thread_time_ns
+        if prepared.shared_memory is not None:  # not with a group
+            self._kernel_growth_bytes = KernelGrowth(unassigned_kernel_bytes).growth_bytes
+            self._unmapped = _unmapped_memory(
+                prepared.shared_memory, started.started_wall_ns, monotonic_ns
             )
         self._uncounted_peak_bytes: int | None = None
         self._usable_cpus = len(os.sched_getaffinity(0))
@@ -230,12 +247,12 @@ class CommandReader:
         """The most that the command can have held, if other programs made none of the new shared
         memory; None if all of it is assigned.
         """
-        return None if self._unmapped is None else self._unmapped.bound_bytes or None
+        return self._unmapped.bound_bytes or None
 
     @property
     def average_bound_bytes(self) -> float:
         """The mean of what the command can have held more than the samples have, alike."""
-        return 0.0 if self._unmapped is None else self._unmapped.average_bound_bytes
+        return self._unmapped.average_bound_bytes
 
     @property
     def huge_pages_bound_bytes(self) -> int:
@@ -256,9 +273,8 @@ class CommandReader:
         used_ns = self._shares.used_cpu_ns + self._huge_pages.used_cpu_ns
         self._shares.used_cpu_ns = 0
         self._huge_pages.used_cpu_ns = 0
-        if self._unmapped is not None:
-            used_ns += self._unmapped.used_cpu_ns
-            self._unmapped.used_cpu_ns = 0
+        used_ns += self._unmapped.used_cpu_ns
+        self._unmapped.used_cpu_ns = 0
         return used_ns
 
     @property
@@ -324,7 +340,7 @@ class CommandReader:
         if group is not None:
             group = _with_pinned(group, processes)
             self._counts_huge_pages = group.has_huge_pages
-            self._add_kernel_bound(group.used_bytes)
+            self._add_kernel_bound(group.used_bytes, self._ring_bytes(processes, group))
         else:
             mapped_file_bytes = self._shares.file_bytes
             self._add_bound((tree_bytes or 0) + self._unsure_bytes())
@@ -361,8 +377,7 @@ class CommandReader:
                 return None
             pids = self._quick_memory.pids
             tables_bytes = sum([self._page_table_bytes.get(pid, 0) for pid in pids])
-            if self._unmapped is not None:
-                used_bytes += self._unmapped.read_quickly(used_bytes, pids)
+            used_bytes += self._unmapped.read_quickly(used_bytes, pids)
             used_bytes += tables_bytes
             self._quick_peak_bytes = max_known(self._quick_peak_bytes, used_bytes)
         self.last_read_ns = read_ns
@@ -388,18 +403,20 @@ class CommandReader:
         tables_bytes = sum(tables.values())
         self.page_table_peak_bytes = max(self.page_table_peak_bytes, tables_bytes)
         memory_bytes = tree_bytes + tables_bytes
-        if self._unmapped is not None:
-            shmem_bytes = self._shares.shmem_bytes
-            memory_bytes += self._unmapped.read(tree_bytes, shmem_bytes, tables.keys())
+        shmem_bytes = self._shares.shmem_bytes
+        memory_bytes += self._unmapped.read(tree_bytes, shmem_bytes, tables.keys())
         self._uncounted_peak_bytes = max_known(self._uncounted_peak_bytes, memory_bytes)
         self._add_kernel_bound(memory_bytes)
         return memory_bytes
 
-    def _add_kernel_bound(self, memory_bytes: int) -> None:
-        """Add the kernel memory beyond ``memory_bytes`` that the command may have caused."""
-        growth_bytes = 0
-        if self._kernel_growth is not None:
-            growth_bytes = self._kernel_growth.growth_bytes()
+    def _ring_bytes(self, processes: Sequence[ProcessReading], group: MemoryReading) -> int:
+        return self._packet_rings.held_bytes(processes, group.mapped_file_bytes or 0)
+
+    def _add_kernel_bound(self, memory_bytes: int, ring_bytes: int = 0) -> None:
+        """Add the kernel memory beyond ``memory_bytes`` that the command may have caused: packet
+        rings, and the machine's growth.
+        """
+        growth_bytes = ring_bytes + self._kernel_growth_bytes()
         if growth_bytes:
             self.kernel_bound_bytes = max(self.kernel_bound_bytes, memory_bytes + growth_bytes)
 
@@ -467,6 +484,19 @@ class CommandReader:
         self._read_ns = read_ns
         self._reported_cpu_ns = max(self._reported_cpu_ns, min(cpu_ns, max_ns))
         return self._reported_cpu_ns
+
+
+def _unmapped_memory(
+    shared: "SharedMemory", started_ns: int, monotonic_ns: Callable[[], int]
+) -> "UnmappedMemory":
+    # Imported late: with a group, nothing is looked for.
+    from profiler.local_run.unmapped_memory import UnmappedMemory
+    from profiler.readers.linux.memory_files import MemoryFiles, memory_mounts
+    from profiler.readers.linux.sysv_segments import SysvSegments
+
+    files = MemoryFiles(started_ns, memory_mounts)
+    segments = SysvSegments(started_ns)
+    return UnmappedMemory(shared, files, segments, monotonic_ns, time.thread_time_ns)
 
 
 def _with_pinned(group: MemoryReading, processes: Iterable[ProcessReading]) -> MemoryReading:

@@ -32,11 +32,12 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     container_limits,
     processor_of,
+    size_metrics,
     usage_metrics,
     visible_of,
 )
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
-from profiler.core.optional_math import first_known, known, known_values
+from profiler.core.optional_math import first_known, known, known_values, quotient
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.memory_doubts import MemoryDoubts
@@ -144,8 +145,9 @@ class RunObservation(Struct, frozen=True, kw_only=True):
 
     Start and end are by the wall clock, the duration by the monotonic clock.
 
-    While the command runs, ``ending`` and ``duration_ns`` are None, ``finished_ns`` is the last
-    reading's time, and ``end`` is read only if the profiler misses the end. ``memory_kills`` counts
+    While the command runs, ``duration_ns`` is None, ``finished_ns`` is the last reading's time,
+    ``end`` is read only if the profiler misses the end, and nothing counts as ``reaped``.
+    ``was_only_process``: it has ended, and the kernel has counted no other. ``memory_kills`` counts
     the kernel's kills in the command's own control group; it is 0, too, if the profiler's group or
     the whole machine had none. Otherwise it is None, and ``shared_oom_kills`` counts those in the
     profiler's group, which may contain unrelated processes. ``is_cpu_partial``: some processes
@@ -156,7 +158,8 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     started_ns: int
     finished_ns: int | None
     duration_ns: int | None = None
-    ending: CommandExit | None = None
+    reaped: ReapedUsage = ReapedUsage()
+    was_only_process: bool = False
     end: RunEnd = RunEnd(status="unknown")
     usage: ContainerUsage
     demand: CpuDemand
@@ -254,7 +257,7 @@ def draft_run_record(
     task_vcpu = None
     if placement is not None:
         task_vcpu = placement.task.vcpu_limit
-        limits = container_limits(placement.container, placement.task, None, Host(vcpu=sizes.vcpu))
+        limits = container_limits(placement.container, placement.task, Host(vcpu=sizes.vcpu))
         sizes = replace(limits, memory_bytes=limits.memory_bytes or sizes.memory_bytes)
     end = observed.end
     run = _base_record(identity, end, observed.started_ns, observed.finished_ns)
@@ -304,7 +307,7 @@ def _cpu_evidence(observed: RunObservation) -> CpuEvidence | None:
 
 def _demand_evidence(observed: RunObservation, vcpu_size: float | None) -> DemandEvidence | None:
     """The vCPUs that an ended command used over time."""
-    if observed.ending is None or observed.duration_ns is None:
+    if observed.duration_ns is None:
         return None
     return DemandEvidence(
         demand=observed.demand, vcpu_size=vcpu_size, max_threads=observed.usage.max_pids
@@ -317,8 +320,6 @@ def _kill_evidence(observed: RunObservation) -> KillEvidence:
     One in the command's own group is decisive for every exit code, also after a stop request:
     systemd stops a unit after a kill.
     """
-    if observed.ending is None:
-        return KillEvidence()
     own = None
     if observed.memory_kills:
         own = MemoryKills(count=observed.memory_kills)
@@ -329,20 +330,16 @@ def _kill_evidence(observed: RunObservation) -> KillEvidence:
 
 def _rows(observed: RunObservation) -> ProcessRows:
     """The largest processes, and whether the run had only one."""
-    ending = observed.ending
-    is_one = len(observed.processes) == 1
-    if ending is None or not ending.was_only_process:
-        is_one = False
+    is_one = observed.was_only_process and len(observed.processes) == 1
     return ProcessRows(rows=observed.processes, with_commands=observed.with_commands, is_one=is_one)
 
 
 def _warnings(observed: RunObservation) -> tuple[str, ...]:
     warnings = observed.warnings
-    if observed.ending is not None and observed.has_block_io:
-        reaped = observed.ending.reaped
-        written_bytes = _written_bytes(reaped, observed.cancelled_write_bytes)
-        if min(written_bytes, reaped.unread_write_bytes) >= MIB:
-            warnings += (_WRITES_ARE_UNSURE,)
+    reaped = observed.reaped
+    written_bytes = _written_bytes(reaped, observed.cancelled_write_bytes)
+    if observed.has_block_io and min(written_bytes, reaped.unread_write_bytes) >= MIB:
+        warnings += (_WRITES_ARE_UNSURE,)
     if not observed.usage.samples and observed.peak.source == "sampled":
         return (_LARGEST_PROCESS, *warnings)
     return warnings
@@ -383,17 +380,14 @@ def report(record: Record, now_ns: int) -> Report:
 
 def _sizes_and_duration(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
     """What is known without a sample."""
-    metrics = usage_metrics(None, sizes)
-    if observed.ending is None or observed.duration_ns is None:
-        return metrics
-    return replace(metrics, duration_ms=as_number(observed.duration_ns / NS_PER_MS))
+    duration_ms = as_number(quotient(observed.duration_ns, NS_PER_MS))
+    return replace(size_metrics(sizes), duration_ms=duration_ms)
 
 
 def _metrics(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
     """The statistics of the samples, with the kernel's exact totals of block I/O."""
-    ending = observed.ending
     measured = usage_metrics(observed.usage, sizes)
-    if ending is None or observed.duration_ns is None:
+    if observed.duration_ns is None:
         return measured
     # Too short for a rate between two samples.
     if measured.vcpu_used == NOT_MEASURED and observed.usage.samples and observed.duration_ns:
@@ -412,8 +406,8 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
         return replace(measured, block_read_bytes=None, block_write_bytes=None)
     return replace(
         measured,
-        block_read_bytes=ending.reaped.blocks.read_bytes,
-        block_write_bytes=_written_bytes(ending.reaped, observed.cancelled_write_bytes),
+        block_read_bytes=observed.reaped.blocks.read_bytes,
+        block_write_bytes=_written_bytes(observed.reaped, observed.cancelled_write_bytes),
     )
 
 

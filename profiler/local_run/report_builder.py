@@ -14,7 +14,7 @@ from profiler.aggregation.run_evidence import RunEvidence
 from profiler.aggregation.task_record import build_sampling, kernel_memory_warnings
 from profiler.collectors.collector import add_collected
 from profiler.core.clock import ClockJumpDetector
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import excess, known_values
 from profiler.core.text import first_names
 from profiler.core.threads import NoCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
@@ -93,7 +93,8 @@ class ReportBuilder(Struct, eq=False):
 
     def record_so_far(self) -> Record:
         placement = self._request.result_so_far()
-        draft = self._draft(self._observed(None), placement, self._notices.warnings)
+        observed = self._observed(ignored_sigchld=False)
+        draft = self._draft(observed, placement, self._notices.warnings)
         add_collected(draft, self._sampler.plan.collectors)
         return draft.record()
 
@@ -102,8 +103,8 @@ class ReportBuilder(Struct, eq=False):
         record = with_warnings(self.record_so_far(), (_PROFILER_WAS_KILLED,))
         return report(record, self._sampler.prepared.clock.wall_ns()), self._history_series(record)
 
-    def _observed(self, ending: CommandExit | None) -> RunObservation:
-        """What the sampler has seen of a command, which still runs without an ``ending``."""
+    def _observed(self, *, ignored_sigchld: bool) -> RunObservation:
+        """What the sampler has seen of a command."""
         sampler = self._sampler
         command = sampler.command
         observation = RunObservation(
@@ -121,7 +122,7 @@ class ReportBuilder(Struct, eq=False):
             observation = replace(
                 observation, processes=processes.top(), with_commands=processes.with_commands
             )
-        if not self._are_children_lost(ending):
+        if not self._are_children_lost(ignored_sigchld=ignored_sigchld):
             return observation
         seconds = sum([process.cpu_seconds or 0 for process in observation.processes])
         listed_ns = round(NS_PER_SECOND * seconds)
@@ -142,7 +143,7 @@ class ReportBuilder(Struct, eq=False):
             shared_oom_kills = self._shared_oom_kills()
             if shared_oom_kills == 0 or self._has_machine_killed_none():
                 memory_kills = 0
-        observed = self._observed(ending)
+        observed = self._observed(ignored_sigchld=ending.ignored_sigchld)
         memory = memory_evidence(
             command.peak_bytes,
             ending,
@@ -158,7 +159,8 @@ class ReportBuilder(Struct, eq=False):
             observed,
             finished_ns=finished_wall_ns,
             duration_ns=duration_ns,
-            ending=ending,
+            reaped=ending.reaped,
+            was_only_process=ending.was_only_process,
             end=ended(ending.exit_code, finished_wall_ns, was_stopped=ending.is_stop_requested),
             memory=memory,
             doubts=memory_doubts(
@@ -183,10 +185,9 @@ class ReportBuilder(Struct, eq=False):
     def _shared_oom_kills(self) -> int | None:
         """The kills since the start in the group in which this process was started."""
         before = self._sampler.prepared.oom_kills_before
-        now = None if before is None else self._sampler.prepared.cgroups.oom_kills()
-        if before is None or now is None:
+        if before is None:
             return None
-        return max(now - before, 0)
+        return excess(self._sampler.prepared.cgroups.oom_kills(), before)
 
     def _has_machine_killed_none(self) -> bool:
         """Whether the kernel has killed no process of the whole machine since the start."""
@@ -227,7 +228,7 @@ class ReportBuilder(Struct, eq=False):
         warnings = self._notices.warnings + self._clock_jumps.warnings
         if self._sampler.samples.failures:
             warnings += ("The command's processes could not be read in /proc.",)
-        if self._are_children_lost(ending):
+        if self._are_children_lost(ignored_sigchld=ending.ignored_sigchld):
             warnings += (_CHILDREN_ARE_LOST,)
         return warnings
 
@@ -271,13 +272,11 @@ class ReportBuilder(Struct, eq=False):
             draft.add(_details_evidence(details, draft.run, sampler.command.cpu_ns))
         return draft
 
-    def _are_children_lost(self, ending: CommandExit | None) -> bool:
+    def _are_children_lost(self, *, ignored_sigchld: bool) -> bool:
         """Whether the kernel gave the CPU time of some processes to nobody."""
         if self._sampler.command.has_lost_children:
             return True
-        if ending is None or self._sampler.prepared.own_cgroup.has_cpu_accounting:
-            return False
-        return ending.ignored_sigchld
+        return ignored_sigchld and not self._sampler.prepared.own_cgroup.has_cpu_accounting
 
     def _history_series(self, record: Record) -> "RunSeries | None":
         """A copy of the series that the history keeps; None without one."""

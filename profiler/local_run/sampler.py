@@ -259,7 +259,7 @@ class RunSampler:
             look = self._take_look(details, now_ns, is_fresh=True)
             if look is not None:
                 details.time.add_look(read_ns, look, self.samples.usage.series)
-        self._add_total(read_ns, processes)
+        self._add_total(details, read_ns, processes)
         return sample
 
     def _take_look(self, details: Details, now_ns: int, *, is_fresh: bool = False) -> "Look | None":
@@ -272,13 +272,13 @@ class RunSampler:
             details.time.failure = error
             return None
 
-    def _add_total(self, read_ns: int, processes: Sequence[ProcessReading]) -> None:
+    def _add_total(
+        self, details: Details, read_ns: int, processes: Sequence[ProcessReading]
+    ) -> None:
         """Add the CPU time of the processes that have ended."""
-        details = self.details
-        if details is not None:
-            living_ns = sum([process.own_cpu_ns for process in processes])
-            ended_ns = self.command.cpu_ns - living_ns
-            details.time.add_total(read_ns, ended_ns, details.threads.take_read_ended_ns())
+        living_ns = sum([process.own_cpu_ns for process in processes])
+        ended_ns = self.command.cpu_ns - living_ns
+        details.time.add_total(read_ns, ended_ns, details.threads.take_read_ended_ns())
 
     def add_devices(self, now_ns: int) -> None:
         self.samples.add_devices(self.plan.collectors, now_ns)
@@ -301,7 +301,7 @@ class RunSampler:
             series = self.samples.usage.series
             self.details.time.add_look(final.read_ns, self._last_look, series)
             self.details.threads.follow(())
-            self._add_total(final.read_ns, ())
+            self._add_total(self.details, final.read_ns, ())
         self.samples.finish(final, finished_ns)
 
     @property

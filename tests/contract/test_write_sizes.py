@@ -145,6 +145,11 @@ def test_a_file_that_cannot_be_written_is_named_before_anything_is_read(
     assert done.returncode == 1
     assert "its folder does not exist" in done.stderr
     assert done.stdout == ""
+    for place, reason in ((str(tmp_path), "cannot be read (Is a"), ("/dev/zero", "has more than")):
+        done = account.resize("--write-sizes", place)
+        assert done.returncode == 1
+        assert f"{place} {reason}" in done.stderr
+        assert done.stderr.endswith(": name the file of sizes, which may be new.\n")
 
 
 def test_a_link_and_the_permissions_stay(account: Account, file: Path, tmp_path: Path) -> None:

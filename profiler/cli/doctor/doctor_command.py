@@ -32,7 +32,7 @@ from profiler.collectors.nvidia.visible_gpus import DriverReading
 from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
 from profiler.core.clock import Clock, SystemClock
-from profiler.core.ecs_terms import named_run
+from profiler.core.ecs_terms import is_address, is_task_id, named_definition, named_run
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import known
 from profiler.core.threads import run_with_timeout
@@ -104,7 +104,7 @@ def doctor(
             "FILE, FAMILY, JOB-ID, --cluster, --queue and --deployed are different checks: use one "
             "of them."
         )
-    name = known(named_run, name)
+    name = known(_checked_name, name)
     clock = SystemClock()
     if cluster is not None:
         # Slow to import, and not for the monitor's container.
@@ -137,6 +137,22 @@ def doctor(
         else:
             write_lines(_lines(finding, terminal_columns()))
     sys.exit(1 if problems else 0)
+
+
+def _checked_name(text: str) -> str:
+    """What to check. Raises UsageError for a task, and for the address of something else."""
+    name = named_definition(named_run(text))
+    if is_task_id(name):
+        raise UsageError(
+            f"{name} is a task: task-profiler show {name} shows its run, and task-profiler doctor "
+            "FAMILY checks its definition."
+        )
+    if is_address(name):
+        raise UsageError(
+            f"{name} is neither a task definition nor a job of AWS Batch: name a family, a file or "
+            "the id of a job, or use --cluster, --queue or --deployed."
+        )
+    return name
 
 
 def _findings_of_batch(

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from profiler.cli.options import aws_options, flag, option, repeatable
+from profiler.cli.options import aws_options, flag, image_option, repeatable
 from profiler.cli.printing import say, warn
 from profiler.cli.taskdef_command import parse_settings
 from profiler.cli.wiring.aws_options import open_clients
@@ -24,7 +24,7 @@ _NEXT = (
     "batch-instances",
     epilog="Example: task-profiler setup batch-instances > user-data.txt",
 )
-@option("--image", "IMAGE", "The monitor's image (default: the one that setup image pushes).")
+@image_option("The monitor's image (default: the one that setup image pushes).")
 @repeatable("--setting settings", "NAME=VALUE", "Set this environment variable of the monitor.")
 @flag("--policy prints_policy", "Print the IAM policy that the instances' role needs.")
 @repeatable(

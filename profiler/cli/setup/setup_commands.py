@@ -28,6 +28,7 @@ from profiler.cli.options import (
     aws_options,
     flag,
     gathered,
+    image_option,
     option,
     parse_tags,
     repeatable,
@@ -251,7 +252,7 @@ def _sending(events: str, function: str, *, is_sent: bool) -> str:
 @option("--security-groups", "ID,…", "With these security groups.", callback=_ids)
 @option("--task-role", "ROLE", "With this task role.")
 @option("--execution-role", "ROLE", "With this execution role.")
-@option("--image", "IMAGE", "The monitor's image (default: the one that setup image pushes).")
+@image_option("The monitor's image (default: the one that setup image pushes).")
 @option("--from source", "https://…", "Look for the documents in this search cluster.")
 @flag("--keep", "Keep the log group.")
 @yes_option
@@ -518,9 +519,9 @@ def _credentials(api_key: str | None, user: str | None) -> dict[str, str]:
     values = (api_key or "", name, password)
     credentials = {name: value for name, value in zip(_CREDENTIALS, values, strict=True) if value}
     if credentials:
-        from profiler.search_setup.search_servers import open_session  # requests
+        from profiler.search_setup.search_servers import signed_in_session  # requests
 
-        open_session(credentials)
+        signed_in_session(credentials)
     return credentials
 
 

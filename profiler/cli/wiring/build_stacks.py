@@ -14,7 +14,6 @@ from profiler.collectors.stacks.python_processes import Identity, living_process
 from profiler.collectors.stacks.stack_collector import StackAccess, StackAdvice, StackCollector
 from profiler.core.clock import Clock
 from profiler.core.log import Log
-from profiler.core.optional_math import known
 from profiler.core.text import install_hint
 from profiler.readers.linux.host import read_host
 from profiler.readers.linux.process_tree import ProcessTree
@@ -70,9 +69,8 @@ def _access(
     advice: StackAdvice,
     vcpu: float | None = None,
 ) -> StackAccess:
-    program = find_py_spy(os.environ.get("PATH"), sys.executable)
     return StackAccess(
-        reader=known(PySpy, program),
+        reader=PySpy(find_py_spy(os.environ.get("PATH"), sys.executable) or ""),
         find_processes=find_processes,
         own_cpu_ns=time.thread_time_ns,
         advice=advice,

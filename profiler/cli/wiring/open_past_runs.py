@@ -22,6 +22,7 @@ from profiler.cli.wiring.open_log_groups import (
     report_failure,
 )
 from profiler.core.clock import SystemClock
+from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import DEFAULT_PREFIX
 from profiler.core.redaction import without_credentials
@@ -248,9 +249,11 @@ def run_filter(
         raise UsageError(
             "--since is not before --until: use an earlier --since or a later --until."
         )
+    if since_ns is not None and since_ns > now_ms * NS_PER_MS:
+        raise UsageError(f"--since {options.since} is in the future: use an earlier time.")
     return RunFilter(
         families=options.families,
-        clusters=options.clusters,
+        clusters=tuple(cluster_name(cluster) or cluster for cluster in options.clusters),
         accounts=options.accounts,
         regions=options.regions,
         tags=parse_tags(options.tags),

@@ -19,12 +19,28 @@ from profiler.aggregation.statistics import (
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.impossible_readings import impossible_warning
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, RuntimeReport
-from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
+from profiler.collectors.neuron.neuron_monitor_supervisor import (
+    NO_NEURON_MONITOR,
+    NeuronMonitorSource,
+)
 from profiler.core.log import Log
-from profiler.core.optional_math import max_known, sum_known
+from profiler.core.optional_math import (
+    first_known,
+    known_members,
+    known_values,
+    max_known,
+    sum_known,
+)
 from profiler.core.threads import ThreadFailure, failure_warnings
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.record_model import Neuron, NeuronCore, NeuronExecutions, NeuronLatency, Record
+from profiler.record.record_model import (
+    NO_NEURON,
+    Neuron,
+    NeuronCore,
+    NeuronExecutions,
+    NeuronLatency,
+    Record,
+)
 from profiler.record.units import MIB, mebibytes
 
 _Key = TypeVar("_Key", int, str)
@@ -145,17 +161,18 @@ class NeuronUsage:
         with self._lock:
             into.neuron_percent.merge(self._recent_percent.take(batch))
 
-    def record(self, restarts: int) -> Neuron | None:
-        """The record's numbers so far; None if neither a device nor a runtime was ever reported."""
+    def record(self, restarts: int) -> Neuron:
+        """The record's numbers so far; NO_NEURON if neither a device nor a runtime was ever
+        reported.
+        """
         with self._lock:
             if not self.has_devices:
-                return None
+                return NO_NEURON
             latest = self._latest
             executions = NeuronExecutions(completed=latest.completed, failed=latest.failed)
             maxima: dict[str, float] = {}
-            for name, seconds in asdict(self._latency).items():
-                if seconds is not None:
-                    maxima[name.replace("seconds", "max")] = round(seconds, 9)
+            for name, seconds in known_members(asdict(self._latency)).items():
+                maxima[name.replace("seconds", "max")] = round(seconds, 9)
             latency = NeuronLatency(**maxima)
             cores = []
             for index in sorted(self._percent.keys() | self._memory_bytes.keys()):
@@ -228,9 +245,7 @@ class NeuronUsage:
 
     def _covered_ns(self, seconds: float | None) -> int:
         """The period that a group covers; the configured one if the group does not report it."""
-        if seconds is None:
-            seconds = self._period_seconds
-        return round(seconds * NS_PER_SECOND)
+        return round(first_known(seconds, self._period_seconds) * NS_PER_SECOND)
 
 
 def _summed(runtimes: Iterable[Mapping[_Key, int | None]]) -> Mapping[_Key, int]:
@@ -250,10 +265,8 @@ def _has_memory(runtime: RuntimeReport) -> bool:
     return runtime.device_memory_bytes is not None or bool(runtime.core_memory_bytes)
 
 
-def _max_latency(first: Latency, second: Latency | None) -> Latency:
+def _max_latency(first: Latency, second: Latency) -> Latency:
     """The maximum of each percentile, because percentiles of several periods cannot be merged."""
-    if second is None:
-        return first
     others = asdict(second)
     maxima = {name: max_known(value, others[name]) for name, value in asdict(first).items()}
     return Latency(**maxima)
@@ -275,7 +288,7 @@ class NeuronCollector:
         is_required: bool,
     ) -> None:
         self._usage = NeuronUsage(period_seconds)
-        self._source = source
+        self._source = source or NO_NEURON_MONITOR
         self._log = log
         self._is_required = is_required
         self._reports = 0
@@ -291,30 +304,26 @@ class NeuronCollector:
 
     @property
     def child_pid(self) -> int | None:
-        return None if self._source is None else self._source.pid
+        return self._source.pid
 
     @property
     def _failure(self) -> ThreadFailure | None:
         """The error of our own or, if there were values, the end of neuron-monitor, which ended
         them.
         """
-        if self._source is None:
-            return None
         return self._source.failure or (self._source.outage if self.has_data else None)
 
     def start(self) -> None:
-        if self._source is None:
+        if not self._source.is_installed:
             self._report_missing("neuron-monitor is not installed")
-        else:
-            self._source.start(self._on_report)
+        self._source.start(self._on_report)
 
     # A report cannot be requested.
     def final_reading(self, max_seconds: float) -> None:  # noqa: ARG002
         self._report_missing("no Neuron device was seen")
 
     def stop(self, max_seconds: float) -> None:
-        if self._source is not None:
-            self._source.stop(max_seconds)
+        self._source.stop(max_seconds)
 
     # All devices are every batch's.
     def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002
@@ -325,13 +334,11 @@ class NeuronCollector:
         stopped = failure_warnings(self._failure, "Neuron values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
-        neuron = self._usage.record(0 if self._source is None else self._source.restarts)
-        warnings = () if self.startup_error is None else (self.startup_error,)
         return RecordPart(
-            values={} if neuron is None else {"neuron": neuron},
+            values={"neuron": self._usage.record(self._source.restarts)},
             source=self.name if self.has_data and not stopped else None,
             warnings=(
-                *warnings,
+                *known_values((self.startup_error,)),
                 *impossible_warning("neuron-monitor", self._usage.impossible),
                 *stopped,
             ),

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, astuple
 from profiler.collectors.impossible_readings import possible_percent
 from profiler.core.json_fields import Json, count
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import known, sum_known
 from profiler.readers import Unavailable
 
 _MAX_INDEX_DIGITS = 4
@@ -151,7 +151,7 @@ class RuntimeReport(Struct, frozen=True, kw_only=True):
     memory_period_seconds: float | None = None
     completed: int | None = None
     failed: int | None = None
-    latency: Latency | None = None
+    latency: Latency = Latency()
 
 
 class NeuronReport(Struct, frozen=True, kw_only=True):
@@ -229,14 +229,13 @@ class _Numbers:
         if (type(value) is float or type(value) is int) and 0 <= value <= _MAX_PERCENT:
             return float(value)
         found = _number(value)
-        return self._counted(value, None if found is None else possible_percent(found))
+        return self._counted(value, known(possible_percent, found))
 
-    def latency(self, percentiles: _Percentiles | None) -> Latency | None:
-        known: dict[str, float | None] = {}
+    def latency(self, percentiles: _Percentiles | None) -> Latency:
+        read: dict[str, float | None] = {}
         for name, value in asdict(percentiles or _Percentiles()).items():
-            known[f"{name}_seconds"] = self.seconds(value)
-        found = Latency(**known)
-        return None if found == Latency() else found
+            read[f"{name}_seconds"] = self.seconds(value)
+        return Latency(**read)
 
     def _counted(self, value: Json, found: _Found | None) -> _Found | None:
         self.impossible += value is not None and found is None
@@ -263,8 +262,9 @@ def _runtime(groups: _RuntimeGroups, numbers: _Numbers, most_bytes: int) -> Runt
         index: _sizes(listed, numbers, most_bytes) for index, listed in _by_index(core_memory)
     }
     stats = groups.execution_stats or groups.inference_stats or _ExecutionStats()
-    latency = stats.latency_stats or _LatencyStats()
-    device_latency = numbers.latency(latency.device_latency)
+    stated = stats.latency_stats or _LatencyStats()
+    device_latency = numbers.latency(stated.device_latency)
+    latency = numbers.latency(stated.total_latency)
     summary = stats.execution_summary or stats.inference_summary or {}
     failed = None
     for name, number in summary.items():
@@ -279,7 +279,7 @@ def _runtime(groups: _RuntimeGroups, numbers: _Numbers, most_bytes: int) -> Runt
         memory_period_seconds=numbers.seconds(memory.period),
         completed=numbers.count(summary.get("completed")),
         failed=failed,
-        latency=numbers.latency(latency.total_latency) or device_latency,
+        latency=device_latency if latency == Latency() else latency,
     )
 
 

@@ -20,7 +20,7 @@ from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.optional_math import known_values
 from profiler.core.threads import StoppableThread, ThreadFailure, WakeEvent
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND, format_ms
 from profiler.readers import SourceHealth, Unavailable
 
 if TYPE_CHECKING:
@@ -212,6 +212,25 @@ class Supervision:
         self._backoff_ns = min(2 * self._backoff_ns, _MAX_BACKOFF_NS)
 
 
+class NoNeuronMonitor:
+    """neuron-monitor is not installed: nothing runs, and nothing is reported."""
+
+    is_installed = False
+    restarts = 0
+    pid: int | None = None
+    failure: ThreadFailure | None = None
+    outage: Outage | None = None
+
+    def start(self, on_report: Callable[[NeuronReport], None]) -> None:
+        """There is nothing to start."""
+
+    def stop(self, max_seconds: float) -> None:
+        """Nothing runs."""
+
+
+NO_NEURON_MONITOR = NoNeuronMonitor()
+
+
 class NeuronMonitorSource:
     """Runs neuron-monitor again and again.
 
@@ -219,6 +238,7 @@ class NeuronMonitorSource:
     """
 
     name = "neuron-monitor"
+    is_installed = True
 
     def __init__(self, program: str, period_seconds: int, clock: Clock, log: Log) -> None:
         self._program = program
@@ -229,7 +249,7 @@ class NeuronMonitorSource:
         self._health = SourceHealth(self.name, log)
         self._logged_problems: set[str] = set()
         self._state = Supervision(period_seconds)
-        self._stop_deadline_ns: int | None = None
+        self._stop_deadline_ns = NEVER_NS
         self._wake: WakeEvent | None = None
         self._thread: StoppableThread | None = None
         self._process: _NeuronProcess | None = None
@@ -251,12 +271,16 @@ class NeuronMonitorSource:
     def failure(self) -> ThreadFailure | None:
         return None if self._thread is None else self._thread.failure
 
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stop_deadline_ns < NEVER_NS
+
     def start(self, on_report: Callable[[NeuronReport], None]) -> None:
         """Start the thread, once.
 
         It calls ``on_report`` with each report, which must be fast and must not raise.
         """
-        if self._thread is None and self._stop_deadline_ns is None:
+        if self._thread is None and not self._is_stopping:
             self._on_report = on_report
             wake = WakeEvent()
             self._wake = wake
@@ -269,7 +293,7 @@ class NeuronMonitorSource:
         """End neuron-monitor within ``max_seconds``: SIGTERM, read its last reports, SIGKILL,
         all in its thread.
         """
-        if self._stop_deadline_ns is None:  # the rest of the time is for SIGKILL
+        if not self._is_stopping:  # the rest of the time is for SIGKILL
             self._stop_deadline_ns = self._clock.monotonic_ns() + round(
                 0.9 * max_seconds * NS_PER_SECOND
             )
@@ -280,7 +304,7 @@ class NeuronMonitorSource:
             wake.close()
 
     def _run(self, wake: WakeEvent) -> None:
-        while self._stop_deadline_ns is None:
+        while not self._is_stopping:
             left_seconds = self._seconds_until(self._state.deadline_ns)
             if left_seconds > 0:
                 wake.wait(left_seconds)
@@ -301,7 +325,7 @@ class NeuronMonitorSource:
         splitter = LineSplitter()
         is_silent = False
         try:
-            while not (is_silent or process.is_output_closed or self._stop_deadline_ns is not None):
+            while not (is_silent or process.is_output_closed or self._is_stopping):
                 self._parse_chunk(
                     splitter, process.read(self._seconds_until(self._state.deadline_ns))
                 )
@@ -310,7 +334,7 @@ class NeuronMonitorSource:
         finally:
             exit_reason = process.close()
             self._process = None
-        if self._stop_deadline_ns is None:
+        if not self._is_stopping:
             reason = exit_reason
             if is_silent:
                 seconds = self._state.silence_timeout_ns // NS_PER_SECOND
@@ -323,9 +347,8 @@ class NeuronMonitorSource:
         process.signal(signal.SIGTERM)
         deadline_ns = self._clock.monotonic_ns() + NS_PER_SECOND
         while not process.is_output_closed:
-            if self._stop_deadline_ns is not None:  # a stop may be requested during the loop
-                deadline_ns = min(deadline_ns, self._stop_deadline_ns)
-            left_seconds = self._seconds_until(deadline_ns)
+            # A stop may be requested during the loop.
+            left_seconds = self._seconds_until(min(deadline_ns, self._stop_deadline_ns))
             if left_seconds <= 0:
                 return
             self._parse_chunk(splitter, process.read(left_seconds))
@@ -355,6 +378,6 @@ class NeuronMonitorSource:
         self._health.on_failure(Unavailable(reason))
         self.outage = self.outage or Outage(self._clock.wall_ns(), reason)
 
-    def _seconds_until(self, moment_ns: int) -> float:
+    def _seconds_until(self, moment_ns: float) -> float:
         # Then the clock is read again.
         return min((moment_ns - self._clock.monotonic_ns()) / NS_PER_SECOND, 1.0)

@@ -21,10 +21,10 @@ from profiler.collectors.nvidia.run_gpu import RunGpu
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.core.clock import Clock
 from profiler.core.log import Log
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import listed
 from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND, format_ms
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.hardware import WHOLE_INSTANCE, may_lack_gpu_memory
@@ -92,13 +92,13 @@ class GpuCollector:
         hour_usd: float | None = None,
         surroundings: "GpuSurroundings | None" = None,
     ) -> None:
-        known = surroundings or GpuSurroundings()
-        self._is_local = known.is_local
-        self._limits_of = known.limits_of
+        found = surroundings or GpuSurroundings()
+        self._is_local = found.is_local
+        self._limits_of = found.limits_of
         self._limits: dict[str, GpuLimits] = {}
         self._looks_for_limits: Counter[str] = Counter()
         self.quick = QuickReadings(
-            self._read_quickly, clock, known.cpu_ns, lambda: self._usage.is_memory_changing
+            self._read_quickly, clock, found.cpu_ns, lambda: self._usage.is_memory_changing
         )
         self.name = source.name
         self._source = source
@@ -106,13 +106,13 @@ class GpuCollector:
         self._clock = clock
         self._is_required = is_required
         self._hour_usd = hour_usd
-        self._usage = GpuUsage(interval_ns, known.owners)
+        self._usage = GpuUsage(interval_ns, found.owners)
         self._health = SourceHealth("NVML", log)
         self._log = log
         self._problem: str | None = None  # why no GPU was read
         self._unreadable_reason: str | None = None  # of the last reading, before the first success
         self._read_error: str | None = None  # why the readings ended
-        self._busy_since_ns: int | None = None  # the start of the call into the driver that goes on
+        self._busy_since_ns = NEVER_NS  # the start of the call into the driver that goes on
         self._is_final_reading_missing = False
         self._lock = threading.Lock()
         self._counters_due_ns = 0
@@ -150,8 +150,8 @@ class GpuCollector:
 
     def _find_limits(self, batch: str) -> None:
         """Look for the limits of MPS, as long as the batch's processes may come."""
-        known = self._limits.get(batch, GpuLimits())
-        if known.is_mps or self._looks_for_limits[batch] >= _MAX_LOOKS_FOR_LIMITS:
+        limits = self._limits.get(batch, GpuLimits())
+        if limits.is_mps or self._looks_for_limits[batch] >= _MAX_LOOKS_FOR_LIMITS:
             return
         self._looks_for_limits[batch] += 1
         self._limits[batch] = self._limits_of(batch)
@@ -168,9 +168,9 @@ class GpuCollector:
 
     def _begin_run(self, batch: str, started_wall_ns: int | None) -> None:
         """Leave out what was read before the start of the batch: without one, before now."""
-        started_ns = self._clock.monotonic_ns()
-        if started_wall_ns is not None:
-            started_ns = self._monotonic_ns(started_wall_ns)
+        started_ns = first_known(
+            known(self._monotonic_ns, started_wall_ns), self._clock.monotonic_ns()
+        )
         selection = self._scope.selection_for(batch, self._usage.facts())
         self._usage.begin_run(batch, started_ns, selection.selectors)
 
@@ -208,10 +208,7 @@ class GpuCollector:
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
         duration_ms = record.metrics.duration_ms
-        finished_wall_ns = record.finished_ns
-        finished_ns = None
-        if finished_wall_ns is not None:
-            finished_ns = self._monotonic_ns(finished_wall_ns)
+        finished_ns = known(self._monotonic_ns, record.finished_ns)
         with self._lock:
             started_wall_ns = record.started_ns
             if batch != COMMAND and started_wall_ns is not None:
@@ -280,11 +277,8 @@ class GpuCollector:
             notes = self._usage.notes()
         if self._problem is not None and not self.has_data:
             return (*notes, self._problem)
-        since_ns = self._busy_since_ns
-        now_ns = self._clock.monotonic_ns()
-        is_silent = self._is_final_reading_missing or (
-            since_ns is not None and now_ns - since_ns >= _HANG_NS
-        )
+        busy_ns = self._clock.monotonic_ns() - self._busy_since_ns
+        is_silent = self._is_final_reading_missing or busy_ns >= _HANG_NS
         reasons: list[str] = []
         if matches_none:
             reasons.append(_MATCHES_NONE)
@@ -307,7 +301,7 @@ class GpuCollector:
         try:
             reading = self._source.read(counters=with_counters)
         finally:
-            self._busy_since_ns = None
+            self._busy_since_ns = NEVER_NS
         if isinstance(reading, Unavailable):
             self._on_failure(reading)
             return True
@@ -331,7 +325,7 @@ class GpuCollector:
         try:
             samples = self._source.read_quickly(with_memory=with_memory)
         finally:
-            self._busy_since_ns = None
+            self._busy_since_ns = NEVER_NS
         with self._lock:
             self._usage.add_quick(samples, now_ns)
 

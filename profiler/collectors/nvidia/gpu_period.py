@@ -12,7 +12,7 @@ from msgspec import Struct
 from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuSample
-from profiler.core.optional_math import rounded
+from profiler.core.optional_math import first_known, quotient, rounded
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.units import MIB
 
@@ -95,8 +95,8 @@ class GpuPeriod:
     @property
     def total_joules(self) -> float | None:
         """The energy by the driver's counter since the driver was loaded, else by the power."""
-        millijoules = self._counters[ENERGY].total
-        return _rounded(self._power_joules if millijoules is None else millijoules / 1000)
+        counted_joules = quotient(self._counters[ENERGY].total, 1000)
+        return _rounded(first_known(counted_joules, self._power_joules))
 
     def add(self, timed: TimedSample, *, since_ns: int = 0) -> None:
         """Add a sample, with its time from ``since_ns`` on (monotonic)."""

@@ -31,6 +31,7 @@ class GpuTimeline:
         self.runs: dict[str, RunUse] = {}
         self.known_until_ns = 0
         self.source: UseSource | None = None
+        self._rank = len(_SOURCES)
 
     def begin_run(self, run: str, started_ns: int, find_owner: Callable[[], Owns | None]) -> None:
         """Begin a run, or look again for its processes, which may not have been visible."""
@@ -54,7 +55,9 @@ class GpuTimeline:
         """Add the work of the time since the last window; a better source replaces a worse one
         for good.
         """
-        if self.source is None or _SOURCES.index(source) < _SOURCES.index(self.source):
+        rank = _SOURCES.index(source)
+        if rank < self._rank:
+            self._rank = rank
             self.source = source
         if source != self.source:
             return
@@ -75,12 +78,12 @@ class GpuTimeline:
                 use.add_window(old)
 
     def idle_ns(self, start_ns: int, end_ns: int) -> int:
-        """For how long the GPU did not work between two moments of the last minute."""
+        """The time in which the GPU did not work between two moments of the last minute."""
         parts = self._parts(start_ns, end_ns)
         return round(sum(part_ns * (1 - percent / _PERCENT) for part_ns, percent in parts))
 
     def known_ns(self, start_ns: int, end_ns: int) -> int:
-        """For how long its work is known between two moments of the last minute."""
+        """The time in which its work is known between two moments of the last minute."""
         return sum(part_ns for part_ns, _ in self._parts(start_ns, end_ns))
 
     def _parts(self, start_ns: int, end_ns: int) -> Iterator[tuple[int, float]]:

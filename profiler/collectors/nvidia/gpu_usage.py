@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from profiler.collectors.nvidia.visible_gpus import (
     GpuSample,
     match_uuids,
 )
-from profiler.core.optional_math import known, known_values, sum_known
+from profiler.core.optional_math import known, known_values, product, rounded, sum_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
 
@@ -62,6 +62,9 @@ class LiveGpus(Struct, frozen=True, kw_only=True):
     readings: int
     gpus: tuple[LatestGpu, ...]
     is_known: bool = False
+
+
+NO_GPUS: Final = LiveGpus(readings=0, gpus=())
 
 
 class GpuUsage:
@@ -150,7 +153,7 @@ class GpuUsage:
     def idle_ns(
         self, batch: str, selectors: Collection[str] | None, start_ns: int, end_ns: int
     ) -> int:
-        """For how long all GPUs of the batch were idle between two moments of the last seconds."""
+        """The time in which all GPUs of the batch were idle between two recent moments."""
         idle = [
             gpu.timeline.idle_ns(start_ns, end_ns)
             for gpu in self._selected(selectors)
@@ -436,5 +439,5 @@ def gpu_idle(
         **phases,
         percent=round(percent, 3),
         gpu_hours=round(sum(gpu.idle_seconds or 0 for gpu in gpus) / _SECONDS_PER_HOUR, 6),
-        usd=None if hour_usd is None else round(percent / _PERCENT * hours * hour_usd, 8),
+        usd=rounded(product(percent / _PERCENT * hours, hour_usd), 8),
     )

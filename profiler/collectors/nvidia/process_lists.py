@@ -6,6 +6,7 @@ from typing import Any
 from profiler.collectors.nvidia.reading_pace import SlowCall
 from profiler.collectors.nvidia.visible_gpus import CHANGED_BYTES, GpuProcess
 from profiler.core.clock import Clock
+from profiler.core.optional_math import difference
 
 # The binding's functions; the second for drivers before 510.
 _COMPUTE = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2")
@@ -61,9 +62,7 @@ class ProcessLists:
         )
 
     def _has_changed(self, memory_bytes: int | None) -> bool:
-        if memory_bytes is None or self._memory_bytes is None:
-            return False
-        return abs(memory_bytes - self._memory_bytes) >= CHANGED_BYTES
+        return abs(difference(memory_bytes, self._memory_bytes) or 0) >= CHANGED_BYTES
 
     def _others(self, function: str, *, is_complete: bool) -> list[Any]:
         if not is_complete and function not in self._used_lists:

@@ -2,6 +2,7 @@
 events (Xid) of all GPUs.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -52,7 +53,7 @@ class _EnergyReadings:
 
     def __init__(self) -> None:
         self._last: tuple[int, int] | None = None
-        self._restart: int | None = None  # a value below the last one, if it may be a new start
+        self._restart = math.inf  # a value below the last one, if it may be a new start
 
     def is_possible(self, millijoules: int, now_ns: int) -> bool:
         if self._last is None:
@@ -62,13 +63,13 @@ class _EnergyReadings:
             passed_seconds = (now_ns - last_ns + _COUNTER_LATENESS_NS) / NS_PER_SECOND
             most = _MOST["power_watts"] * 1000 * passed_seconds
             is_back = millijoules < last
-            is_restarted = self._restart is not None and self._restart < millijoules
-            self._restart = millijoules if is_back else None
+            is_restarted = self._restart < millijoules
+            self._restart = millijoules if is_back else math.inf
             growth = millijoules if is_back else millijoules - last
             is_possible = growth <= most and (is_restarted or not is_back)
         if is_possible:
             self._last = (millijoules, now_ns)
-            self._restart = None
+            self._restart = math.inf
         return is_possible
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from profiler.core.clock import Clock, CpuBudget
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.core.timestamps import NEVER_NS, NS_PER_MS, NS_PER_SECOND
 
 # A call whose last times have a median above _SLOW_NS is repeated after _PAUSES times that median.
 _SLOW_NS = NS_PER_MS
@@ -59,15 +59,16 @@ class QuickReadings:
         self._is_changing = is_changing
         self._budget = CpuBudget(_SHARE, _ADVANCE_NS)
         self._before_ns: int | None = None
-        self._due_ns: int | None = None
+        self._due_ns = NEVER_NS
 
     def read_due(self) -> int:
         """Read if a reading is due; returns when the next one is."""
         now_ns = self._clock.monotonic_ns()
-        if self._due_ns is not None and now_ns >= self._due_ns:
+        if now_ns >= self._due_ns:
             self.read()
-        self._due_ns = self.next_ns(self._clock.monotonic_ns())
-        return self._due_ns
+        due_ns = self.next_ns(self._clock.monotonic_ns())
+        self._due_ns = due_ns
+        return due_ns
 
     def next_ns(self, now_ns: int) -> int:
         """When the next reading is due, after a reading that ends now."""

@@ -14,6 +14,7 @@ from profiler.aggregation.statistics import TimeWeightedStatistics, UseWindow
 from profiler.collectors.nvidia.gpu_owners import MPS_SERVER, Owns
 from profiler.collectors.nvidia.gpu_work import GpuWork
 from profiler.collectors.nvidia.visible_gpus import CHANGED_BYTES
+from profiler.core.optional_math import difference
 from profiler.core.timestamps import NS_PER_SECOND
 
 _PERCENT = 100
@@ -189,10 +190,8 @@ class RunUse:
 
     def _extend_presence(self, reading: GpuReading) -> None:
         """Between two lists, the processes are there as long as the memory does not change."""
-        listed_bytes = self._listed_used_bytes
-        if not self._was_present or listed_bytes is None or reading.used_bytes is None:
-            return
-        if abs(reading.used_bytes - listed_bytes) < CHANGED_BYTES:
+        change_bytes = difference(reading.used_bytes, self._listed_used_bytes)
+        if self._was_present and change_bytes is not None and abs(change_bytes) < CHANGED_BYTES:
             self._presence[-1] = (self._presence[-1][0], reading.end_ns)
 
     def _add_presence(self, start_ns: int, end_ns: int, *, is_present: bool) -> None:

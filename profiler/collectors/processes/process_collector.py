@@ -35,7 +35,7 @@ from profiler.core.ecs_terms import FARGATE
 from profiler.core.look_times import LookTimes
 from profiler.core.optional_math import min_known, product
 from profiler.core.threads import PeriodicReader, failure_warnings
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -383,18 +383,18 @@ class ProcessCollector:
         self._machine.exit_waiter.watch(main_pids, events)
         return True
 
-    def look(self) -> int | None:
+    def look(self) -> float:
         """Look at the threads of the batches for which that is due; returns when the next look is
-        due, None without any.
+        due, NEVER_NS without any.
         """
-        due_ns: int | None = None
+        due_ns = NEVER_NS
         for tracked in self._tracked.values():
             looks = tracked.looks
             if looks is None or tracked.threads is None or not tracked.threads.sees_calls:
                 continue
             if looks.due_ns <= self._clock.monotonic_ns():
                 self._look(tracked, tracked.threads, looks)
-            due_ns = min(due_ns or looks.due_ns, looks.due_ns)
+            due_ns = min(due_ns, looks.due_ns)
         return due_ns
 
     def _look(self, tracked: _TrackedContainer, threads: ThreadReader, looks: LookTimes) -> None:

@@ -94,8 +94,8 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
     def rank(self) -> int:
         """How informative this stack is: 0 is the best rank."""
         has_own = any(frame.is_own for frame in self.frames)
-        waits_for_others = (
-            not self.is_active and _WAITS_FOR_OTHERS.fullmatch(self.frames[-1].file) is not None
+        waits_for_others = not self.is_active and bool(
+            _WAITS_FOR_OTHERS.fullmatch(self.frames[-1].file)
         )
         if has_own and not waits_for_others:
             if self.is_active:
@@ -163,7 +163,7 @@ def _clean(frame: _Frame) -> Frame:
     if line is not None and not 0 < line <= _MAX_LINE:
         line = None
     return Frame(
-        _word(frame.name) or "?", _word(short), line, is_own=_LIBRARY.search(frame.filename) is None
+        _word(frame.name) or "?", _word(short), line, is_own=not _LIBRARY.search(frame.filename)
     )
 
 
@@ -213,7 +213,7 @@ def decode_recording(output: bytes) -> tuple[ThreadStack, ...] | Unavailable:
         words, _, number = text.rpartition(" ")
         thread, *frames = words.split(";")
         found = _RECORDED_THREAD.fullmatch(thread)
-        if found is None or not frames or not number.isdecimal():
+        if not (found and frames and number.isdecimal()):
             has_other_lines = True
             continue
         stack = ThreadStack(
@@ -231,7 +231,7 @@ def decode_recording(output: bytes) -> tuple[ThreadStack, ...] | Unavailable:
 
 def _recorded_frame(text: str) -> Frame:
     found = _RECORDED_FRAME.fullmatch(text)
-    if found is None:
+    if not found:
         return _clean(_Frame(name=text))
     name, file, line = found.groups()
     return _clean(_Frame(name, file, short_file(file), int(line[:9])))
@@ -248,13 +248,15 @@ def short_file(path: str) -> str:
 
 
 class PySpy:
-    """Calls py-spy through ``dump_server.py``.
+    """Calls py-spy through ``dump_server.py``, unless it is not installed: then its ``program``
+    is "", and it is never started.
 
     Only one thread may call it; any thread may ``kill`` or ``interrupt`` it.
     """
 
     def __init__(self, program: str) -> None:
         self._program = program
+        self.is_installed = bool(program)
         self._server: subprocess.Popen[bytes] | None = None
         self._version: str | None = None
         self._is_recording = False
@@ -321,15 +323,18 @@ class PySpy:
 
     def interrupt(self) -> None:
         """End a recording in progress, which then answers with what it has."""
-        if self._is_recording and self._server is not None and self._server.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._server.pid, signal.SIGINT)
+        if self._is_recording:
+            self._send(signal.SIGINT)
 
     def kill(self) -> None:
         """End the server, and with it a call in progress."""
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        """Send a signal to the server and its calls, if it runs."""
         if self._server is not None and self._server.returncode is None:
             with suppress(ProcessLookupError):
-                os.killpg(self._server.pid, signal.SIGKILL)
+                os.killpg(self._server.pid, number)
 
     def close(self) -> None:
         """End the server and close its pipes. Only the thread that calls may do this."""

@@ -16,9 +16,10 @@ from profiler.collectors.stacks.stack_profile import StackProfile
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import StoppableThread, Waiter, failure_warnings
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.record.activity_model import NO_STACKS
 from profiler.record.record_model import Record
 from profiler.record.stacks_line import StacksLine
 from profiler.settings import StacksMode
@@ -56,13 +57,13 @@ class StackAdvice(Struct, frozen=True, kw_only=True):
 
 
 class StackAccess(Struct, frozen=True, kw_only=True):
-    """The sources of the stacks: without py-spy no ``reader``; processes by Docker id.
+    """The sources of the stacks: py-spy, and the processes by Docker id.
 
     ``vcpu`` is what a local command can use. Its reader is a child of the process whose children
     are measured, so it is started before the first measurement.
     """
 
-    reader: PySpy | None
+    reader: PySpy
     find_processes: Callable[[str], Iterable[Identity]]
     own_cpu_ns: Callable[[], int]
     advice: StackAdvice
@@ -82,10 +83,10 @@ class SamplingSchedule:
         self._last_cost_ns = 0
         self.spent_ns = 0
 
-    def next_ns(self, now_ns: int, *, is_moment: bool) -> int | None:
-        """The time of the next sample, which may be in the past; None if none is due."""
+    def next_ns(self, now_ns: int, *, is_moment: bool) -> float:
+        """The time of the next sample, which may be in the past; NEVER_NS if none is due."""
         if not (is_moment or self._is_always_on):
-            return None
+            return NEVER_NS
         if self._last_ns is None:
             return (
                 self._started_ns + NS_PER_SECOND // 5
@@ -114,8 +115,8 @@ class _Batch(Struct):
     find: Callable[[], Iterable[Identity]]
     python: PythonProcesses
     profile: StackProfile = field(default_factory=StackProfile)
-    last_ns: int | None = None
-    rate_hz: int = 0
+    last_ns: int = 0
+    rate_hz: int = 0  # of the last recording, before which the stacks were read
     looks: int = 0
 
     @property
@@ -174,14 +175,14 @@ class StackCollector:
 
     @property
     def startup_error(self) -> str | None:
-        return self._access.advice.missing if self._reader is None else None
+        return None if self._reader.is_installed else self._access.advice.missing
 
     @property
     def child_pid(self) -> int | None:
-        return None if self._reader is None else self._reader.pid
+        return self._reader.pid
 
     def start(self) -> None:
-        if self._reader is None:
+        if not self._reader.is_installed:
             self._log.warning(self._access.advice.missing)
             return
         if self._access.vcpu is not None:
@@ -198,7 +199,7 @@ class StackCollector:
         self._waiter.wake()
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
-        if container.docker_id and self._reader is not None:
+        if container.docker_id and self._reader.is_installed:
             self.follow(
                 container.followed_id, partial(self._access.find_processes, container.docker_id)
             )
@@ -231,26 +232,27 @@ class StackCollector:
             self._has_recorded.wait(max_seconds)
 
     def _interrupt(self) -> None:
-        if self._reader is not None and self._is_recording.is_set():
+        if self._is_recording.is_set():
             self._reader.interrupt()
 
     def part(self, record: Record, batch: str) -> RecordPart:
         with self._lock:
             followed = self._batches.get(batch)
-            stacks = None
+            stacks = NO_STACKS
             if followed is not None:
                 stacks = followed.profile.record(self._source)
         has_ended = record.status != "running"
-        if stacks is not None and not has_ended:
+        if stacks.moments and not has_ended:
             # A checkpoint is written repeatedly, and log drivers split a line at 16 KB.
             moments = [
                 replace(moment, stack=moment.stack[-8:], own=moment.own[-8:])
                 for moment in stacks.moments
             ]
             stacks = replace(stacks, moments=tuple(moments))
+        has_samples = stacks is not NO_STACKS
         return RecordPart(
-            values={} if stacks is None else {"stacks": stacks},
-            warnings=self._warnings(followed, has_samples=stacks is not None, has_ended=has_ended),
+            values={"stacks": stacks},
+            warnings=self._warnings(followed, has_samples=has_samples, has_ended=has_ended),
             reader_cpu_ns=self._reader_cpu_ns,
         )
 
@@ -271,15 +273,14 @@ class StackCollector:
 
     def stop(self, max_seconds: float) -> None:
         self._thread.is_stopping = True
-        if self._reader is not None:
-            self._reader.kill()  # ends a call in progress
+        self._reader.kill()  # ends a call in progress
         self._thread.stop(max_seconds)
 
     def _warnings(
         self, batch: _Batch | None, *, has_samples: bool, has_ended: bool
     ) -> tuple[str, ...]:
         advice = self._access.advice
-        if self._reader is None:
+        if not self._reader.is_installed:
             return (advice.missing,)
         stopped = failure_warnings(self._thread.failure, "call stacks")
         if stopped or batch is None:
@@ -312,13 +313,12 @@ class StackCollector:
             while not self._thread.is_stopping and self._failures < _MAX_FAILURES:
                 self._waiter.wait(self.tick())
         finally:
-            if self._reader is not None:
-                self._reader.close()
+            self._reader.close()
 
     def tick(self) -> float:
         """Take a sample if one is due; returns the seconds to wait."""
         now_ns = self._clock.monotonic_ns()
-        if self._reader is not None and self._next_ns(now_ns) <= now_ns:
+        if self._next_ns(now_ns) <= now_ns:
             self._sample(self._reader, now_ns)
         batches = list(self._batches.values())
         for batch in batches:  # to find out early whether processes are visible and readable
@@ -331,18 +331,15 @@ class StackCollector:
         now_ns = self._clock.monotonic_ns()
         return min(self._next_ns(now_ns) - now_ns, max_wait_ns) / NS_PER_SECOND
 
-    def _next_ns(self, now_ns: int) -> int:
+    def _next_ns(self, now_ns: int) -> float:
         with self._lock:
             batches = list(self._batches.values())
+        if not batches:
+            return NEVER_NS
+        if self._rate is not None:
+            return self._rate.next_ns()
         is_moment = any(batch.profile.moments.is_sampling(now_ns) for batch in batches)
-        due_ns = None
-        if batches and self._rate is not None:
-            due_ns = self._rate.next_ns()
-        elif batches:
-            due_ns = self._schedule.next_ns(now_ns, is_moment=is_moment)
-        if due_ns is None:
-            return now_ns + _MAX_WAIT_NS
-        return due_ns
+        return self._schedule.next_ns(now_ns, is_moment=is_moment)
 
     def _sample(self, reader: PySpy, now_ns: int) -> None:
         before_ns = self._access.own_cpu_ns() + self._reader_cpu_ns
@@ -369,7 +366,7 @@ class StackCollector:
             if self._thread.is_stopping:
                 return []
             dumps.append(self._read(reader, batch, identity, now_seconds))
-        if batch.rate_hz and batch.last_ns is not None:
+        if batch.rate_hz:
             since_ns = min(now_ns - batch.last_ns, _MAX_WAIT_WEIGHT_NS)
             weight = max(round(batch.rate_hz * since_ns / NS_PER_SECOND), 1)
             dumps = [_with_waits(stacks, weight) for stacks in dumps]

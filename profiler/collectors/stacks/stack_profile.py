@@ -11,10 +11,11 @@ from msgspec import Struct, field
 
 from profiler.aggregation.container_usage import vcpu_between
 from profiler.collectors.stacks.py_spy import Frame, ThreadStack, shortened
-from profiler.core.optional_math import min_known
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.core.optional_math import first_known, min_known
+from profiler.core.timestamps import LONG_AGO_NS, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.activity_model import (
+    NO_STACKS,
     WAITING_SUFFIX,
     MomentKind,
     StackFunction,
@@ -212,8 +213,8 @@ class StackMoments:
                 self._short = None
             self._present[kind] = moment
         moment.to_ns = read_ns
-        until_ns = self._sampled_until_ns.get(kind)
-        if until_ns is None or now_ns >= until_ns + 600 * NS_PER_SECOND:
+        until_ns = self._sampled_until_ns.get(kind, LONG_AGO_NS)
+        if now_ns >= until_ns + 600 * NS_PER_SECOND:
             self._sampled_until_ns[kind] = now_ns + 60 * NS_PER_SECOND
 
 
@@ -322,8 +323,7 @@ class FoldedStacks:
         sample if unknown.
         """
         origin_ns = self._origin_ns or 0
-        if started_ns is None:
-            started_ns = origin_ns
+        started_ns = first_known(started_ns, origin_ns)
         first_ns = origin_ns - started_ns
         indexes = sorted(self._steps)
         steps = []
@@ -449,9 +449,9 @@ class StackProfile:
                 own.append(file)
         return tuple(own)
 
-    def record(self, source: str) -> Stacks | None:
+    def record(self, source: str) -> Stacks:
         if not self.samples:
-            return None
+            return NO_STACKS
         running = self.functions.running
         top = self.functions.top()
         moments = self.moments.record()

@@ -16,7 +16,7 @@ from profiler.monitor.instance.instance_container import InstanceContainer, is_p
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.docker.task_groups import OpenGroup
+from profiler.readers.docker.task_groups import NoGroup, OpenGroup
 from profiler.readers.ecs.task_metadata import TaskMetadata
 
 # A container that Docker has not described yet.
@@ -43,14 +43,16 @@ def sharers_of(
     return frozenset(sharers)
 
 
-def read_totals(container: InstanceContainer, group: OpenGroup | None) -> GroupReading | None:
-    """The group's totals at the end of ``container``; None without a group.
+def read_totals(
+    container: InstanceContainer, group: OpenGroup | NoGroup
+) -> GroupReading | Unavailable:
+    """The group's totals at the end of ``container``.
 
     A mark that has not risen since the container's last sample is the container's.
     """
-    reading = None if group is None else group.totals()
-    if reading is None or isinstance(reading, Unavailable):
-        return None
+    reading = group.totals()
+    if isinstance(reading, Unavailable):
+        return reading
     last = container.last
     if last is not None and reading.peak_bytes == container.task_mark_bytes:
         return replace(reading, peak_bytes=last.memory_usage_peak_bytes)

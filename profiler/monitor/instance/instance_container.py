@@ -27,7 +27,13 @@ from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.docker.docker_api import ContainerEvent
 from profiler.readers.docker.ecs_container import EcsContainer
-from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup
+from profiler.readers.docker.task_groups import (
+    CLOSED_GROUP,
+    InstanceCgroups,
+    NoGroup,
+    OpenGroup,
+    missing_group,
+)
 from profiler.readers.ecs.task_metadata import (
     CPU_UNITS_UNSET,
     RUNNING,
@@ -85,8 +91,7 @@ class InstanceContainer(Struct, eq=False):
 
     inspected: EcsContainer
     phase: Phase = "running"
-    group: OpenGroup | None = None
-    no_group: Unavailable | None = None
+    group: OpenGroup | NoGroup = CLOSED_GROUP
     last: ContainerSample | None = None
     earlier_starts_ns: tuple[int, ...] = ()
     start_seen_ns: int | None = None
@@ -160,10 +165,7 @@ class InstanceContainer(Struct, eq=False):
         if self.machine_kills is None:
             self.machine_kills = groups.machine_oom_kills()
         group = groups.open_container(self.docker_id, self.inspected.cgroup_parent)
-        if isinstance(group, Unavailable):
-            self.no_group = group
-        else:
-            self.group = group
+        self.group = missing_group(group) if isinstance(group, Unavailable) else group
 
     def read(
         self, read_ns: int, read_network: ReadNetwork = lambda _pid: None
@@ -171,8 +173,6 @@ class InstanceContainer(Struct, eq=False):
         """The sample of a running container, with the CPU time of its earlier attempts; None if
         it has just ended.
         """
-        if self.group is None:
-            return self.no_group
         sample = self.group.sample(read_ns)
         if isinstance(sample, Unavailable):
             return None if sample.is_gone else sample
@@ -194,7 +194,7 @@ class InstanceContainer(Struct, eq=False):
         self.cpu_ns = sample.cpu_ns
         return sample
 
-    def note_mark(self, sample: ContainerSample, task_group: OpenGroup) -> None:
+    def note_mark(self, sample: ContainerSample, task_group: OpenGroup | NoGroup) -> None:
         """Read the task's mark if the container's has changed: else it rose without this
         container, or not at all.
         """
@@ -225,10 +225,8 @@ class InstanceContainer(Struct, eq=False):
         self.close()
 
     def close(self) -> None:
-        if self.group is not None:
-            self.group.close()
-        self.group = None
-        self.no_group = None
+        self.group.close()
+        self.group = CLOSED_GROUP
 
     def described(self, known: ContainerMetadata) -> ContainerMetadata:
         """The container as Docker shows it; what is left is from the agent."""

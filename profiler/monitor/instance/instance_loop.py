@@ -12,7 +12,7 @@ from functools import partial
 from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 from profiler.monitor.instance.instance_container import ReadNetwork
 from profiler.monitor.instance.instance_task import InstanceTask
 from profiler.monitor.instance.known_containers import KnownContainers
@@ -93,7 +93,7 @@ class InstanceLoop:
         self._containers = KnownContainers()
         self._tasks: dict[str, _Task] = {}  # by ARN
         self._done: set[str] = set()  # the ARNs of tasks that need no report, or have it
-        self._list_at_ns: int | None = None
+        self._list_at_ns: float = NEVER_NS
         self._may_ask = True  # until the agent hangs in a step
 
     def gpus_of(self, docker_id: str) -> str | None:
@@ -159,11 +159,10 @@ class InstanceLoop:
     def _is_ending(self) -> bool:
         return any(task.source.is_ending for task in self._tasks.values())
 
-    def _due_ns(self) -> Iterator[int]:
+    def _due_ns(self) -> Iterator[float]:
         """When something is due before the next tick."""
         yield from self._containers.due_ns()
-        if self._list_at_ns is not None:
-            yield self._list_at_ns
+        yield self._list_at_ns
         if self._is_ending():
             yield self._clock.monotonic_ns() + _AFTER_END_NS
 
@@ -230,7 +229,7 @@ class InstanceLoop:
         for event in news:
             if event is not None:
                 self._guard(event.docker_id, partial(self._on_event, event))
-        if self._list_at_ns is not None and self._clock.monotonic_ns() >= self._list_at_ns:
+        if self._clock.monotonic_ns() >= self._list_at_ns:
             self._list()
         for docker_id in self._containers.due_before(self._clock.monotonic_ns()):
             if self._docker.is_time_used:
@@ -268,7 +267,7 @@ class InstanceLoop:
         if isinstance(listed, Unavailable):
             self._list_at_ns = self._docker.retry_at_ns(listed)
             return
-        self._list_at_ns = None
+        self._list_at_ns = NEVER_NS
         shown = {container.docker_id for container in listed}
         self._reported.keep_only(shown)
         for container in sorted(listed, key=lambda container: not container.is_running):
@@ -284,7 +283,7 @@ class InstanceLoop:
         if known.status == "new" and is_reported:
             known.status = "ignored"
             known.events.clear()
-            self._containers.inspect_at(docker_id, None)
+            self._containers.inspect_at(docker_id, NEVER_NS)
             return
         task = self._task_of(docker_id)
         has_changed = task is not None and task.source.is_running(docker_id) != listed.is_running
@@ -297,7 +296,7 @@ class InstanceLoop:
         if postponed_ns is not None:
             self._containers.inspect_at(docker_id, postponed_ns)
             return
-        self._containers.inspect_at(docker_id, None)
+        self._containers.inspect_at(docker_id, NEVER_NS)
         inspected = self._docker.inspect(docker_id)
         if not isinstance(inspected, Unavailable):
             self._on_inspected(inspected)
@@ -366,8 +365,7 @@ class InstanceLoop:
 
     def _task_of(self, docker_id: str) -> _Task | None:
         """The task of a followed container; None before its first inspection or after its end."""
-        arn = self._containers.task_arn_of(docker_id)
-        return None if arn is None else self._tasks.get(arn)
+        return self._tasks.get(self._containers.task_arn_of(docker_id))
 
     # The end of a container or a task
 
@@ -390,7 +388,7 @@ class InstanceLoop:
             return
         task.source.close()
         for docker_id in task.source.docker_ids:
-            self._containers.inspect_at(docker_id, None)
+            self._containers.inspect_at(docker_id, NEVER_NS)
             self._shared.collectors.forget(docker_id)
 
     def _guard(self, key: str, step: Callable[[], object]) -> None:
@@ -407,13 +405,13 @@ class InstanceLoop:
 
     def _on_defect(self, key: str, error: Exception) -> None:
         """Report the task of the key as far as it is known; see :meth:`_guard`."""
-        arn: str | None = key
+        arn = key
         if key not in self._tasks:
             known = self._containers.get(key)
-            if known is not None and known.status == "new":
+            if known.status == "new":
                 known.status = "broken"
-            self._containers.inspect_at(key, None)
+            self._containers.inspect_at(key, NEVER_NS)
             arn = self._containers.task_arn_of(key)
-        if arn is not None and arn in self._tasks:
+        if arn in self._tasks:
             self._tasks[arn].monitored.fail(error)
             self._drop(arn)

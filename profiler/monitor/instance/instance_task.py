@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from profiler.core.clock import Clock
-from profiler.core.optional_math import first_of, known_values
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.optional_math import difference, first_of
+from profiler.core.timestamps import LONG_AGO_NS, NS_PER_SECOND
 from profiler.monitor.instance.accepted_end import is_last_end
 from profiler.monitor.instance.group_totals import (
     cpu_ns_now,
@@ -24,7 +24,12 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.docker.docker_api import ContainerEvent
 from profiler.readers.docker.ecs_container import EcsContainer, EcsLabels
-from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup
+from profiler.readers.docker.task_groups import (
+    CLOSED_GROUP,
+    InstanceCgroups,
+    NoGroup,
+    OpenGroup,
+)
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import (
@@ -80,9 +85,9 @@ class InstanceTask:
         self._containers: dict[str, InstanceContainer] = {}  # by Docker id
         self._lost: set[str] = set()
         self._is_abandoned = False
-        self._group: OpenGroup | None = None
+        self._group: OpenGroup | NoGroup = CLOSED_GROUP
         self._answer: TaskMetadata | None = None
-        self._asked_ns: int | None = None
+        self._asked_ns: float = LONG_AGO_NS
         self._shown: TaskMetadata | None = None
         self.is_resumed = is_resumed
         self.lacks_containers = False
@@ -105,7 +110,7 @@ class InstanceTask:
         """Whether all containers run and are sampled."""
         if self._lost:
             return False
-        return all(container.group is not None for container in self._containers.values())
+        return all(container.group.is_open for container in self._containers.values())
 
     @property
     def is_gone(self) -> bool:
@@ -125,7 +130,7 @@ class InstanceTask:
         """
         if self._is_abandoned:
             return True
-        if self._answer is not None and self._answer.service is not None:
+        if (self._answer or TaskMetadata()).service is not None:
             return True
         task = self._describe()
         has_started = any(container.has_run for container in self._containers.values())
@@ -191,7 +196,7 @@ class InstanceTask:
         if inspected.is_running:
             if container.has_ended or not is_same_attempt:
                 self._begin_again(container)
-            elif container.group is None or before.pid != inspected.pid:
+            elif not container.group.is_open or before.pid != inspected.pid:
                 container.open(self._groups)
         elif inspected.exit_code is not None and not (container.has_ended and is_same_attempt):
             container.died = None  # of an earlier attempt, if this one was over before it was seen
@@ -202,7 +207,7 @@ class InstanceTask:
 
     def _open_group(self, cgroup_parent: str) -> None:
         """Open the task's group once; the agent may have made none."""
-        if self._group is not None or not cgroup_parent:
+        if self._group.is_open or not cgroup_parent:
             return
         group = self._groups.open_task(cgroup_parent)
         if not isinstance(group, Unavailable):
@@ -261,18 +266,17 @@ class InstanceTask:
         """
         container.begin_again()
         container.open(self._groups)
-        total_ns = None if self._group is None else self._group.cpu_ns()
-        own_ns = None if container.group is None else container.group.cpu_ns()
-        others_ns = list(self._others_cpu_ns(container).values())
-        known_ns = known_values(others_ns)
-        if total_ns is not None and own_ns is not None and len(known_ns) == len(others_ns):
-            container.base_cpu_ns = max(total_ns - own_ns - sum(known_ns), 0)
+        earlier_ns = difference(self._group.cpu_ns(), container.group.cpu_ns())
+        for other_ns in self._others_cpu_ns(container).values():
+            earlier_ns = difference(earlier_ns, other_ns)
+        if earlier_ns is not None:
+            container.base_cpu_ns = max(earlier_ns, 0)
 
     def _on_end(self, container: InstanceContainer) -> None:
         """Keep the task's totals: another attempt, or another container, would add to them."""
         container.end(self._clock.monotonic_ns(), self._groups.machine_oom_kills())
         reading = read_totals(container, self._group)
-        if reading is None:
+        if isinstance(reading, Unavailable):
             return
         container.at_end_ns = self._clock.wall_ns()
         others_cpu_ns = self._others_cpu_ns(container)
@@ -299,7 +303,7 @@ class InstanceTask:
         address = self.metadata_address()
         if address is None:
             return True
-        if self._asked_ns is not None and now_ns - self._asked_ns < _ASK_AGAIN_NS:
+        if now_ns - self._asked_ns < _ASK_AGAIN_NS:
             return True
         self._asked_ns = now_ns
         agent = self._open_agent(address)
@@ -369,7 +373,7 @@ class InstanceTask:
         reading: dict[str, ContainerSample | Unavailable] = {}
         for docker_id, container in self._containers.items():
             sample = self._sample(container)
-            if self._group is not None and isinstance(sample, ContainerSample):
+            if isinstance(sample, ContainerSample):
                 container.note_mark(sample, self._group)
             if sample is not None:
                 reading[docker_id] = sample
@@ -377,7 +381,7 @@ class InstanceTask:
 
     def _sample(self, container: InstanceContainer) -> ContainerSample | Unavailable | None:
         """The totals of a settled container, else a new sample; None between the two."""
-        if container.no_group is not None:
+        if container.group.is_missing:
             container.open(self._groups)
         if container.is_settled:
             return final_sample(container, self._sharers(container))
@@ -386,8 +390,7 @@ class InstanceTask:
     def close(self) -> None:
         for container in self._containers.values():
             container.close()
-        if self._group is not None:
-            self._group.close()
+        self._group.close()
 
 
 def _starts_before(started_ns: int | None, events: Sequence[ContainerEvent]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from profiler.core.optional_math import known_values
+from profiler.core.timestamps import NEVER_NS
 from profiler.readers.docker.docker_api import ContainerEvent
 
 Status = Literal["new", "followed", "ignored", "broken"]
@@ -23,14 +23,14 @@ Status = Literal["new", "followed", "ignored", "broken"]
 
 class KnownContainer(Struct, eq=False):
     """A container. ``events`` are those before its first inspection. ``inspect_at_ns`` is when an
-    inspection is due; None if none is.
+    inspection is due.
     """
 
     docker_id: str
     task_arn: str
     status: Status = "new"
     events: list[ContainerEvent] = field(default_factory=list)
-    inspect_at_ns: int | None = None
+    inspect_at_ns: float = NEVER_NS
 
     @property
     def is_inspected(self) -> bool:
@@ -43,13 +43,14 @@ class KnownContainer(Struct, eq=False):
 
 
 class KnownContainers:
-    """By Docker id, for as long as Docker shows them."""
+    """The containers by Docker id, for as long as Docker shows them."""
 
     def __init__(self) -> None:
         self._known: dict[str, KnownContainer] = {}
 
-    def get(self, docker_id: str) -> KnownContainer | None:
-        return self._known.get(docker_id)
+    def get(self, docker_id: str) -> KnownContainer:
+        """The container; one that is not known is ignored."""
+        return self._known.get(docker_id) or KnownContainer(docker_id, "", status="ignored")
 
     def get_or_add(self, docker_id: str, task_arn: str) -> KnownContainer:
         """The container, which is known from now on."""
@@ -59,15 +60,13 @@ class KnownContainers:
             self._known[docker_id] = known
         return known
 
-    def remove(self, docker_id: str) -> KnownContainer | None:
-        return self._known.pop(docker_id, None)
+    def remove(self, docker_id: str) -> None:
+        self._known.pop(docker_id, None)
 
-    def task_arn_of(self, docker_id: str) -> str | None:
-        """The ARN of the task of a followed container."""
-        known = self._known.get(docker_id)
-        if known is None or known.status != "followed":
-            return None
-        return known.task_arn
+    def task_arn_of(self, docker_id: str) -> str:
+        """The ARN of the task of a followed container; empty for others."""
+        known = self.get(docker_id)
+        return known.task_arn if known.status == "followed" else ""
 
     def has_followed(self, task_arn: str) -> bool:
         """Whether Docker shows a followed container of the task."""
@@ -90,20 +89,19 @@ class KnownContainers:
             if known.status != "new" and known.docker_id not in shown
         ]
 
-    def inspect_at(self, docker_id: str, due_ns: int | None) -> None:
-        """Let an inspection of a known container be due then; None: no more."""
-        known = self._known.get(docker_id)
-        if known is not None:
-            known.inspect_at_ns = due_ns
+    def inspect_at(self, docker_id: str, due_ns: float) -> None:
+        """Let an inspection of a known container be due then; NEVER_NS: no more."""
+        self.get(docker_id).inspect_at_ns = due_ns
 
-    def due_ns(self) -> Iterator[int]:
+    def due_ns(self) -> Iterator[float]:
         """When inspections are due."""
-        yield from known_values(known.inspect_at_ns for known in self._known.values())
+        for known in self._known.values():
+            yield known.inspect_at_ns
 
     def due_before(self, now_ns: int) -> list[str]:
         """The containers whose inspection is due, the longest due first."""
         due = []
         for known in self._known.values():
-            if known.inspect_at_ns is not None and known.inspect_at_ns <= now_ns:
+            if known.inspect_at_ns <= now_ns:
                 due.append((known.inspect_at_ns, known.docker_id))
         return [docker_id for _, docker_id in sorted(due, key=itemgetter(0))]

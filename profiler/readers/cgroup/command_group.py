@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from profiler.core.optional_math import known
+from profiler.core.optional_math import excess, known
 from profiler.readers.cgroup.accounting_group import (
     AccountingCgroup,
     CgroupDelegation,
@@ -106,11 +106,11 @@ class CommandCgroup:
         without a wait.
         """
         hierarchies = {group.hierarchy for group in self._groups}
-        return self._memory_group() is not None and UNIFIED not in hierarchies
+        return self.counts_memory and UNIFIED not in hierarchies
 
     @property
     def counts_memory(self) -> bool:
-        return self._memory_group() is not None
+        return any(group.counts_memory for group in self._groups)
 
     @property
     def has_cpu_accounting(self) -> bool:
@@ -120,8 +120,7 @@ class CommandCgroup:
         """The CPU time of the command and all its descendants, whether or not a process has
         waited for them.
         """
-        counted_ns = self._counted_ns()
-        return None if counted_ns is None else max(counted_ns - self._baseline_cpu_ns, 0)
+        return excess(self._counted_ns(), self._baseline_cpu_ns)
 
     def memory(self) -> MemoryReading | None:
         return known(lambda group: group.memory(group.usage()), self._memory_group())

@@ -10,7 +10,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 
-from profiler.core.files import open_or_none
+from profiler.core.files import close_files, open_or_none
+from profiler.core.optional_math import excess
 from profiler.readers.cgroup.accounting_group import CALLING_PROCESS, member_pids
 from profiler.readers.cgroup.hierarchy import (
     MEMORY,
@@ -61,10 +62,10 @@ class SharedMemory:
         None if unknown.
         """
         now_bytes = self.now_bytes()
-        if now_bytes is None or self._least_bytes is None:
-            return None
-        self._least_bytes = min(self._least_bytes, now_bytes)
-        return now_bytes - self._least_bytes
+        growth_bytes = excess(now_bytes, self._least_bytes)
+        if growth_bytes == 0:
+            self._least_bytes = now_bytes
+        return growth_bytes
 
     def is_growth_of(self, pids: Collection[int]) -> bool:
         """Whether only these processes can have made the growth: the others in the group have
@@ -88,14 +89,11 @@ class SharedMemory:
         return True
 
     def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        close_files((self._descriptor,))
+        self._descriptor = None
 
     def now_bytes(self) -> int | None:
         """All shared memory of the group or the machine; None if unknown."""
-        if self._descriptor is None:
-            return None
         return self._parse(proc.reread(self._descriptor))
 
     def _other_members(self, pids: Collection[int]) -> set[int] | None:

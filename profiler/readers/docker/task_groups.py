@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.readers import Unavailable
@@ -46,6 +47,9 @@ class OpenGroup(ContainerCgroup):
 
     ``folders`` are by controller of version 1, or the only one has the name UNIFIED.
     """
+
+    is_open = True
+    is_missing = False
 
     def __init__(
         self, folders: Mapping[str, str], device_mapper_majors: frozenset[int] | None
@@ -148,6 +152,41 @@ class OpenGroup(ContainerCgroup):
             blocks = sum_block_bytes(tuple(parse(text)), self._device_mapper_majors)
             self._last_blocks = (text, blocks)
         return self._last_blocks[1]
+
+
+class NoGroup(Struct, frozen=True):
+    """A group that is not open: each of its readings is the reason. ``is_missing``: it could not
+    be opened, and may be there later.
+    """
+
+    reason: Unavailable
+    is_missing: bool = False
+    is_open = False
+
+    def sample(self, read_ns: int) -> Unavailable:  # noqa: ARG002  as of an open group
+        return self.reason
+
+    def totals(self) -> Unavailable:
+        return self.reason
+
+    def cpu_ns(self) -> None:
+        """Nothing was counted."""
+
+    def mark_bytes(self) -> None:
+        """Nothing was counted."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+CLOSED_GROUP = NoGroup(_GONE)
+
+
+def missing_group(unavailable: Unavailable) -> NoGroup:
+    """A group that could not be opened: its container runs, so its readings are missing, not
+    over.
+    """
+    return NoGroup(replace(unavailable, is_gone=False), is_missing=True)
 
 
 class InstanceCgroups:

@@ -2,11 +2,10 @@
 of a group wait for memory, by the kernel's own counters.
 """
 
-import os
-
 from msgspec import Struct
 
-from profiler.core.files import open_or_none
+from profiler.core.files import close_files, open_or_none
+from profiler.core.optional_math import excess, first_known, product
 from profiler.core.timestamps import NS_PER_US
 from profiler.readers.linux import proc
 
@@ -58,8 +57,8 @@ class CpuPressure(Struct, frozen=True, kw_only=True, gc=False):
             return CpuWaitLimits()
         throttled_ns = 0
         if before.cpu_stat != self.cpu_stat:
-            throttled_ns = _growth_ns(before.throttled_ns, self.throttled_ns) or 0
-        waited_ns = _growth_ns(before.waited_ns, self.waited_ns)
+            throttled_ns = excess(self.throttled_ns, before.throttled_ns) or 0
+        waited_ns = excess(self.waited_ns, before.waited_ns)
         if before.is_of_group != self.is_of_group:
             waited_ns = None
         least_ns = throttled_ns // self.cpus
@@ -100,8 +99,8 @@ class PressureFiles:
 
     def read(self) -> CpuPressure:
         return CpuPressure(
-            pressure=b"" if self._pressure is None else proc.reread(self._pressure),
-            cpu_stat=b"" if self._cpu_stat is None else proc.reread(self._cpu_stat),
+            pressure=proc.reread(self._pressure),
+            cpu_stat=proc.reread(self._cpu_stat),
             is_of_group=self._is_of_group,
             cpus=self._cpus,
         )
@@ -110,14 +109,12 @@ class PressureFiles:
         """Whether a group of version 2 is frozen: the kernel shows its threads as if they slept in
         the system calls in which they were.
         """
-        return self._events is not None and _FROZEN in proc.reread(self._events)
+        return _FROZEN in proc.reread(self._events)
 
     def waits_for_memory(self, now_ns: int) -> bool:
         """Whether all threads of the group that had something to do waited for memory in most of
         the time since the last call; False the first time.
         """
-        if self._memory is None:
-            return False
         total_ns = parse_pressure_ns(proc.reread(self._memory), b"full ")
         before = self._memory_full
         self._memory_full = None if total_ns is None else (now_ns, total_ns)
@@ -126,9 +123,7 @@ class PressureFiles:
         return now_ns > before[0] and 2 * (total_ns - before[1]) >= now_ns - before[0]
 
     def close(self) -> None:
-        for descriptor in (self._pressure, self._cpu_stat, self._events, self._memory):
-            if descriptor is not None:
-                os.close(descriptor)
+        close_files((self._pressure, self._cpu_stat, self._events, self._memory))
         self._pressure = None
         self._cpu_stat = None
         self._events = None
@@ -138,12 +133,6 @@ class PressureFiles:
 def open_machine_pressure(proc_folder: str = "/proc") -> int | None:
     """The descriptor of the machine's file; None if the kernel does not count this."""
     return open_or_none(f"{proc_folder}/pressure/cpu")
-
-
-def _growth_ns(before_ns: int | None, now_ns: int | None) -> int | None:
-    if before_ns is None or now_ns is None:
-        return None
-    return max(now_ns - before_ns, 0)
 
 
 def parse_pressure_ns(text: bytes, name: bytes = b"some ") -> int | None:
@@ -163,8 +152,7 @@ def parse_pressure_ns(text: bytes, name: bytes = b"some ") -> int | None:
 
 def parse_throttled_ns(text: bytes) -> int | None:
     """The sum over all CPUs in ``cpu.stat``, of version 1 or 2."""
-    throttled_ns = proc.number_after(text, b"throttled_time ")
-    if throttled_ns is not None:
-        return throttled_ns
     throttled_us = proc.number_after(text, b"throttled_usec ")
-    return None if throttled_us is None else throttled_us * NS_PER_US
+    return first_known(
+        proc.number_after(text, b"throttled_time "), product(throttled_us, NS_PER_US)
+    )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
-from profiler.core.files import open_or_none
+from profiler.core.files import close_files, open_or_none
 from profiler.core.threads import Waiter, WakeEvent
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading, inherited_bytes
@@ -129,9 +129,7 @@ class TrackedProcess:
         return with_parts(status, self._folder)
 
     def close(self) -> None:
-        for descriptor in self._files.values():
-            if descriptor is not None:
-                os.close(descriptor)
+        close_files(self._files.values())
         self._files = {}
 
     def _read(self, name: str) -> bytes:

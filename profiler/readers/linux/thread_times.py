@@ -429,7 +429,7 @@ class ThreadReader:
         )
 
     def _usable_cpus(self) -> int:
-        """On how many CPUs the first process may run."""
+        """The number of CPUs on which the first process may run."""
         if not self._cpus and self._processes:
             try:
                 self._cpus = len(os.sched_getaffinity(next(iter(self._processes))))

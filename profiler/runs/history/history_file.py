@@ -20,8 +20,8 @@ def history_path(environment: Mapping[str, str], file: str | None = None) -> str
     if not data.startswith("/"):
         if not home.startswith("/"):
             raise TaskProfilerError(
-                "The history has no place because HOME is not set: name a file by "
-                "TASK_PROFILER_HISTORY."
+                f"The history has no place because HOME is {'not absolute' if home else 'not set'}"
+                ": name a file by TASK_PROFILER_HISTORY."
             )
         data = f"{home}/.local/share"
     return f"{data.rstrip('/')}/task-profiler/history.sqlite3"

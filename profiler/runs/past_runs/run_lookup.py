@@ -7,7 +7,12 @@ from fnmatch import fnmatchcase
 from msgspec.structs import replace
 
 from profiler.core.command_lines import command_line
-from profiler.core.ecs_terms import BATCH_LOG_GROUP, MONITOR_NAME
+from profiler.core.ecs_terms import (
+    BATCH_LOG_GROUP,
+    MONITOR_NAME,
+    family_of,
+    named_definition,
+)
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean, first_names
 from profiler.core.timestamps import NS_PER_DAY
@@ -172,7 +177,8 @@ def similar_families(selection: RunFilter, family_names: Callable[[], Collection
     known: Collection[str] = ()
     with suppress(TaskProfilerError):  # what was not found matters more
         known = family_names()
-    return did_you_mean([name for name in exact if name not in known], sorted(known))
+    unknown = [family_of(named_definition(name)) or name for name in exact if name not in known]
+    return did_you_mean(unknown, sorted(known))
 
 
 def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:

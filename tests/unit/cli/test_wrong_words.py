@@ -175,7 +175,10 @@ def test_a_time_without_a_unit_is_no_seconds(option: str, text: str, file: Path)
         (("--region", "eu-west-1", "history"), "as in task-profiler history --region."),
         (("--region=eu-west-1", "setup", "stack"), "as in task-profiler setup stack --region."),
         (("setup", "--yes", "stack"), "as in task-profiler setup stack --yes."),
-        (("--regoin", "eu-west-1", "history"), "No such option '--regoin'."),
+        (
+            ("--regoin", "eu-west-1", "history"),
+            "No such option '--regoin': see task-profiler --help.",
+        ),
     ],
 )
 def test_an_option_before_its_command_is_told_its_place(words: tuple[str, ...], said: str) -> None:

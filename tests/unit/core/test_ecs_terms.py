@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from profiler.core.container_roles import TaskContainer, container_roles
-from profiler.core.ecs_terms import named_run
+from profiler.core.ecs_terms import named_definition, named_run
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.batch_report import TaskContainers, identify_containers
 from profiler.local_run.local_record import Placement, apply_placement
@@ -214,6 +214,31 @@ def test_a_task_is_named_by_its_arn_or_its_page_in_the_console(text: str) -> Non
 )
 def test_a_job_is_named_by_its_arn_or_its_page_in_the_console(place: str, job: str) -> None:
     assert named_run(f"{place}/{job}") == job
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "arn:aws:ecs:eu-west-1:111122223333:task-definition/nightly-etl:7",
+        "https://eu-west-1.console.aws.amazon.com/ecs/v2/task-definitions/nightly-etl/7",
+        "https://eu-west-1.console.aws.amazon.com/ecs/v2/task-definitions/nightly-etl/7/json?a=b",
+    ],
+)
+def test_a_definition_is_named_by_its_arn_or_its_page_in_the_console(text: str) -> None:
+    assert named_definition(text) == "nightly-etl:7"
+    assert named_run(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nightly-etl:7",
+        "task-definition/nightly-etl:7",
+        "arn:aws:batch:eu-west-1:111122223333:job-definition/nightly-etl:7",
+    ],
+)
+def test_what_names_no_definition_stays(text: str) -> None:
+    assert named_definition(text) == text
 
 
 @pytest.mark.parametrize(

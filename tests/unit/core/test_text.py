@@ -169,6 +169,15 @@ def test_a_person_gets_the_times_of_this_machine() -> None:
     assert format_local(None) is None
 
 
+def test_a_zone_that_cannot_be_is_utc(set_zone: Callable[[str], None]) -> None:
+    moment_ns = parse_ns("2026-11-20T14:00:00Z")
+    for zone in ("XYZ-25:30", "XYZ25"):
+        set_zone(zone)
+        assert (format_local(moment_ns), local_zone()) == ("2026-11-20 14:00", "UTC")
+    set_zone("XYZ-23:30")
+    assert (format_local(moment_ns), local_zone()) == ("2026-11-21 13:30", "XYZ")
+
+
 @pytest.mark.usefixtures("los_angeles")
 def test_a_local_time_is_an_instant() -> None:
     instants = {

@@ -15,7 +15,7 @@ from profiler.core.threads import (
     Waiter,
     run_with_timeout,
 )
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 from tests.fakes import FakeClock, seconds
 from tests.values import present
 from tools.waiting import wait_until
@@ -103,10 +103,10 @@ def readings(
 
     left = [seconds(at) for at in due]
 
-    def between() -> int | None:
+    def between() -> float:
         if left and left[0] <= clock.now_ns:
             (done or []).append(left.pop(0) / seconds(1))
-        return left[0] if left else None
+        return left[0] if left else NEVER_NS
 
     reader = PeriodicReader(
         "reader",

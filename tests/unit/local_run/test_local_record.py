@@ -226,7 +226,13 @@ def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
     known: _Peak, size: int | None, source: PeakSource | None
 ) -> None:
     reaped = ReapedUsage(max_rss_bytes=known.mark * _MIB, blocks=_blocks(0, known.written * _MIB))
-    ending = replace(_ending(), was_only_process=known.alone, reaped=reaped)
+    ending = CommandExit(
+        exit_code=0,
+        is_stop_requested=False,
+        was_only_process=known.alone,
+        ignored_sigchld=False,
+        reaped=reaped,
+    )
     sampled, floor, found = (
         None if one is None else one * _MIB for one in (known.sampled, known.floor, size)
     )
@@ -246,13 +252,6 @@ def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
     assert choose_peak(evidence) == MemoryPeak(size_bytes=found, source=source)
 
 
-def _ending(exit_code: int = 0, *, is_stop_requested: bool = False) -> CommandExit:
-    facts: dict[str, bool] = {"was_only_process": True, "ignored_sigchld": False}
-    return CommandExit(
-        exit_code=exit_code, is_stop_requested=is_stop_requested, reaped=ReapedUsage(), **facts
-    )
-
-
 def _observed(
     exit_code: int = 0, *, is_stop_requested: bool = False, **more: Any
 ) -> RunObservation:
@@ -263,7 +262,7 @@ def _observed(
         finished_ns=finished_ns,
         end=ended(exit_code, finished_ns, was_stopped=is_stop_requested),
         duration_ns=2_500_250_000,
-        ending=_ending(exit_code, is_stop_requested=is_stop_requested),
+        was_only_process=True,
         usage=ContainerUsage(10**9),
         demand=CpuDemand(),
         cpu_ns=1_234_567_000,
@@ -299,8 +298,8 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     mark = memory_observed("process mark", 60 * _MIB)
     (warning,) = present(_record(_observed(memory=mark)).monitor).warnings
     assert "largest process" in warning
-    ending = replace(_ending(), reaped=ReapedUsage(blocks=_blocks(1, 2)))
-    metrics = _record(replace(_observed(has_block_io=True), ending=ending)).metrics
+    reaped = ReapedUsage(blocks=_blocks(1, 2))
+    metrics = _record(_observed(has_block_io=True, reaped=reaped)).metrics
     assert metrics.block_read_bytes == 1
     assert metrics.block_write_bytes == 2
 
@@ -319,8 +318,9 @@ def test_what_rusage_counts_is_less_by_what_the_samples_saw_deleted(
     unread_mib: int, cancelled_mib: int, written_mib: int, *, is_said: bool
 ) -> None:
     reaped = ReapedUsage(blocks=_blocks(0, 300 * _MIB), unread_write_bytes=unread_mib * _MIB)
-    seen = _observed(has_block_io=True, cancelled_write_bytes=cancelled_mib * _MIB)
-    record = _record(replace(seen, ending=replace(_ending(), reaped=reaped)))
+    cancelled_bytes = cancelled_mib * _MIB
+    seen = _observed(has_block_io=True, reaped=reaped, cancelled_write_bytes=cancelled_bytes)
+    record = _record(seen)
     assert record.metrics.block_write_bytes == written_mib * _MIB
     warnings = present(record.monitor).warnings
     assert any("deleted before they were stored" in one for one in warnings) is is_said
@@ -435,7 +435,7 @@ def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
         started_ns=START_NS,
         finished_ns=START_NS + seconds(5),
         duration_ns=None,
-        ending=None,
+        was_only_process=False,
         end=RunEnd(status="unknown"),
     )
     placement = Placement(task=TASK, container=OWN)

@@ -232,7 +232,8 @@ class CollectedReports:
         self.log = FakeLog()
         self.calls: list[str] = []
         self.source = source = cast(
-            "Any", SimpleNamespace(restarts=2, pid=4711, failure=None, outage=None)
+            "Any",
+            SimpleNamespace(is_installed=True, restarts=2, pid=4711, failure=None, outage=None),
         )
         source.start = lambda _: self.calls.append("start")
         source.stop = lambda _: self.calls.append("stop")

@@ -88,7 +88,7 @@ def test_the_device_latency_replaces_a_missing_total_latency() -> None:
         ).runtimes
         assert process.latency == Latency(p50_seconds=0.1, p99_seconds=0.2, p100_seconds=0.3)
     (idle,) = decoded(report(runtime({}, {}))).runtimes
-    assert idle.latency is None
+    assert idle.latency == Latency()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profiler.collectors.processes.batch_processes import SourceComparison
 from profiler.collectors.processes.container_processes import ProcessSnapshot
-from profiler.core.timestamps import format_ms
+from profiler.core.timestamps import NEVER_NS, format_ms
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
 from profiler.readers.linux.process_tree import ProcessReading
@@ -245,15 +245,15 @@ def test_where_system_calls_are_readable_looks_lie_between_the_readings(search: 
     threads.sees_calls = True
     threads.search_ns = seconds(search)
     fakes = quarter(threads)
-    assert fakes.collector.look() is None  # before the first reading
+    assert fakes.collector.look() == NEVER_NS  # before the first reading
     fakes.run(1)
     assert threads.readings == 0
-    due_ns = present(fakes.collector.look())
+    due_ns = fakes.collector.look()
     end_ns = fakes.clock.now_ns + seconds(60)
     while due_ns < end_ns:
         fakes.clock.advance((due_ns - fakes.clock.now_ns) / seconds(1))
         fakes.collector.tick()
-        due_ns = present(fakes.collector.look())
+        due_ns = fakes.collector.look()
     assert threads.readings == pytest.approx(300, abs=5)
     made = present(fakes.record().time_breakdown)
     assert made.network_percent == pytest.approx(50, abs=1)

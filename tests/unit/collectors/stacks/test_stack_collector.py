@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.collectors.stacks.py_spy import Dump, Frame, ThreadStack
+from profiler.collectors.stacks.py_spy import Dump, Frame, PySpy, ThreadStack
 from profiler.collectors.stacks.python_processes import Identity
 from profiler.collectors.stacks.stack_collector import (
     SamplingSchedule,
@@ -65,7 +65,7 @@ class SampledPython:
             Dump(stacks=(stack("<module>", "parse"),), cpu_ns=seconds(0.01))
         )
         access = StackAccess(
-            reader=self.reader if self.is_installed else None,
+            reader=self.reader if self.is_installed else PySpy(""),
             find_processes=lambda docker_id: self.processes.get(docker_id, ()),
             own_cpu_ns=lambda: 0,
             advice=_ADVICE,
@@ -404,7 +404,7 @@ def taken(
     while now_ns < seconds(until):
         is_moment = any(now_ns // NS_PER_SECOND in moment for moment in moments)
         due_ns = schedule.next_ns(now_ns, is_moment=is_moment)
-        if due_ns is not None and due_ns <= now_ns:
+        if due_ns <= now_ns:
             schedule.add(now_ns, costs_ms[len(times) % len(costs_ms)] * _MS)
             times.append(now_ns / NS_PER_SECOND)
             assert schedule.spent_ns <= 0.003 * max(now_ns, seconds(600)) + max(costs_ms) * _MS

@@ -18,7 +18,7 @@ from profiler.collectors.stacks.stack_profile import (
 )
 from profiler.core.timestamps import format_ms
 from profiler.readers.container_sample import ResourceLimits
-from profiler.record.activity_model import StackMoment
+from profiler.record.activity_model import NO_STACKS, StackMoment
 from profiler.record.stacks_line import StacksLine
 from tests.fakes import START_NS, sample, seconds
 from tests.values import present
@@ -77,7 +77,7 @@ def test_a_process_without_stacks_is_no_sample() -> None:
     assert of_waiting.top == ()
     profile = StackProfile()
     profile.add([()], START_NS)
-    assert profile.record("py-spy") is None
+    assert profile.record("py-spy") is NO_STACKS
     profile.add(
         [(), (running(("f", 1)),), (waiting("g"), running(("f", 1)))], START_NS + seconds(1)
     )

@@ -391,8 +391,9 @@ def test_an_error_in_the_report_so_far_does_not_reach_the_run(fakes: RecordedHis
 )
 def test_where_the_history_is(file: str | None, environment: dict[str, str], expected: str) -> None:
     assert history_path(environment, file) == expected
-    with pytest.raises(TaskProfilerError, match="HOME"):
-        history_path({"HOME": ""})
+    for home, said in (("", "HOME is not set"), ("me", "HOME is not absolute")):
+        with pytest.raises(TaskProfilerError, match=said):
+            history_path({"HOME": home})
 
 
 def test_a_search_gets_the_file_and_its_runs(tmp_path: Path) -> None:
