@@ -133,6 +133,18 @@ class _Budget:
         return not self.is_spent
 
 
+class _Turns(Struct):
+    """The turns of threads without system calls: the last one is that of look ``last_number``, the
+    next one follows after so many ``readings``, of which some were ``skipped`` since the last look.
+    ``left`` is how many threads still have their turn in this look.
+    """
+
+    last_number: int = 0
+    readings: int = 0
+    left: int = 0
+    skipped: int = 0
+
+
 class ThreadReader:
     """Reads the threads of a batch's processes.
 
@@ -175,10 +187,7 @@ class ThreadReader:
         self._is_shown = False  # as they are now
         self._changed: dict[int, _Process] = {}
         self._stale: dict[int, _Process] = {}
-        self._turn_number = 0  # of the last look in which threads had their turn
-        self._readings_per_turn = 0
-        self._turns_left = 0
-        self._skipped = 0  # readings since the last look
+        self._turns = _Turns()
         self._files = ThreadFiles()
         self._open_pressure = open_pressure
         self._is_frozen = is_frozen
@@ -238,8 +247,8 @@ class ThreadReader:
         """
         if self.sees_calls or self._stale or self._ended_between or self._last is None:
             return False
-        number = self._last.number + 1 + self._skipped
-        if number - self._turn_number >= self._readings_per_turn:
+        number = self._last.number + 1 + self._turns.skipped
+        if number - self._turns.last_number >= self._turns.readings:
             return False
         if len(processes) != len(self._followed):
             return False
@@ -251,7 +260,7 @@ class ThreadReader:
                 return False
             if not process.is_refused or reading.threads == 1:
                 return False
-        self._skipped += 1
+        self._turns.skipped += 1
         return True
 
     def take_read_ended_ns(self) -> int:
@@ -314,9 +323,9 @@ class ThreadReader:
     def _take_last(self, now_ns: int) -> ReadingTime:
         """The last look, and how many readings were before this one."""
         last = self._last or ReadingTime(0, now_ns)
-        if self._skipped:
-            last = ReadingTime(last.number + self._skipped, last.at_ns)
-            self._skipped = 0
+        if self._turns.skipped:
+            last = ReadingTime(last.number + self._turns.skipped, last.at_ns)
+            self._turns.skipped = 0
         return last
 
     def nothing(self) -> Look:
@@ -494,12 +503,12 @@ class ThreadReader:
         """Whether as many threads have their turn as are read together."""
         turn = min(max(now.number // _AGE_PER_TURN, 1), _MAX_READINGS_PER_TURN)
         turn = max(turn, -(-threads // _MAX_TOGETHER))
-        self._readings_per_turn = turn
+        self._turns.readings = turn
         together = min(threads, _MAX_TOGETHER)
-        self._turns_left = min(threads * (now.number - self._turn_number) // turn, together)
-        if self._turns_left < together:
+        self._turns.left = min(threads * (now.number - self._turns.last_number) // turn, together)
+        if self._turns.left < together:
             return False
-        self._turn_number = now.number
+        self._turns.last_number = now.number
         return True
 
     def _read_due(
@@ -516,8 +525,8 @@ class ThreadReader:
                 continue
             if is_required or not process.is_refused or process.reading.threads == 1:
                 self._continue(process, budget, now, None)
-            elif self._turns_left > 0:
-                self._turns_left -= self._continue(process, budget, now, self._turns_left)
+            elif self._turns.left > 0:
+                self._turns.left -= self._continue(process, budget, now, self._turns.left)
 
     def _read_only_thread(self, process: _Process, now: ReadingTime) -> bool:
         """Read the counters of a process with one thread; returns False after the thread's end."""
