@@ -29,6 +29,7 @@ from profiler.core.timestamps import (
     NS_PER_SECOND,
     format_ms,
     parse_datetime,
+    span_ms,
 )
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
@@ -65,7 +66,6 @@ from profiler.record.units import (
     as_number,
     billed_ms,
     mebibytes,
-    span_ms,
 )
 
 if TYPE_CHECKING:
