@@ -6,8 +6,8 @@
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from profiler.core.optional_math import difference, first_known, known_values, max_known
-from profiler.core.text import as_sentence, listed
+from profiler.core.optional_math import difference, first_known, known, known_values, max_known
+from profiler.core.text import as_sentence, listed, stated
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle
@@ -139,7 +139,7 @@ def gpu_idle_texts(record: Record) -> Iterator[str]:
     has_failed = known_status(record) == "failure"
     if sentence is not None and idle is not None and not has_failed:
         yield sentence
-        usd = "" if idle.usd is None else f" ({format_usd(idle.usd)})"
+        usd = stated(" ({})", known(format_usd, idle.usd))
         hours = measured(idle.gpu_hours, is_least=is_gpu_use_partial(record))
         yield f"{hours.text(format_gpu_hours)}{usd}"
 

@@ -19,6 +19,7 @@ from profiler.core.optional_math import (
     product,
     quotient,
     rounded,
+    sum_of_both,
 )
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import LOCAL, NO_NEURON, UNKNOWN_COST, Cost, Record
@@ -126,9 +127,7 @@ class Prices(Struct, frozen=True, kw_only=True):
         charged_gb = charged_storage_gb(storage_mb)
         if not charged_gb:
             return size_usd
-        if self.storage_gb_hour_usd is None:
-            return None
-        return size_usd + charged_gb * self.storage_gb_hour_usd
+        return sum_of_both(size_usd, product(charged_gb, self.storage_gb_hour_usd))
 
 
 # A vCPU costs nine times as much as a GiB in every region, so the cheapest size is the same
