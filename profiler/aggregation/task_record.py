@@ -36,6 +36,7 @@ from profiler.core.timestamps import (
     NS_PER_SECOND,
     format_ms,
     parse_datetime,
+    span_ms,
 )
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
@@ -72,7 +73,6 @@ from profiler.record.units import (
     as_number,
     billed_ms,
     mebibytes,
-    span_ms,
 )
 
 if TYPE_CHECKING:

@@ -323,7 +323,7 @@ class MonitoredTask:
             batch.streams.report,
             budget_seconds - reserve_seconds,
             stacks,
-            on_done=partial(reported.add, batch_id),
+            on_done=partial(reported.on_reported, batch_id),
             may_be_there=batch_id if reported.may_have(batch_id) else None,
         )
         batch.is_reported = True

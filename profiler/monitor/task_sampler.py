@@ -119,7 +119,7 @@ class OutputWarning:
 
 
 def _shift_since(followed: FollowedContainer, jumped_ns: int) -> int:
-    """By how much the wall clock was set between the container's start and ``jumped_ns``."""
+    """The time by which the wall clock was set between the container's start and ``jumped_ns``."""
     if followed.shift_at_start_ns is None:
         return 0
     return jumped_ns - followed.shift_at_start_ns

@@ -178,7 +178,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
 
     @property
     def memory_mb(self) -> float | None:
-        """As the vCPUs."""
+        """The memory that all containers ask for; None if one of them does not say."""
         return _total([container.memory_mb for container in self.containers])
 
     def identity(self, attempt: int | None = None) -> BatchJob:

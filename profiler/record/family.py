@@ -170,7 +170,7 @@ class ObservedNeeds(Struct, frozen=True, kw_only=True):
     was_killed: bool = False
 
     def with_others(self, other: "ObservedNeeds") -> "ObservedNeeds":
-        """With those of other runs."""
+        """These needs with those of other runs."""
         return ObservedNeeds(
             peak_mb=max_known(self.peak_mb, other.peak_mb),
             apart_peak_mb=max_known(self.apart_peak_mb, other.apart_peak_mb),

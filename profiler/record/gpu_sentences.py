@@ -306,7 +306,7 @@ def _first_seconds(record: Record) -> float | None:
 
 
 def _work_seconds(record: Record) -> float:
-    """From the first to the last work on the GPUs; 0 if it is unknown."""
+    """The time from the first to the last work on the GPUs; 0 if it is unknown."""
     first_seconds = _first_seconds(record)
     last = known_values(gpu.last_used_seconds for gpu in record.gpus)
     return difference(max(last, default=None), first_seconds) or 0.0

@@ -243,7 +243,7 @@ def _array_facts(job: JobDetail, children: Sequence[EndedChild] | None) -> list[
 
 
 def _duration(job: JobDetail) -> list[str]:
-    """From the first attempt's start to the end."""
+    """The time from the first attempt's start to the end."""
     starts = known_values(one.started_ms for one in job.attempts)
     started_ms = min(starts, default=job.started_ms)
     if started_ms is None or job.stopped_ms is None or job.stopped_ms < started_ms:

@@ -11,7 +11,6 @@ from typing import Final
 
 from profiler.core.optional_math import difference, known, quotient
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
-from profiler.record.record_model import Number
 
 MIB = 1024 * 1024
 APPROXIMATELY: Final = "≈ "
@@ -29,7 +28,7 @@ _PERCENT = 100
 _MANY_PERCENT = 1000
 
 
-def as_number(value: float | None) -> Number | None:
+def as_number(value: float | None) -> float | None:
     """Round to an int if the value is whole, else to three decimals."""
     if value is None:
         return None
@@ -38,17 +37,9 @@ def as_number(value: float | None) -> Number | None:
     return round(value, 3)
 
 
-def mebibytes(size_bytes: float | None) -> Number | None:
+def mebibytes(size_bytes: float | None) -> float | None:
     """Convert bytes to the record's MB, which are MiB."""
     return as_number(quotient(size_bytes, MIB))
-
-
-def span_ms(start_ns: int | None, end_ns: int | None) -> int | None:
-    """Return the milliseconds between two times; None if one is unknown or the end is before the
-    start.
-    """
-    span_ns = difference(end_ns, start_ns)
-    return None if span_ns is None or span_ns < 0 else span_ns // 1_000_000
 
 
 def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:

@@ -153,7 +153,7 @@ class GpuUsage:
     def idle_ns(
         self, batch: str, selectors: Collection[str] | None, start_ns: int, end_ns: int
     ) -> int:
-        """For how long all GPUs of the batch were idle between two moments of the last seconds."""
+        """The time in which all GPUs of the batch were idle between two recent moments."""
         idle = [
             gpu.timeline.idle_ns(start_ns, end_ns)
             for gpu in self._selected(selectors)

@@ -245,7 +245,7 @@ def numbers_after(text: bytes, name: bytes) -> list[int]:
 
 
 def bytes_after(text: bytes, name: bytes) -> int | None:
-    """As :func:`number_after`, of a number of KiB."""
+    """The bytes of the number of KiB that :func:`number_after` finds."""
     size_kib = number_after(text, name)
     return None if size_kib is None else size_kib * BYTES_PER_KIB
 

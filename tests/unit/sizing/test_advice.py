@@ -49,7 +49,6 @@ from profiler.sizing.prices import (
 )
 from profiler.sizing.run_facts import cost_on_fargate, record_on_fargate
 from profiler.sizing.trend import NO_GROWTH, Growth, growth
-from profiler.sizing.what_if import runs_per_month
 from tests.changed_records import changed_lines
 from tests.gpu_runs import gpu_run
 from tests.runs import evidence_of, report, slowdown
@@ -411,7 +410,7 @@ def test_a_task_with_several_reports_is_paid_once() -> None:
         600_000,
         1_185_000,
     ]
-    assert runs_per_month(both) == runs_per_month(alone)
+    assert both.usage.runs_per_month == alone.usage.runs_per_month
     assert both.outcomes.runs == 6
 
 
