@@ -134,10 +134,9 @@ def report(
         notices=() if is_one else _read_notices(source, selection, runs),
     )
     data = build_page_data(runs, request, older)
+    title = "Task report"
     if is_one:
         title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}"
-    else:
-        title = "Task report"
     page = render_page(data, assets, title=printable(title)).encode("utf-8", errors="replace")
     path = Path(out)
     if out == STANDARD_OUTPUT:
