@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import (
+    all_known,
     first_known,
     known_members,
     known_values,
@@ -150,12 +151,14 @@ def prices(
     )
     fraction = SPOT_FRACTION if on_spot and not overrides.fargate_names() else 1
     own = (overrides.vcpu_hour_usd, overrides.gb_hour_usd, overrides.storage_gb_hour_usd)
-    vcpu_hour_usd, gb_hour_usd, storage_gb_hour_usd = (
+    *of_size, storage_gb_hour_usd = (
         first_known(set_usd, product(usd, fraction))
         for set_usd, usd in zip(own, listed, strict=True)
     )
-    if vcpu_hour_usd is None or gb_hour_usd is None:
+    hour_usd = all_known(*of_size)
+    if hour_usd is None:
         return None
+    vcpu_hour_usd, gb_hour_usd = hour_usd
     uses_table = None in (overrides.vcpu_hour_usd, overrides.gb_hour_usd)
     names = ", ".join(overrides.fargate_names())
     where = (region, FARGATE, architecture)
