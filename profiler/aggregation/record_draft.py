@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryEvidence, MemoryPeak, choose_peak
 from profiler.aggregation.out_of_memory import (
     OutOfMemory,
@@ -119,13 +118,13 @@ class RecordDraft:
         task: "TaskMetadata",
         end: RunEnd,
         host: "Host",
-        usage: ContainerUsage | None = None,
+        stats_bytes: int | None = None,
     ) -> "RecordDraft":
         """The draft of a container's run: identity, sizes, times, and a kill that ECS knows of.
 
-        ``usage`` has the memory limit, if the metadata have none.
+        ``stats_bytes`` is the memory limit of the task stats, if the metadata have none.
         """
-        sizes = container_limits(container, task, usage, host)
+        sizes = container_limits(container, task, host, stats_bytes)
         draft = cls(run_of_task(container, task, end, host, sizes), end, sizes)
         if container.was_out_of_memory:
             draft.add(RunEvidence(kills=KillEvidence(own_count=1)))

@@ -423,18 +423,18 @@ class Rollout(Struct, kw_only=True, dict=True):
         """The plan from the present definition, so that the new revision undoes no deployment."""
         self._create_log_group(planned)
         current = self._plan(planned.family)
-        if current.document != planned.document:
-            notes = " ".join(current.notes)
-            if current.action == "failed":
-                self.on_problem(f"{current.family}: {notes}")
-                self.counts["failed"] += 1
-            else:
-                start = (
-                    f"{current.family} changed meanwhile, so it is planned again from "
-                    f"{current.revision}"
-                )
-                self.on_step(f"{start}: {current.action} {notes}".rstrip())
-            self._create_log_group(current)
+        notes = " ".join(current.notes)
+        if current.action == "failed":
+            self._fail(current.family, TaskProfilerError(notes))
+        elif current.document != planned.document:
+            start = (
+                f"{current.family} changed meanwhile, so it is planned again from "
+                f"{current.revision}"
+            )
+            self.on_step(f"{start}: {current.action} {notes}".rstrip())
+        elif planned.is_new_revision and not current.is_new_revision and not current.obstacle:
+            self.on_step(f"{current.family} is left alone now: {notes}")
+        self._create_log_group(current)
         return current
 
     def _create_log_group(self, planned: PlannedFamily) -> None:

@@ -34,10 +34,10 @@ from profiler.cli.styled_text import write_lines
 from profiler.cli.tables import Column, table_width
 from profiler.cli.terminal.comparison_tables import (
     METRIC_COLUMNS,
+    changes_to_show,
     comparison_lines,
     conditions_of_comparison,
     interval_text,
-    known_changes,
     limits_of_comparison,
     metric_rows,
     number_text,
@@ -178,7 +178,7 @@ def _priced(run_set: RunSet, on_fargate: str | None, overrides: PriceOverrides) 
 
 def limited_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
     """The changes that count where no metric is named."""
-    return [compared for compared in known_changes(changes) if not compared.metric.is_share]
+    return [compared for compared in changes_to_show(changes) if not compared.metric.is_share]
 
 
 def check_limit(

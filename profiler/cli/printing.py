@@ -46,9 +46,7 @@ def value_text(value: float | None, format_value: Callable[[float], str]) -> str
 
 def size_text(size: "TaskSize") -> str:
     """The text of a size that may be unknown."""
-    from profiler.record.units import format_task_size  # not for `run`
-
-    return format_task_size(size.vcpu, size.memory_mb) or UNKNOWN
+    return size.text or UNKNOWN
 
 
 def total_saving(

@@ -365,7 +365,7 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
     settings: dict[str, str] = {}
     for text in texts:
         name, sign, value = text.partition("=")
-        if not sign or _NAME.fullmatch(name) is None:
+        if not (sign and _NAME.fullmatch(name)):
             raise UsageError(
                 f"--setting {text!r} is not NAME=VALUE: write a variable's name, =, and its value."
             )

@@ -35,7 +35,7 @@ from profiler.core.timestamps import NS_PER_SECOND, datetime_of_ms
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.job_room import JobRoom
-from profiler.forwarder.retry_rules import (
+from profiler.forwarder.memory_retry_rules import (
     SHORT_ID_LENGTH,
     RetryRefusedError,
     bounded_reason,

@@ -23,7 +23,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.retry_rules import (
+from profiler.forwarder.memory_retry_rules import (
     SHORT_ID_LENGTH,
     RetryRefusedError,
     bounded_reason,

@@ -27,7 +27,7 @@ from profiler.record.unusual import MIN_RUNS, usual_of
 from profiler.sizing.fargate_sizes import whole_size
 from profiler.sizing.prices import REFERENCE_PRICES
 from profiler.sizing.sized_revision import size_before
-from profiler.sizing.trend import NO_GROWTH, growth
+from profiler.sizing.trend import growth
 
 # The sentence and at most 19 lines.
 _MAX_FAILED = 5
@@ -204,7 +204,7 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
         peaks = _highest_of_nights(_peaks_at_the_newest_size(runs))
         if len(peaks) < MIN_RUNS:
             continue
-        trend = growth([percent for _, percent in peaks]) or NO_GROWTH
+        trend = growth([percent for _, percent in peaks])
         nights = _nights_between(peaks[0][0], peaks[-1][0])
         if not trend.runs or nights < 1:
             continue

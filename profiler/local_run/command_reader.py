@@ -29,10 +29,11 @@ from profiler.readers.linux.host import lazily_freed_pages
 from profiler.readers.linux.huge_pages import HugePages
 from profiler.readers.linux.kernel_memory import (
     KernelGrowth,
-    tcp_queue_bytes,
+    socket_queue_bytes,
     unassigned_kernel_bytes,
 )
 from profiler.readers.linux.memory_shares import MemoryShares
+from profiler.readers.linux.packet_rings import PacketRings
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
 from profiler.readers.memory_usage import MemoryReading, pinned_by_files_bytes
 
@@ -201,7 +202,8 @@ class CommandReader:
         # Version 2 counts all kernel memory of a group.
         self._kernel_growth_bytes: Callable[[], int] = lambda: 0
         if prepared.cgroups.has_v1_controller(MEMORY):
-            self._kernel_growth_bytes = KernelGrowth(tcp_queue_bytes).growth_bytes
+            self._kernel_growth_bytes = KernelGrowth(socket_queue_bytes).growth_bytes
+        self._packet_rings = PacketRings()
         self._page_table_bytes: dict[int, int] = {}
         self.page_table_peak_bytes = 0
         self.kernel_bound_bytes = 0
@@ -338,7 +340,7 @@ class CommandReader:
         if group is not None:
             group = _with_pinned(group, processes)
             self._counts_huge_pages = group.has_huge_pages
-            self._add_kernel_bound(group.used_bytes)
+            self._add_kernel_bound(group.used_bytes, self._ring_bytes(processes, group))
         else:
             mapped_file_bytes = self._shares.file_bytes
             self._add_bound((tree_bytes or 0) + self._unsure_bytes())
@@ -407,9 +409,14 @@ class CommandReader:
         self._add_kernel_bound(memory_bytes)
         return memory_bytes
 
-    def _add_kernel_bound(self, memory_bytes: int) -> None:
-        """Add the kernel memory beyond ``memory_bytes`` that the command may have caused."""
-        growth_bytes = self._kernel_growth_bytes()
+    def _ring_bytes(self, processes: Sequence[ProcessReading], group: MemoryReading) -> int:
+        return self._packet_rings.held_bytes(processes, group.mapped_file_bytes or 0)
+
+    def _add_kernel_bound(self, memory_bytes: int, ring_bytes: int = 0) -> None:
+        """Add the kernel memory beyond ``memory_bytes`` that the command may have caused: packet
+        rings, and the machine's growth.
+        """
+        growth_bytes = ring_bytes + self._kernel_growth_bytes()
         if growth_bytes:
             self.kernel_bound_bytes = max(self.kernel_bound_bytes, memory_bytes + growth_bytes)
 

@@ -218,7 +218,7 @@ def _clock(milliseconds: float) -> str:
 
 
 def _processes_row(processes: Sequence[NamedProcesses], columns: int) -> Row:
-    """As many programs as there is room for, at least one."""
+    """The programs that there is room for, at least one."""
     parts: list[Part] = [(f"{'Top':<{_LABEL_WIDTH}}", BOLD)]
     room = columns - _LABEL_WIDTH
     for named in processes:

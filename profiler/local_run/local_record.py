@@ -32,6 +32,7 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     container_limits,
     processor_of,
+    size_metrics,
     usage_metrics,
     visible_of,
 )
@@ -256,7 +257,7 @@ def draft_run_record(
     task_vcpu = None
     if placement is not None:
         task_vcpu = placement.task.vcpu_limit
-        limits = container_limits(placement.container, placement.task, None, Host(vcpu=sizes.vcpu))
+        limits = container_limits(placement.container, placement.task, Host(vcpu=sizes.vcpu))
         sizes = replace(limits, memory_bytes=limits.memory_bytes or sizes.memory_bytes)
     end = observed.end
     run = _base_record(identity, end, observed.started_ns, observed.finished_ns)
@@ -380,7 +381,7 @@ def report(record: Record, now_ns: int) -> Report:
 def _sizes_and_duration(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
     """What is known without a sample."""
     duration_ms = as_number(quotient(observed.duration_ns, NS_PER_MS))
-    return replace(usage_metrics(None, sizes), duration_ms=duration_ms)
+    return replace(size_metrics(sizes), duration_ms=duration_ms)
 
 
 def _metrics(observed: RunObservation, sizes: ResourceLimits) -> Metrics:

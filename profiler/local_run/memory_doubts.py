@@ -26,7 +26,8 @@ _AVERAGE_IS_UNSURE = (
 )
 _KERNEL_MEMORY_IS_UNSURE = (
     "The memory peak may have been {}, and the average is a lower bound: the machine's kernel "
-    "memory grew during the run, such as socket queues and pipes, perhaps by other programs."
+    "memory grew during the run, such as socket queues, packet rings and pipes, perhaps by other "
+    "programs."
 )
 _MEMORY_IS_IN_SWAP = (
     "Up to {} of the processes' memory was in swap: the memory values do not include it."

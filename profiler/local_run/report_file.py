@@ -36,7 +36,7 @@ class ReportFile:
                 replacement = _open(self._path)
             except OSError as error:
                 return (
-                    "was removed by the command, and cannot be created again "
+                    "was removed or moved by the command, and cannot be created again "
                     f"({error.strerror or error})"
                 )
             os.close(self._descriptor)

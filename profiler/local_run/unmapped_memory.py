@@ -129,7 +129,7 @@ class UnmappedMemory:
         now_ns = self._monotonic_ns()
         if is_new and self._budget.allows(now_ns):
             began_ns = self._cpu_ns()
-            self._files.look(pids, growth_bytes)
+            self._files.look(pids, lambda: self._shared.growth_bytes() or 0)
             cost_ns = self._cpu_ns() - began_ns
             self._budget.add_cost(cost_ns, now_ns)
             self.used_cpu_ns += cost_ns

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
-from profiler.record.mapped_files import are_comparable
+from profiler.record.mapped_files import have_one_meaning
 from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Measured, measured
 from profiler.record.mention_limits import (
     MIN_WAIT_PERCENT,
@@ -251,7 +251,7 @@ def comparable(row: NumberRow, record: Record, others: Sequence[Record]) -> list
     """
     source = known_peak_source(record.metrics)
     if row in MEMORY_ROWS:
-        others = [other for other in others if are_comparable(record.metrics, other.metrics)]
+        others = [other for other in others if have_one_meaning(record.metrics, other.metrics)]
     if row is not MEMORY_PEAK:
         is_least = row.is_least(record)
         return [other for other in others if row.is_least(other) == is_least]

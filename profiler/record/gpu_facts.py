@@ -25,7 +25,6 @@ from profiler.record.measured import measured
 from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
 from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record, known_status
 from profiler.record.run_outcome import Outcome
-from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -83,7 +82,7 @@ def _memory_text(used_mb: float | None, size_mb: float | None) -> str:
 
 
 def gpus_memory_text(totals: GpuTotals) -> str:
-    """As `gpu_memory_text`, of the GPU with the largest peak."""
+    """The text of `gpu_memory_text` for the GPU with the largest peak."""
     return _memory_text(totals.memory_used_mb.max, totals.memory_size_mb)
 
 
@@ -152,9 +151,9 @@ def gpu_cells(record: Record) -> list[str]:
     return [gpu_word(record) or use, *others]
 
 
-def gpu_remedy(record: Record) -> str:
+def gpu_remedy(outcome: Outcome) -> str:
     """What to do for a run that ran out of GPU memory; an error of the driver says it itself."""
-    if outcome_of(record).cause != "gpu-oom":
+    if outcome.cause != "gpu-oom":
         return ""
     return as_sentence(MORE_GPU_MEMORY)
 

@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from profiler.core.optional_math import first_known, known_values, max_known
+from profiler.core.optional_math import difference, first_known, known_values, max_known
 from profiler.core.text import as_sentence, listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
@@ -306,10 +306,10 @@ def _first_seconds(record: Record) -> float | None:
 
 
 def _work_seconds(record: Record) -> float:
-    """From the first to the last work on the GPUs; 0 if it is unknown."""
+    """The time from the first to the last work on the GPUs; 0 if it is unknown."""
     first_seconds = _first_seconds(record)
     last = known_values(gpu.last_used_seconds for gpu in record.gpus)
-    return max(last) - first_seconds if last and first_seconds is not None else 0.0
+    return difference(max(last, default=None), first_seconds) or 0.0
 
 
 def _between_percent(record: Record) -> float:

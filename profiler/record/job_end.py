@@ -133,7 +133,7 @@ def why_failed(outcome: Outcome, memory_mb: float | None) -> str:
     if outcome.cause in ("failure", "unknown"):
         return outcome.reason or "no exit code"
     host = _LOST_HOST.fullmatch(outcome.reason or "")
-    if outcome.cause == "infrastructure" and host is not None:
+    if outcome.cause == "infrastructure" and host:
         return f"lost its host {host[1]}"
     return f"{outcome.title[:1].lower()}{outcome.title[1:]}"
 
@@ -243,7 +243,7 @@ def _array_facts(job: JobDetail, children: Sequence[EndedChild] | None) -> list[
 
 
 def _duration(job: JobDetail) -> list[str]:
-    """From the first attempt's start to the end."""
+    """The time from the first attempt's start to the end."""
     starts = known_values(one.started_ms for one in job.attempts)
     started_ms = min(starts, default=job.started_ms)
     if started_ms is None or job.stopped_ms is None or job.stopped_ms < started_ms:

@@ -9,9 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from profiler.core.optional_math import known
+from profiler.core.optional_math import difference, known, quotient
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
-from profiler.record.record_model import Number
 
 MIB = 1024 * 1024
 APPROXIMATELY: Final = "≈ "
@@ -29,7 +28,7 @@ _PERCENT = 100
 _MANY_PERCENT = 1000
 
 
-def as_number(value: float | None) -> Number | None:
+def as_number(value: float | None) -> float | None:
     """Round to an int if the value is whole, else to three decimals."""
     if value is None:
         return None
@@ -38,29 +37,19 @@ def as_number(value: float | None) -> Number | None:
     return round(value, 3)
 
 
-def mebibytes(size_bytes: float | None) -> Number | None:
+def mebibytes(size_bytes: float | None) -> float | None:
     """Convert bytes to the record's MB, which are MiB."""
-    if size_bytes is None:
-        return None
-    return as_number(size_bytes / MIB)
-
-
-def span_ms(start_ns: int | None, end_ns: int | None) -> int | None:
-    """Return the milliseconds between two times; None if one is unknown or the end is before the
-    start.
-    """
-    if start_ns is None or end_ns is None or end_ns < start_ns:
-        return None
-    return (end_ns - start_ns) // 1_000_000
+    return as_number(quotient(size_bytes, MIB))
 
 
 def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
     """The time that Fargate bills: from the start of the image pull to the end, in whole
     seconds, at least 60.
     """
-    if pull_started_ns is None or ended_ns is None or ended_ns < pull_started_ns:
+    span_ns = difference(ended_ns, pull_started_ns)
+    if span_ns is None or span_ns < 0:
         return None
-    seconds = -((pull_started_ns - ended_ns) // NS_PER_SECOND)
+    seconds = -(-span_ns // NS_PER_SECOND)
     return max(seconds, _MIN_BILLED_SECONDS) * 1000
 
 

@@ -25,7 +25,6 @@ from profiler.record.units import (
     format_memory,
     format_percent,
     format_range,
-    format_task_size,
     format_usd,
     format_vcpu,
 )
@@ -41,7 +40,7 @@ from profiler.sizing.evidence import (
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.job_rows import JobsRow
 from profiler.sizing.slowdown_factors import smaller_vcpus
-from profiler.sizing.trend import NO_GROWTH, Growth, growth
+from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption
 
 _MANY_RUNS = 10
@@ -256,7 +255,7 @@ def _mixed_meaning(evidence: Evidence) -> Iterator[str]:
 
 def _reservation(choice: SizeDecision) -> Iterator[str]:
     if choice.is_reserved_too_much:
-        reserved = format_task_size(choice.current.vcpu, choice.current.memory_mb)
+        reserved = choice.current.text
         yield (
             f"Less is enough than the reserved {reserved}: other tasks can use the rest of the "
             "instance."
@@ -420,7 +419,7 @@ def _price_on_fargate(
             of = "depend on the CPU architecture, which is unknown"
         yield f"Fargate's prices in {region} {of}, so a run has no price."
     elif usd is not None:
-        size = format_task_size(chosen.size.vcpu, chosen.size.memory_mb)
+        size = chosen.size.text
         most = "at most " if choice.factor.max > 1 else ""
         yield (
             f"With {size} on Fargate in {region}, a run costs "
@@ -545,7 +544,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             f"The memory peak grows by about {format_memory(needed.per_run)} a run (over "
             f"{needed.runs} runs)"
         )
-        smaller = format_task_size(choice.outgrown.vcpu, choice.outgrown.memory_mb)
+        smaller = choice.outgrown.text
         left = needed.runs_until(choice.outgrown.memory_mb or 0)
         when = stated("would be too small in about {}", known(_runs, left))
         when = when or "is too small already"
@@ -562,7 +561,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     peak_mb = max(evidence.needs.oom_size_mb or 0, *evidence.needs.peaks_mb, 0)
     if not peak_mb < own_limit_mb < (current_mb or math.inf):
         return
-    batch = growth(evidence.needs.peaks_mb) or NO_GROWTH
+    batch = growth(evidence.needs.peaks_mb)
     own_limit = _limit_passed(batch, own_limit_mb)
     if own_limit:
         yield (

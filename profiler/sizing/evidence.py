@@ -6,6 +6,7 @@ A run without measurements counts only if it ran out of memory: its size was too
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,11 +15,13 @@ from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import (
     any_known,
     first_known,
+    known,
     known_values,
     max_known,
     mean_known,
     min_known,
 )
+from profiler.record.family import Month, month_of_tasks
 from profiler.record.family_identity import FamilyKey
 from profiler.record.gpu_facts import gpu_family_text
 from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
@@ -160,6 +163,16 @@ class Usage(Struct, frozen=True, kw_only=True):
     has_run_at_current_vcpu: bool = True
     window_ns: int = 0
     window_tasks: int = 0
+
+    @property
+    def month(self) -> Month | None:
+        """The tasks a month; None if the window is too short to measure them, or has few."""
+        return month_of_tasks(self.window_tasks, self.window_ns)
+
+    @property
+    def runs_per_month(self) -> float | None:
+        """The tasks a month, if they were measured."""
+        return known(attrgetter("runs"), self.month)
 
     @property
     def is_saturated(self) -> bool:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.record.record_model import TaskSize
+from profiler.record.units import format_task_size
 
 
 class Size(Struct, frozen=True, order=True):
@@ -17,6 +18,11 @@ class Size(Struct, frozen=True, order=True):
 
     vcpu: float
     memory_mb: float
+
+    @property
+    def text(self) -> str:
+        """The size as ``1 vCPU, 2 GB``."""
+        return format_task_size(self.vcpu, self.memory_mb)
 
 
 def whole_size(size: TaskSize) -> Size | None:

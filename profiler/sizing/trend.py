@@ -41,7 +41,7 @@ class Growth(Struct, frozen=True, kw_only=True):
         return int((limit - self.now) // self.per_run) + 1
 
     def runs_until_near(self, limit: float) -> int | None:
-        """As above; None also for a limit that is far away."""
+        """The runs until the limit is near; None also for a limit that is far away."""
         runs = self.runs_until(limit) or _MAX_RUNS_AHEAD + 1
         return runs if runs <= _MAX_RUNS_AHEAD else None
 
@@ -49,9 +49,9 @@ class Growth(Struct, frozen=True, kw_only=True):
 NO_GROWTH: Final = Growth(per_run=0, now=0, runs=0)
 
 
-def growth(values: Sequence[float]) -> Growth | None:
-    """Find the growth of values in the order of time; None for fewer than 8, and if it could be
-    chance.
+def growth(values: Sequence[float]) -> Growth:
+    """Find the growth of values in the order of time; ``NO_GROWTH`` for fewer than 8, and if it
+    could be chance.
 
     The slope is the Theil-Sen estimator, which counts if its 90 % interval (by the variance of
     Kendall's statistic) is above 0. https://doi.org/10.1080/01621459.1968.10480934
@@ -61,7 +61,7 @@ def growth(values: Sequence[float]) -> Growth | None:
     ]  # all pairs of these are compared; older runs are weaker evidence for the future
     count = len(recent)
     if count < _MIN_TREND_RUNS:
-        return None
+        return NO_GROWTH
     slopes = _slopes(recent)
     # Kendall's statistic is the number of rising pairs less falling pairs. Its variance is that of
     # a random order.
@@ -70,7 +70,7 @@ def growth(values: Sequence[float]) -> Growth | None:
     # 90 % of a normal distribution is within 1.6449 standard deviations.
     lowest = (len(slopes) - 1.6449 * math.sqrt(variance)) / 2
     if slopes[max(math.floor(lowest), 0)] <= 0:
-        return None
+        return NO_GROWTH
     slope = median(slopes)
     level = median(sorted(value - slope * index for index, value in enumerate(recent)))
     return Growth(per_run=slope, now=level + slope * (count - 1), runs=count)

@@ -222,9 +222,7 @@ def job_with_size(
         if form.get("name") == batch:
             was = definition_size(form)
             notes.append(
-                f"The container {batch!r} changes from "
-                f"{format_task_size(was.vcpu, was.memory_mb)} to "
-                f"{format_task_size(own.vcpu, own.memory_mb)}; the others stay."
+                f"The container {batch!r} changes from {was.text} to {own.text}; the others stay."
             )
             sizes = {"cpu": round((own.vcpu or 0) * _CPU_UNITS), "memory": int(own.memory_mb or 0)}
             containers.append({**form, **sizes})

@@ -380,6 +380,28 @@ def test_a_deleted_stack_leaves_no_filter(deployed: Account) -> None:
     assert deployed.stacks() == []
 
 
+@pytest.mark.parametrize(
+    ("operation", "left"), [("DescribeStackEvents", MANY), ("DeleteStack", ())]
+)
+def test_a_stack_that_may_not_be_deleted_is_not_cut_off_in_silence(
+    deployed: Account, operation: str, left: tuple[str, ...]
+) -> None:
+    """Its filters are deleted first. What can be known before is asked before."""
+    with AwsProxy(deployed.aws.url) as proxy:
+        deployed.environment["AWS_ENDPOINT_URL_CLOUDFORMATION"] = proxy.url
+        proxy.refused = {operation}
+        done = deployed.setup("--delete", "--yes")
+        assert done.returncode == 1
+        assert f"cloudformation:{operation}" in done.stderr
+        assert len(deployed.stacks()) == 1
+        assert tuple(subscribed(deployed)) == left
+        is_said = "The subscription filters of 25 log groups are deleted" in done.stderr
+        assert is_said is not bool(left)
+        proxy.refused = set()
+        assert deployed.setup("--delete", "--yes").returncode == 0
+        assert subscribed(deployed) == []
+
+
 def test_the_stack_stays_until_all_its_filters_are_deleted(
     deployed: Account, proxy: AwsProxy
 ) -> None:

@@ -157,11 +157,11 @@ def test_closed_standard_streams() -> None:
 
 
 def test_signals_are_passed_on() -> None:
-    process = started(*python(_LISTENER))
-    for name in ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTERM"):
-        process.send_signal(signal.Signals[name])
-        assert present(process.stdout).readline() == f"{name}\n".encode()
-    _, stderr = process.communicate(timeout=LIMIT_SECONDS)
+    with started(*python(_LISTENER)) as process:
+        for name in ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTERM"):
+            process.send_signal(signal.Signals[name])
+            assert present(process.stdout).readline() == f"{name}\n".encode()
+        _, stderr = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == 7
     assert report_of(stderr).record.status == "stopped"
 
@@ -231,13 +231,12 @@ def test_a_job_stops_and_goes_on_with_its_command() -> None:
         "import os, signal, sys\nsignal.signal(signal.SIGCONT, lambda *_: os.write(1, b'on\\n'))\n"
         "os.write(1, b'ready\\n')\nprint(sys.stdin.readline(), end='')\n"
     )
-    process = started(*python(program), stdin=subprocess.PIPE, process_group=0)
-    assert process.stdin is not None
-    process.send_signal(signal.SIGTSTP)
-    _, status = os.waitpid(process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status)
-    process.send_signal(signal.SIGCONT)
-    stdout, stderr = process.communicate(b"hello\n", timeout=LIMIT_SECONDS)
+    with started(*python(program), stdin=subprocess.PIPE, process_group=0) as process:
+        process.send_signal(signal.SIGTSTP)
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)
+        stdout, stderr = process.communicate(b"hello\n", timeout=LIMIT_SECONDS)
     assert stdout == b"on\nhello\n"
     assert process.returncode == 0
     assert report_of(stderr).record.status == "success"
@@ -410,15 +409,18 @@ def test_the_report_is_in_the_file_that_has_the_name_at_the_end(
     assert decode(written[len(kept) :].splitlines()[0]).record.exit_code == 0
 
 
-def test_a_report_whose_folder_is_removed_is_printed_with_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loses", ["rm -r build", "mv build kept"])
+def test_a_report_whose_folder_is_gone_is_printed_with_a_sentence(
+    loses: str, tmp_path: Path
+) -> None:
     (tmp_path / "build").mkdir()
     options = ("--output", "build/runs.jsonl")
-    finished = run("sh", "-c", "rm -r build; exit 3", options=options, cwd=tmp_path)
+    finished = run("sh", "-c", f"{loses}; exit 3", options=options, cwd=tmp_path)
     assert finished.returncode == 3
     sentence, line = finished.stderr.splitlines()
     assert sentence == (
-        b"task-profiler: --output build/runs.jsonl was removed by the command, and cannot be "
-        b"created again (No such file or directory)."
+        b"task-profiler: --output build/runs.jsonl was removed or moved by the command, and "
+        b"cannot be created again (No such file or directory)."
     )
     assert decode(line).record.exit_code == 3
     assert not (tmp_path / "build").exists()

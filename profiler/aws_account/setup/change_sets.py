@@ -163,9 +163,14 @@ class ForwarderChanges(Struct):
             raise TaskProfilerError(f"{problem.rstrip('.')}; cause: {_causes(failed)}.")
         return state
 
+    def read_earlier(self, stack_id: str) -> None:
+        """Read the events until now. Without the right to it, no change can be followed."""
+        self._new_events(stack_id)
+
     def delete(self, stack_id: str) -> tuple[CloudFormationEvent, ...]:
-        """Delete the stack. Returns the events of the resources that stay."""
-        self._new_events(stack_id)  # the earlier ones
+        """Delete the stack, whose earlier events were read. Returns the events of the resources
+        that stay.
+        """
         with aws_errors(f"The stack {self.name} cannot be deleted", "cloudformation:DeleteStack"):
             self.open_client("cloudformation").delete_stack(StackName=stack_id)
         end, failed, kept = self._follow(stack_id)

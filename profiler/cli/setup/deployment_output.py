@@ -36,6 +36,7 @@ from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, warn, write
 from profiler.cli.styled_text import Span, write_lines
 from profiler.cli.tables import Column, folding, table, table_width
 from profiler.core.clock import SystemClock
+from profiler.core.command_lines import command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.record.units import format_count
 from profiler.search_setup.cluster_requests import Engine, RejectedError, detect_product
@@ -225,6 +226,22 @@ def _interruption_explained(name: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def _filters_explained(name: str, filters: FilterPlan) -> Iterator[None]:
+    """Say of a stack that is not deleted that the filters are: its functions get no line."""
+    try:
+        yield
+    except TaskProfilerError as error:
+        if not filters.delete:
+            raise
+        groups = format_count(len(filters.delete), "log group")
+        command = command_line("setup", "stack", "--name", name, "--yes")
+        raise TaskProfilerError(
+            f"{error} The subscription filters of {groups} are deleted, so nothing from there is "
+            f"forwarded: delete the stack later, or subscribe again with {command}"
+        ) from error
+
+
 def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None:
     """Delete the subscription filters and the stack, and print the remaining resources.
 
@@ -248,12 +265,13 @@ def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None
             warn(problem)
         output.plan(name, _deletion_sentences(state, filter_plan))
         return
+    changes = ForwarderChanges(name, open_client, SystemClock(), output.event)
+    changes.read_earlier(state.stack_id)
     failures = filters.carry_out(filter_plan, None, SystemClock(), output.step)
     if failures:
         _warn_of(failures)
         raise TaskProfilerError(f"The stack {name} is not deleted, because filters of it are left.")
-    changes = ForwarderChanges(name, open_client, SystemClock(), output.event)
-    with _interruption_explained(name):
+    with _interruption_explained(name), _filters_explained(name, filter_plan):
         kept = [*remains(state, changes.delete(state.stack_id))]
     head = f"The stack {state.place} is deleted. These stay:"
     _print_remains(name, head, kept, output, is_deleted=True)

@@ -61,7 +61,6 @@ from profiler.record.units import (
     format_duration,
     format_memory,
     format_percent,
-    format_task_size,
     format_vcpu,
 )
 from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
@@ -172,7 +171,7 @@ def _size(record: Record) -> str:
     processor = ""
     if record.processor.model:
         processor = short_processor_name(record.processor.model)
-    size = format_task_size(limits.vcpu, limits.memory_mb)
+    size = limits.text
     place = record.availability_zone or record.region
     devices = [fact.text for fact in device_facts(record)]
     return joined((size, *devices, machine, processor, place))

@@ -29,7 +29,7 @@ from profiler.record.fact_list import (
     usual_number,
 )
 from profiler.record.hardware import processor_difference
-from profiler.record.mapped_files import INCLUDES_FILES, are_comparable, counts_files
+from profiler.record.mapped_files import INCLUDES_FILES, counts_files, have_one_meaning
 from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Unknown
 from profiler.record.record_model import Record, known_status
 from profiler.record.units import (
@@ -118,7 +118,7 @@ def compare(
 
 def _peak_note(this: Record, that: Record) -> str | None:
     """A sentence if one memory peak is the kernel's and the other was sampled; None else."""
-    if comparable(MEMORY_PEAK, this, [that]) or not are_comparable(this.metrics, that.metrics):
+    if comparable(MEMORY_PEAK, this, [that]) or not have_one_meaning(this.metrics, that.metrics):
         return None
     if isinstance(memory_peak(this.metrics), Exactly):
         exact = "this"
@@ -134,7 +134,7 @@ def _peak_note(this: Record, that: Record) -> str | None:
 
 def _meaning_note(this: Record, that: Record) -> str:
     """A sentence if the memory of one run may include mapped files; "" else."""
-    if are_comparable(this.metrics, that.metrics):
+    if have_one_meaning(this.metrics, that.metrics):
         return ""
     older = "this" if counts_files(this.metrics) else "that"
     return f"The memory of {older} run may {INCLUDES_FILES}: its change is not known."
@@ -202,8 +202,8 @@ def _number_row(
     if new.number is UNKNOWN and old.number is UNKNOWN:
         return None
     shown = ComparedRow(name=row.name, this=_figure(new), other=_figure(old), is_changed=False)
-    if not _are_comparable(row, new, old) or (
-        row in MEMORY_ROWS and not are_comparable(this.metrics, that.metrics)
+    if not _has_change(row, new, old) or (
+        row in MEMORY_ROWS and not have_one_meaning(this.metrics, that.metrics)
     ):
         return shown
     usual = usual_number(row, this, earlier)
@@ -223,7 +223,7 @@ def _number_row(
     return replace(shown, change_percent=percent, is_changed=is_changed)
 
 
-def _are_comparable(row: NumberRow, new: Fact, old: Fact) -> bool:
+def _has_change(row: NumberRow, new: Fact, old: Fact) -> bool:
     """Whether two numbers have a change: a peak that was sampled has one, with a note; of the
     least that Spot costs, both are, and each peak of a GPU was sampled.
     """
@@ -352,7 +352,7 @@ def _texts_of_the_last(record: Record, last: Record, when: str) -> Iterator[str]
     metrics = last.metrics
     if metrics.duration_ms is not None:
         text = f"the last success{when} took {format_duration(metrics.duration_ms)}"
-        if metrics.max_memory_used_mb is not None and are_comparable(record.metrics, metrics):
+        if metrics.max_memory_used_mb is not None and have_one_meaning(record.metrics, metrics):
             yield f"{text} and {format_memory(metrics.max_memory_used_mb)} of memory"
         yield text
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from profiler.cli.printing import value_text
 from profiler.cli.styled_text import INDENT, Line, Span, line, separated, shorten, wrapped
 from profiler.cli.tables import Column, table
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import NS_PER_MS
 from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks
 from profiler.record.record_model import Record
 from profiler.record.stacks_line import StacksLine
@@ -202,8 +202,8 @@ _MOMENTS = {
 
 def _moment(moment: StackMoment, record: Record, width: int) -> Iterator[Line]:
     started_ns = record.started_ns
-    from_ns = parse_ns(moment.from_at)
-    to_ns = parse_ns(moment.to_at)
+    from_ns = moment.from_ns
+    to_ns = moment.to_ns
     title = _MOMENTS.get(moment.kind, moment.kind)
     if started_ns is not None and from_ns is not None and to_ns is not None:
         start_ms = (from_ns - started_ns) / NS_PER_MS

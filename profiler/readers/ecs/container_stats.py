@@ -148,11 +148,11 @@ def _sample(
 ) -> ContainerSample | Unavailable | None:
     """The sample of one container; None without a readable time."""
     try:
-        entry = _decoders()[1].decode(text)
+        entry = _decoders()[1].decode(text) or _Entry()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Unavailable(f"the stats of the container are malformed: {error}")
-    read_ns = None if entry is None else parse_ns(entry.read)
-    if entry is None or read_ns is None:
+    read_ns = parse_ns(entry.read)
+    if read_ns is None:
         return None
     memory = entry.memory_stats or _MemoryStats()
     reading = _memory(memory)

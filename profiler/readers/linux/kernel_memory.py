@@ -13,13 +13,13 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import difference
+from profiler.core.optional_math import all_known, difference
 from profiler.readers.linux import proc
 from profiler.readers.memory_usage import is_notable
 
 _OPEN_FILES = "/proc/sys/fs/file-nr"
 _PROCESSORS_FREE_PAGES = b" count:"  # in the list of each processor's
-_TCP_LINE = b"\nTCP: "
+_QUEUES = (b"\nTCP: ", b"\nUDP: ")
 # What of the machine's memory is not the kernel's own: free, of files, of processes and tmpfs.
 _NOT_KERNEL = (b"MemFree:", b"Buffers:", b"Cached:", b"SwapCached:", b"AnonPages:")
 
@@ -54,17 +54,14 @@ def parse_kernel_memory(meminfo: bytes, zoneinfo: bytes, page_bytes: int) -> Ker
     ``MemFree`` lacks the free pages that each processor keeps, often 100 MB: ``/proc/zoneinfo``
     has their number.
     """
-    total_bytes = proc.bytes_after(meminfo, b"MemTotal:")
-    reclaimable_bytes = proc.bytes_after(meminfo, b"SReclaimable:")
+    names = (b"MemTotal:", b"SReclaimable:", *_NOT_KERNEL)
+    sizes = all_known(*[proc.bytes_after(meminfo, name) for name in names])
     free_pages = proc.numbers_after(zoneinfo, _PROCESSORS_FREE_PAGES)
-    if total_bytes is None or reclaimable_bytes is None or not free_pages:
+    if sizes is None or not free_pages:
         return None
-    fixed_bytes = total_bytes - reclaimable_bytes - sum(free_pages) * page_bytes
-    for name in _NOT_KERNEL:
-        size_bytes = proc.bytes_after(meminfo, name)
-        if size_bytes is None:
-            return None
-        fixed_bytes -= size_bytes
+    total_bytes, reclaimable_bytes, *others_bytes = sizes
+    free_bytes = sum(free_pages) * page_bytes
+    fixed_bytes = total_bytes - reclaimable_bytes - free_bytes - sum(others_bytes)
     # The pool of huge pages, which older kernels do not list with its size.
     fixed_bytes -= proc.bytes_after(meminfo, b"Hugetlb:") or 0
     return KernelMemory(
@@ -97,11 +94,16 @@ def unassigned_kernel_bytes() -> int | None:
     return None if memory is None else memory.fixed_bytes - memory.page_table_bytes
 
 
-def tcp_queue_bytes() -> int | None:
-    """What all TCP sockets of the machine hold, which version 1 of the groups does not count."""
-    _, _, line = (proc.read("/proc/net/sockstat") or b"").partition(_TCP_LINE)
-    pages = proc.numbers_after(line.partition(b"\n")[0], b" mem ")
-    return pages[0] * os.sysconf("SC_PAGE_SIZE") if pages else None
+def socket_queue_bytes() -> int | None:
+    """What all TCP and UDP sockets of the machine hold, which version 1 of the groups does not
+    count; None where neither is known.
+    """
+    text = proc.read("/proc/net/sockstat") or b""
+    pages = list[int]()
+    for name in _QUEUES:
+        line = text.partition(name)[2].partition(b"\n")[0]
+        pages += proc.numbers_after(line, b" mem ")
+    return sum(pages) * os.sysconf("SC_PAGE_SIZE") if pages else None
 
 
 class KernelGrowth:

@@ -48,8 +48,7 @@ from profiler.sizing.prices import (
     with_machine_price,
 )
 from profiler.sizing.run_facts import cost_on_fargate, record_on_fargate
-from profiler.sizing.trend import Growth, growth
-from profiler.sizing.what_if import runs_per_month
+from profiler.sizing.trend import NO_GROWTH, Growth, growth
 from tests.changed_records import changed_lines
 from tests.gpu_runs import gpu_run
 from tests.runs import evidence_of, report, slowdown
@@ -60,7 +59,6 @@ from tests.values import present
 def test_a_straight_line_grows_by_its_slope() -> None:
     found = growth([100.0 + 10 * n for n in range(12)])
     assert found == Growth(per_run=10, now=210, runs=12)
-    assert found is not None
     assert found.runs_until(240) == 4
     assert found.runs_until(235) == 3
     assert found.runs_until(200) is None
@@ -68,13 +66,13 @@ def test_a_straight_line_grows_by_its_slope() -> None:
     # A few odd runs do not move it.
     values = [100.0 + 10 * n for n in range(20)]
     values[3], values[11] = 900, 5
-    assert present(growth(values)).per_run == pytest.approx(10, abs=0.5)
+    assert growth(values).per_run == pytest.approx(10, abs=0.5)
 
 
 def test_what_does_not_clearly_grow_does_not_grow() -> None:
     too_few, level = [100.0 * n for n in range(7)], [100.0] * 30
     up_and_down, down = [100.0 + n % 2 for n in range(30)], [300.0 - n for n in range(30)]
-    assert [growth(values) for values in ([], too_few, level, up_and_down, down)] == [None] * 5
+    assert [growth(values) for values in ([], too_few, level, up_and_down, down)] == [NO_GROWTH] * 5
 
 
 def steady(random: Random, runs: int) -> list[float]:
@@ -96,14 +94,14 @@ def test_growth_beyond_the_noise_is_seen_and_hardly_ever_in_steady_families(
     The rise over the runs is at least five times the noise of 2 %.
     """
     random = Random(runs)
-    assert sum(growth(steady(random, runs)) is not None for _ in range(600)) <= 600 * 0.08
+    assert sum(growth(steady(random, runs)) != NO_GROWTH for _ in range(600)) <= 600 * 0.08
     families = (
         growth(
             [1000 * (1 + percent / 100 * n) * random.lognormvariate(0, 0.02) for n in range(runs)]
         )
         for _ in range(100)
     )
-    found = [one.per_run for one in families if one is not None]
+    found = [one.per_run for one in families if one != NO_GROWTH]
     assert len(found) >= 97
     assert found == pytest.approx([10 * percent] * len(found), rel=0.8)
 
@@ -149,7 +147,7 @@ def test_the_recommended_size_holds_every_straight_growth_for_30_runs(
 ) -> None:
     found = advice(growing(per_run, runs=runs, first_mb=first))
     need = evidence_of(growing(per_run, runs=runs, first_mb=first)).needs.needs_mb
-    trend = present(growth(need))
+    trend = growth(need)
     assert (found.choice.size.memory_mb or 0) >= trend.after(GROWTH_RUNS) - 1e-6
 
 
@@ -173,7 +171,7 @@ def test_a_limit_that_killed_a_run_is_not_to_be_passed_in_some_runs() -> None:
 @given(st.lists(st.floats(min_value=0, max_value=1e6), max_size=40))
 def test_any_growth_is_upward_and_ends(values: list[float]) -> None:
     found = growth(values)
-    if found is not None:
+    if found != NO_GROWTH:
         assert found.per_run > 0
         left = present(found.runs_until(found.now + 100))
         assert left >= 1
@@ -412,7 +410,7 @@ def test_a_task_with_several_reports_is_paid_once() -> None:
         600_000,
         1_185_000,
     ]
-    assert runs_per_month(both) == runs_per_month(alone)
+    assert both.usage.runs_per_month == alone.usage.runs_per_month
     assert both.outcomes.runs == 6
 
 

@@ -16,7 +16,7 @@ from profiler.readers.linux.kernel_memory import (
     KernelMemoryEstimate,
     parse_kernel_memory,
     parse_pinned_bytes,
-    tcp_queue_bytes,
+    socket_queue_bytes,
     unassigned_kernel_bytes,
 )
 from tests.values import present
@@ -189,13 +189,22 @@ def test_page_tables_are_no_unassigned_kernel_memory(monkeypatch: pytest.MonkeyP
     assert unassigned_kernel_bytes() is None
 
 
-def test_the_queues_of_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = b"sockets: used 21\nTCP: inuse 6 orphan 0 tw 12 alloc 6 mem 300\nUDP: inuse 0 mem 9\n"
-    files = {"/proc/net/sockstat": text}
+@pytest.mark.parametrize(
+    ("lines", "pages"),
+    [
+        (b"TCP: inuse 6 orphan 0 tw 12 alloc 6 mem 300\nUDP: inuse 0 mem 9\nRAW: inuse 0\n", 309),
+        (b"TCP: inuse 6 orphan 0 tw 12 alloc 6 mem 300\nUDPLITE: inuse 0\n", 300),
+        (b"UDP: inuse 900 mem 60000\nFRAG: inuse 0 memory 5\n", 60_000),
+    ],
+)
+def test_the_queues_of_tcp_and_udp(
+    lines: bytes, pages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"/proc/net/sockstat": b"sockets: used 21\n" + lines}
     monkeypatch.setattr(proc, "read", files.get)
-    assert tcp_queue_bytes() == 300 * os.sysconf("SC_PAGE_SIZE")
+    assert socket_queue_bytes() == pages * os.sysconf("SC_PAGE_SIZE")
     files.clear()
-    assert tcp_queue_bytes() is None
+    assert socket_queue_bytes() is None
 
 
 def test_the_pool_of_huge_pages_is_no_kernel_memory() -> None:

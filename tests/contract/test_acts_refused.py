@@ -1,0 +1,116 @@
+"""``taskdef resize`` with one of its calls to AWS refused, each in turn: what is left behind is a
+part of the whole act, and the refusal is said.
+
+A right can go in the middle of an act, such as that of a session that ends, or of a policy that
+allows one revision and not another.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from moto.moto_api._internal.models import moto_api_backend
+
+from tests.aws_proxy import AwsProxy
+from tests.resize_account import KILLED, NEW, Account
+from tools.moto_server import FakeAws, fake_aws
+
+Act = tuple[str, ...]
+
+
+class RefusingProxy(AwsProxy):
+    """Refuses the call with the number ``nth``."""
+
+    def __init__(self, aws: FakeAws) -> None:
+        super().__init__(aws.url)
+        self.aws = aws
+        self.before = self._refuse
+        self.nth = 0
+
+    def _refuse(self, operation: str, _body: bytes) -> None:
+        is_refused = len(self.operations) == self.nth and operation != "GetCallerIdentity"
+        self.refused = {operation} if is_refused else set()
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[RefusingProxy]:
+    """Of one server, because each takes half a second to stop."""
+    with fake_aws() as aws, RefusingProxy(aws) as made:
+        yield made
+
+
+def oversized(account: Account) -> Act:
+    account.oversized("nightly")
+    account.schedule("night", "nightly:1")
+    account.rule("often", "nightly:1")
+    return ("resize", "--from", str(account.file), "--register", "--update-schedules")
+
+
+def resized(account: Account) -> Account:
+    oversized(account)
+    assert account.resize("--register", "--update-schedules").returncode == 0
+    return account
+
+
+def put_back(account: Account) -> Act:
+    resized(account)
+    return ("resize", "nightly", "--revert", "--register", "--update-schedules")
+
+
+def judged(account: Account) -> Act:
+    resized(account).runs("nightly", 1, revision=2, size=NEW, **KILLED)
+    return ("resize", "--from", str(account.file), "--register", "--update-schedules")
+
+
+def state(account: Account) -> dict[str, object]:
+    """The revisions with their sizes and tags, and what the schedule and the rule start."""
+    found: dict[str, object] = {
+        "schedule": account.started_by_schedule("night"),
+        "rule": account.started_by_rule("often"),
+    }
+    for arn in account.ecs.list_task_definitions()["taskDefinitionArns"]:
+        definition, tags = account.described(arn)
+        found[arn.rpartition("/")[2]] = definition["cpu"], definition["memory"], tags
+    return found
+
+
+class Outcome:
+    """What an act has done to a new account. ``nth``: the number of the call that is refused."""
+
+    def __init__(
+        self, proxy: RefusingProxy, build: Callable[[Account], Act], folder: Path, nth: int
+    ) -> None:
+        folder.mkdir()
+        moto_api_backend.reset()
+        account = Account(proxy.aws, folder)
+        words = build(account)
+        before = state(account)
+        account.url = proxy.url
+        proxy.operations.clear()
+        proxy.nth = nth
+        done = account.command("taskdef", *words)
+        self.operations = tuple(proxy.operations)
+        after = state(account)
+        self.code = done.returncode
+        self.said = done.stderr
+        self.changed = {name: value for name, value in after.items() if before.get(name) != value}
+
+
+@pytest.mark.parametrize("build", [oversized, put_back, judged])
+def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(
+    proxy: RefusingProxy, build: Callable[[Account], Act], tmp_path: Path
+) -> None:
+    """Before the definition is read, only a plan can be made."""
+    whole = Outcome(proxy, build, tmp_path / "whole", 0)
+    assert whole.code == 0, whole.said
+    first = whole.operations.index("DescribeTaskDefinition") + 1
+    for nth in range(first, len(whole.operations) + 1):
+        refused = whole.operations[nth - 1]
+        found = Outcome(proxy, build, tmp_path / str(nth), nth)
+        if refused == "DescribeStackResources" and found.code == 0:
+            # The plan asks who owns a schedule, and the act asks again.
+            assert found.changed == whole.changed
+            continue
+        assert found.code == 1, refused
+        assert "is not authorized" in found.said, refused
+        assert found.changed.items() <= whole.changed.items(), refused
