@@ -183,11 +183,13 @@ class SourceComparison:
 
 class ThreadReadings(Struct, frozen=True, kw_only=True):
     """What was read of the threads together with the processes: a look, if one was taken, and the
-    CPU time that was read of processes which have ended since the last reading.
+    CPU time that was read of processes which have ended since the last reading. ``is_skipped``: no
+    process has begun or ended, and no thread has its turn.
     """
 
     look: Look | None = None
     read_ended_ns: int = 0
+    is_skipped: bool = False
 
 
 class BatchProcesses:
@@ -308,6 +310,8 @@ class BatchProcesses:
         if threads.look is not None and (is_alive or self._is_alive):
             self.time.add_look(read_ns, threads.look, self.usage.series)
         self._is_alive = is_alive
+        if threads.is_skipped:
+            return
         ended_ns = self.cpu_ns - sum([process.own_cpu_ns for process in processes])
         self.time.add_total(read_ns, ended_ns, threads.read_ended_ns)
 
