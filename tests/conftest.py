@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
@@ -68,8 +69,12 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest-xdist keep our order; its own has the files with the fewest tests last, and
-    these are the slowest.
+    these are the slowest. botocore's caches begin before moto is imported, which reads a file of
+    botocore for each region.
     """
+    caches = ExitStack()
+    caches.enter_context(cached_botocore())
+    config.add_cleanup(caches.close)
     if config.getoption("dist", None) == "loadfile":
         config.option.loadscopereorder = False
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
@@ -104,6 +109,14 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         gc.set_threshold(200_000)
         gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """Look for garbage once: pytest does it five times more at its end, for a second of a CPU in
+    each process.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -145,12 +158,6 @@ def inherited_signals() -> Iterator[None]:
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def botocore_caches() -> Iterator[None]:
-    with cached_botocore():
-        yield
 
 
 @pytest.fixture

@@ -163,6 +163,13 @@ _LONG_PROGRAMS = {
             *(("sleep", "-"), ("network", "{port}"), ("compute", "-"), ("disk", "{slow_disk}")),
         )
     },
+    **{
+        f"chain: {name}": _long(f"{{python}} -m tests.programs.chains {name} 12")
+        for name in (
+            *("proxy", "proxy_by_select", "unix_proxy_by_select", "threads_of_proxy"),
+            *("broker", "unix_broker", "pipes"),
+        )
+    },
     "slow disk": _long(_turns("read 10 {slow_disk}")),
     "slow disk by io_uring": _long(_turns("read_by_ring 10 {slow_disk}{ring}")),
     "sort": _long("{python} -m tests.programs.tools sort 6 {folder}"),

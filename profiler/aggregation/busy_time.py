@@ -94,7 +94,7 @@ class Stretch(Struct):
         return late_ns
 
     def bounds(self) -> tuple[int, int]:
-        """For how long at least, and at most, a thread could run."""
+        """The shortest and the longest time for which a thread could run."""
         length_ns = self.length_ns
         together_ns = (self.ran_ns + self.throttled_ns) // max(self.cpus, 1)
         low_ns = max(self.longest_ns, self.least_ns, together_ns)

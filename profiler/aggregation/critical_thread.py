@@ -260,27 +260,36 @@ class Division:
     def _reached(self, start: ThreadWait, *, only_still: bool) -> Iterator[ThreadWait]:
         """The threads that hand on to nobody, or have a timeout, and that ``start`` reaches.
 
-        ``only_still``: a thread hands on only to those that did not run while it waited.
+        ``only_still``: a thread hands on only to those that did not run while it waited. A server
+        on whose connections nothing came hands on to its other clients, which may send what is
+        waited for.
         """
         known = {start}
+        passed: set[int] = set()
         pending = [start]
         while pending and self._steps < _MAX_STEPS:
             wait = pending.pop()
+            passed.add(wait.process)
+            is_idle = wait in self._idle
             helpers: Collection[ThreadWait] = ()
-            if wait in self._handing:
-                helpers = self._helpers(wait, self._handing[wait])
-            if wait is not start and (not helpers or self._has_timeout(wait)):
+            if is_idle or wait in self._handing:
+                helpers = self._helpers(wait, self._handing.get(wait) or wait.blocked)
+            if wait is not start and (is_idle or not helpers or self._has_timeout(wait)):
                 yield wait
             for helper in helpers:
                 self._steps += 1
                 if helper in known or (only_still and not helper.did_not_run_in(wait)):
                     continue
+                if is_idle and helper.process in passed:
+                    continue
                 known.add(helper)
                 pending.append(helper)
 
-    def _helpers(self, wait: ThreadWait, blocked: Blocked) -> Collection[ThreadWait]:
+    def _helpers(self, wait: ThreadWait, blocked: Blocked | None) -> Collection[ThreadWait]:
         """The waits of those for whom a thread waits."""
         processes: Collection[int] = ()
+        if blocked is None:
+            return ()
         if blocked.helpers == "threads":
             processes = (wait.process,)
         elif blocked.helpers == "children":

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryEvidence, MemoryPeak, choose_peak
 from profiler.aggregation.out_of_memory import (
     OutOfMemory,
@@ -32,7 +31,7 @@ from profiler.aggregation.task_record import (
     with_peak,
     within_total,
 )
-from profiler.core.optional_math import known_values, max_known
+from profiler.core.optional_math import known_values, max_known, rounded, sum_of_both
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.activity_model import NO_BREAKDOWN
 from profiler.record.process_rows import with_unread
@@ -119,13 +118,13 @@ class RecordDraft:
         task: "TaskMetadata",
         end: RunEnd,
         host: "Host",
-        usage: ContainerUsage | None = None,
+        stats_bytes: int | None = None,
     ) -> "RecordDraft":
         """The draft of a container's run: identity, sizes, times, and a kill that ECS knows of.
 
-        ``usage`` has the memory limit, if the metadata have none.
+        ``stats_bytes`` is the memory limit of the task stats, if the metadata have none.
         """
-        sizes = container_limits(container, task, usage, host)
+        sizes = container_limits(container, task, host, stats_bytes)
         draft = cls(run_of_task(container, task, end, host, sizes), end, sizes)
         if container.was_out_of_memory:
             draft.add(RunEvidence(kills=KillEvidence(own_count=1)))
@@ -231,8 +230,9 @@ def with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
             sources = (*record.sampling.sources, part.source)
             record = replace(record, sampling=replace(record.sampling, sources=sources))
         monitor = record.monitor
-        if monitor.cpu_seconds is not None and part.reader_cpu_ns:
-            cpu_seconds = round(monitor.cpu_seconds + part.reader_cpu_ns / NS_PER_SECOND, 3)
+        if part.reader_cpu_ns:
+            reader_seconds = part.reader_cpu_ns / NS_PER_SECOND
+            cpu_seconds = rounded(sum_of_both(monitor.cpu_seconds, reader_seconds), 3)
             record = replace(record, monitor=replace(monitor, cpu_seconds=cpu_seconds))
         record = _with_lower_bounds(record, part.evidence)
         record = with_warnings(record, part.warnings)

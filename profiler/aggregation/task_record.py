@@ -22,13 +22,21 @@ from profiler.aggregation.run_evidence import (
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import DeviceReadings, percent_of
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
-from profiler.core.optional_math import first_known, known, known_values, min_known, rounded
+from profiler.core.optional_math import (
+    first_known,
+    known,
+    known_members,
+    known_values,
+    min_known,
+    rounded,
+)
 from profiler.core.timestamps import (
     MS_PER_SECOND,
     NS_PER_MS,
     NS_PER_SECOND,
     format_ms,
     parse_datetime,
+    span_ms,
 )
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
@@ -65,7 +73,6 @@ from profiler.record.units import (
     as_number,
     billed_ms,
     mebibytes,
-    span_ms,
 )
 
 if TYPE_CHECKING:
@@ -112,18 +119,19 @@ def with_idle_parts(record: Record, activity: Activity) -> Record:
 
 
 def container_limits(
-    container: "ContainerMetadata", task: "TaskMetadata", usage: ContainerUsage | None, host: Host
+    container: "ContainerMetadata",
+    task: "TaskMetadata",
+    host: Host,
+    stats_bytes: int | None = None,
 ) -> ResourceLimits:
     """The vCPUs of the task, else of the machine.
 
-    The container's own memory limit, else the task's.
+    The container's own memory limit, else the task's, else that of the task stats.
     """
     memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
-    if memory_bytes is None and usage is not None:
-        stats_bytes = usage.memory_limit_bytes
-        # A limit above the machine's memory means that there is none.
-        if stats_bytes and stats_bytes <= (host.memory_bytes or 0):
-            memory_bytes = stats_bytes
+    # A limit above the machine's memory means that there is none.
+    if memory_bytes is None and stats_bytes and stats_bytes <= (host.memory_bytes or 0):
+        memory_bytes = stats_bytes
     return ResourceLimits(vcpu=first_known(task.vcpu_limit, host.vcpu), memory_bytes=memory_bytes)
 
 
@@ -140,11 +148,9 @@ def _usage_fields(
     }
 
 
-def kernel_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
+def kernel_memory_warnings(usage: ContainerUsage) -> tuple[str, ...]:
     """A warning if a notable part of the largest memory use may have been reclaimable."""
-    if usage is None or usage.memory_max_kernel_bytes is None:
-        return ()
-    kernel_bytes = usage.memory_max_kernel_bytes
+    kernel_bytes = usage.memory_max_kernel_bytes or 0
     if not is_notable(kernel_bytes, usage.memory_max_bytes or 0):
         return ()
     warning = (
@@ -154,9 +160,9 @@ def kernel_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
     return (warning,)
 
 
-def pinned_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
+def pinned_memory_warnings(usage: ContainerUsage) -> tuple[str, ...]:
     """A warning if open files may have kept a notable part of what counts as reclaimable."""
-    bound_bytes = known(_bound_bytes, usage)
+    bound_bytes = _bound_bytes(usage)
     if bound_bytes is None:
         return ()
     warning = (
@@ -174,16 +180,18 @@ def _bound_bytes(usage: ContainerUsage) -> int | None:
     return bound_bytes if is_notable(bound_bytes - usage.memory_max_bytes, bound_bytes) else None
 
 
-def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metrics:
+def size_metrics(sizes: ResourceLimits) -> Metrics:
+    """The metrics of a container of which only the limits are known."""
+    return Metrics(vcpu_size=as_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes))
+
+
+def usage_metrics(usage: ContainerUsage, sizes: ResourceLimits) -> Metrics:
     """The metrics of a container: its usage, absolute and relative to its limits."""
-    limits = Metrics(vcpu_size=as_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes))
-    if usage is None:
-        return limits
     source: PeakSource | None = None
     if usage.memory_max_bytes is not None:
         source = "sampled"
     return replace(
-        limits,
+        size_metrics(sizes),
         max_memory_used_mb=mebibytes(usage.memory_max_bytes),
         **_usage_fields(usage.run, usage.cpu_seconds, sizes),
         memory_peak_source=source,
@@ -219,7 +227,7 @@ def with_peak(
     peak_mb = mebibytes(size_bytes)
     sampled_mb = metrics.memory_used_mb.max
     bound_mb = metrics.memory_used_bound_mb
-    if bound_mb is not None and bound_mb <= (peak_mb or 0):
+    if (bound_mb or 0) <= (peak_mb or 0):
         bound_mb = None
     peak_at: str | None = None
     if peak_mb is not None and sampled_mb is not None:
@@ -245,11 +253,9 @@ def within_total(
     limited: list[Process] = []
     for process in processes:
         peak_mb = process.max_memory_used_mb
-        if peak_mb is not None and is_one:
-            peak_mb = total_mb
-        elif peak_mb is not None:
+        if peak_mb is not None:
             # The kernel's mark of a process can be a little higher than its control group's.
-            peak_mb = min_known(peak_mb, total_mb)
+            peak_mb = total_mb if is_one else min_known(peak_mb, total_mb)
         limited.append(replace(process, max_memory_used_mb=peak_mb))
     return tuple(limited)
 
@@ -276,10 +282,8 @@ def _with_max(distribution: Distribution, maximum: float | None) -> Distribution
     if distribution is NOT_MEASURED or maximum is None:
         return distribution
     peak = float(maximum)
-    values: dict[str, float] = {}
-    for name, value in asdict(distribution).items():
-        if value is not None:
-            values[name] = min(value, peak)
+    known_levels = known_members(asdict(distribution))
+    values: dict[str, float] = {name: min(value, peak) for name, value in known_levels.items()}
     values["max"] = peak
     return Distribution(**values)
 
@@ -322,7 +326,7 @@ def with_cpu_covered(record: Record, until_ns: int | None) -> Record:
 
 
 def build_sampling(
-    usage: ContainerUsage | None,
+    usage: ContainerUsage,
     sources: Iterable[str],
     *,
     interval_ns: int,
@@ -330,18 +334,11 @@ def build_sampling(
     missed: int,
 ) -> Sampling:
     """The statistics of the sampling itself."""
-    sampling = Sampling(
+    return Sampling(
         interval_ms=as_number(interval_ns / NS_PER_MS),
-        samples=0,
-        duplicates=0,
         failures=failures,
         missed_ticks=missed,
         sources=tuple(sources),
-    )
-    if usage is None:
-        return sampling
-    return replace(
-        sampling,
         samples=usage.samples,
         duplicates=usage.duplicates,
         longest_gap_ms=known(round, usage.steps_ms.maximum),
@@ -352,7 +349,7 @@ def build_sampling(
 def build_other_container(
     container: "ContainerMetadata",
     task: "TaskMetadata",
-    usage: ContainerUsage | None,
+    usage: ContainerUsage,
     running: RunEnd,
     host: Host,
 ) -> OtherContainer:
@@ -364,7 +361,7 @@ def build_other_container(
     end = running
     if container.is_stopped:
         end = ended(container.exit_code, container.finished_ns, was_stopped=False)
-    limits = container_limits(container, task, usage, host)
+    limits = container_limits(container, task, host, usage.memory_limit_bytes)
     metrics = replace(
         usage_metrics(usage, limits),
         vcpu_share=as_number(container.vcpu_share),
@@ -451,15 +448,13 @@ def statistics_evidence(
             cpu_seconds=round(usage.cpu_seconds, CPU_SECONDS_DIGITS),
             until_ns=usage.cpu_until_ns,
         )
-    memory = evidence_from("statistics", usage.memory_max_bytes)
-    if usage.kernel_peak_bytes is not None:
-        memory = evidence_from("statistics", usage.kernel_peak_bytes, "exact")
+    of_samples = evidence_from("statistics", usage.memory_max_bytes)
     return RunEvidence(
         metrics=usage_metrics(usage, sizes),
         series=series,
         cpu=cpu,
         demand=demand,
-        memory=memory,
+        memory=evidence_from("statistics", usage.kernel_peak_bytes, "exact") or of_samples,
         limit_hits=usage.memory_limit_hits,
     )
 

@@ -104,6 +104,13 @@ class _OpenLook(Struct, eq=False):
     shares: Mapping[Wait, float] | None = None
 
 
+class _Pause(Struct):
+    """Readings one after the other in which no thread had its turn: the first and the last one."""
+
+    first_ns: int
+    last_ns: int
+
+
 class _Sums(Struct):
     """What is settled: of the whole time, and of that in which all GPUs were idle.
 
@@ -173,6 +180,7 @@ class TimeAccount:
         self.failure: Exception | None = None
         self._waiting: list[Callable[[], None]] = []
         self._waiting_values = 0
+        self._pause: _Pause | None = None  # if it waits, and nothing after it
         self._until_ns = started_ns
         self._gpus = gpus
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
@@ -211,13 +219,32 @@ class TimeAccount:
         """Add a look, which stands for ``part_ns``, or for the time since the last one. The series
         gets the waits for a CPU.
         """
+        if look.is_nobodys_turn and part_ns is None:
+            self._extend_pause(read_ns, look, series)
+            return
+        self._pause = None
         self._waiting.append(partial(self._add_look, read_ns, look, series, part_ns))
         self._waiting_values += 1 + len(look.growth or ()) + len(look.seen)
         if self._waiting_values > _MAX_WAITING:
             self._add_waiting()
 
+    def _extend_pause(self, read_ns: int, look: Look, series: RunSeries | None) -> None:
+        pause = self._pause
+        if pause is not None and 0 < read_ns - pause.last_ns <= self._max_covered_ns:
+            pause.last_ns = read_ns
+            return
+        pause = self._pause = _Pause(read_ns, read_ns)
+        self._waiting.append(partial(self._add_pause, pause, look, series))
+        self._waiting_values += 1
+
+    def _add_pause(self, pause: _Pause, look: Look, series: RunSeries | None) -> None:
+        self._add_look(pause.first_ns, look, series, None)
+        if pause.last_ns > pause.first_ns:
+            self._extend_last(pause.last_ns)
+
     def _add_waiting(self) -> None:
         """Add what waits: many looks at once cost a third of one after the other."""
+        self._pause = None
         waiting = self._waiting
         self._waiting = []
         self._waiting_values = 0
@@ -235,7 +262,8 @@ class TimeAccount:
         self._is_sampled = True
         self._sees_calls = self._sees_calls or look.sees_calls
         self._has_waits = self._has_waits or look.growth is not None
-        if look.is_nobodys_turn and self._extend_last(read_ns, part_ns):
+        if look.is_nobodys_turn and self._continues_at(read_ns):
+            self._extend_last(read_ns)
             return
         for grown in look.growth or ():
             self._wait_ns += grown.wait_ns
@@ -265,22 +293,24 @@ class TimeAccount:
         self._pass_waits_to(series)
         self._settle(read_ns)
 
-    def _extend_last(self, read_ns: int, part_ns: int | None) -> bool:
-        """Let the last look last until this one, in which no thread had its turn; returns False if
-        that is not possible.
-        """
+    def _continues_at(self, read_ns: int) -> bool:
+        """Whether a look in which no thread had its turn may continue the last one."""
         start_ns = self._until_ns
-        if not self._open or start_ns is None or not 0 < read_ns - start_ns <= self._max_covered_ns:
+        if not self._open or start_ns is None or self._open[-1].is_stopped:
             return False
+        return 0 < read_ns - start_ns <= self._max_covered_ns
+
+    def _extend_last(self, read_ns: int) -> None:
+        """Let the last look last until this one, in which no thread had its turn."""
         last = self._open[-1]
-        if last.is_stopped:
-            return False
+        start_ns = last.stretch.end_ns
         self._until_ns = read_ns
         last.covered_ns += read_ns - start_ns
-        last.part_ns += part_ns or read_ns - start_ns
+        last.part_ns += read_ns - start_ns
         last.stretch.end_ns = read_ns
+        if self._for_series and self._for_series[-1][1:] == (start_ns, 0, False):
+            start_ns = self._for_series.pop()[0]
         self._for_series.append((start_ns, read_ns, 0, False))
-        return True
 
     def end_threads(self) -> None:
         """All threads have ended: others follow, as after the restart of a container."""
@@ -335,6 +365,7 @@ class TimeAccount:
 
         The difference ran in processes that nobody read.
         """
+        self._pause = None
         self._waiting.append(partial(self._add_total, read_ns, ended_cpu_ns, read_ended_ns))
 
     def _add_total(self, read_ns: int, ended_cpu_ns: int, read_ended_ns: int) -> None:
@@ -474,10 +505,11 @@ class TimeAccount:
         length_ns = stretch.length_ns
         counted_ns = {wait.thread: wait.counted_ns for wait in over if wait.counted_ns}
         late: list[_Late] = []
+        rarely_read: dict[int, list[ThreadGrowth]] = {}  # by how long they were not read
         sum_ns = 0
         for grown in plausible_waits(growth, length_ns):
             if grown.steps > 1:
-                self._spread(grown)
+                rarely_read.setdefault(grown.span_ns, []).append(grown)
                 continue
             waited_ns = grown.wait_ns
             if counted_ns:
@@ -489,6 +521,8 @@ class TimeAccount:
             if _MIN_USED_DIVISOR * (run_ns + wait_ns) > length_ns:
                 self._note_used(grown.thread, stretch, run_ns + wait_ns)
         self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, False))
+        for span_ns, threads in rarely_read.items():
+            self._spread(span_ns, threads)
         self._add_late(late)
 
     def _note_used(self, thread: int, stretch: Stretch, used_ns: int) -> None:
@@ -532,21 +566,24 @@ class TimeAccount:
             look.stretch.throttled_ns += part_ns
             late_ns -= part_ns
 
-    def _spread(self, grown: ThreadGrowth) -> None:
-        """Add what a thread ran and waited that was not read at each look."""
+    def _spread(self, span_ns: int, threads: Sequence[ThreadGrowth]) -> None:
+        """Add what threads ran and waited that were not read at each look."""
         until_ns = self._open[-1].stretch.end_ns
         stretches = [
             look.stretch
             for look in self._open
-            if look.stretch.end_ns > until_ns - grown.span_ns and look.stretch.length_ns
+            if look.stretch.end_ns > until_ns - span_ns and look.stretch.length_ns
         ]
-        length_ns = max(sum(stretch.length_ns for stretch in stretches), grown.span_ns, 1)
+        length_ns = max(sum([stretch.length_ns for stretch in stretches]), span_ns, 1)
         for stretch in stretches:
             part = min(stretch.length_ns / length_ns, 1.0)
-            wait_ns = round(part * grown.wait_ns)
-            stretch.add(round(part * grown.run_ns), wait_ns)
+            sum_ns = 0
+            for grown in threads:
+                wait_ns = round(part * grown.wait_ns)
+                stretch.add(round(part * grown.run_ns), wait_ns)
+                sum_ns += wait_ns
             stretch.able_threads = None  # not all were asked
-            self._for_series.append((stretch.start_ns, stretch.end_ns, wait_ns, True))
+            self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, True))
 
     def _spread_unread(self, unread_ns: int, read_ns: int) -> int:
         """Spread what ran in ended processes over the time since the last total; returns what

@@ -9,7 +9,7 @@ from profiler.aws_account.clusters_and_log_groups import listed_groups
 from profiler.core.clock import Clock
 from profiler.core.completeness import Gap
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import number
+from profiler.core.json_fields import positive_number
 from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
 
@@ -31,8 +31,8 @@ def log_gaps(
         group = next(listed_groups(open_client, name), {})  # sorted: the shortest name is first
         if group.get("logGroupName") != name:
             continue
-        kept_days = number(group.get("retentionInDays"))
-        created_ms = number(group.get("creationTime")) or 0
+        kept_days = positive_number(group.get("retentionInDays"))
+        created_ms = positive_number(group.get("creationTime")) or 0
         age_days = (now_ns - round(created_ms) * NS_PER_MS) // NS_PER_DAY
         which = None
         if kept_days and kept_days < days:

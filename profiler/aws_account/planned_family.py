@@ -93,7 +93,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
 
     @property
     def revision_arn(self) -> str:
-        """Of the revision that the plan starts from; empty without one."""
+        """The ARN of the revision that the plan starts from; empty without one."""
         return self.document.arn or ""
 
     @property

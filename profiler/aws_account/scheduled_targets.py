@@ -414,7 +414,7 @@ def _submitted(target: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _submitted_by_request(target: Mapping[str, Any], schedule_arn: str) -> dict[str, Any]:
-    """As above, of a universal target."""
+    """The queue and the job of a universal target."""
     request = _request(target)
     queue = text(request.get("JobQueue")) or ""
     return {

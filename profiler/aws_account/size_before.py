@@ -18,7 +18,6 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known
 from profiler.core.text import stated
 from profiler.record.record_model import TaskSize
-from profiler.record.units import format_task_size
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.sized_revision import (
     RESIZED_FROM,
@@ -216,4 +215,4 @@ def _own_tag(document: TaskDefinitionDocument) -> SizeBefore | None:
 
 
 def _shown(size: TaskSize) -> str:
-    return format_task_size(size.vcpu, size.memory_mb) or "no size"
+    return size.text or "no size"

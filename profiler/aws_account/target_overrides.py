@@ -19,7 +19,6 @@ from profiler.core.json_fields import count, mapping, mappings, text, uncapitali
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import known, known_members
 from profiler.record.record_model import TaskSize
-from profiler.record.units import format_task_size
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.task_definitions.containers import DefinedContainer, read_containers
 from profiler.task_definitions.job_forms import attempt_timeout_ms
@@ -86,7 +85,7 @@ class SizeOverrides(Struct, frozen=True, kw_only=True):
             return None
         overridden = self.applied(definition)
         size = definition_size(overridden)
-        shown = format_task_size(size.vcpu, size.memory_mb) or "an unknown size"
+        shown = size.text or "an unknown size"
         if Size(size.vcpu or 0, size.memory_mb or 0) not in LEGAL_SIZES:
             return f"its input makes it {shown}, which Fargate does not have"
         if not _fits(read_containers(overridden), size):

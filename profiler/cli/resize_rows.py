@@ -200,7 +200,7 @@ def notes_of(planned: PlannedFamily) -> tuple[str, ...]:
 
 
 def saving_of(planned: PlannedFamily) -> float:
-    """In USD a month; 0 if it is not known."""
+    """The saving in USD a month; 0 if it is not known."""
     return decision_of(planned).saving_usd_per_month or 0
 
 

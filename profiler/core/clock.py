@@ -31,7 +31,7 @@ class StopRequest(Protocol):
 
 
 def wall_ahead_ns() -> int:
-    """By how much the wall clock is ahead of the monotonic one."""
+    """The wall clock's lead over the monotonic one."""
     return time.time_ns() - time.monotonic_ns()
 
 

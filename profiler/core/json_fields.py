@@ -55,7 +55,7 @@ def count(value: Json) -> int | None:
     return None
 
 
-def number(value: Json) -> float | None:
+def positive_number(value: Json) -> float | None:
     """``value`` if it is a number above 0 and up to 2^63 - 1, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -3,7 +3,7 @@ and returns None without any; one of two values needs both.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 _Number = TypeVar("_Number", int, float)
 _Value = TypeVar("_Value")
@@ -68,17 +68,27 @@ def sum_known(*values: _Number | None) -> _Number | None:
     return total
 
 
+def all_known(*values: _Value | None) -> tuple[_Value, ...] | None:
+    """Return the values; None unless all are known."""
+    return None if None in values else cast("tuple[_Value, ...]", values)
+
+
+def sum_of_both(value: _Number | None, other: _Number | None) -> _Number | None:
+    """Return the sum of two values; None unless both are known."""
+    return None if value is None or other is None else value + other
+
+
 def difference(value: _Number | None, less: _Number | None) -> _Number | None:
     """Return what is left of a value; None unless both are known."""
     return None if value is None or less is None else value - less
 
 
-def growth_of(counter: _Number | None, before: _Number | None) -> _Number | None:
-    """Return how much a counter has grown, at least 0; None unless both values are known."""
-    return None if counter is None or before is None else max(counter - before, 0)
+def excess(value: _Number | None, other: _Number | None) -> _Number | None:
+    """Return by how much a value is above another one, at least 0; None unless both are known."""
+    return None if value is None or other is None else max(value - other, 0)
 
 
-def product(value: float | None, factor: float | None) -> float | None:
+def product(value: _Number | None, factor: _Number | None) -> _Number | None:
     """Return the value multiplied by the factor; None unless both are known."""
     return None if value is None or factor is None else value * factor
 

@@ -174,7 +174,7 @@ def _redact_word(word: str) -> str:
     named = None
     if "=" in word or ":" in word:
         named = re.fullmatch(_NAMED_VALUE, word)
-    if named is not None and re.search(_SECRET_NAME, named[1][:-1]):
+    if named and re.search(_SECRET_NAME, named[1][:-1]):
         is_masked = named[2].strip("\"',;)]}") == _MASK
         return word if is_masked else named[1] + _MASK
     words = word.split()

@@ -13,8 +13,8 @@ from itertools import accumulate
 from msgspec import Struct
 
 from profiler.core.completeness import Completeness, joined
-from profiler.core.json_fields import Json, field_at, mapping, mappings, number, text
-from profiler.core.optional_math import known_members, known_values
+from profiler.core.json_fields import Json, field_at, mapping, mappings, positive_number, text
+from profiler.core.optional_math import first_known, known, known_members, known_values, product
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.forwarder.night_period import MAX_REMEMBERED, NightPeriod
 from profiler.forwarder.night_runs import (
@@ -166,8 +166,8 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         by_last: dict[int, list[str]] = {}
         for bucket in mappings(field_at(response, "aggregations.jobs.buckets")):
             # The next one of a repeated attempt may still run.
-            next_one = round(number(field_at(bucket, "repeated.last.value")) or 0) + 1
-            last = max(round(number(field_at(bucket, "last.value")) or 0), next_one)
+            next_one = round(positive_number(field_at(bucket, "repeated.last.value")) or 0) + 1
+            last = max(round(positive_number(field_at(bucket, "last.value")) or 0), next_one)
             by_last.setdefault(last, []).append(str(bucket.get("key")))
         conditions: list[Json] = [
             {
@@ -209,7 +209,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
                     family=text(field_at(source, "task.family")) or str(schedule.get("name")),
                     message=text(notice.get("message")) or "",
                 )
-        found = int(number(field_at(response, "aggregations.missed.doc_count")) or 0)
+        found = int(positive_number(field_at(response, "aggregations.missed.doc_count")) or 0)
         known = late.union(period.last.due_times)
         return MissedTimes(
             times=tuple(missed[due_time] for due_time in missed if due_time not in known),
@@ -406,7 +406,7 @@ def _tasks(condition: Json, exact: int) -> Json:
 
 
 def _number_of_tasks(bucket: Mapping[str, Json], name: str) -> int:
-    return int(number(field_at(bucket.get(name), "tasks.value")) or 0)
+    return int(positive_number(field_at(bucket.get(name), "tasks.value")) or 0)
 
 
 def _tasks_by_group(bucket: Mapping[str, Json]) -> Mapping[str, int]:
@@ -459,7 +459,7 @@ def _night_runs(
     night = mapping(whole.get("last"))
     totals = _tasks_by_group(night)
     buckets = [*mappings(field_at(night, "by_family.buckets"))]
-    buckets.sort(key=lambda bucket: -(number(field_at(bucket, "latest.value")) or 0))
+    buckets.sort(key=lambda bucket: -(positive_number(field_at(bucket, "latest.value")) or 0))
     counts: dict[str, dict[str, int]] = {}
     failed: list[FailedRun] = []
     for bucket in buckets:
@@ -472,12 +472,12 @@ def _night_runs(
                 failed.append(_failed_run(group, family, source))
     named = {group: sum(families.values()) for group, families in counts.items()}
     others = {group: tasks - named.get(group, 0) for group, tasks in totals.items()}
-    other_families = int(number(field_at(night, "families.value")) or 0) - len(buckets)
+    other_families = int(positive_number(field_at(night, "families.value")) or 0) - len(buckets)
     cost: Measured = UNKNOWN
     with_usage = mapping(whole.get("measured"))
-    if number(field_at(with_usage, "priced.value")):
-        usd = number(field_at(with_usage, "usd.value")) or 0.0
-        cost = measured(usd, is_least=bool(number(field_at(with_usage, "spot.doc_count"))))
+    if positive_number(field_at(with_usage, "priced.value")):
+        usd = positive_number(field_at(with_usage, "usd.value")) or 0.0
+        cost = measured(usd, is_least=bool(positive_number(field_at(with_usage, "spot.doc_count"))))
     ends = mappings(field_at(aggregations, "remembered.tasks.buckets"))
     return NightRuns(
         counts=counts,
@@ -493,8 +493,8 @@ def _night_runs(
 
 def _remembered(bucket: Mapping[str, Json], period: NightPeriod) -> tuple[str, int]:
     """A task and its end."""
-    ended_ms = number(field_at(bucket, "end.value"))
-    ended_ns = period.end_ns if ended_ms is None else round(ended_ms) * NS_PER_MS
+    ended_ms = positive_number(field_at(bucket, "end.value"))
+    ended_ns = first_known(product(known(round, ended_ms), NS_PER_MS), period.end_ns)
     return str(bucket.get("key")), ended_ns
 
 
@@ -517,10 +517,12 @@ def _earlier_run(source: Mapping[str, Json]) -> EarlierRun | None:
     return EarlierRun(
         ended_ns=ended_ns,
         status=text(field_at(source, "task.status")),
-        duration_ms=number(field_at(source, "usage.duration_ms")),
-        peak_mb=number(field_at(source, "usage.memory.used_mb.max")),
-        size_mb=number(field_at(source, "usage.memory.size_mb")),
-        saving_usd_per_month=number(field_at(source, "recommendation.saving_usd_per_month")),
+        duration_ms=positive_number(field_at(source, "usage.duration_ms")),
+        peak_mb=positive_number(field_at(source, "usage.memory.used_mb.max")),
+        size_mb=positive_number(field_at(source, "usage.memory.size_mb")),
+        saving_usd_per_month=positive_number(
+            field_at(source, "recommendation.saving_usd_per_month")
+        ),
     )
 
 
@@ -528,8 +530,8 @@ def _resized_costs(buckets: Json) -> Iterable[ResizedCost]:
     for bucket in mappings(buckets):
         for source in hit_sources(bucket.get("newest")):
             size = TaskSize(
-                vcpu=number(field_at(source, "task.size.vcpu")),
-                memory_mb=number(field_at(source, "task.size.memory_mb")),
+                vcpu=positive_number(field_at(source, "task.size.vcpu")),
+                memory_mb=positive_number(field_at(source, "task.size.memory_mb")),
             )
-            usd = number(field_at(bucket, "usd.value")) or 0.0
+            usd = positive_number(field_at(bucket, "usd.value")) or 0.0
             yield ResizedCost(tag=str(bucket.get("key")), size=size, usd=usd)

@@ -53,7 +53,7 @@ class LastMessages(Protocol):
 
 
 class StoredMessages(Struct, frozen=True, kw_only=True):
-    """In items of the table of keys."""
+    """The messages as items of the table of keys."""
 
     table: str
     client: AwsClient

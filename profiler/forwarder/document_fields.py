@@ -6,14 +6,14 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 from profiler.core.ecs_terms import task_id
-from profiler.core.json_fields import mapping, number
+from profiler.core.json_fields import mapping, positive_number
 from profiler.core.optional_math import first_known, known, known_members, product
 from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime
 from profiler.forwarder.line_kinds import replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun
 from profiler.forwarder.run_event import EVENT_FIELDS, OWN_STREAM, RunEvent, StreamClaim
 from profiler.forwarder.run_links import ecs_task, links_of_run
-from profiler.record.batch_job import NO_JOB, BatchJob, batch_values
+from profiler.record.batch_job import NO_JOB, BatchJob, known_job_fields
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.record_model import Record
 from profiler.record.run_outcome import Outcome
@@ -62,7 +62,7 @@ def set_monthly_saving(fields: Fields, runs_per_month: float | None) -> None:
 
     None: the family's runs a month are unknown, so that the run itself is all that is certain.
     """
-    saving_usd = number(mapping(fields.get("cost")).get("waste_usd"))
+    saving_usd = positive_number(mapping(fields.get("cost")).get("waste_usd"))
     if saving_usd is not None:
         monthly_usd = saving_usd * first_known(runs_per_month, 1)
         set_field(fields, "recommendation.saving_usd_per_month", monthly_usd)
@@ -79,7 +79,7 @@ def outcome_fields(run: MergedRun) -> Fields:
 
 
 def fields_of_outcome(outcome: Outcome, *, is_of_event: bool) -> Fields:
-    """As :func:`outcome_fields`."""
+    """The fields that say how the run ended, with ``task.stop_category`` if an event says it."""
     task: Fields = {"status": outcome.status, "outcome": outcome.cause}
     if is_of_event:
         task["stop_category"] = outcome.category
@@ -110,7 +110,7 @@ def event_fields(event: RunEvent) -> Fields:
 
 def job_fields(job: BatchJob) -> Fields:
     """The fields of a job of AWS Batch."""
-    return dict(batch_values(job))
+    return dict(known_job_fields(job))
 
 
 def set_field(fields: Fields, path: str, value: object) -> None:

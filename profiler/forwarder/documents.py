@@ -45,7 +45,7 @@ from profiler.forwarder.run_event import (
     read_run_event,
 )
 from profiler.forwarder.run_links import kibana_task, links_of_line, links_of_schedule_notice
-from profiler.record.batch_job import NO_JOB, BatchJob, batch_values, read_batch
+from profiler.record.batch_job import NO_JOB, BatchJob, known_job_fields, read_batch
 from profiler.record.line_trust import MAX_RUN_LENGTH
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Record, Report
@@ -584,7 +584,7 @@ def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
         reported = stored.report.record.batch
         of_events: dict[str, Any] = {
             name: value
-            for name, value in batch_values(present).items()
+            for name, value in known_job_fields(present).items()
             if value != getattr(reported, name)
         }
         wanted = completed(wanted, BatchJob(**of_events))

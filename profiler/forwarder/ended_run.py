@@ -144,7 +144,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> Cost:
-        """Only a report has a cost."""
+        """The cost that the report has; a run without one has none."""
         return self.run.cost
 
     @property

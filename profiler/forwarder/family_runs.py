@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name
-from profiler.core.json_fields import Json, field_at, mappings, number, text
+from profiler.core.json_fields import Json, field_at, mappings, positive_number, text
 from profiler.core.optional_math import known, known_members, known_values
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.forwarder.documents import Document, with_runs_per_month
@@ -168,9 +168,9 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         ):
             family = found.setdefault(name, Family())
             family.add_counts(
-                round(number(field_at(bucket, "tasks.value")) or 0),
-                round((number(field_at(bucket, "first.value")) or 0) * NS_PER_MS),
-                round((number(field_at(bucket, "last.value")) or 0) * NS_PER_MS),
+                round(positive_number(field_at(bucket, "tasks.value")) or 0),
+                round((positive_number(field_at(bucket, "first.value")) or 0) * NS_PER_MS),
+                round((positive_number(field_at(bucket, "last.value")) or 0) * NS_PER_MS),
             )
         return found
 
@@ -196,10 +196,10 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             [ended.family], ended.task.arn, needs, *conditions, days=_NEED_DAYS
         ):
             observed = ObservedNeeds(
-                peak_mb=number(field_at(bucket, "successes.peak.value")),
-                apart_peak_mb=number(field_at(bucket, "apart.peak.value")),
-                apart_runs=round(number(field_at(bucket, "apart.doc_count")) or 0),
-                was_killed=bool(number(field_at(bucket, "killed.doc_count"))),
+                peak_mb=positive_number(field_at(bucket, "successes.peak.value")),
+                apart_peak_mb=positive_number(field_at(bucket, "apart.peak.value")),
+                apart_runs=round(positive_number(field_at(bucket, "apart.doc_count")) or 0),
+                was_killed=bool(positive_number(field_at(bucket, "killed.doc_count"))),
             )
             family.add_need(ended.container or "", size_mb, observed)
         return family.memory_need(ended.container or "", size_mb)
@@ -279,8 +279,8 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         else:
             memory = "usage.memory.size_mb"
         size = TaskSize(
-            vcpu=number(field_at(sources[0], "task.size.vcpu")),
-            memory_mb=number(field_at(sources[0], memory)),
+            vcpu=positive_number(field_at(sources[0], "task.size.vcpu")),
+            memory_mb=positive_number(field_at(sources[0], memory)),
         )
         return text(field_at(sources[0], "task.id")), size
 
@@ -459,7 +459,7 @@ def _any_task(place: tuple[str, str]) -> str:
 def _family_to_save(document: Document) -> FamilyPlace | None:
     """The family of a run that another size would have made cheaper."""
     fields = document.fields
-    if not number(field_at(fields, "cost.waste_usd")):
+    if not positive_number(field_at(fields, "cost.waste_usd")):
         return None
     account = text(field_at(fields, "cloud.account.id"))
     region = text(field_at(fields, "cloud.region"))
@@ -491,7 +491,7 @@ def _measures_of(run: FamilyRun) -> Measures:
 
 
 def _amount(value: Json) -> float | None:
-    return 0.0 if value == 0 else number(value)
+    return 0.0 if value == 0 else positive_number(value)
 
 
 def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMeasure, ...]:

@@ -13,7 +13,15 @@ from msgspec.structs import replace
 from profiler.core.aws_clients import may_pass
 from profiler.core.ecs_terms import arn_account, arn_region, task_id
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import Json, count, field_at, mapping, mappings, number, text
+from profiler.core.json_fields import (
+    Json,
+    count,
+    field_at,
+    mapping,
+    mappings,
+    positive_number,
+    text,
+)
 from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known, known_members, known_values
 from profiler.core.timestamps import datetime_of_ms, format_datetime
@@ -55,7 +63,7 @@ from profiler.record.batch_detail import (
     JobDetail,
     JobEvent,
 )
-from profiler.record.batch_job import batch_values
+from profiler.record.batch_job import known_job_fields
 from profiler.record.event_end import JOB_ENDS, document_outcome
 from profiler.record.job_end import (
     AttemptCosts,
@@ -331,7 +339,7 @@ def attempt_costs(answer: Mapping[str, object]) -> AttemptCosts:
     for hit in mappings(mapping(answer.get("hits")).get("hits")):
         source = mapping(hit.get("_source"))
         attempt_number = count(field_at(source, "batch.attempt"))
-        cost_usd = number(field_at(source, "cost.usd"))
+        cost_usd = positive_number(field_at(source, "cost.usd"))
         if not (attempt_number and cost_usd):
             continue
         before = costs.get(attempt_number, Exactly(0))
@@ -362,7 +370,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
         },
         "service": {"name": identity.job_definition},
         "task": task,
-        "batch": dict(batch_values(identity)),
+        "batch": dict(known_job_fields(identity)),
     }
     return Document(index=settings.index("reports", created), id=job.id, fields=fields)
 

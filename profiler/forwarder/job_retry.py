@@ -30,12 +30,12 @@ from profiler.core.aws_clients import (
 )
 from profiler.core.ecs_terms import RETRY_OF
 from profiler.core.json_fields import mapping, mappings, text
-from profiler.core.optional_math import known, known_members
+from profiler.core.optional_math import all_known, known, known_members
 from profiler.core.timestamps import NS_PER_SECOND, datetime_of_ms
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.job_room import JobRoom
-from profiler.forwarder.retry_rules import (
+from profiler.forwarder.memory_retry_rules import (
     SHORT_ID_LENGTH,
     RetryRefusedError,
     bounded_reason,
@@ -161,9 +161,10 @@ def _check_schedules(schedules: "JobSchedules", job: JobDetail, now: datetime) -
     submitted a job is not known: other jobs of its name and definition count as theirs, too.
     """
     identity = job.identity()
-    name, definition, queue_arn = identity.job_name, identity.job_definition, job.queue_arn
-    if name is None or definition is None or queue_arn is None:
+    known_names = all_known(identity.job_name, identity.job_definition, job.queue_arn)
+    if known_names is None:
         return
+    name, definition, queue_arn = known_names
     targets = called(
         "its schedule could not be read",
         lambda: schedules.targets_of_job(name, definition, queue_arn),

@@ -11,7 +11,7 @@ from profiler.aws_account.queue_room import most_vcpus
 from profiler.core.aws_clients import AwsClient
 from profiler.core.json_fields import count, mappings, text
 from profiler.core.optional_math import known_values
-from profiler.forwarder.retry_rules import RetryRefusedError, called
+from profiler.forwarder.memory_retry_rules import RetryRefusedError, called
 from profiler.record.batch_detail import JobDetail
 from profiler.record.units import format_memory, format_vcpu
 from profiler.sizing.fargate_sizes import Size

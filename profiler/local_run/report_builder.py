@@ -14,7 +14,7 @@ from profiler.aggregation.run_evidence import RunEvidence
 from profiler.aggregation.task_record import build_sampling, kernel_memory_warnings
 from profiler.collectors.collector import add_collected
 from profiler.core.clock import ClockJumpDetector
-from profiler.core.optional_math import growth_of, known_values
+from profiler.core.optional_math import excess, known_values
 from profiler.core.text import first_names
 from profiler.core.threads import NoCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
@@ -151,7 +151,7 @@ class ReportBuilder(Struct, eq=False):
             marks=command.marks,
             had_several_processes=command.max_processes > 1 or command.has_hidden_processes,
             floor_bytes=prepared.floor_bytes,
-            page_table_bytes=command.page_table_peak_bytes,
+            kernel_bytes=command.process_kernel_peak_bytes,
         )
         memory += evidence_from("shared memory", command.shared_bound_bytes, "unsure")
         memory += evidence_from("kernel memory", command.kernel_bound_bytes or None, "unsure")
@@ -187,7 +187,7 @@ class ReportBuilder(Struct, eq=False):
         before = self._sampler.prepared.oom_kills_before
         if before is None:
             return None
-        return growth_of(self._sampler.prepared.cgroups.oom_kills(), before)
+        return excess(self._sampler.prepared.cgroups.oom_kills(), before)
 
     def _has_machine_killed_none(self) -> bool:
         """Whether the kernel has killed no process of the whole machine since the start."""

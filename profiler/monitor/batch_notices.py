@@ -10,7 +10,7 @@ from profiler.aggregation.run_notices import NoticeFinding, RunNotices
 from profiler.aggregation.task_record import container_limits
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import known, product
+from profiler.core.optional_math import any_known, known, product, sum_of_both
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.followed_container import FollowedContainer, NoticeState
 from profiler.monitor.task_sampler import TaskSampler
@@ -46,7 +46,7 @@ class BatchNotices(Struct, eq=False):
             state = NoticeState(notices, self._clock.wall_ns() - self._clock.monotonic_ns())
             batch.notices = state
         usage = batch.usage
-        if usage is not None and usage.last_sample is not None and usage.samples != state.samples:
+        if usage.last_sample is not None and usage.samples != state.samples:
             state.samples = usage.samples
             for finding in state.notices.add(
                 self._reading(state, batch.container, task, usage, usage.last_sample)
@@ -80,10 +80,9 @@ class BatchNotices(Struct, eq=False):
         then (cgroup v2).
         """
         for followed in self._sampler.followed.all:
-            if followed.usage is not None:
-                traffic = followed.usage.traffic()
-                if any(traffic[name] is not None for name in BLOCK_COUNTERS):
-                    return True
+            traffic = followed.usage.traffic()
+            if any_known(*(traffic[name] for name in BLOCK_COUNTERS)):
+                return True
         return False
 
     def _reading(
@@ -103,24 +102,18 @@ class BatchNotices(Struct, eq=False):
             state.task = task
             attempt = (container.docker_id, container.restart_count)
             state.memory_size_bytes = container_limits(
-                container, task, usage, self._sampler.host
+                container, task, self._sampler.host, usage.memory_limit_bytes
             ).memory_bytes
             if attempt != state.attempt:
                 state.attempt = attempt
                 cpu_seconds = None
         own_line_ns = None
         # On Fargate, the log driver uses the network of the task.
-        if (
-            self._own_line_ns is not None
-            and task.launch_type == FARGATE
-            and container.shares_network
-        ):
-            own_line_ns = self._own_line_ns + state.wall_offset_ns
+        if task.launch_type == FARGATE and container.shares_network:
+            own_line_ns = sum_of_both(self._own_line_ns, state.wall_offset_ns)
         network_bytes, block_bytes = usage.traffic_bytes()
-        has_blocks = sample.block_read_bytes is not None or sample.block_write_bytes is not None
-        is_network_known = (
-            sample.network_rx_bytes is not None and sample.network_tx_bytes is not None
-        )
+        has_blocks = any_known(sample.block_read_bytes, sample.block_write_bytes)
+        is_network_known = None not in (sample.network_rx_bytes, sample.network_tx_bytes)
         return NoticeReading(
             at_ns=usage.last_read_by_start_ns or sample.read_ns,
             cpu_ns=known(round, product(cpu_seconds, NS_PER_SECOND)),

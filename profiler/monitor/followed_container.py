@@ -1,5 +1,7 @@
 """The containers of a task, each with everything that is kept of it while the task is monitored."""
 
+from functools import partial
+
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -7,6 +9,7 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.run_notices import RunNotices
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import DeviceReadings
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.report_destination import BatchStreams
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, joined_attempt
 from profiler.sinks import DeliveryFailure
@@ -33,18 +36,20 @@ class FollowedContainer(Struct, eq=False):
 
     Collectors keep what they know of it by ``container.followed_id``.
 
-    ``container`` is as it was listed last; it has only the name before. From ``demand`` on, the
-    data is for batches: ``demand`` covers all containers of the task, in the steps of this one
-    (None: no batch), ``vcpu_size`` is the task's size, else the host's, ``interval_devices`` are
-    the readings of the devices since the last checkpoint, ``streams`` are known from the selection
-    of the batches on.
+    ``container`` is as it was listed last; it has only the name before. ``usage`` is empty until
+    the first sample. From ``may_be_batch`` on, which is True from the first sample until the
+    batches are others, the data is for batches: ``demand`` covers all containers of the task, in
+    the steps of this one, ``vcpu_size`` is the task's size, else the host's, ``interval_devices``
+    are the readings of the devices since the last checkpoint, ``streams`` are known from the
+    selection of the batches on.
     """
 
     container: ContainerMetadata
     is_listed: bool = False
-    usage: ContainerUsage | None = None
+    usage: ContainerUsage = field(default_factory=partial(ContainerUsage, NS_PER_SECOND))
     shift_at_start_ns: int | None = None
-    demand: CpuDemand | None = None
+    may_be_batch: bool = False
+    demand: CpuDemand = field(default_factory=CpuDemand)
     vcpu_size: float | None = None
     interval_devices: DeviceReadings = field(default_factory=DeviceReadings)
     interval_started_ns: int | None = None
@@ -68,16 +73,15 @@ class FollowedContainer(Struct, eq=False):
         """Add the container as it is listed now."""
         before = self._before
         self.container = joined_attempt(self._before, listed)
-        known_id = listed.docker_id or (None if before is None else before.docker_id)
+        known_id = listed.docker_id or (before or listed).docker_id
         self._before = replace(self.container, docker_id=known_id)
         self.is_listed = True
         return self.container
 
     def keep_totals_only(self) -> None:
         """Drop the data that only batches need."""
-        self.demand = None
-        if self.usage is not None:
-            self.usage.keep_totals_only()
+        self.may_be_batch = False
+        self.usage.keep_totals_only()
 
 
 class FollowedContainers:

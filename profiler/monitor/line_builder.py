@@ -94,7 +94,7 @@ class LineBuilder(Struct, eq=False):
         container = batch.container
         usage = batch.usage
         draft = self._draft(batch, task, self._running(batch, now_ns))
-        if usage is not None:
+        if usage.samples:
             interval = build_interval(
                 usage.end_interval(),
                 batch.interval_devices,
@@ -156,7 +156,9 @@ class LineBuilder(Struct, eq=False):
         usage = batch.usage
         sampler = self.sampler
         is_job = self.settings.batch_job is not NO_JOB
-        draft = RecordDraft.of(batch.container, task, outcome, sampler.host, usage)
+        draft = RecordDraft.of(
+            batch.container, task, outcome, sampler.host, usage.memory_limit_bytes
+        )
         draft.run = replace(
             draft.run,
             batch=self.settings.batch_job if is_job else job_of_variables(task.batch),
@@ -174,13 +176,13 @@ class LineBuilder(Struct, eq=False):
             log_stream=batch.streams.log_stream,
             log_region=batch.streams.log_region,
         )
-        if usage is None:
+        if not usage.samples:
             return draft
         series = None
         if outcome.status != "running" and usage.series is not None:
             series = usage.series.values()
         demand = None
-        if batch.demand is not None:
+        if batch.may_be_batch:
             demand = DemandEvidence(
                 demand=batch.demand, vcpu_size=batch.vcpu_size, max_threads=sampler.max_threads
             )

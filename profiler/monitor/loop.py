@@ -129,7 +129,7 @@ class MonitoredTask:
         if self._settings.container is None and not self._sampler.is_own_container_settled:
             return
         requested = self._settings.container
-        if not self._shared.is_in_task and task.container(requested or "") is None:
+        if not self._shared.is_in_task and not task.lists(requested or ""):
             requested = None  # it is that of other tasks
         selection = select_batch(task, requested=requested, own=self._sampler.own)
         for name in selection.names:
@@ -200,8 +200,7 @@ class MonitoredTask:
         known.
         """
         if container is None:
-            last_read_ns = None if batch.usage is None else batch.usage.last_read_ns
-            return RunEnd(status="unknown", finished_ns=last_read_ns)
+            return RunEnd(status="unknown", finished_ns=batch.usage.last_read_ns)
         signalled_ns = None
         if self._task_stop_ns is not None:
             signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._task_stop_ns)
@@ -324,7 +323,7 @@ class MonitoredTask:
             batch.streams.report,
             budget_seconds - reserve_seconds,
             stacks,
-            on_done=partial(reported.add, batch_id),
+            on_done=partial(reported.on_reported, batch_id),
             may_be_there=batch_id if reported.may_have(batch_id) else None,
         )
         batch.is_reported = True

@@ -40,8 +40,8 @@ class ReportedBatches:
         """Whether only the log stream shows if the batch was reported."""
         return False
 
-    def add(self, batch: str) -> None:
-        """Note that the batch was reported."""
+    def on_reported(self, batch: str) -> None:
+        """The batch was reported."""
 
 
 NONE_KEPT: Final = ReportedBatches()

@@ -119,7 +119,7 @@ class OutputWarning:
 
 
 def _shift_since(followed: FollowedContainer, jumped_ns: int) -> int:
-    """By how much the wall clock was set between the container's start and ``jumped_ns``."""
+    """The time by which the wall clock was set between the container's start and ``jumped_ns``."""
     if followed.shift_at_start_ns is None:
         return 0
     return jumped_ns - followed.shift_at_start_ns
@@ -259,7 +259,7 @@ class TaskSampler:
             return
         now_ns = self._clock.monotonic_ns()
         for followed in self.followed.all:
-            if followed.demand is not None and followed.usage is not None:
+            if followed.may_be_batch:
                 readings = self._collectors.take_readings(followed.container.followed_id)
                 followed.interval_devices.merge(readings)
                 followed.usage.add_devices(readings, now_ns)
@@ -271,7 +271,7 @@ class TaskSampler:
         """
         largest: list[int] = []
         for followed in self.followed.all:
-            if followed.usage is None:
+            if not followed.usage.samples:
                 continue
             if followed.usage.max_pids is None:
                 return None
@@ -331,12 +331,12 @@ class TaskSampler:
                 f"ECS restarted the container {times}: the values cover all attempts that were "
                 "seen."
             )
-        if self.stats_health.failures and (usage is None or not usage.samples):
+        if self.stats_health.failures and not usage.samples:
             sentences.append(
                 "The task stats of the container could never be read: "
                 f"{self.stats_health.last_reason}."
             )
-        if usage is not None and usage.impossible:
+        if usage.impossible:
             sentences.append(
                 f"The task stats had {format_count(usage.impossible, 'value')} of CPU time or "
                 "memory that cannot be right on this machine: left out."
@@ -380,7 +380,7 @@ class TaskSampler:
         ):
             return True
         usage = followed.usage
-        if usage is None or usage.received_ns is None or followed.demand is None:
+        if usage.received_ns is None or not followed.may_be_batch:
             return False
         waited_ns = now_ns - usage.received_ns
         if waited_ns <= _STALE_STEPS * self.interval_ns:
@@ -400,9 +400,9 @@ class TaskSampler:
             sample = reading.get(container.docker_id or "")
             if not isinstance(sample, ContainerSample) or container.docker_id is None:
                 continue
+            if not followed.usage.samples:
+                self._begin_usage(followed)
             usage = followed.usage
-            if usage is None:
-                usage = self._new_usage(followed)
             present.append(usage)
             is_new = usage.add(
                 sample,
@@ -419,33 +419,31 @@ class TaskSampler:
         # The vCPUs of all containers, for the steps that the batches' samples have ended.
         task_vcpu = sum(usage.last_vcpu or 0.0 for usage in present)
         for followed in self.followed.all:
-            if followed.demand is None or followed.usage is None:
-                continue
             held_ns = followed.usage.take_ended_step_ns()
-            if held_ns:
+            if held_ns and followed.may_be_batch:
                 followed.demand.add(task_vcpu, held_ns)
 
     def _show_collectors(
         self, followed: FollowedContainer, usage: ContainerUsage, sample: ContainerSample
     ) -> None:
         """Give the sample of a batch to the collectors that compare with it."""
-        if followed.demand is None or self.task is None:
+        if not followed.may_be_batch or self.task is None:
             return
         sample = replace(sample, read_ns=usage.last_read_by_start_ns or sample.read_ns)
-        sizes = container_limits(followed.container, self.task, usage, self.host)
+        sizes = container_limits(followed.container, self.task, self.host, usage.memory_limit_bytes)
         for collector in self._collectors.sample_followers:
             collector.on_sample(followed.container.followed_id, sample, sizes)
 
-    def _new_usage(self, followed: FollowedContainer) -> ContainerUsage:
-        """The usage of a container; until the batches are known, each container may be one."""
+    def _begin_usage(self, followed: FollowedContainer) -> None:
+        """Begin the usage of a container; until the batches are known, each may be one."""
         followed.usage = ContainerUsage(self.interval_ns, self._series_points, self.host)
         if self._watched and followed not in self._watched:
             followed.keep_totals_only()
         else:
             task_vcpu = None if self.task is None else self.task.vcpu_limit
             followed.vcpu_size = first_known(task_vcpu, self.host.vcpu)
+            followed.may_be_batch = True
             followed.demand = CpuDemand(followed.vcpu_size)
-        return followed.usage
 
     def _follow_only(self, watched: Sequence[FollowedContainer]) -> None:
         """Drop the data that only batches need for all other containers, when the batches are
@@ -453,5 +451,5 @@ class TaskSampler:
         """
         self._watched = watched
         for followed in self.followed.all:
-            if followed.demand is not None and followed not in watched:
+            if followed.may_be_batch and followed not in watched:
                 followed.keep_totals_only()

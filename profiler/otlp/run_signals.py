@@ -17,10 +17,10 @@ from msgspec import Struct
 from profiler.core.ecs_terms import arn_part
 from profiler.core.optional_math import first_known, first_of
 from profiler.core.text import without_surrogates
-from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms, parse_ns
+from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms
 from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
-from profiler.record.batch_job import BatchJob, batch_values
+from profiler.record.batch_job import BatchJob, known_job_fields
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.fact_list import least_paths
 from profiler.record.family_identity import family_key
@@ -330,7 +330,7 @@ def _run_attributes(run: ExportedRun) -> list[Message]:
 
 def _batch_attributes(job: BatchJob) -> Mapping[str, Value]:
     """The job of AWS Batch, by the names of documents: the conventions have none for it."""
-    return {f"task_profiler.batch.{name}": value for name, value in batch_values(job).items()}
+    return {f"task_profiler.batch.{name}": value for name, value in known_job_fields(job).items()}
 
 
 def _request(
@@ -415,7 +415,7 @@ def _events(run: ExportedRun) -> Iterator[Message]:
             }
             yield _event(begin_ns, f"task_profiler.moment.{moment.kind}", about_moment)
     for notice in record.notices:
-        notice_ns = parse_ns(notice.at)
+        notice_ns = notice.at_ns
         if notice_ns is not None:
             about_notice = {"task_profiler.notice.kind": notice.kind}
             yield _event(notice_ns, "task_profiler.notice", about_notice)

@@ -237,7 +237,7 @@ def _parse_head(head: bytes) -> tuple[int, int | None, bool]:
     with the response.
     """
     status = _STATUS.match(head)
-    if status is None:
+    if not status:
         raise HttpError("the response is not HTTP/1.x")
     length: int | None = None
     is_chunked = False

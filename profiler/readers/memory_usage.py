@@ -9,6 +9,8 @@ changed before. A program that maps 600 MB, or changes them, runs to its end in 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import excess, first_known, sum_of_both
+
 # A part of the memory is notable above both.
 _NOTABLE_SHARE = 0.05
 _NOTABLE_BYTES = 4 * 2**20
@@ -105,7 +107,7 @@ def without_reclaimable_kernel(reading: MemoryReading, size_bytes: int) -> Memor
         used_bytes=reading.used_bytes - size_bytes,
         kernel_bytes=reading.kernel_bytes - size_bytes,
         reclaimable_bytes=(reading.reclaimable_bytes or 0) + size_bytes,
-        cache_bytes=None if reading.cache_bytes is None else reading.cache_bytes + size_bytes,
+        cache_bytes=sum_of_both(reading.cache_bytes, size_bytes),
     )
 
 
@@ -121,7 +123,7 @@ def divide_memory(counters: MemoryCounters) -> MemoryReading:
     reclaimable_bytes = min((pages_bytes or 0) + slab_bytes, usage_bytes)
     return MemoryReading(
         used_bytes=usage_bytes - reclaimable_bytes,
-        cache_bytes=None if file_bytes is None else file_bytes + slab_bytes,
+        cache_bytes=sum_of_both(file_bytes, slab_bytes),
         reclaimable_bytes=reclaimable_bytes if counters.has_cache else None,
         mapped_file_bytes=_mapped_file_bytes(counters, pages_bytes),
         kernel_bytes=_unknown_kernel_bytes(counters),
@@ -138,9 +140,7 @@ def _reclaimable_pages_bytes(counters: MemoryCounters, file_bytes: int | None) -
     """
     if counters.active_file_bytes is not None:
         return counters.active_file_bytes + (counters.inactive_file_bytes or 0)
-    if counters.inactive_file_bytes is not None:
-        return counters.inactive_file_bytes
-    return file_bytes
+    return first_known(counters.inactive_file_bytes, file_bytes)
 
 
 def _mapped_file_bytes(counters: MemoryCounters, pages_bytes: int | None) -> int | None:
@@ -163,36 +163,26 @@ def _unlisted_bytes(counters: MemoryCounters) -> int:
 
     Docker's statistics of version 1 lack ``shmem``: it follows from the sums.
     """
-    unlisted_bytes = counters.shmem_bytes or 0
-    active_bytes = counters.active_file_bytes
-    inactive_bytes = counters.inactive_file_bytes
-    if counters.cache_bytes is None or active_bytes is None or inactive_bytes is None:
-        return unlisted_bytes
-    return max(unlisted_bytes, counters.cache_bytes - active_bytes - inactive_bytes)
+    listed_bytes = sum_of_both(counters.active_file_bytes, counters.inactive_file_bytes)
+    return max(counters.shmem_bytes or 0, excess(counters.cache_bytes, listed_bytes) or 0)
 
 
 def _file_cache_bytes(counters: MemoryCounters) -> int | None:
     """The page cache of files, mapped or not, without shared memory and tmpfs; None if unknown."""
-    cache_bytes = counters.cache_bytes
-    if cache_bytes is None:
-        return None
     not_of_files = counters.shmem_bytes
     if not_of_files is None:
         not_of_files = _unlisted_bytes(counters)
-    return max(cache_bytes - not_of_files, 0)
+    return excess(counters.cache_bytes, not_of_files)
 
 
 def _unknown_kernel_bytes(counters: MemoryCounters) -> int | None:
     """What remains of the usage without anonymous memory and page cache, where no counter tells
     what of it is reclaimable.
     """
-    anonymous_bytes = counters.anonymous_bytes
-    cache_bytes = counters.cache_bytes
     if counters.reclaimable_slab_bytes is not None:
         return None
-    if anonymous_bytes is None or cache_bytes is None:
-        return None
-    return max(counters.usage_bytes - anonymous_bytes - cache_bytes, 0)
+    told_bytes = sum_of_both(counters.anonymous_bytes, counters.cache_bytes)
+    return excess(counters.usage_bytes, told_bytes)
 
 
 def _pinned_bound_bytes(counters: MemoryCounters, used_bytes: int) -> int:

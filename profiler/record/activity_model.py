@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, field
 
+from profiler.core.timestamps import parse_ns
 from profiler.record.model_base import Model
 
 WaitKind = Literal["disk", "network", "sleep", "lock", "pipe", "child", "other"]
@@ -104,6 +105,16 @@ class StackMoment(Model, frozen=True, kw_only=True):
     stack: tuple[str, ...] = ()
     percent: float | None = None
     own: tuple[bool, ...] = ()
+
+    @property
+    def from_ns(self) -> int | None:
+        """``from_at`` in nanoseconds since 1970."""
+        return parse_ns(self.from_at)
+
+    @property
+    def to_ns(self) -> int | None:
+        """``to_at`` in nanoseconds since 1970."""
+        return parse_ns(self.to_at)
 
 
 class Stacks(Model, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from profiler.core.ecs_terms import (
     revision_number,
 )
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, text
-from profiler.core.optional_math import known, known_values
+from profiler.core.optional_math import known, known_members, known_values, product
 from profiler.core.text import on_one_line
 from profiler.record.batch_job import (
     MAX_NAME_CHARS,
@@ -178,7 +178,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
 
     @property
     def memory_mb(self) -> float | None:
-        """As the vCPUs."""
+        """The memory that all containers ask for; None if one of them does not say."""
         return _total([container.memory_mb for container in self.containers])
 
     def identity(self, attempt: int | None = None) -> BatchJob:
@@ -308,7 +308,7 @@ def _containers(values: Mapping[str, Json]) -> Iterator[JobContainer]:
 def _has_node(node_range: Mapping[str, Json], index: int) -> bool:
     """Whether a range such as ``0:3``, ``2:`` or ``:1`` has the node."""
     written = re.fullmatch(_NODE_RANGE, text(node_range.get("targetNodes")) or "")
-    if written is None:
+    if not written:
         return False
     first, colon, last = written.groups()
     start = int(first or 0)
@@ -345,7 +345,7 @@ def _pod_container(container: Mapping[str, Json]) -> JobContainer:
     return JobContainer(
         name=_name(container.get("name")),
         vcpu=_decimal(text(asked.get("cpu"))),
-        memory_mb=None if memory is None or unit is None else round(memory * unit),
+        memory_mb=known(round, product(memory, unit)),
         gpus=known(round, gpus),
     )
 
@@ -369,11 +369,8 @@ def array_of(values: Mapping[str, Json]) -> JobArray:
     array = mapping(values.get("arrayProperties"))
     if not array:
         return NO_ARRAY
-    children = {
-        status: number
-        for status, value in mapping(array.get("statusSummary")).items()
-        if (number := count(value)) is not None
-    }
+    statuses = mapping(array.get("statusSummary"))
+    children = known_members({status: count(value) for status, value in statuses.items()})
     return JobArray(
         size=count(array.get("size")), index=count(array.get("index")), children=children
     )

@@ -63,12 +63,12 @@ NO_JOB: Final = BatchJob()
 
 def is_job_id(word: str) -> bool:
     """Whether the word is the id of a job, of a child of an array, or of a node."""
-    return re.fullmatch(_JOB_ID, word) is not None
+    return bool(re.fullmatch(_JOB_ID, word))
 
 
 def may_begin_job_id(word: str) -> bool:
     """Whether ids of jobs can begin so."""
-    return re.fullmatch("[0-9a-f]{1,8}(?:-[0-9a-f-]*(?:[:#][0-9]*)?)?", word) is not None
+    return bool(re.fullmatch("[0-9a-f]{1,8}(?:-[0-9a-f-]*(?:[:#][0-9]*)?)?", word))
 
 
 def is_part_of_job(job: BatchJob, job_id: str) -> bool:
@@ -136,7 +136,7 @@ def job_of_overrides(overrides: "Iterable[Mapping[str, Json]]") -> BatchJob:
     return NO_JOB
 
 
-def batch_values(job: BatchJob) -> Mapping[str, str | int]:
+def known_job_fields(job: BatchJob) -> Mapping[str, str | int]:
     """The known values by their names in a search document: ``job_id`` and so on."""
     values = {name: getattr(job, name) for name in job.__struct_fields__}
     return known_members(values)

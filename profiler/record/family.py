@@ -7,6 +7,7 @@ search cluster, adds the counts, and the newest successes one by one.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Final, Literal
 
@@ -14,7 +15,14 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.kept_items import Kept
-from profiler.core.optional_math import known_values, max_known, median, min_known
+from profiler.core.optional_math import (
+    difference,
+    known,
+    known_values,
+    max_known,
+    median,
+    min_known,
+)
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, parse_ns
 from profiler.record.mapped_files import are_enough_apart, mapped_files_mb, of_one_meaning
 from profiler.record.mention_limits import NEAR_FULL_SHARE
@@ -162,7 +170,7 @@ class ObservedNeeds(Struct, frozen=True, kw_only=True):
     was_killed: bool = False
 
     def with_others(self, other: "ObservedNeeds") -> "ObservedNeeds":
-        """With those of other runs."""
+        """These needs with those of other runs."""
         return ObservedNeeds(
             peak_mb=max_known(self.peak_mb, other.peak_mb),
             apart_peak_mb=max_known(self.apart_peak_mb, other.apart_peak_mb),
@@ -243,14 +251,13 @@ class Family:
 
     def add_need(self, container: str, task_memory_mb: float, needs: ObservedNeeds) -> None:
         """Add what runs of a container needed in tasks of one size."""
-        known = self.needs.get((container, task_memory_mb), ObservedNeeds())
-        self.needs[container, task_memory_mb] = known.with_others(needs)
+        added = self.needs.get((container, task_memory_mb), ObservedNeeds())
+        self.needs[container, task_memory_mb] = added.with_others(needs)
 
     def merge(self, other: "Family") -> None:
         """Add the runs of another family object, which has other runs."""
         self.outcomes.update(other.outcomes)
-        if other.first_ns is not None and other.last_ns is not None:
-            self._extend(other.first_ns, other.last_ns)
+        self._extend(other.first_ns, other.last_ns)
         self.run_ids |= other.run_ids
         self.task_ids |= other.task_ids
         self.counted_tasks += other.counted_tasks
@@ -266,9 +273,7 @@ class Family:
     @property
     def month(self) -> Month | None:
         """The tasks a month; None of too few or in too short a time."""
-        if self.first_ns is None or self.last_ns is None:
-            return None
-        return month_of_tasks(self.tasks, self.last_ns - self.first_ns)
+        return known(partial(month_of_tasks, self.tasks), difference(self.last_ns, self.first_ns))
 
     def successes(self, container: str | None = None) -> tuple[FamilyRun, ...]:
         """The last successes, the newest first; None: of all containers."""
@@ -322,8 +327,8 @@ class Family:
         """What no success of the container has exceeded, at any size; None if fewer than five
         peaks are known. Without a container, of all.
         """
-        known = [run for run in self.successes(container) if run.peak_mb is not None]
-        counted = of_one_meaning(known, lambda run: run.counts_files)
+        measured = [run for run in self.successes(container) if run.peak_mb is not None]
+        counted = of_one_meaning(measured, lambda run: run.counts_files)
         peaks_mb = known_values(run.peak_mb for run in counted)
         if len(peaks_mb) < MIN_RUNS:
             return None
@@ -333,7 +338,7 @@ class Family:
         """What the runs of a container needed in tasks of this size."""
         return self.needs.get((container, task_memory_mb), ObservedNeeds()).need
 
-    def _extend(self, first_ns: int, last_ns: int) -> None:
+    def _extend(self, first_ns: int | None, last_ns: int | None) -> None:
         self.first_ns = min_known(self.first_ns, first_ns)
         self.last_ns = max_known(self.last_ns, last_ns)
 

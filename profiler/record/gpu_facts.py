@@ -23,9 +23,8 @@ from profiler.record.gpu_sentences import (
 from profiler.record.hardware import WHOLE_INSTANCE, GpuTotals, gpu_totals, is_idle
 from profiler.record.measured import measured
 from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
-from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record, known_status
+from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record
 from profiler.record.run_outcome import Outcome
-from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -83,7 +82,7 @@ def _memory_text(used_mb: float | None, size_mb: float | None) -> str:
 
 
 def gpus_memory_text(totals: GpuTotals) -> str:
-    """As `gpu_memory_text`, of the GPU with the largest peak."""
+    """The text of `gpu_memory_text` for the GPU with the largest peak."""
     return _memory_text(totals.memory_used_mb.max, totals.memory_size_mb)
 
 
@@ -152,25 +151,25 @@ def gpu_cells(record: Record) -> list[str]:
     return [gpu_word(record) or use, *others]
 
 
-def gpu_remedy(record: Record) -> str:
+def gpu_remedy(outcome: Outcome) -> str:
     """What to do for a run that ran out of GPU memory; an error of the driver says it itself."""
-    if outcome_of(record).cause != "gpu-oom":
+    if outcome.cause != "gpu-oom":
         return ""
     return as_sentence(MORE_GPU_MEMORY)
 
 
-def gpu_error_note(record: Record) -> str:
+def gpu_error_note(record: Record, outcome: Outcome) -> str:
     """The error of the GPU's driver, of a run whose verdict does not say it."""
-    is_said = known_status(record) in ("failure", "success")
+    is_said = outcome.status in ("failure", "success")
     return "" if is_said else gpu_error_text(record)
 
 
-def gpu_work_texts(record: Record) -> Iterator[str]:
+def gpu_work_texts(record: Record, outcome: Outcome) -> Iterator[str]:
     """How the run's own GPUs worked, where it says something: multiprocessors, tensor cores,
     device memory, copies, and what held the clock back. Of a run that failed, nothing.
     """
     totals = gpu_totals(record.gpus)
-    if totals.shared or known_status(record) == "failure":
+    if totals.shared or outcome.status == "failure":
         return
     active = totals.sm_active_percent.avg
     if active is not None:

@@ -2,12 +2,13 @@
 and advice on them.
 """
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from profiler.core.optional_math import max_known, mean_known
+from profiler.core.optional_math import first_known, max_known, mean_known
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.mention_limits import (
     SATURATED_PERCENT,
@@ -132,7 +133,7 @@ def is_idle(gpu: Gpu) -> bool:
     if gpu.utilization_source not in _GAP_FREE or gpu.utilization_covered_percent is not None:
         return False
     used_mb = gpu.memory_used_mb.max
-    return used_mb is not None and used_mb < _UNUSED_MB
+    return first_known(used_mb, math.inf) < _UNUSED_MB
 
 
 def gpu_error(record: Record) -> int | None:

@@ -17,7 +17,7 @@ from msgspec.json import Decoder
 from msgspec.structs import astuple, fields, replace
 
 from profiler.core.json_levels import TooManyLevelsError, within_levels
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import known_members, known_values
 from profiler.core.timestamps import parse_datetime
 
 # The endings of the names that have a unit, and a number beyond any machine in that unit.
@@ -74,7 +74,7 @@ def decode_leniently(kind: type[S], line: bytes | str) -> S:
 
 
 def _without_nulls(members: Sequence[tuple[str, object]]) -> dict[str, object]:
-    return {name: value for name, value in members if value is not None}
+    return known_members(dict(members))
 
 
 def _finite(text: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from profiler.core.optional_math import first_known
 from profiler.record.record_model import NOT_SAMPLED, Number, Record
 
 _PERCENT = 100.0
@@ -17,12 +18,9 @@ def with_whole_duration(record: Record, duration_ms: Number | None) -> Record:
     if metrics.memory_peak_source is not None:
         metrics = replace(metrics, memory_peak_source="sampled")
     seen_ms = metrics.duration_ms
-    if duration_ms is not None:
-        metrics = replace(metrics, duration_ms=duration_ms)
+    metrics = replace(metrics, duration_ms=first_known(duration_ms, seen_ms))
     if sampling != NOT_SAMPLED and duration_ms and seen_ms is not None:
-        covered_percent = _PERCENT
-        if sampling.cpu_covered_percent is not None:
-            covered_percent = sampling.cpu_covered_percent
+        covered_percent = first_known(sampling.cpu_covered_percent, _PERCENT)
         covered_percent = min(covered_percent * seen_ms / duration_ms, _PERCENT)
         sampling = replace(sampling, cpu_covered_percent=round(covered_percent, _DIGITS))
     return replace(record, metrics=metrics, sampling=sampling)

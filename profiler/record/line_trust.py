@@ -152,14 +152,12 @@ class TaskStream(Struct, frozen=True):
 def task_of_stream(log_stream: str) -> TaskStream | None:
     """Return whose stream it is; None if the name is not ``PREFIX/CONTAINER/TASK-ID``."""
     match = _TASK_STREAM.fullmatch(log_stream)
-    if match is None:
-        return None
-    return TaskStream(match[1], match[2])
+    return TaskStream(match[1], match[2]) if match else None
 
 
 def is_container_id(log_stream: str) -> bool:
     """Whether a stream has the name that Docker gives it without a prefix: a container's id."""
-    return _CONTAINER_ID.fullmatch(log_stream) is not None
+    return bool(_CONTAINER_ID.fullmatch(log_stream))
 
 
 def is_lambda_stream(log_group: str, log_stream: str) -> bool:
@@ -168,9 +166,7 @@ def is_lambda_stream(log_group: str, log_stream: str) -> bool:
     Only such streams are the function's: a task definition can name any group.
     """
     match = _LAMBDA_STREAM.fullmatch(log_stream)
-    if match is None:
-        return False
-    return match[1] in ("", log_group.rpartition("/")[2])
+    return match is not None and match[1] in ("", log_group.rpartition("/")[2])
 
 
 def counts(voucher: str | None, *, is_confirmed: bool | None = None) -> bool:
@@ -405,8 +401,7 @@ class TrustedGroups(Struct, frozen=True, kw_only=True):
             is_container_id=is_container_id(log_stream),
             is_trusted_group=bool(self.globs) and matches_any(log_group, self.globs),
             is_watch_group=(
-                _WATCH_GROUP.fullmatch(log_group) is not None
-                and is_lambda_stream(log_group, log_stream)
+                bool(_WATCH_GROUP.fullmatch(log_group)) and is_lambda_stream(log_group, log_stream)
             ),
         )
         for known in self.instance_monitors:
@@ -453,7 +448,7 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
         if self.find_monitors is None:
             return False
         if trust.is_container_id:
-            return _MONITOR_GROUP.fullmatch(log_group) is not None
+            return bool(_MONITOR_GROUP.fullmatch(log_group))
         is_named = trust.task is not None and trust.task.container == MONITOR_NAME
         return is_named and bool(verdict.untrusted)
 
@@ -465,7 +460,7 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
         if self.find_monitors is not None:
             monitors += self.find_monitors()
         known = {monitor.log_group for monitor in monitors}
-        if _MONITOR_GROUP.fullmatch(log_group) is not None and log_group not in known:
+        if _MONITOR_GROUP.fullmatch(log_group) and log_group not in known:
             monitors.append(
                 InstanceMonitorGroup(account_id=self.account_id, log_group=log_group, cluster=None)
             )

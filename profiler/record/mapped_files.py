@@ -38,7 +38,7 @@ def mapped_files_mb(metrics: Metrics) -> float | None:
     return metrics.memory_mapped_file_mb.max
 
 
-def are_comparable(metrics: Metrics, other: Metrics) -> bool:
+def have_one_meaning(metrics: Metrics, other: Metrics) -> bool:
     """Whether the memory used of two runs means the same, if both are known."""
     if not (metrics.has_memory and other.has_memory):
         return True

@@ -77,7 +77,7 @@ def measured(value: Number | None, *, is_least: bool = False) -> Measured:
 
 
 def scaled(number: Measured, factor: float) -> Measured:
-    """So many times the number."""
+    """The number, multiplied."""
     if isinstance(number, Unknown):
         return UNKNOWN
     return measured(number.value * factor, is_least=isinstance(number, AtLeast))

@@ -2,6 +2,7 @@
 for people.
 """
 
+from profiler.core.optional_math import first_known
 from profiler.record.record_model import Metrics, Record
 
 # A target that took less of the run's time is not listed.
@@ -79,8 +80,7 @@ def is_cpu_partial(record: Record) -> bool:
     """Whether ``cpuSeconds`` lacks the CPU time of more than a twentieth of the run: its end was
     not measured.
     """
-    covered = record.sampling.cpu_covered_percent
-    return covered is not None and covered < MIN_COVERED_PERCENT
+    return first_known(record.sampling.cpu_covered_percent, _PERCENT) < MIN_COVERED_PERCENT
 
 
 def is_gpu_use_partial(record: Record) -> bool:
@@ -132,11 +132,7 @@ def is_long_cpu_wait(record: Record) -> bool:
     which they could run.
     """
     percent = counted_cpu_wait(record)
-    return (
-        record.metrics.cpu_wait_seconds is not None
-        and percent is not None
-        and percent >= MIN_CPU_WAIT_PERCENT
-    )
+    return record.metrics.cpu_wait_seconds is not None and (percent or 0) >= MIN_CPU_WAIT_PERCENT
 
 
 def counted_cpu_wait(record: Record) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import known, sum_known
 from profiler.record.hardware import (
     GpuTotals,
     NeuronTotals,
@@ -28,6 +28,7 @@ from profiler.record.record_model import (
     Metrics,
     Number,
     Record,
+    SlowdownBounds,
     known_status,
 )
 from profiler.record.task_needs import (
@@ -249,9 +250,7 @@ def _failed(run: RunView) -> int | None:
 
 def _out_of_memory(run: RunView) -> int | None:
     likely = run.record.likely_out_of_memory
-    if run.record.status == "running" or likely is None:
-        return None
-    return int(likely)
+    return None if run.record.status == "running" else known(int, likely)
 
 
 def _out_of_gpu_memory(run: RunView) -> int | None:
@@ -296,13 +295,16 @@ def _slowdowns(bound: Literal["min", "max"]) -> Iterator[Metric]:
         yield Metric(unit="factor", get=partial(_slowdown, size, bound), document_field=field)
 
 
+_NOT_SLOWER = SlowdownBounds(min=1.0, max=1.0)
+
+
 def _slowdown(size: str, bound: Literal["min", "max"], run: RunView) -> float | None:
     """1 for a size that the record leaves out, because the run would not have been slower there."""
     slowdown = run.metrics.slowdown_at_vcpu
     if slowdown is None:
         return None
-    bounds = slowdown.get(size)
-    return 1.0 if bounds is None else getattr(bounds, bound)
+    bounds: float = getattr(slowdown.get(size, _NOT_SLOWER), bound)
+    return bounds
 
 
 def _calculated(unit: Unit, value: Callable[[Record], Number | None], field: str) -> Metric:

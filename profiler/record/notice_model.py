@@ -129,7 +129,7 @@ def encode_notice(line: AnyNoticeLine) -> bytes:
 
 def is_notice_line(line: bytes) -> bool:
     """Whether the line is a notice, of any version and perhaps damaged."""
-    return _BEGINNING.match(line) is not None
+    return bool(_BEGINNING.match(line))
 
 
 def decode_notice(line: bytes | str) -> AnyNoticeLine:

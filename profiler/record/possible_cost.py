@@ -5,7 +5,7 @@ The bound is generous, because prices are settings and lists change.
 
 from typing import Final
 
-from profiler.core.optional_math import max_known
+from profiler.core.optional_math import difference, max_known
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 
 # About a hundred times the highest price of a Region, in USD per hour.
@@ -46,10 +46,9 @@ def longest_billed_ms(
 
     ``durations_ms`` count if one of the times, in RFC 3339, is unknown.
     """
-    started_ns = parse_ns(started_at)
-    finished_ns = parse_ns(finished_at)
-    if started_ns is None or finished_ns is None:
+    took_ns = difference(parse_ns(finished_at), parse_ns(started_at))
+    if took_ns is None:
         billed_ms = max_known(*durations_ms) or 0
     else:
-        billed_ms = (finished_ns - started_ns) / NS_PER_MS + min(init_ms or 0, MS_PER_DAY)
+        billed_ms = took_ns / NS_PER_MS + min(init_ms or 0, MS_PER_DAY)
     return min(billed_ms, _MAX_BILLED_MS)

@@ -19,6 +19,7 @@ from profiler.record.activity_model import (
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.model_base import Model, describe_type
 from profiler.record.run_outcome import OutOfMemoryEvidence, Status
+from profiler.record.units import format_task_size
 
 SCHEMA_VERSION = "1.4"
 
@@ -128,6 +129,11 @@ class Metrics(Model, frozen=True, kw_only=True):
     max_pids: int | None = None
     ephemeral_storage_used_mb: Number | None = None
     ephemeral_storage_size_mb: Number | None = None
+
+    @property
+    def max_memory_used_at_ns(self) -> int | None:
+        """``max_memory_used_at`` in nanoseconds since 1970."""
+        return parse_ns(self.max_memory_used_at)
 
     @property
     def has_memory(self) -> bool:
@@ -423,6 +429,11 @@ class TaskSize(Model, frozen=True, kw_only=True):
     vcpu: Number | None = None
     memory_mb: Number | None = None
 
+    @property
+    def text(self) -> str:
+        """The size as ``1 vCPU, 2 GB``, without what is unknown."""
+        return format_task_size(self.vcpu, self.memory_mb)
+
 
 UNKNOWN_SIZE: Final = TaskSize()
 
@@ -467,6 +478,11 @@ class RaisedNotice(Model, frozen=True, kw_only=True):
 
     kind: str
     at: str
+
+    @property
+    def at_ns(self) -> int | None:
+        """``at`` in nanoseconds since 1970."""
+        return parse_ns(self.at)
 
 
 class Record(Model, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.fact_list import CPU_TIME, GPU_MEMORY_PEAK, least_paths, measured_number
 from profiler.record.hardware import gpu_error
@@ -137,11 +137,7 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     record = report.record
     time_ns = report.time_ns
     run = view_of(record)
-    values: dict[str, Number] = {}
-    for name in names:
-        value = _read(EMF_METRICS[name], run)
-        if value is not None:
-            values[name] = value
+    values = known_members({name: _read(EMF_METRICS[name], run) for name in names})
     if time_ns is None or not record.family or not values:
         return {}
     directive = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from profiler.record.batch_job import batch_values
+from profiler.record.batch_job import known_job_fields
 from profiler.record.record_model import Record
 from profiler.record.report_head import RecordHead
 
@@ -12,6 +12,6 @@ BATCH_PREFIX = "batch."
 def label_values(record: Record | RecordHead) -> Mapping[str, str]:
     """The labels of a run, and its job of AWS Batch as ``batch.job_id`` and so on."""
     labels = dict(record.labels or {})
-    for name, value in batch_values(record.batch).items():
+    for name, value in known_job_fields(record.batch).items():
         labels[f"{BATCH_PREFIX}{name}"] = str(value)
     return labels

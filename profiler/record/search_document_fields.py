@@ -48,7 +48,7 @@ def _tags(run: RunView) -> list[str] | None:
 
 
 def _labels(run: RunView) -> list[str] | None:
-    """As the tags."""
+    """The labels, each a field."""
     return _named_values(run.record.labels)
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import field
 
 from profiler.core.json_fields import decoded
+from profiler.core.optional_math import known
 from profiler.record.model_base import Model
 
 # How the lines of the sampler begin.
@@ -55,7 +56,7 @@ def is_stacks_line(line: bytes) -> bool:
         ends = head
     else:
         ends = head + line[-_MAX_END_BYTES:]
-    return head.startswith(b"{") and re.search(_STACKS_TYPE, ends) is not None
+    return head.startswith(b"{") and bool(re.search(_STACKS_TYPE, ends))
 
 
 def decode_stacks(line: bytes) -> StacksLine | None:
@@ -67,6 +68,4 @@ def decode_stacks(line: bytes) -> StacksLine | None:
     from profiler.record.impossible_values import decode_leniently, without_impossible
 
     stacks = decoded(partial(decode_leniently, StacksLine), line)
-    if stacks is None:
-        return None
-    return without_impossible(stacks)
+    return known(without_impossible, stacks)

@@ -153,7 +153,7 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def duration_ms(self) -> float | None:
-        """From the start to the end of execution; ``stoppedAt`` is about 20 s later.
+        """The time from the start to the end of execution; ``stoppedAt`` is about 20 s later.
 
         None if one of them is unknown.
 

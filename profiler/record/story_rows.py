@@ -97,7 +97,7 @@ def _rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
     if is_long_cpu_wait(record):
         wait = cpu_wait_fact(record)
         yield StoryRow("CPU wait", wait.text, as_sentence(wait.sentence))
-    yield from _gpu_rows(record)
+    yield from _gpu_rows(record, outcome)
     is_killed = outcome.ran_out_of_memory
     memory = visible_memory_advice(record, is_out_of_memory=is_killed)
     yield StoryRow("memory limit", memory or "")
@@ -111,12 +111,12 @@ def _rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
         yield StoryRow("warning", warning)
 
 
-def _gpu_rows(record: Record) -> Iterator[StoryRow]:
+def _gpu_rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
     yield StoryRow("GPU use", gpu_use_text(record))
     for text in gpu_idle_texts(record):
         yield StoryRow("GPU idle", text)
-    yield StoryRow("GPU work", DOT.join(gpu_work_texts(record)))
-    yield StoryRow("GPU error", gpu_error_note(record))
-    yield StoryRow("GPU remedy", gpu_remedy(record))
+    yield StoryRow("GPU work", DOT.join(gpu_work_texts(record, outcome)))
+    yield StoryRow("GPU error", gpu_error_note(record, outcome))
+    yield StoryRow("GPU remedy", gpu_remedy(outcome))
     for text in all_gpu_advice(record):
         yield StoryRow("GPU advice", text)

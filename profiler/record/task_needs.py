@@ -4,7 +4,14 @@ import math
 from typing import TYPE_CHECKING
 
 from profiler.core.ecs_terms import EC2, is_of_aws_batch
-from profiler.core.optional_math import first_known, sum_known
+from profiler.core.optional_math import (
+    difference,
+    first_known,
+    product,
+    quotient,
+    sum_known,
+    sum_of_both,
+)
 from profiler.record.batch_job import NO_JOB
 from profiler.record.record_model import (
     NOT_MEASURED,
@@ -21,6 +28,8 @@ if TYPE_CHECKING:
     from profiler.record.report_head import RecordHead
 
 _NEAR_LIMIT_FRACTION = 0.95
+# As a whole percent, 100 at most.
+ALL_PERCENT = 100.5
 
 
 def size_of(record: "Record | RecordHead") -> TaskSize:
@@ -79,9 +88,20 @@ def cpu_share(record: Record) -> Distribution:
     used = metrics.vcpu_used
     if is_cpu_limited(record) or used == NOT_MEASURED or not asked:
         return metrics.cpu_utilization_percent
-    average = None if used.avg is None else 100 * used.avg / asked
-    highest = None if used.max is None else 100 * used.max / asked
+    average = quotient(product(used.avg, 100), asked)
+    highest = quotient(product(used.max, 100), asked)
     return Distribution(avg=average, max=highest)
+
+
+def uses_more_cpu_than_asked(record: Record) -> bool:
+    """Whether the use of CPU is no part of what was asked for, because nothing limits it."""
+    share = cpu_share(record)
+    return not is_cpu_limited(record) and max(share.avg or 0, share.max or 0) > ALL_PERCENT
+
+
+def vcpu_curve_limit(record: Record) -> Number | None:
+    """The limit of a curve of the vCPUs in use; None if the run used more than its size."""
+    return None if uses_more_cpu_than_asked(record) else vcpu_size(record)
 
 
 def vcpu_p95(metrics: Metrics | None) -> float | None:
@@ -108,24 +128,19 @@ def others_memory_mb(record: Record) -> float | None:
 
 def needed_memory_mb(record: Record) -> float | None:
     """The sum of the peaks of all containers; None if the batch was not measured."""
-    peak_mb = record.metrics.max_memory_used_mb
-    if peak_mb is None:
-        return None
-    return peak_mb + (others_memory_mb(record) or 0)
+    return sum_of_both(record.metrics.max_memory_used_mb, others_memory_mb(record) or 0)
 
 
 def bound_memory_mb(record: Record) -> float | None:
     """The most that all containers together may have used; None if no peak is a lower bound."""
     others = [other.metrics or Metrics() for other in record.containers]
-    doubtful_mb = [
-        metrics.memory_used_bound_mb - (metrics.max_memory_used_mb or 0)
-        for metrics in (record.metrics, *others)
-        if metrics.memory_used_bound_mb is not None
-    ]
-    needed_mb = needed_memory_mb(record)
-    if not doubtful_mb or needed_mb is None:
-        return None
-    return needed_mb + sum(doubtful_mb)
+    doubtful_mb = sum_known(
+        *(
+            difference(metrics.memory_used_bound_mb, metrics.max_memory_used_mb or 0)
+            for metrics in (record.metrics, *others)
+        )
+    )
+    return sum_of_both(needed_memory_mb(record), doubtful_mb)
 
 
 def needed_vcpu(record: Record) -> float | None:
@@ -142,10 +157,7 @@ def needed_vcpu(record: Record) -> float | None:
 
 def uncached_peak_mb(metrics: Metrics) -> float | None:
     """The peak of the usage, less the largest cache; None without a peak."""
-    peak_mb = metrics.memory_usage_peak_mb
-    if peak_mb is None:
-        return None
-    return peak_mb - (metrics.memory_cache_mb.max or 0)
+    return difference(metrics.memory_usage_peak_mb, metrics.memory_cache_mb.max or 0)
 
 
 def may_have_lost_a_child(metrics: Metrics) -> bool:

@@ -9,9 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from profiler.core.optional_math import known
+from profiler.core.optional_math import difference, known, quotient
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
-from profiler.record.record_model import Number
 
 MIB = 1024 * 1024
 APPROXIMATELY: Final = "≈ "
@@ -29,7 +28,7 @@ _PERCENT = 100
 _MANY_PERCENT = 1000
 
 
-def as_number(value: float | None) -> Number | None:
+def as_number(value: float | None) -> float | None:
     """Round to an int if the value is whole, else to three decimals."""
     if value is None:
         return None
@@ -38,39 +37,29 @@ def as_number(value: float | None) -> Number | None:
     return round(value, 3)
 
 
-def mebibytes(size_bytes: float | None) -> Number | None:
+def mebibytes(size_bytes: float | None) -> float | None:
     """Convert bytes to the record's MB, which are MiB."""
-    if size_bytes is None:
-        return None
-    return as_number(size_bytes / MIB)
-
-
-def span_ms(start_ns: int | None, end_ns: int | None) -> int | None:
-    """Return the milliseconds between two times; None if one is unknown or the end is before the
-    start.
-    """
-    if start_ns is None or end_ns is None or end_ns < start_ns:
-        return None
-    return (end_ns - start_ns) // 1_000_000
+    return as_number(quotient(size_bytes, MIB))
 
 
 def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
     """The time that Fargate bills: from the start of the image pull to the end, in whole
     seconds, at least 60.
     """
-    if pull_started_ns is None or ended_ns is None or ended_ns < pull_started_ns:
+    span_ns = difference(ended_ns, pull_started_ns)
+    if span_ns is None or span_ns < 0:
         return None
-    seconds = -((pull_started_ns - ended_ns) // NS_PER_SECOND)
+    seconds = -(-span_ns // NS_PER_SECOND)
     return max(seconds, _MIN_BILLED_SECONDS) * 1000
 
 
 def format_count(count: int, noun: str) -> str:
-    """Format as ``1 run``, ``5 runs``, ``2 families`` or ``3 processes``."""
+    """Format as ``1 run``, ``5 runs``, ``1,200 families`` or ``3 processes``."""
     if noun.endswith("y"):
         plural = f"{noun[:-1]}ies"
     else:
         plural = f"{noun}{'es' if noun.endswith('s') else 's'}"
-    return f"{count} {noun if count == 1 else plural}"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def format_duration(milliseconds: float) -> str:
@@ -101,9 +90,7 @@ def format_memory(megabytes: float) -> str:
     rounded_mb = _round_half_up(megabytes)
     if rounded_mb >= _MB_PER_GB:
         return f"{_format_decimal(megabytes / _MB_PER_GB, 1)} GB"
-    return (
-        f"{_format_decimal(megabytes, 1) if megabytes < _MAX_MB_WITH_FRACTION else rounded_mb} MB"
-    )
+    return f"{_format_decimal(megabytes, 1 if megabytes < _MAX_MB_WITH_FRACTION else 0)} MB"
 
 
 def format_part(part: str, whole: str) -> str:
@@ -181,7 +168,7 @@ def format_change(new: float, old: float, as_text: Callable[[float], str]) -> st
         return ""
     percent = _PERCENT * (new - old) / old
     if percent >= _MANY_PERCENT:
-        return f"{_round_half_up(new / old)}×"
+        return f"{_round_half_up(new / old):,}×"
     rounded = _round_half_up(abs(percent))
     if rounded == _PERCENT and 0 < new < old:
         return f"-{min(_round_half_up(-percent, 1), 999) / 10:.1f} %"
@@ -194,7 +181,7 @@ def format_value(value: float, unit: str) -> str:
     """Format a value of the metric catalogue in its unit."""
     if unit in _FORMATS:
         return _FORMATS[unit](value)
-    return f"{value:g}"
+    return _format_decimal(value, _TEXT_DIGITS)
 
 
 _FORMATS: Mapping[str, Callable[[float], str]] = {
@@ -218,9 +205,11 @@ def _first_digit(value: float, digits: int, least: int = 1) -> int:
 
 
 def _format_decimal(value: float, digits: int) -> str:
-    """Format with at most ``digits`` decimals, without trailing zeros."""
+    """Format with at most ``digits`` decimals, without trailing zeros, and a comma between
+    thousands.
+    """
     scaled = _round_half_up(value, digits)
-    text = f"{scaled / 10**digits:.{digits}f}"
+    text = f"{scaled / 10**digits:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if digits else text
 
 

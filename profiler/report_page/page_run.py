@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from profiler.core.optional_math import known
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import NS_PER_MS, parse_ns, span_ms
 from profiler.record.fact_list import NUMBERS, least_rows, number_value, usual_number
 from profiler.record.gpu_facts import (
     beside_gpus,
@@ -33,7 +33,6 @@ from profiler.record.record_model import (
 )
 from profiler.record.story_rows import GPU_NOTES, UNSEEN_LIMITS, Story, story_of
 from profiler.record.task_needs import cpu_share, is_vcpu_asked, vcpu_size
-from profiler.record.units import span_ms
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
 from profiler.report_page.page_series import Run, finite_number, memory_course
@@ -145,7 +144,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         moments=[*map(_moment_row, moments)] or None,
         files=story.sentence("files") or None,
         huge_pages=story.sentence("huge") or None,
-        peak_at=span_ms(record.started_ns, parse_ns(record.metrics.max_memory_used_at)),
+        peak_at=span_ms(record.started_ns, record.metrics.max_memory_used_at_ns),
         command=run.past.command,
         image=record.container.image,
         log_group=record.log_group,
@@ -191,7 +190,7 @@ def _moment_row(moment: Moment) -> tuple[str, int, int, str]:
 
 
 def _notice_text(record: Record, notice: RaisedNotice) -> str:
-    after_ms = span_ms(record.started_ns, parse_ns(notice.at))
+    after_ms = span_ms(record.started_ns, notice.at_ns)
     if after_ms is None:
         return notice.kind
     return f"{notice.kind} at {elapsed(after_ms)}"

@@ -25,10 +25,10 @@ from profiler.core.optional_math import (
     rounded,
     sum_known,
 )
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import NS_PER_MS, parse_ns, span_ms
 from profiler.record.equal_steps import length_of, padded
 from profiler.record.record_model import Interval, Metrics, Record, Report, Series
-from profiler.record.units import MIB, VCPU_DIGITS, span_ms
+from profiler.record.units import MIB, VCPU_DIGITS
 
 # The first values of a stored step are always written: end, CPU and memory. Later ones are omitted
 # from the end while they are None.

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from profiler.core.bounded_batches import batches
-from profiler.core.json_fields import mapping, number
+from profiler.core.json_fields import mapping, positive_number
 from profiler.search_setup.cluster_requests import (
     Product,
     SearchServer,
@@ -96,7 +96,7 @@ class LifecyclePolicy:
             index = mapping(told)
             if index.get(_ISM_POLICY) != self.name:
                 continue
-            seq_no = number(index.get("policy_seq_no"))
+            seq_no = positive_number(index.get("policy_seq_no"))
             if seq_no is not None and seq_no != self._existing.get("_seq_no"):
                 outdated.append(name)
             if mapping(index.get("state")).get("name") in _MERGED_STATES:

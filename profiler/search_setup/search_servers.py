@@ -87,7 +87,7 @@ def checked_address(url: str) -> str:
     return url.rstrip("/")
 
 
-def open_session(
+def signed_in_session(
     environment: Mapping[str, str], signature: AwsSignature | None = None
 ) -> requests.Session:
     """Open a session that signs in as the variables say, or signs its requests.

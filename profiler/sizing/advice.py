@@ -33,7 +33,6 @@ from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.run_facts import facts_of
-from profiler.sizing.runs_a_month import measured_month
 
 
 class Advice(Struct, frozen=True, kw_only=True):
@@ -132,7 +131,7 @@ def advise(
     ``brief``: no other sizes. ``month``: an estimate, for a window too short to measure it.
     """
     choice = recommend_size(evidence, policy, price_overrides)
-    month = measured_month(evidence) or month
+    month = evidence.usage.month or month
     sentences = reasons(evidence, choice, month, brief=brief)
     return Advice(evidence=evidence, choice=choice, reasons=sentences, month=month)
 

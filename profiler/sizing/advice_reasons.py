@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import difference, first_known, known, known_values
+from profiler.core.optional_math import all_known, difference, first_known, known, known_values
 from profiler.core.text import as_sentence, first_names, stated
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.cpu_wait import cpu_wait_fact, cpu_wait_reason
@@ -25,7 +25,6 @@ from profiler.record.units import (
     format_memory,
     format_percent,
     format_range,
-    format_task_size,
     format_usd,
     format_vcpu,
 )
@@ -107,10 +106,9 @@ def _basis(evidence: Evidence) -> str:
     if endings:
         runs += f" ({', '.join(endings)})"
     used = []
-    peak_source = evidence.precision.peak_source
-    memory = measured(needs.required_memory_mb, is_least=peak_source != "kernel")
-    needed = memory.text(format_memory)
+    needed = evidence.needed_memory.text(format_memory)
     if needed:
+        peak_source = evidence.precision.peak_source
         source = f" ({peak_source})" if peak_source else ""
         used.append(f"up to {needed} of memory{source}")
     vcpus = measured(needs.required_vcpu).text(format_vcpu)
@@ -256,7 +254,7 @@ def _mixed_meaning(evidence: Evidence) -> Iterator[str]:
 
 def _reservation(choice: SizeDecision) -> Iterator[str]:
     if choice.is_reserved_too_much:
-        reserved = format_task_size(choice.current.vcpu, choice.current.memory_mb)
+        reserved = choice.current.text
         yield (
             f"Less is enough than the reserved {reserved}: other tasks can use the rest of the "
             "instance."
@@ -420,7 +418,7 @@ def _price_on_fargate(
             of = "depend on the CPU architecture, which is unknown"
         yield f"Fargate's prices in {region} {of}, so a run has no price."
     elif usd is not None:
-        size = format_task_size(chosen.size.vcpu, chosen.size.memory_mb)
+        size = chosen.size.text
         most = "at most " if choice.factor.max > 1 else ""
         yield (
             f"With {size} on Fargate in {region}, a run costs "
@@ -515,10 +513,10 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 def _cost_range(option: SizeOption, factor: SlowdownBounds) -> str:
     """How much a run would cost, compared with today, at both bounds of its duration."""
-    least = option.saving_percent_at(factor.max)
-    most = option.saving_percent_at(factor.min)
-    if least is None or most is None:
+    savings = all_known(option.saving_percent_at(factor.max), option.saving_percent_at(factor.min))
+    if savings is None:
         return ""
+    least, most = savings
     if least >= 0:
         if most >= _MIN_PERCENT:
             return f" and cost {format_range(least, most, 0)} % less"
@@ -545,7 +543,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             f"The memory peak grows by about {format_memory(needed.per_run)} a run (over "
             f"{needed.runs} runs)"
         )
-        smaller = format_task_size(choice.outgrown.vcpu, choice.outgrown.memory_mb)
+        smaller = choice.outgrown.text
         left = needed.runs_until(choice.outgrown.memory_mb or 0)
         when = stated("would be too small in about {}", known(_runs, left))
         when = when or "is too small already"

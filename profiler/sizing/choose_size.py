@@ -24,7 +24,6 @@ from profiler.sizing.memory_margin import (
     memory_margin,
 )
 from profiler.sizing.prices import PriceOverrides, prices
-from profiler.sizing.runs_a_month import measured_month
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 from profiler.sizing.trend import NO_GROWTH, Growth, growth
 from profiler.sizing.what_if import NO_OPTION, ROUNDING, MemoryNeed, SizeOption, WhatIf
@@ -287,7 +286,7 @@ def _growth_runs(evidence: Evidence, trend: Growth) -> int:
     """The runs until the size is looked at again: in 14 days, but of a trend no more than showed
     it.
     """
-    month = measured_month(evidence)
+    month = evidence.usage.month
     if month is None:
         return GROWTH_RUNS
     in_time = math.ceil(month.runs * _GROWTH_DAYS / DAYS_PER_MONTH)

@@ -6,6 +6,7 @@ A run without measurements counts only if it ran out of memory: its size was too
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,11 +15,13 @@ from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import (
     any_known,
     first_known,
+    known,
     known_values,
     max_known,
     mean_known,
     min_known,
 )
+from profiler.record.family import Month, month_of_tasks
 from profiler.record.family_identity import FamilyKey
 from profiler.record.gpu_facts import gpu_family_text
 from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
@@ -162,6 +165,16 @@ class Usage(Struct, frozen=True, kw_only=True):
     window_tasks: int = 0
 
     @property
+    def month(self) -> Month | None:
+        """The tasks a month; None if the window is too short to measure them, or has few."""
+        return month_of_tasks(self.window_tasks, self.window_ns)
+
+    @property
+    def runs_per_month(self) -> float | None:
+        """The tasks a month, if they were measured."""
+        return known(attrgetter("runs"), self.month)
+
+    @property
     def is_saturated(self) -> bool:
         """Whether the runs used all of the current vCPU size for 5 % of the time or more."""
         return (self.saturated_percent or 0) >= SATURATED_PERCENT
@@ -211,6 +224,12 @@ class Evidence(Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> TaskSize:
         return size_of(self.latest)
+
+    @property
+    def needed_memory(self) -> Measured:
+        """The memory that the runs needed; at least that, unless the kernel counted each peak."""
+        is_least = self.precision.peak_source != "kernel"
+        return measured(self.needs.required_memory_mb, is_least=is_least)
 
 
 class TasksRead(Struct, frozen=True, kw_only=True):
@@ -269,10 +288,12 @@ class Families:
             self._runs[kind] = kept
             dropped = [run for run in runs.values() if run.key not in kept]
             before, before_on_fargate = self._dropped.get(kind, (TasksRead(), TasksRead()))
-            known = _tasks(kept.values())
+            kept_ids = _tasks(kept.values())
             self._dropped[kind] = (
-                before.with_others(_tasks_read(dropped, known)),
-                before_on_fargate.with_others(_tasks_read(filter(_is_on_fargate, dropped), known)),
+                before.with_others(_tasks_read(dropped, kept_ids)),
+                before_on_fargate.with_others(
+                    _tasks_read(filter(_is_on_fargate, dropped), kept_ids)
+                ),
             )
 
     def evidence(self) -> Mapping[FamilyKey, Evidence | None]:
@@ -329,12 +350,12 @@ class Families:
         return in_order(runs)[-self._last :]
 
 
-def _tasks_read(runs: Iterable[RunFacts], known: Collection[str] = ()) -> TasksRead:
-    """The tasks of these runs, without known ones, and the time of the runs."""
+def _tasks_read(runs: Iterable[RunFacts], others: Collection[str] = ()) -> TasksRead:
+    """The tasks of these runs, without those of others, and the time of the runs."""
     listed = list(runs)
     starts_ns = [run.began_ns for run in listed]
     return TasksRead(
-        tasks=len(_tasks(listed).difference(known)),
+        tasks=len(_tasks(listed).difference(others)),
         first_ns=min_known(*starts_ns),
         last_ns=max_known(*starts_ns),
     )

@@ -9,7 +9,9 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
+from profiler.core.optional_math import all_known
 from profiler.record.record_model import TaskSize
+from profiler.record.units import format_task_size
 
 
 class Size(Struct, frozen=True, order=True):
@@ -18,12 +20,16 @@ class Size(Struct, frozen=True, order=True):
     vcpu: float
     memory_mb: float
 
+    @property
+    def text(self) -> str:
+        """The size as ``1 vCPU, 2 GB``."""
+        return format_task_size(self.vcpu, self.memory_mb)
+
 
 def whole_size(size: TaskSize) -> Size | None:
     """The size; None if a part of it is unknown."""
-    if size.vcpu is None or size.memory_mb is None:
-        return None
-    return Size(size.vcpu, size.memory_mb)
+    parts = all_known(size.vcpu, size.memory_mb)
+    return None if parts is None else Size(*parts)
 
 
 _MEMORIES_GB = (

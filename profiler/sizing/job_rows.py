@@ -17,7 +17,6 @@ from profiler.record.job_names import common_name, name_without_changes
 from profiler.record.record_model import Record, TaskSize
 from profiler.record.report_head import RecordHead
 from profiler.record.task_needs import is_job, size_of
-from profiler.record.units import format_task_size
 
 # None: by name where a definition's jobs ask for several sizes, or an engine registered it.
 JobsBy = Literal["definition", "name"]
@@ -52,7 +51,7 @@ class JobsRow(FamilyKey, frozen=True):
 
     @property
     def distinction(self) -> str:
-        return format_task_size(self.asked.vcpu, self.asked.memory_mb)
+        return self.asked.text
 
 
 class JobKind(Struct, frozen=True):

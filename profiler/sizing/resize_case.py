@@ -18,7 +18,6 @@ from profiler.record.units import (
     as_number,
     format_duration,
     format_memory,
-    format_task_size,
     format_vcpu,
 )
 from profiler.sizing.advice import Advice
@@ -293,12 +292,12 @@ class MeasuredCase(ResizeCase):
 
     @property
     def advice(self) -> Advice:
-        """By the runs at the definition's size."""
+        """The advice by the runs at the definition's size."""
         return self._at_size.advice
 
     @property
     def advice_of_all(self) -> Advice:
-        """With what runs at any size needed."""
+        """The advice with what runs at any size needed."""
         return self._at_size.advice_of_all
 
     @property
@@ -440,7 +439,7 @@ class MeasuredCase(ResizeCase):
         most_vcpu = self.circumstances.most_vcpu
         if option.size.vcpu > most_vcpu:
             return (
-                f"{format_task_size(option.size.vcpu, option.size.memory_mb)} could never start: "
+                f"{option.size.text} could never start: "
                 f"the environments of a queue of its jobs allow {format_vcpu(most_vcpu)}"
             )
         if option.size.memory_mb > self.instance_mb:
@@ -450,7 +449,7 @@ class MeasuredCase(ResizeCase):
             )
         for override in self.circumstances.overrides:
             if not override.allows(option.size):
-                size = format_task_size(option.size.vcpu, option.size.memory_mb)
+                size = option.size.text
                 return f"{override.target} overrides sizes, so ECS would refuse it with {size}"
         return None
 
@@ -468,7 +467,7 @@ class MeasuredCase(ResizeCase):
             excess_of_run_ms = slower_ms - _MAX_SHARE_OF_INTERVAL * interval_ms
             if excess_of_run_ms > excess_ms:
                 excess_ms = excess_of_run_ms
-                size = format_task_size(option.size.vcpu, option.size.memory_mb)
+                size = option.size.text
                 refusal = (
                     f"with {size}, a run would take up to {format_duration(slower_ms)}, and the "
                     f"next one is due {format_duration(interval_ms)} after its start"
@@ -484,7 +483,7 @@ class MeasuredCase(ResizeCase):
         slower_ms = max(self.runs.longest_ms.values(), default=0) * factor
         if slower_ms <= _MAX_SHARE_OF_INTERVAL * timeout_ms:
             return None
-        size = format_task_size(option.size.vcpu, option.size.memory_mb)
+        size = option.size.text
         return (
             f"with {size}, a run would take up to {format_duration(slower_ms)}, and AWS Batch "
             f"stops an attempt after {format_duration(timeout_ms)}"

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import difference, known, max_known, min_known, rounded
 from profiler.record.record_model import UNKNOWN_SIZE, TaskSize
-from profiler.record.units import format_task_size
 from profiler.sizing.advice import Advice
 from profiler.sizing.advice_document import rounded_usd
 from profiler.sizing.resize_case import ChosenSize, MeasuredCase, ResizeCase, resize_case
@@ -53,7 +52,7 @@ def _left_alone(rule: Precondition, reason: str, later: Resize) -> Resize:
     if later.action == "revert" and rule.allows_revert:
         return later
     if later.size is not None and rule.remedy:
-        size = format_task_size(later.size.vcpu, later.size.memory_mb)
+        size = later.size.text
         reason += rule.remedy.format(size=size)
     return replace(later, action="none", reason=reason, saving_usd_per_month=None)
 

@@ -1,18 +1,11 @@
 """The tasks of a family in a month, and where their number is from."""
 
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY
-from profiler.record.family import Month, month_of_tasks
-from profiler.sizing.evidence import Evidence, TasksRead
+from profiler.record.family import Month
+from profiler.sizing.evidence import TasksRead
 
 # One task in a longer time is no nightly one.
 _MIN_COVERED_DAYS = 2
-
-
-def measured_month(evidence: Evidence) -> Month | None:
-    """The tasks per month from the window; None for fewer than 5 tasks or a window shorter than a
-    day.
-    """
-    return month_of_tasks(evidence.usage.window_tasks, evidence.usage.window_ns)
 
 
 def estimated_month(read: TasksRead, due_a_month: float | None, covered_days: float) -> Month:

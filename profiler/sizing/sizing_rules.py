@@ -17,7 +17,7 @@ from profiler.core.ecs_terms import EC2, FARGATE
 from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import stated
 from profiler.record.record_model import TaskSize
-from profiler.record.units import format_count, format_percent, format_task_size
+from profiler.record.units import format_count, format_percent
 from profiler.sizing.advice import Advice
 from profiler.sizing.advice_reasons import held_back
 from profiler.sizing.resize_case import (
@@ -251,7 +251,7 @@ def _has_no_effect(case: ResizeCase) -> str | None:
     for run in case.newest:
         if revision in (None, run.record.revision):
             seen = run.record.task_size
-    shown = format_task_size(seen.vcpu, seen.memory_mb) or "an unknown size"
+    shown = seen.text or "an unknown size"
     if revision is None:
         return f"its newest run has {shown}, not the size of the file"
     return f"its runs have {shown}, so the definition's size has no effect"
@@ -483,7 +483,7 @@ def _saves(case: MeasuredCase, smaller: ChosenSize) -> str | None:
 
 @_with_a_smaller_size
 def _asks_for_less(case: MeasuredCase, smaller: ChosenSize) -> str | None:
-    """Of a job on EC2, whose memory is limited like a task's on Fargate."""
+    """The gain of a job on EC2 that asks for less: it has a limit of memory, as on Fargate."""
     if not case.circumstances.is_job or case.is_fargate:
         return None
     if any(rule.reason_to_act(case) for rule in REASONS_AGAINST):

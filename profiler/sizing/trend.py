@@ -41,7 +41,7 @@ class Growth(Struct, frozen=True, kw_only=True):
         return int((limit - self.now) // self.per_run) + 1
 
     def runs_until_near(self, limit: float) -> int | None:
-        """As above; None also for a limit that is far away."""
+        """The runs until the limit is near; None also for a limit that is far away."""
         runs = self.runs_until(limit) or _MAX_RUNS_AHEAD + 1
         return runs if runs <= _MAX_RUNS_AHEAD else None
 

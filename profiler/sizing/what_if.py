@@ -8,7 +8,6 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.optional_math import difference, first_known, known, product, quotient, rounded
-from profiler.record.family import Month
 from profiler.record.measured import UNKNOWN, Measured, scaled
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import vcpu_limit
@@ -16,7 +15,6 @@ from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size, whole_size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
-from profiler.sizing.runs_a_month import measured_month
 from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION, least_with_more
 
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
@@ -234,23 +232,14 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         return tuple(self.option(size) for size in sorted(shown))
 
 
-def runs_per_month(evidence: Evidence) -> float | None:
-    """The tasks per month, if the window is long enough to measure them."""
-    return known(_runs_of, measured_month(evidence))
-
-
-def _runs_of(month: Month) -> float:
-    return month.runs
-
-
 def usd_per_month(usd_per_run: float | None, evidence: Evidence) -> float | None:
     """The price of a run × the runs a month; None if one of them is unknown."""
-    return product(usd_per_run, runs_per_month(evidence))
+    return product(usd_per_run, evidence.usage.runs_per_month)
 
 
 def idle_gpu_hours_per_month(evidence: Evidence) -> Measured:
     """Estimate the idle time of the family's GPUs in a month; unknown without GPUs or an estimate
     of the runs.
     """
-    runs = runs_per_month(evidence)
+    runs = evidence.usage.runs_per_month
     return UNKNOWN if runs is None else scaled(evidence.usage.idle_gpu_hours, runs)

@@ -22,12 +22,12 @@ class SizeAdvice:
 
     @cached_property
     def advice(self) -> Advice:
-        """By the runs at the size."""
+        """The advice by the runs at the size."""
         return self._advised.on(self.evidence)
 
     @cached_property
     def advice_of_all(self) -> Advice:
-        """With what runs at any size needed."""
+        """The advice with what runs at any size needed."""
         return self._advised.on(with_all_needs(self.evidence, self._advised.window))
 
 

@@ -31,7 +31,7 @@ from profiler.task_definitions.job_definitions import (
     JobDefinition,
     read_job_definition,
 )
-from profiler.task_definitions.text_edits import Edit, Names, TextEditor, with_edits
+from profiler.task_definitions.text_edits import Edit, EditFinder, Names, with_edits
 from profiler.task_definitions.text_style import TEMPLATE_REGION, Function, TextStyle, style_of
 from profiler.task_definitions.text_tree import (
     Node,
@@ -196,7 +196,7 @@ def change_text(
         after = f"{style.lines(changed.definition, '')}\n".encode()
         return ChangedText(before=before, after=after, is_changed=True, notes=changed.notes)
     source = _read(data, source_name)
-    editor = TextEditor(
+    finder = EditFinder(
         text=source.text,
         style=style_of(source.text, source.root, is_yaml=source.is_yaml),
         keeps_types=source.is_template,
@@ -207,7 +207,7 @@ def change_text(
     wanted: list[object] = []
     for place in source.places:
         changed = place.changed_by(change)
-        edits += editor.edits(place.node, place.definition, changed.definition, names)
+        edits += finder.edits(place.node, place.definition, changed.definition, names)
         for note in changed.notes:
             notes.append(f"{place.logical_id}: {note}" if place.logical_id else note)
         wanted.append(changed.definition)
@@ -245,8 +245,8 @@ def change_job_text(data: bytes, source_name: str, change: ChangeJob) -> Changed
         before = f"{style.lines(job.definition, '')}\n".encode()
         after = f"{style.lines(changed.definition, '')}\n".encode()
         return ChangedText(before=before, after=after, is_changed=True, notes=changed.notes)
-    editor = TextEditor(text=text, style=style)
-    edits = editor.edits(root, job.definition, changed.definition, Names())
+    finder = EditFinder(text=text, style=style)
+    edits = finder.edits(root, job.definition, changed.definition, Names())
     after = encoded(with_edits(text, edits), data) if edits else data
     again = read_job(after, source_name)
     if again is None or again.definition != changed.definition:

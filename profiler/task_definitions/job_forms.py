@@ -14,7 +14,14 @@ from typing import Any, Final, Literal
 from profiler.core.ecs_terms import AWSLOGS, BATCH_LOG_GROUP, EC2, FARGATE
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, mappings, text
-from profiler.core.optional_math import first_known, known, known_members, known_values, product
+from profiler.core.optional_math import (
+    all_known,
+    first_known,
+    known,
+    known_members,
+    known_values,
+    product,
+)
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.record_model import TaskSize
@@ -172,7 +179,7 @@ def attempt_timeout_ms(job: Mapping[str, object]) -> float | None:
     if that sets none.
     """
     seconds = count(mapping(job.get("timeout")).get("attemptDurationSeconds"))
-    return None if seconds is None else seconds * MS_PER_SECOND
+    return product(seconds, MS_PER_SECOND)
 
 
 def check_propagated_tags(definition: Mapping[str, object]) -> None:
@@ -195,10 +202,12 @@ def job_with_size(
     others have. Raises TaskProfilerError if that is not enough for it.
     """
     present = definition_size(definition)
-    vcpu = first_known(size.vcpu, present.vcpu)
-    memory_mb = first_known(size.memory_mb, present.memory_mb)
-    if vcpu is None or memory_mb is None:
+    amounts = all_known(
+        first_known(size.vcpu, present.vcpu), first_known(size.memory_mb, present.memory_mb)
+    )
+    if amounts is None:
         raise TaskProfilerError("Its size is not known: set it by hand.")
+    vcpu, memory_mb = amounts
     wanted: dict[str, object] = {
         "cpu": f"{vcpu * _CPU_UNITS:.0f}",
         "memory": f"{math.floor(memory_mb)}",
@@ -222,9 +231,7 @@ def job_with_size(
         if form.get("name") == batch:
             was = definition_size(form)
             notes.append(
-                f"The container {batch!r} changes from "
-                f"{format_task_size(was.vcpu, was.memory_mb)} to "
-                f"{format_task_size(own.vcpu, own.memory_mb)}; the others stay."
+                f"The container {batch!r} changes from {was.text} to {own.text}; the others stay."
             )
             sizes = {"cpu": round((own.vcpu or 0) * _CPU_UNITS), "memory": int(own.memory_mb or 0)}
             containers.append({**form, **sizes})

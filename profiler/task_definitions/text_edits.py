@@ -48,7 +48,7 @@ def with_edits(text: str, edits: Iterable[Edit], start: int = 0, end: int | None
     return "".join((*parts, text[at:end]))
 
 
-class TextEditor(Struct, frozen=True, kw_only=True):
+class EditFinder(Struct, frozen=True, kw_only=True):
     """Finds the edits of a text.
 
     ``keeps_types``: a number stays a number, and digits in quotes stay in quotes.

@@ -25,16 +25,11 @@ def _installed(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "bin" / "aws").exists():
-            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-            pip = [
-                str(folder / "bin" / "python"),
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-            ]
-            subprocess.run([*pip, "awscli"], check=True)
+            venv = (sys.executable, "-m", "venv", "--without-pip", str(folder))
+            subprocess.run(venv, check=True)
+            pip = (sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"))
+            options = ("--quiet", "--disable-pip-version-check", "--no-compile")
+            subprocess.run((*pip, "install", *options, "awscli"), check=True)
     return folder / "bin"
 
 

@@ -1,19 +1,22 @@
 """Runs commands under ``task-profiler run`` in a process of its own."""
 
+import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, AnyStr
 
 import pytest
 
 from profiler.readers.cgroup.command_group import make_command_cgroup
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
+from profiler.readers.linux.process_tree import list_children
 from profiler.record.record_model import Record, Report, decode
 from tests.readable_code import home_of
 from tests.values import present
@@ -61,14 +64,41 @@ def run(
     )
 
 
-def started(*words: str, options: Sequence[str] = (), **settings: Any) -> subprocess.Popen[bytes]:
+@contextmanager
+def ending(process: subprocess.Popen[AnyStr]) -> Iterator[subprocess.Popen[AnyStr]]:
+    """A profiler that has ended afterwards, and its command with it, also when the test fails."""
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                commands = list_children(process.pid, threads=1)
+                process.kill()
+                for pid in commands:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def started(
+    *words: str, options: Sequence[str] = (), **settings: Any
+) -> Iterator[subprocess.Popen[bytes]]:
     """A profiled command that has said that it is ready."""
     command = (*RUN, "--json", *options, "--", *words)
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings
     )
-    assert present(process.stdout).readline() == b"ready\n"
-    return process
+    with ending(process):
+        assert present(process.stdout).readline() == b"ready\n"
+        yield process
+
+
+@contextmanager
+def alone(resource: str) -> Iterator[None]:
+    """No other test changes this resource of the machine, of which nothing tells who has it."""
+    with Path(f"/var/tmp/task-profiler-test-{resource}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

@@ -7,13 +7,16 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
+from profiler.readers.cgroup.shared_memory import SharedMemory
 from profiler.record.record_model import Record, decode
 from tests.integration.profiled import LIMIT_SECONDS, RUN, as_nobody, report_of, system_python
 from tests.integration.sidecar import Sidecar
@@ -160,16 +163,40 @@ def of_root(program: str) -> Iterator[str]:
     setuid.unlink()
 
 
+@contextmanager
+def _most_shared() -> Iterator[Callable[[], float]]:
+    """The most shared memory in the group of the tests meanwhile, in MiB: others make some, too."""
+    shared, ended = SharedMemory(read_own_cgroups()), threading.Event()
+    sizes = [shared.now_bytes() or 0]
+
+    def follow() -> None:
+        while not ended.wait(0.01):
+            sizes.append(shared.now_bytes() or 0)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield lambda: max(sizes) / _MIB
+    finally:
+        ended.set()
+        thread.join()
+        shared.close()
+
+
 def test_where_the_share_is_not_readable_the_shared_memory_that_there_is_bounds_it(
     run_as: _RunAs, of_root: str, place: Path
 ) -> None:
-    record = run_as(of_root, "-I", "-S", str(place / _PROGRAM.name), "views", _SECONDS, "3")
-    warnings = " ".join(present(record.monitor).warnings)
+    with _most_shared() as most_shared_mib:
+        record = run_as(of_root, "-I", "-S", str(place / _PROGRAM.name), "views", _SECONDS, "3")
+    warnings = " ".join(
+        text for text in present(record.monitor).warnings if "kernel memory" not in text
+    )
     is_known = _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
     assert is_known or "The memory peak may have been" in warnings
     assert _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
     bounds_mib = map(int, re.findall(r"memory peak may have been (\d+) MB", warnings))
-    assert max(bounds_mib, default=0) < 2 * _SIZE_MIB
+    others_mib = max(most_shared_mib() - _SIZE_MIB, 0)
+    assert max(bounds_mib, default=0) < 2 * _SIZE_MIB + others_mib
 
 
 @pytest.fixture(scope="module")

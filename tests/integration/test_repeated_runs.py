@@ -66,9 +66,9 @@ def test_an_exceeded_budget_is_the_exit_code_of_a_command_that_succeeds(
 
 def test_a_command_that_was_asked_to_stop_is_not_checked_against_its_budget() -> None:
     script = "trap 'exit 0' INT; echo ready; while :; do sleep 0.01; done"
-    process = started("sh", "-c", script, options=("--max-duration", "0.001s"))
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=LIMIT_SECONDS)
+    with started("sh", "-c", script, options=("--max-duration", "0.001s")) as process:
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == 0
     assert len(_records(stderr)) == 1
 
@@ -147,9 +147,9 @@ def test_a_signal_starts_no_further_run(
     number: signal.Signals, action: str, expected: int | None
 ) -> None:
     script = f"trap '{action}' {number.name[3:]}; echo ready; while :; do sleep 0.01; done"
-    process = started("sh", "-c", script, options=THRICE)
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=LIMIT_SECONDS)
+    with started("sh", "-c", script, options=THRICE) as process:
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == (128 + number if expected is None else expected)
     assert len(_records(stderr)) == 1
 
@@ -159,13 +159,13 @@ def test_other_signals_and_those_that_the_caller_ignores_do_not_end_the_runs() -
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     script = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.01; done"
-    process = started("sh", "-c", script, options=THRICE, preexec_fn=ignore_hangup)
-    for _ in range(2):
-        process.send_signal(signal.SIGHUP)
-        process.send_signal(signal.SIGUSR1)
-        assert present(process.stdout).readline() == b"ready\n"
-    process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=LIMIT_SECONDS)
+    with started("sh", "-c", script, options=THRICE, preexec_fn=ignore_hangup) as process:
+        for _ in range(2):
+            process.send_signal(signal.SIGHUP)
+            process.send_signal(signal.SIGUSR1)
+            assert present(process.stdout).readline() == b"ready\n"
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=LIMIT_SECONDS)
     assert [record.exit_code for record in _records(stderr)] == [0, 0, 143]
 
 
@@ -178,13 +178,12 @@ def test_a_signal_between_two_runs(number: signal.Signals, expected: int) -> Non
     with Pipe() as pipe:
         pipe.fill()
         output = f"/proc/{os.getpid()}/fd/{pipe.write_end}"
-        process = started(
-            "echo", "ready", options=("--runs", "2", "--no-history", "--output", output)
-        )
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        wait_until(lambda: not children.read_text(), LIMIT_SECONDS, "the end of the first run")
-        process.send_signal(number)
-        pipe.drop_filling()
-        stdout, _ = process.communicate(timeout=LIMIT_SECONDS)
+        options = ("--runs", "2", "--no-history", "--output", output)
+        with started("echo", "ready", options=options) as process:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            wait_until(lambda: not children.read_text(), LIMIT_SECONDS, "the end of the first run")
+            process.send_signal(number)
+            pipe.drop_filling()
+            stdout, _ = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == expected
     assert stdout == (b"" if expected else b"ready\n")

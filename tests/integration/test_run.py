@@ -157,11 +157,11 @@ def test_closed_standard_streams() -> None:
 
 
 def test_signals_are_passed_on() -> None:
-    process = started(*python(_LISTENER))
-    for name in ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTERM"):
-        process.send_signal(signal.Signals[name])
-        assert present(process.stdout).readline() == f"{name}\n".encode()
-    _, stderr = process.communicate(timeout=LIMIT_SECONDS)
+    with started(*python(_LISTENER)) as process:
+        for name in ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTERM"):
+            process.send_signal(signal.Signals[name])
+            assert present(process.stdout).readline() == f"{name}\n".encode()
+        _, stderr = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == 7
     assert report_of(stderr).record.status == "stopped"
 
@@ -231,13 +231,12 @@ def test_a_job_stops_and_goes_on_with_its_command() -> None:
         "import os, signal, sys\nsignal.signal(signal.SIGCONT, lambda *_: os.write(1, b'on\\n'))\n"
         "os.write(1, b'ready\\n')\nprint(sys.stdin.readline(), end='')\n"
     )
-    process = started(*python(program), stdin=subprocess.PIPE, process_group=0)
-    assert process.stdin is not None
-    process.send_signal(signal.SIGTSTP)
-    _, status = os.waitpid(process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status)
-    process.send_signal(signal.SIGCONT)
-    stdout, stderr = process.communicate(b"hello\n", timeout=LIMIT_SECONDS)
+    with started(*python(program), stdin=subprocess.PIPE, process_group=0) as process:
+        process.send_signal(signal.SIGTSTP)
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)
+        stdout, stderr = process.communicate(b"hello\n", timeout=LIMIT_SECONDS)
     assert stdout == b"on\nhello\n"
     assert process.returncode == 0
     assert report_of(stderr).record.status == "success"

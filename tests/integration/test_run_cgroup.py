@@ -161,13 +161,13 @@ def test_a_spike_of_one_of_several_processes_is_the_kernels_at_any_phase(
     assert present(metrics.memory_used_mb).max == metrics.max_memory_used_mb
 
 
-_READS_TWICE = """
-import sys, time
+_READS_TWICE = f"""{READINGS}
+import sys
 with open(sys.argv[1], "rb", buffering=0) as file:
     for turn in range(2):
         file.seek(0)
         while file.read(2**20): pass
-    time.sleep(1)
+    wait_for_readings(20)
 """
 
 
@@ -250,7 +250,7 @@ def test_a_child_killed_for_memory_is_known(tmp_path: Path) -> None:
 
 # Holds 93 % of the 512 MB of its group until it is killed, as by a watchdog, or needs more.
 _AT_LIMIT = python(
-    "import os, time\nx = b'a' * (465 << 20)\ntime.sleep(1)\nos.kill(os.getpid(), 9)"
+    f"{READINGS}x = b'a' * (465 << 20)\nwait_for_readings(20)\nos.kill(os.getpid(), 9)"
 )
 _ABOVE_LIMIT = python("x = b'a' * (900 << 20)")
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.batch_jobs import job_id
-from tests.integration.profiled import PROGRAM, RUN
+from tests.integration.profiled import PROGRAM, RUN, ending
 from tests.task_endpoint import TASK_ID, Task, TaskEndpoint
 from tests.terminals import open_terminal, read_until, shown_on_terminal
 
@@ -155,12 +155,13 @@ def test_a_locked_history_costs_the_comparison_and_does_not_delay_the_end(histor
         other.execute("BEGIN EXCLUSIVE")
         process = subprocess.Popen((*RUN, *WORK, "0"), stdout=theirs, stderr=theirs)
         os.close(theirs)
-        text = read_until(ours, b"etl succeeded in ") + read_until(
-            ours, b"\r\n"
-        )  # the end is printed
-        assert other.execute("SELECT count(*) FROM run").fetchall() == [(1,)]
-        other.execute("COMMIT")
-        assert process.wait() == 0
+        with ending(process):
+            text = read_until(ours, b"etl succeeded in ") + read_until(
+                ours, b"\r\n"
+            )  # the end is printed
+            assert other.execute("SELECT count(*) FROM run").fetchall() == [(1,)]
+            other.execute("COMMIT")
+            assert process.wait() == 0
         assert other.execute("SELECT count(*) FROM run").fetchall() == [(2,)]
     other.close()
     os.close(ours)

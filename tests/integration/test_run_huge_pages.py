@@ -2,7 +2,6 @@
 control group's memory has.
 """
 
-import fcntl
 import json
 import os
 import subprocess
@@ -13,51 +12,51 @@ from typing import Protocol
 import pytest
 
 from profiler.record.record_model import NO_READINGS, NO_RECOMMENDATION, Record, decode
-from tests.integration.profiled import LIMIT_SECONDS, RUN, as_nobody
+from tests.integration.profiled import LIMIT_SECONDS, RUN, alone, as_nobody
 from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.values import present
-from tools.waiting import wait_until
+from tools.waiting import READINGS, wait_until
 
 _SIZE_MIB = 100
 _PAGE_MIB = 2
 _POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 _SYSTEM_PYTHON = "/usr/bin/python3"
 _FLAGS = "mmap.MAP_ANONYMOUS | 0x40000"  # MAP_HUGETLB
-_TAKES = f"""
-import mmap, os, sys, time
+_TAKES = f"""{READINGS}
+import mmap, sys
 def take(megabytes, flags):
     pages = mmap.mmap(-1, megabytes << 20, flags=flags | {_FLAGS})
     for place in range(0, megabytes << 20, 2 << 20): pages[place] = 1
     return pages
 """
-_PRIVATE = f"{_TAKES}pages = take({_SIZE_MIB}, mmap.MAP_PRIVATE)\ntime.sleep(1)\n"
+_PRIVATE = f"{_TAKES}pages = take({_SIZE_MIB}, mmap.MAP_PRIVATE)\nwait_for_readings(20)\n"
 _SHARED = f"""{_TAKES}
 shared = take({_SIZE_MIB}, mmap.MAP_SHARED)
 for _ in range(3):
     if not os.fork():
         for place in range(0, len(shared), 2 << 20): shared[place]
-        time.sleep(1)
+        wait_for_readings(20)
         os._exit(0)
-time.sleep(1)
+wait_for_readings(20)
 for _ in range(3): os.wait()
 """
 _FORKED = f"""{_TAKES}
 private = take({_SIZE_MIB}, mmap.MAP_PRIVATE)
 if not os.fork():
-    time.sleep(1)
+    wait_for_readings(20)
     os._exit(0)
-time.sleep(1)
+wait_for_readings(20)
 os.wait()
 """
-_SEGMENT = f"""
-import ctypes, time
+_SEGMENT = f"""{READINGS}
+import ctypes
 libc = ctypes.CDLL(None)
 libc.shmat.restype = ctypes.c_void_p
 size = {_SIZE_MIB} << 20
 segment = libc.shmget(0, size, 0o5600)  # SHM_HUGETLB
 ctypes.memset(libc.shmat(segment, None, 0), 1, size)
 libc.shmctl(segment, 0, None)
-time.sleep(1)
+wait_for_readings(20)
 """
 
 
@@ -68,8 +67,7 @@ def _pool() -> Iterator[None]:
     """
     if os.geteuid() != 0 or not Path(_SYSTEM_PYTHON).exists():
         pytest.skip("needs root, and a Python that every user can execute")
-    with Path("/var/tmp/task-profiler-test-huge-pages.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone("huge-pages"):
         try:
             before = int(_POOL.read_text())
             wanted = before + 2 * _SIZE_MIB // _PAGE_MIB
@@ -134,7 +132,7 @@ def test_huge_pages_count_once_and_apart(run: _Run, program: str, *, as_root: bo
 
 
 def test_a_program_without_them_has_none(run: _Run) -> None:
-    record = run("import time; held = bytes(20 << 20); time.sleep(0.5)")
+    record = run(f"{READINGS}held = bytes(20 << 20)\nwait_for_readings(20)")
     assert record.metrics.memory_huge_pages_mb == NO_READINGS
     assert "huge pages" not in str(record.recommendation)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from profiler.record.record_model import NO_RECOMMENDATION, Record
-from tests.integration.profiled import counts_memory, python, report_of, run
+from tests.integration.profiled import alone, counts_memory, python, report_of, run
 from tests.values import present
 from tools.waiting import READINGS
 
@@ -184,14 +184,15 @@ wait_for_readings(10)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for large pipes")
 def test_the_kernels_memory_in_pipes_is_needed() -> None:
-    record, _ = _run(*python(_PIPES))
+    with alone("kernel-memory"):
+        record, _ = _run(*python(_PIPES))
     assert present(record.metrics.max_memory_used_mb) > 100
     if Path("/sys/fs/cgroup/memory").is_dir():
         assert any("kernel memory" in text for text in present(record.monitor).warnings)
 
 
-_TCP = """
-import socket, time
+_TCP = f"""{READINGS}
+import socket
 server = socket.create_server(("127.0.0.1", 0))
 ends = []
 queued = 0
@@ -208,12 +209,12 @@ while queued < 120 << 20:
         except BlockingIOError:
             refusals += 1
             time.sleep(0.001)
-time.sleep(1)
+wait_for_readings(20)
 """
 
 
-_UDP = """
-import socket, time
+_UDP = f"""{READINGS}
+import socket
 ends = []
 for _ in range(700):
     reader = socket.socket(type=socket.SOCK_DGRAM)
@@ -223,16 +224,16 @@ for _ in range(700):
     for _ in range(20): writer.send(bytes(8000))
     writer.close()
     ends.append(reader)
-time.sleep(1)
+wait_for_readings(20)
 """
-_RING = """
-import mmap, socket, struct, time
+_RING = f"""{READINGS}
+import mmap, socket, struct
 ring = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
 block = 2**20
 ring.setsockopt(263, 5, struct.pack("IIII", block, 100, 2048, 100 * (block // 2048)))
 pages = mmap.mmap(ring.fileno(), 100 * block)
 for at in range(0, len(pages), 4096): pages[at] = 0
-time.sleep(1)
+wait_for_readings(20)
 """
 
 
@@ -253,7 +254,8 @@ def test_packet_rings_which_no_group_counts_are_a_warning_and_no_value() -> None
 
 def _is_warned_of(program: str) -> float:
     """The most that the program may have used, in MiB."""
-    record, _ = _run(*python(program))
+    with alone("kernel-memory"):
+        record, _ = _run(*python(program))
     assert present(record.metrics.max_memory_used_mb) < 60
     assert record.metrics.memory_peak_source == "sampled"
     assert any("kernel memory grew" in text for text in present(record.monitor).warnings)

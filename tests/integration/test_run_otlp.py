@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.http_server import OneAnswer
-from tests.integration.profiled import RUN
+from tests.integration.profiled import LIMIT_SECONDS, RUN, ending
 from tests.otlp_schema import attributes_of
 
 ENVIRONMENT = {
@@ -65,7 +65,7 @@ def profile(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT_SECONDS,
     )
 
 
@@ -167,9 +167,10 @@ def test_a_signal_ends_an_export_at_once(
         stderr=subprocess.PIPE,
         text=True,
     )
-    asked.wait(60)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    with ending(process):
+        assert asked.wait(LIMIT_SECONDS)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=LIMIT_SECONDS)
     hangs.set()
     assert process.returncode == exit_code
     assert errors.startswith("task-profiler: The export was interrupted.")

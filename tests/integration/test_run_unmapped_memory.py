@@ -15,7 +15,14 @@ import pytest
 
 from profiler.readers.linux.memory_files import memory_mounts
 from profiler.record.record_model import NO_RECOMMENDATION, Record, decode
-from tests.integration.profiled import LIMIT_SECONDS, as_nobody, system_python
+from tests.integration.profiled import (
+    LIMIT_SECONDS,
+    alone,
+    as_nobody,
+    entering,
+    limited_group,
+    system_python,
+)
 from tests.values import present
 from tools.waiting import READINGS
 
@@ -84,34 +91,34 @@ def _warnings(record: Record) -> str:
     return " ".join(present(record.monitor).warnings)
 
 
-_WRITE = """
-import sys, time
+_WRITE = f"""{READINGS}
+import sys
 with open(sys.argv[1], "wb", buffering=0) as file:
-    for _ in range({size}):
+    for _ in range(int(sys.argv[2])):
         file.write(bytes(1 << 20))
         time.sleep(0.002)
-time.sleep(1)
+    wait_for_readings(10)
+hold_for_most()
 """
 
 
 def test_files_that_the_command_writes_into_memory_count(
     run_as_nobody: _RunAsNobody, path: Path, program: str
 ) -> None:
-    record = run_as_nobody(program, "-c", _WRITE.format(size=_SIZE_MIB), str(path))
+    record = run_as_nobody(program, "-c", _WRITE, str(path), str(_SIZE_MIB))
     assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
     assert present(present(record.metrics.memory_used_mb).avg) > _SIZE_MIB / 2
-    control = run_as_nobody(program, "-c", _WRITE.format(size=1), str(path))
+    control = run_as_nobody(program, "-c", _WRITE, str(path), "1")
     assert _peak_mib(control) < _SLACK_MIB
 
 
-_SHARED = """
-import time
+_SHARED = f"""{READINGS}
 from multiprocessing import shared_memory
-memory = shared_memory.SharedMemory(create=True, size={size} << 20)
-for place in range({size}): memory.buf[place << 20 : place + 1 << 20] = bytes(1 << 20)
-time.sleep(0.5)
+memory = shared_memory.SharedMemory(create=True, size={_SIZE_MIB} << 20)
+for place in range({_SIZE_MIB}): memory.buf[place << 20 : place + 1 << 20] = bytes(1 << 20)
+wait_for_readings(10)
 memory.close()
-time.sleep(1)
+hold_for_most()
 memory.unlink()
 """
 
@@ -119,12 +126,10 @@ memory.unlink()
 def test_shared_memory_counts_once_while_it_is_mapped_and_after(
     run_as_nobody: _RunAsNobody, program: str
 ) -> None:
-    record = run_as_nobody(program, "-c", _SHARED.format(size=_SIZE_MIB))
+    record = run_as_nobody(program, "-c", _SHARED)
     assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + 2 * _SLACK_MIB  # two interpreters
-    series = present(record.series)
-    before_the_end = round(600 / series.step_ms)  # in the second after the mapping
-    after_the_mapping = present(series.memory_used_mb)[-before_the_end]
-    assert present(after_the_mapping) > _SIZE_MIB
+    after_the_mapping = present(present(record.metrics.memory_used_mb).p50)
+    assert after_the_mapping > _SIZE_MIB
 
 
 _FREES_LAZILY = f"""{READINGS}
@@ -153,6 +158,9 @@ with open(sys.argv[1], "wb", buffering=0) as file:
 """
 
 
+_WAITS = f"{READINGS}wait_for_readings(20)\n"
+
+
 def test_what_another_program_made_is_a_warning_and_no_value(
     run_as_nobody: _RunAsNobody, path: Path, program: str
 ) -> None:
@@ -162,7 +170,8 @@ def test_what_another_program_made_is_a_warning_and_no_value(
     words = ("sh", "-c", f"{begins}; exec {program} -c '{_BY_ANOTHER}' {path}")
     with subprocess.Popen(words, stdin=subprocess.PIPE) as other:
         try:
-            record = run_as_nobody("sh", "-c", f"{waits}; do sleep 0.1; done 2> /dev/null; sleep 1")
+            until = f'{waits}; do sleep 0.1; done 2> /dev/null; exec "$@"'
+            record = run_as_nobody("sh", "-c", until, "sh", program, "-c", _WAITS)
         finally:
             other.kill()
             path.with_name(f"{path.name}.go").unlink(missing_ok=True)
@@ -171,21 +180,20 @@ def test_what_another_program_made_is_a_warning_and_no_value(
     assert record.recommendation == NO_RECOMMENDATION
 
 
-_SEGMENT = """
-import ctypes, sys, time
+_SEGMENT = f"""{READINGS}
+import ctypes, sys
+attached, is_held = map(int, sys.argv[1:3])
 libc = ctypes.CDLL(None)
 libc.shmat.restype = ctypes.c_void_p
 libc.shmdt.argtypes = [ctypes.c_void_p]
-size = {size} << 20
-began = time.monotonic()
+size = {_SIZE_MIB} << 20
 segment = libc.shmget(0, size, 0o1600)
-addresses = [libc.shmat(segment, None, 0) for _ in range({attached} or 1)]
+addresses = [libc.shmat(segment, None, 0) for _ in range(attached or 1)]
 ctypes.memset(addresses[0], 1, size)
-if not {attached}: libc.shmdt(addresses[0])
+if not attached: libc.shmdt(addresses[0])
 print("made", flush=True)
-if sys.argv[1:]: open(sys.argv[1], "w").close()
-# Longer than it was filled, which takes long on a busy machine.
-time.sleep({seconds} + 3 * (time.monotonic() - began)) if {seconds} else sys.stdin.read()
+if sys.argv[3:]: open(sys.argv[3], "w").close()
+hold_for_most() if is_held else sys.stdin.read()
 libc.shmctl(segment, 0, None)
 """
 
@@ -194,8 +202,7 @@ libc.shmctl(segment, 0, None)
 def test_a_segment_counts_once_while_it_exists(
     run_as_nobody: _RunAsNobody, program: str, attached: int
 ) -> None:
-    segment = _SEGMENT.format(size=_SIZE_MIB, attached=attached, seconds=2)
-    record = run_as_nobody(program, "-c", segment)
+    record = run_as_nobody(program, "-c", _SEGMENT, str(attached), "1")
     assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
     median_mib = present(present(record.metrics.memory_used_mb).p50)
     assert 0.9 * _SIZE_MIB <= median_mib < _SIZE_MIB + _SLACK_MIB
@@ -204,17 +211,17 @@ def test_a_segment_counts_once_while_it_exists(
     assert not any("short spike" in reason for reason in advice.reasons)
 
 
-_FILE = f"""
-import sys, time
-with open(sys.argv[2], "wb", buffering=0) as file:
+_FILE = f"""{READINGS}
+import sys
+with open(sys.argv[4], "wb", buffering=0) as file:
     for _ in range({_SIZE_MIB}): file.write(bytes(1 << 20))
-    time.sleep(0.5)
-open(sys.argv[1], "w").close()
-time.sleep(2)
+    wait_for_readings(10)
+open(sys.argv[3], "w").close()
+hold_for_most()
 """
 
 
-@pytest.mark.parametrize("made", [_SEGMENT.format(size=_SIZE_MIB, attached=0, seconds=2), _FILE])
+@pytest.mark.parametrize("made", [_SEGMENT, _FILE], ids=["segment", "file"])
 def test_what_another_program_frees_hides_neither_segment_nor_file(
     run_as_nobody: _RunAsNobody, path: Path, program: str, made: str
 ) -> None:
@@ -225,7 +232,7 @@ def test_what_another_program_frees_hides_neither_segment_nor_file(
     frees = f"until [ -e {go} ]; do sleep 0.01; done; rm {path}"
     with subprocess.Popen(("sh", "-c", frees)) as other:
         try:
-            record = run_as_nobody(program, "-c", made, str(go), str(own))
+            record = run_as_nobody(program, "-c", made, "0", "1", str(go), str(own))
         finally:
             go.touch()
             other.wait()
@@ -240,15 +247,19 @@ def test_a_segment_of_another_program_is_a_warning_and_no_value(
     run_as_nobody: _RunAsNobody, path: Path, program: str
 ) -> None:
     """The command starts to wait, then the other program makes the segment."""
-    segment = _SEGMENT.format(size=_SIZE_MIB, attached=0, seconds=0)
     go = path.with_name(f"{path.name}.go")
     begins = f"until [ -e {go} ]; do sleep 0.05; done"
-    waits = f"touch {go}; until ipcs -mb | grep -q {_SIZE_MIB << 20}; do sleep 0.1; done; sleep 1"
-    words = ("sh", "-c", f"{begins}; exec {program} -c '{segment}'")
+    until = f"until ipcs -mb | grep -q {_SIZE_MIB << 20}; do sleep 0.1; done"
+    waits = f'touch {go}; {until}; exec "$@"'
+    made = (program, "-c", _SEGMENT, "0", "0")
+    words = ("sh", "-c", f'{begins}; exec "$@"', "sh", *made)
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as other:
         try:
-            record = run_as_nobody("sh", "-c", waits)
-            before = run_as_nobody("sh", "-c", "sleep 0.5; true")
+            record = run_as_nobody("sh", "-c", waits, "sh", program, "-c", _WAITS)
+            # In a group of its own: another test may make shared memory, too.
+            with limited_group(512) as group:
+                earlier = entering(group)
+                before = run_as_nobody("sh", "-c", "sleep 0.5; true", before=earlier)
         finally:
             go.touch()
             other.communicate()
@@ -260,18 +271,21 @@ def test_a_segment_of_another_program_is_a_warning_and_no_value(
     assert "unknown which program" not in _warnings(before)
 
 
-_PAGE_TABLES = f"""
-import mmap, time
+_PAGE_TABLES = f"""{READINGS}
+import mmap
 size = {_SIZE_MIB} << 29  # a page of the page tables has the addresses of 2 MiB
 flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
 pages = mmap.mmap(-1, size, flags=flags, prot=mmap.PROT_READ)
 pages.madvise(15)  # MADV_NOHUGEPAGE
 for place in range(0, size, 2 << 20): pages[place]
-time.sleep(1)
+hold_for_most()
 """
 
 
-@pytest.mark.parametrize("shell", [(), ("sh", "-c", '"$@"; true', "sh")])
+_BELOW_A_SHELL = ("sh", "-c", 'export PROFILER=$PPID; "$@"; true', "sh")
+
+
+@pytest.mark.parametrize("shell", [(), _BELOW_A_SHELL])
 def test_page_tables_count(
     run_as_nobody: _RunAsNobody, program: str, shell: tuple[str, ...]
 ) -> None:
@@ -281,8 +295,27 @@ def test_page_tables_count(
     assert present(present(record.metrics.memory_used_mb).p95) > _SIZE_MIB
 
 
-_SOCKETS = f"""
-import resource, socket, time
+_STACKS_MIB = 12
+_THREADS = f"""{READINGS}
+import threading
+threading.stack_size(2**16)
+ends = threading.Event()
+for _ in range({_STACKS_MIB} << 6): threading.Thread(target=ends.wait, daemon=True).start()
+hold_for_most()
+"""
+
+
+def test_the_stacks_of_threads_in_the_kernel_count(
+    run_as_nobody: _RunAsNobody, program: str
+) -> None:
+    record = run_as_nobody(*_BELOW_A_SHELL, program, "-c", _THREADS)
+    of_processes = [process.max_memory_used_mb or 0 for process in record.processes]
+    of_kernel_mib = _peak_mib(record) - sum(of_processes)
+    assert _STACKS_MIB <= of_kernel_mib < 1.5 * _STACKS_MIB
+
+
+_SOCKETS = f"""{READINGS}
+import resource, socket
 limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 pairs = []
@@ -294,20 +327,21 @@ while queued < {_SIZE_MIB} << 20:
         while True: queued += pairs[-1][0].send(bytes(4096))
     except BlockingIOError:
         pass
-time.sleep(1)
+wait_for_readings(20)
 """
 
 
 def test_memory_of_the_kernel_that_nobody_accounts_for_is_a_warning_and_no_value(
     run_as_nobody: _RunAsNobody, program: str
 ) -> None:
-    record = run_as_nobody(program, "-c", _SOCKETS)
+    with alone("kernel-memory"):
+        record = run_as_nobody(program, "-c", _SOCKETS)
     assert _peak_mib(record) < _SLACK_MIB
     assert "the machine's kernel memory grew during the run" in _warnings(record)
     assert record.recommendation == NO_RECOMMENDATION
 
 
-_HOLDS = f"import time\nheld = b'x' * ({_SIZE_MIB} << 20)\ntime.sleep(1)\n"
+_HOLDS = f"{READINGS}held = b'x' * ({_SIZE_MIB} << 20)\nwait_for_readings(20)\n"
 
 
 @pytest.fixture
@@ -324,7 +358,7 @@ def of_root(program: str) -> Iterator[str]:
 def test_processes_that_proc_hides_make_the_memory_a_lower_bound(
     run_as_nobody: _RunAsNobody, of_root: str
 ) -> None:
-    words = ("sh", "-c", '"$@"; true', "sh", of_root, "-I", "-S", "-c", _HOLDS)
+    words = (*_BELOW_A_SHELL, of_root, "-I", "-S", "-c", _HOLDS)
     record = run_as_nobody(*words, before=_HIDING)
     assert record.metrics.memory_peak_source == "sampled"
     assert "hidepid" in _warnings(record)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import max_known
-from profiler.core.timestamps import NS_PER_MS
+from profiler.core.timestamps import NS_PER_MS, span_ms
 from profiler.record.bounded_json_line import is_too_long
 from profiler.record.line_trust import AccountTrust, LineVerdict, StreamTrust, claim_of
 from profiler.record.notice_model import NoticeEvidence, NoticeLine, decode_notice
@@ -27,7 +27,6 @@ from profiler.record.record_model import (
     decode,
     known_status,
 )
-from profiler.record.units import span_ms
 from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.lost_runs import LATE_PERIODS, MAX_SILENCE_NS, is_silent, period_ns
 from profiler.runs.past_runs.run_source import RunFilter

@@ -519,9 +519,9 @@ def _credentials(api_key: str | None, user: str | None) -> dict[str, str]:
     values = (api_key or "", name, password)
     credentials = {name: value for name, value in zip(_CREDENTIALS, values, strict=True) if value}
     if credentials:
-        from profiler.search_setup.search_servers import open_session  # requests
+        from profiler.search_setup.search_servers import signed_in_session  # requests
 
-        open_session(credentials)
+        signed_in_session(credentials)
     return credentials
 
 

@@ -7,7 +7,7 @@ from statistics import median
 from profiler.cli.printing import UNKNOWN
 from profiler.cli.styled_text import EMPTY, Line, Span, wrapped
 from profiler.cli.tables import Column, table
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import difference, known_values
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.fact_list import memory_peak
 from profiler.record.mapped_files import INCLUDES_FILES, counts_files
@@ -55,7 +55,7 @@ def comparison_lines(
     yield EMPTY
     styled_rows: list[Sequence[str | Span]] = []
     for compared, (*figures, verdict) in zip(
-        known_changes(changes), metric_rows(changes), strict=True
+        changes_to_show(changes), metric_rows(changes), strict=True
     ):
         style = "" if compared.metric.is_share else _STYLES.get(verdict, "")
         styled_rows.append((*figures, Span(verdict, style)))
@@ -70,7 +70,7 @@ def conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
     a_wait = _median_of(cpu_wait_percent(record.metrics) for record in a)
     b_wait = _median_of(cpu_wait_percent(record.metrics) for record in b)
     counted = _median_of(map(counted_cpu_wait, a)) or _median_of(map(counted_cpu_wait, b))
-    are_apart = a_wait is not None and b_wait is not None and abs(a_wait - b_wait) >= MIN_POINTS
+    are_apart = abs(difference(a_wait, b_wait) or 0) >= MIN_POINTS
     if counted and are_apart:
         yield (
             f"Threads that could run waited for a CPU {_wait_text(a_wait, a)} of the time in "
@@ -156,7 +156,7 @@ def set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
 
 def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
     """A row for each metric that a run has: see ``METRIC_COLUMNS``."""
-    for compared in known_changes(changes):
+    for compared in changes_to_show(changes):
         change = compared.change
         unit = compared.metric.row.unit
         verdict: str = change.verdict
@@ -186,7 +186,7 @@ def _value_text(value: float, unit: Unit) -> str:
     return text
 
 
-def known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
+def changes_to_show(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
     """The metrics that at least one run has; all metrics if no run has any."""
     return [compared for compared in changes if compared.known_a or compared.known_b] or changes
 
@@ -195,12 +195,12 @@ def limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]
     """How many runs have a metric, if not all, and how many would be needed."""
     a_count, b_count = [len(run_set.reports) for run_set in sets]
     titles_by_counts: dict[str, list[str]] = {}
-    for compared in known_changes(changes):
+    for compared in changes_to_show(changes):
         counts: list[str] = []
         if compared.known_a < a_count:
-            counts.append(f"{compared.known_a} of {a_count} runs of A")
+            counts.append(f"{compared.known_a:,} of {a_count:,} runs of A")
         if compared.known_b < b_count:
-            counts.append(f"{compared.known_b} of {b_count} runs of B")
+            counts.append(f"{compared.known_b:,} of {b_count:,} runs of B")
         if counts:
             titles = titles_by_counts.setdefault(" and ".join(counts), [])
             titles.append(compared.metric.row.name)

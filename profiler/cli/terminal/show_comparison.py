@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from profiler.cli.styled_text import INDENT, Line, Span, length, line, wrapped
 from profiler.cli.terminal.page_parts import CPU_PARTS, View, local, time_parts
+from profiler.core.optional_math import difference
+from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import NO_BREAKDOWN
 from profiler.record.fact_list import (
@@ -29,7 +31,7 @@ from profiler.record.fact_list import (
     usual_number,
 )
 from profiler.record.hardware import processor_difference
-from profiler.record.mapped_files import INCLUDES_FILES, are_comparable, counts_files
+from profiler.record.mapped_files import INCLUDES_FILES, counts_files, have_one_meaning
 from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Unknown
 from profiler.record.record_model import Record, known_status
 from profiler.record.units import (
@@ -118,7 +120,7 @@ def compare(
 
 def _peak_note(this: Record, that: Record) -> str | None:
     """A sentence if one memory peak is the kernel's and the other was sampled; None else."""
-    if comparable(MEMORY_PEAK, this, [that]) or not are_comparable(this.metrics, that.metrics):
+    if comparable(MEMORY_PEAK, this, [that]) or not have_one_meaning(this.metrics, that.metrics):
         return None
     if isinstance(memory_peak(this.metrics), Exactly):
         exact = "this"
@@ -134,7 +136,7 @@ def _peak_note(this: Record, that: Record) -> str | None:
 
 def _meaning_note(this: Record, that: Record) -> str:
     """A sentence if the memory of one run may include mapped files; "" else."""
-    if are_comparable(this.metrics, that.metrics):
+    if have_one_meaning(this.metrics, that.metrics):
         return ""
     older = "this" if counts_files(this.metrics) else "that"
     return f"The memory of {older} run may {INCLUDES_FILES}: its change is not known."
@@ -163,7 +165,7 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
         return
     other = comparison.other.record
     when = local(other.started_at)
-    started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
+    started = stated(" of {:%a %Y-%m-%d %H:%M}", when)
     title = f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):"
     yield from wrapped(title, view.width, INDENT, style="bold")
     rows = comparison.rows
@@ -202,8 +204,8 @@ def _number_row(
     if new.number is UNKNOWN and old.number is UNKNOWN:
         return None
     shown = ComparedRow(name=row.name, this=_figure(new), other=_figure(old), is_changed=False)
-    if not _are_comparable(row, new, old) or (
-        row in MEMORY_ROWS and not are_comparable(this.metrics, that.metrics)
+    if not _has_change(row, new, old) or (
+        row in MEMORY_ROWS and not have_one_meaning(this.metrics, that.metrics)
     ):
         return shown
     usual = usual_number(row, this, earlier)
@@ -223,7 +225,7 @@ def _number_row(
     return replace(shown, change_percent=percent, is_changed=is_changed)
 
 
-def _are_comparable(row: NumberRow, new: Fact, old: Fact) -> bool:
+def _has_change(row: NumberRow, new: Fact, old: Fact) -> bool:
     """Whether two numbers have a change: a peak that was sampled has one, with a note; of the
     least that Spot costs, both are, and each peak of a GPU was sampled.
     """
@@ -352,7 +354,7 @@ def _texts_of_the_last(record: Record, last: Record, when: str) -> Iterator[str]
     metrics = last.metrics
     if metrics.duration_ms is not None:
         text = f"the last success{when} took {format_duration(metrics.duration_ms)}"
-        if metrics.max_memory_used_mb is not None and are_comparable(record.metrics, metrics):
+        if metrics.max_memory_used_mb is not None and have_one_meaning(record.metrics, metrics):
             yield f"{text} and {format_memory(metrics.max_memory_used_mb)} of memory"
         yield text
 
@@ -360,7 +362,7 @@ def _texts_of_the_last(record: Record, last: Record, when: str) -> Iterator[str]
 def _when(record: Record, last: Record, now_ns: int) -> str:
     """How long ago the other run ended, and another difference: the processor, else the commit."""
     ended_ns = parse_ns(last.finished_at or last.started_at)
-    seconds = 0 if ended_ns is None else (now_ns - ended_ns) // NS_PER_SECOND
+    seconds = (difference(now_ns, ended_ns) or 0) // NS_PER_SECOND
     ago = f" {seconds} s ago" if seconds > 0 else ""
     for name, unit in _UNITS:
         if seconds >= 2 * unit:

@@ -11,7 +11,6 @@ from profiler.record.units import (
     format_duration,
     format_memory,
     format_range,
-    format_task_size,
     format_vcpu,
     saving_words,
 )
@@ -56,7 +55,7 @@ def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:
             slower = "slower, but by an unknown factor"
             if option.factor is not None:
                 slower = f"{_factor_text(option.factor)}{_saving_text(option.saving_percent)}"
-            yield f"{format_task_size(option.size.vcpu, option.size.memory_mb)}: {slower}"
+            yield f"{option.size.text}: {slower}"
     elif evidence.needs.slowdowns is not None:
         limit = current_vcpu or record.metrics.vcpu_size or 0
         vcpus = [vcpu for vcpu in smaller_vcpus(current_vcpu) if vcpu < limit][-_MAX_SMALLER_SIZES:]
@@ -105,13 +104,13 @@ def advice_texts(advice: Advice | None, record: Record, story: Story) -> Iterato
     """
     if advice is not None:
         choice = advice.choice
-        size = format_task_size(choice.size.vcpu, choice.size.memory_mb)
+        size = choice.size.text
         beside = beside_gpus(record).replace(" ", ", ", 1)
         runs = advice.evidence.outcomes.runs + advice.evidence.outcomes.out_of_memory_unmeasured
         basis = f"(based on {'this run' if runs == 1 else f'{runs} runs'}){beside}"
         is_kept = choice.is_right and advice.risk is None
         if is_kept:
-            yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
+            yield f"keep {choice.current.text} {basis}"
         elif size and verdict_of(advice) == "less is enough":
             yield f"{size}: less is enough {basis}"
         elif size:

@@ -56,7 +56,7 @@ def search_session(
     region = signing_region(url) or region
     if service is not None:
         check_region(region, profile)
-    from profiler.search_setup.search_servers import open_session as open_search_session  # requests
+    from profiler.search_setup.search_servers import signed_in_session  # requests
 
     signature = None
     if service is not None:
@@ -71,7 +71,7 @@ def search_session(
                 raise NoRegionError
             credentials.get_frozen_credentials()  # an expired sign-in fails here
             signature = AwsSignature(credentials, session.region_name, service)
-    return open_search_session(environment, signature)
+    return signed_in_session(environment, signature)
 
 
 def region_of_environment(region: str | None) -> str | None:

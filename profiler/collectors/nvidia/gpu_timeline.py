@@ -78,12 +78,12 @@ class GpuTimeline:
                 use.add_window(old)
 
     def idle_ns(self, start_ns: int, end_ns: int) -> int:
-        """For how long the GPU did not work between two moments of the last minute."""
+        """The time in which the GPU did not work between two moments of the last minute."""
         parts = self._parts(start_ns, end_ns)
         return round(sum(part_ns * (1 - percent / _PERCENT) for part_ns, percent in parts))
 
     def known_ns(self, start_ns: int, end_ns: int) -> int:
-        """For how long its work is known between two moments of the last minute."""
+        """The time in which its work is known between two moments of the last minute."""
         return sum(part_ns for part_ns, _ in self._parts(start_ns, end_ns))
 
     def _parts(self, start_ns: int, end_ns: int) -> Iterator[tuple[int, float]]:

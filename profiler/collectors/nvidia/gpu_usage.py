@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -62,6 +62,9 @@ class LiveGpus(Struct, frozen=True, kw_only=True):
     readings: int
     gpus: tuple[LatestGpu, ...]
     is_known: bool = False
+
+
+NO_GPUS: Final = LiveGpus(readings=0, gpus=())
 
 
 class GpuUsage:
@@ -150,7 +153,7 @@ class GpuUsage:
     def idle_ns(
         self, batch: str, selectors: Collection[str] | None, start_ns: int, end_ns: int
     ) -> int:
-        """For how long all GPUs of the batch were idle between two moments of the last seconds."""
+        """The time in which all GPUs of the batch were idle between two recent moments."""
         idle = [
             gpu.timeline.idle_ns(start_ns, end_ns)
             for gpu in self._selected(selectors)

@@ -423,6 +423,8 @@ class ProcessCollector:
         It looks at the same time if it has to be complete, or sees only what is read with the
         processes.
         """
+        if not is_complete and threads.skip(snapshot.processes):
+            return ThreadReadings(look=threads.nothing(), is_skipped=True)
         threads.follow(snapshot.processes)
         if tracked.looks is None:
             place = now_ns % _PLACES / _PLACES

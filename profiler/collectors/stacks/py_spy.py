@@ -94,8 +94,8 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
     def rank(self) -> int:
         """How informative this stack is: 0 is the best rank."""
         has_own = any(frame.is_own for frame in self.frames)
-        waits_for_others = (
-            not self.is_active and _WAITS_FOR_OTHERS.fullmatch(self.frames[-1].file) is not None
+        waits_for_others = not self.is_active and bool(
+            _WAITS_FOR_OTHERS.fullmatch(self.frames[-1].file)
         )
         if has_own and not waits_for_others:
             if self.is_active:
@@ -163,7 +163,7 @@ def _clean(frame: _Frame) -> Frame:
     if line is not None and not 0 < line <= _MAX_LINE:
         line = None
     return Frame(
-        _word(frame.name) or "?", _word(short), line, is_own=_LIBRARY.search(frame.filename) is None
+        _word(frame.name) or "?", _word(short), line, is_own=not _LIBRARY.search(frame.filename)
     )
 
 
@@ -213,7 +213,7 @@ def decode_recording(output: bytes) -> tuple[ThreadStack, ...] | Unavailable:
         words, _, number = text.rpartition(" ")
         thread, *frames = words.split(";")
         found = _RECORDED_THREAD.fullmatch(thread)
-        if found is None or not frames or not number.isdecimal():
+        if not (found and frames and number.isdecimal()):
             has_other_lines = True
             continue
         stack = ThreadStack(
@@ -231,7 +231,7 @@ def decode_recording(output: bytes) -> tuple[ThreadStack, ...] | Unavailable:
 
 def _recorded_frame(text: str) -> Frame:
     found = _RECORDED_FRAME.fullmatch(text)
-    if found is None:
+    if not found:
         return _clean(_Frame(name=text))
     name, file, line = found.groups()
     return _clean(_Frame(name, file, short_file(file), int(line[:9])))

@@ -43,7 +43,7 @@ class KnownContainer(Struct, eq=False):
 
 
 class KnownContainers:
-    """By Docker id, for as long as Docker shows them."""
+    """The containers by Docker id, for as long as Docker shows them."""
 
     def __init__(self) -> None:
         self._known: dict[str, KnownContainer] = {}

@@ -49,8 +49,8 @@ class ReportedFile(ReportedBatches):
         """
         self._unsure.add(batch)
 
-    def add(self, batch: str) -> None:
-        """Note that the batch was reported. A file that cannot be written is a warning, once."""
+    def on_reported(self, batch: str) -> None:
+        """The batch was reported. A file that cannot be written is a warning, once."""
         self._reported.add(batch)
         self._unsure.discard(batch)
         self._lines += 1

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from profiler.collectors.nvidia.gpu_usage import LatestGpu
 from profiler.core.ecs_terms import cluster_name, task_id
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_values
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
@@ -27,6 +27,9 @@ from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.metric_catalogue import LIVE_GPU_TOTALS
 from profiler.record.units import MIB
+
+if TYPE_CHECKING:
+    from profiler.collectors.neuron.neuron_collector import LiveNeuron
 
 PREFIX = "task_profiler_"
 # The labels of every series.
@@ -82,26 +85,38 @@ class MetricGroup(Struct, frozen=True):
 
 
 def _part(name: str) -> Callable[[Snapshot], list[Subject]]:
-    """A part of the snapshot, of which there is one or none."""
+    """A part of the snapshot."""
 
     def subjects(snapshot: Snapshot) -> list[Subject]:
-        part = getattr(snapshot, name)
-        return [] if part is None else [((), part)]
+        return [((), getattr(snapshot, name))]
 
     return subjects
 
 
-def _each(path: str) -> Callable[[Snapshot], Iterator[Subject]]:
-    """The values of a mapping at a path of the snapshot, each with its key as the label."""
-    part, _, name = path.rpartition(".")
+def _neuron(snapshot: Snapshot) -> "tuple[LiveNeuron, ...]":
+    """The Neuron devices, if there are any."""
+    return known_values((snapshot.neuron,))
+
+
+def _neuron_devices(snapshot: Snapshot) -> list[Subject]:
+    return [((), neuron) for neuron in _neuron(snapshot)]
+
+
+def _each_of_neuron(name: str) -> Callable[[Snapshot], Iterator[Subject]]:
+    """The values of a mapping of the Neuron devices, each with its key as the label."""
 
     def subjects(snapshot: Snapshot) -> Iterator[Subject]:
-        owner = getattr(snapshot, part) if part else snapshot
-        values: Mapping[Any, float] = {} if owner is None else getattr(owner, name)
-        for key, value in sorted(values.items())[:MAX_NEURON_CORES]:
-            yield (str(key),), value
+        for neuron in _neuron(snapshot):
+            values: Mapping[Any, float] = getattr(neuron, name)
+            for key, value in sorted(values.items())[:MAX_NEURON_CORES]:
+                yield (str(key),), value
 
     return subjects
+
+
+def _sources(snapshot: Snapshot) -> Iterator[Subject]:
+    for name, is_up in sorted(snapshot.sources.items()):
+        yield (name,), is_up
 
 
 def _whole(snapshot: Snapshot) -> list[Subject]:
@@ -110,7 +125,7 @@ def _whole(snapshot: Snapshot) -> list[Subject]:
 
 def _task(snapshot: Snapshot) -> Iterator[Subject]:
     task = snapshot.task
-    if task is not None and task.arn is not None:
+    if task.arn is not None:
         place = (task.launch_type or "", task.availability_zone or "")
         yield (task.revision or "", cluster_name(task.cluster) or "", *place), task
 
@@ -135,12 +150,11 @@ def _containers_with_network(snapshot: Snapshot) -> Iterator[Subject]:
 
 
 def _gpus(snapshot: Snapshot) -> tuple[LatestGpu, ...]:
-    return () if snapshot.gpus is None else snapshot.gpus.gpus[:MAX_GPUS]
+    return snapshot.gpus.gpus[:MAX_GPUS]
 
 
 def _gpu_facts(snapshot: Snapshot) -> Iterator[Subject]:
-    is_known = snapshot.gpus is not None and snapshot.gpus.is_known
-    scope = _BATCH_SCOPE if is_known else WHOLE_INSTANCE
+    scope = _BATCH_SCOPE if snapshot.gpus.is_known else WHOLE_INSTANCE
     for gpu in _gpus(snapshot):
         facts = gpu.sample.facts
         yield (facts.uuid, str(facts.index), facts.name or "", scope), facts
@@ -164,27 +178,26 @@ def _gpu_errors(snapshot: Snapshot) -> Iterator[Subject]:
 
 
 def _executions(snapshot: Snapshot) -> Iterator[Subject]:
-    if snapshot.neuron is not None:
-        yield ("completed",), snapshot.neuron.completed
-        yield ("failed",), snapshot.neuron.failed
+    for neuron in _neuron(snapshot):
+        yield ("completed",), neuron.completed
+        yield ("failed",), neuron.failed
 
 
 def _latencies(snapshot: Snapshot) -> Iterator[Subject]:
-    if snapshot.neuron is not None:
-        yield ("p50",), snapshot.neuron.latency.p50_seconds
-        yield ("p99",), snapshot.neuron.latency.p99_seconds
-        yield ("p100",), snapshot.neuron.latency.p100_seconds
+    for neuron in _neuron(snapshot):
+        yield ("p50",), neuron.latency.p50_seconds
+        yield ("p99",), neuron.latency.p99_seconds
+        yield ("p100",), neuron.latency.p100_seconds
 
 
 def _swap(snapshot: Snapshot) -> Iterator[Subject]:
-    if snapshot.instance is not None and snapshot.instance.swap_counters is not None:
-        yield (), snapshot.instance.swap_counters
+    for counters in known_values((snapshot.instance.swap_counters,)):
+        yield (), counters
 
 
 def _disks(snapshot: Snapshot) -> Iterator[Subject]:
-    if snapshot.instance is not None:
-        for disk in snapshot.instance.disks:
-            yield (disk.mount_point,), disk
+    for disk in snapshot.instance.disks:
+        yield (disk.mount_point,), disk
 
 
 def _version(snapshot: Snapshot) -> list[Subject]:
@@ -407,7 +420,7 @@ GROUPS: tuple[MetricGroup, ...] = (
     ),
     _group(
         ("neuron_core",),
-        _each("neuron.utilization_percent"),
+        _each_of_neuron("utilization_percent"),
         (
             "neuron_core_utilization_ratio",
             "Share of the last period in which the core computed, 0 to 1.",
@@ -416,17 +429,17 @@ GROUPS: tuple[MetricGroup, ...] = (
     ),
     _group(
         ("neuron_core",),
-        _each("neuron.core_memory_bytes"),
+        _each_of_neuron("core_memory_bytes"),
         ("neuron_core_memory_used_bytes", "Device memory in use by the core.", _same),
     ),
     _group(
         ("category",),
-        _each("neuron.memory_bytes_by_category"),
+        _each_of_neuron("memory_bytes_by_category"),
         ("neuron_memory_used_bytes", "Device memory in use on all devices, by category.", _same),
     ),
     _group(
         (),
-        _part("neuron"),
+        _neuron_devices,
         (
             "neuron_device_memory_used_bytes",
             "Device memory in use on all devices.",
@@ -450,7 +463,7 @@ GROUPS: tuple[MetricGroup, ...] = (
     ),
     _group(
         (),
-        _part("neuron"),
+        _neuron_devices,
         (
             "neuron_ecc_uncorrected_errors_total",
             "Uncorrected memory errors on all devices.",
@@ -502,7 +515,7 @@ GROUPS: tuple[MetricGroup, ...] = (
     ),
     _group(
         ("source",),
-        _each("sources"),
+        _sources,
         ("monitor_source_up", "1 if the source answers, else 0.", _same),
     ),
     _group(
@@ -526,9 +539,7 @@ LIVE_METRICS = tuple(chain.from_iterable(group.metrics for group in GROUPS))
 def metrics_text(snapshot: Snapshot) -> bytes:
     """The text of a snapshot: each series once, with label values cut and escaped."""
     task = snapshot.task
-    task_values = ("", "")
-    if task is not None:
-        task_values = (task.family or "", "" if task.arn is None else task_id(task.arn))
+    task_values = (task.family or "", "" if task.arn is None else task_id(task.arn))
     parts: list[str] = []
     for group in GROUPS:
         subjects = [

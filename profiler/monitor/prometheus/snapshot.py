@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from profiler.aggregation.task_record import container_limits
-from profiler.collectors.nvidia.gpu_usage import LiveGpus
+from profiler.collectors.nvidia.gpu_usage import NO_GPUS, LiveGpus
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.shared_parts import SharedParts
@@ -16,7 +16,7 @@ from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, runs_on_instance
-from profiler.readers.linux.host import InstanceReading, OwnUsage
+from profiler.readers.linux.host import NO_INSTANCE, InstanceReading, OwnUsage
 from profiler.record.batch_job import NO_JOB, BatchJob
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     read_failures: int = 0
     missed_ticks: int = 0
     sources: Mapping[str, bool] = {}
-    task: TaskMetadata | None = None
+    task: TaskMetadata = TaskMetadata()
     containers: tuple[ContainerSnapshot, ...] = ()
     task_rx_bytes: int | None = None
     task_tx_bytes: int | None = None
-    gpus: LiveGpus | None = None
+    gpus: LiveGpus = NO_GPUS
     neuron: "LiveNeuron | None" = None
-    instance: InstanceReading | None = None
+    instance: InstanceReading = NO_INSTANCE
     batch_job: BatchJob = NO_JOB
 
     def at(self, now_ns: int) -> "Snapshot":
@@ -91,7 +91,7 @@ class SnapshotBuilder(Struct, eq=False):
     _answers: dict[str, tuple[int, int]] = field(default_factory=dict)
     _task_rx_bytes: int | None = None
     _task_tx_bytes: int | None = None
-    _instance: InstanceReading | None = None
+    _instance: InstanceReading = NO_INSTANCE
     _instance_due_ns: int = 0
 
     @property
@@ -113,7 +113,7 @@ class SnapshotBuilder(Struct, eq=False):
             read_failures=sampler.stats_health.failures,
             missed_ticks=shared.ticker.missed,
             sources=sources,
-            task=sampler.task,
+            task=sampler.task or TaskMetadata(),
             containers=containers,
             task_rx_bytes=self._task_rx_bytes if has_task_network else None,
             task_tx_bytes=self._task_tx_bytes if has_task_network else None,
@@ -135,9 +135,9 @@ class SnapshotBuilder(Struct, eq=False):
 
     def _devices(
         self, sources: dict[str, bool], now_ns: int
-    ) -> "tuple[LiveGpus | None, LiveNeuron | None]":
+    ) -> "tuple[LiveGpus, LiveNeuron | None]":
         """The devices whose last reading is recent; adds to ``sources`` whether each answers."""
-        gpus = None
+        gpus = NO_GPUS
         neuron = None
         for collector in self.shared.collectors.devices:
             latest = collector.latest()
@@ -149,7 +149,7 @@ class SnapshotBuilder(Struct, eq=False):
             is_up = self._answers_now(collector.name, answers, now_ns)
             sources[collector.name] = is_up
             if isinstance(latest, LiveGpus):
-                gpus = latest if is_up else None
+                gpus = latest if is_up else NO_GPUS
             else:
                 neuron = latest if is_up else None
         return gpus, neuron
@@ -165,13 +165,9 @@ class SnapshotBuilder(Struct, eq=False):
             container = shown.container
             usage = shown.usage
             latest = observed.last_reading.get(container.docker_id or "")
-            if (
-                usage is None
-                or usage.last_sample is None
-                or not isinstance(latest, ContainerSample)
-            ):
-                continue
             sample = usage.last_sample
+            if sample is None or not isinstance(latest, ContainerSample):
+                continue
             if usage.received_ns is None or now_ns - usage.received_ns > max(
                 _MAX_SAMPLE_AGE_NS, self.hold_ns
             ):
@@ -185,17 +181,19 @@ class SnapshotBuilder(Struct, eq=False):
                 container=container,
                 sample=sample,
                 vcpu_used=usage.vcpu_at_last_sample,
-                limits=container_limits(container, observed.task, usage, observed.host),
+                limits=container_limits(
+                    container, observed.task, observed.host, usage.memory_limit_bytes
+                ),
             )
 
-    def _current_instance(self, sources: dict[str, bool], now_ns: int) -> InstanceReading | None:
-        """The instance's values, read once in a while; None on Fargate."""
+    def _current_instance(self, sources: dict[str, bool], now_ns: int) -> InstanceReading:
+        """The instance's values, read once in a while; none on Fargate."""
         task = self.sampler.task
         if task is None or not runs_on_instance(task.launch_type):
-            return None
+            return NO_INSTANCE
         if now_ns >= self._instance_due_ns:
             self._instance_due_ns = now_ns + _INSTANCE_PERIOD_NS
             reading = self.read_instance()
-            self._instance = None if isinstance(reading, Unavailable) else reading
-        sources["instance"] = self._instance is not None
+            self._instance = NO_INSTANCE if isinstance(reading, Unavailable) else reading
+        sources["instance"] = self._instance is not NO_INSTANCE
         return self._instance

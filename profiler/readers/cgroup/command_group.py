@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from profiler.core.optional_math import growth_of, known
+from profiler.core.optional_math import excess, known
 from profiler.readers.cgroup.accounting_group import (
     AccountingCgroup,
     CgroupDelegation,
@@ -120,7 +120,7 @@ class CommandCgroup:
         """The CPU time of the command and all its descendants, whether or not a process has
         waited for them.
         """
-        return growth_of(self._counted_ns(), self._baseline_cpu_ns)
+        return excess(self._counted_ns(), self._baseline_cpu_ns)
 
     def memory(self) -> MemoryReading | None:
         return known(lambda group: group.memory(group.usage()), self._memory_group())

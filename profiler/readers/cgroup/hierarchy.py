@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from profiler.core.optional_math import min_known, sum_known
+from profiler.core.optional_math import min_known, product, sum_known
+from profiler.core.timestamps import NS_PER_US
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
 from profiler.readers.linux.huge_pages import group_files
@@ -209,8 +210,7 @@ def parse_cpu_stat_ns(text: bytes) -> int | None:
     """The total in version 2's ``cpu.stat``, which every group has, even without a CPU
     controller.
     """
-    usage_us = proc.number_after(text, b"usage_usec ")
-    return None if usage_us is None else usage_us * 1000
+    return product(proc.number_after(text, b"usage_usec "), NS_PER_US)
 
 
 VERSION_1 = CounterFiles(

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from profiler.core.files import close_files, open_or_none
-from profiler.core.optional_math import growth_of
+from profiler.core.optional_math import excess
 from profiler.readers.cgroup.accounting_group import CALLING_PROCESS, member_pids
 from profiler.readers.cgroup.hierarchy import (
     MEMORY,
@@ -62,7 +62,7 @@ class SharedMemory:
         None if unknown.
         """
         now_bytes = self.now_bytes()
-        growth_bytes = growth_of(now_bytes, self._least_bytes)
+        growth_bytes = excess(now_bytes, self._least_bytes)
         if growth_bytes == 0:
             self._least_bytes = now_bytes
         return growth_bytes

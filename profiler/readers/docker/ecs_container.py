@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import BATCH_VARIABLES, MPS_VARIABLES
 from profiler.core.json_fields import Json, count, decoded, integer, mapping, mappings, text
+from profiler.core.optional_math import all_known, known_members
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
 
@@ -118,11 +119,6 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
     logs = mapping(host.get("LogConfig"))
     environment = config.get("Env")
     options = mapping(logs.get("Config"))
-    log_options: dict[str, str] = {}
-    for name in _LOG_OPTIONS:
-        option = text(options.get(name))
-        if option is not None:
-            log_options[name] = option
     devices = (_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(",")
     return EcsContainer(
         docker_id=docker_id,
@@ -141,7 +137,7 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         cgroup_parent=text(host.get("CgroupParent")) or "",
         network_mode=text(host.get("NetworkMode")),
         log_driver=text(logs.get("Type")),
-        log_options=log_options,
+        log_options=known_members({name: text(options.get(name)) for name in _LOG_OPTIONS}),
         metadata_address=_variable(environment, "ECS_CONTAINER_METADATA_URI_V4"),
         gpus=tuple(filter(_GPU.fullmatch, devices)),
         mps=_variables(environment, MPS_VARIABLES),
@@ -156,7 +152,7 @@ def parse_stop_signal(name: str) -> int:
         number = int(word)
         return number if 0 < number <= _MAX_SIGNAL else signal.SIGTERM
     real_time = _REAL_TIME_SIGNAL.fullmatch(word)
-    if real_time is not None:
+    if real_time:
         steps = int(real_time[2])
         if real_time[1] == "MIN+":
             return signal.SIGRTMIN + steps
@@ -169,10 +165,12 @@ def parse_stop_signal(name: str) -> int:
 
 def _labels(document: Json) -> EcsLabels | None:
     labels = mapping(document)
-    task_arn = text(labels.get(TASK_ARN_LABEL))
-    container_name = text(labels.get(f"{_LABELS}container-name"))
-    if task_arn is None or container_name is None:
+    required = all_known(
+        text(labels.get(TASK_ARN_LABEL)), text(labels.get(f"{_LABELS}container-name"))
+    )
+    if required is None:
         return None
+    task_arn, container_name = required
     return EcsLabels(
         task_arn=task_arn,
         container_name=container_name,
@@ -184,12 +182,7 @@ def _labels(document: Json) -> EcsLabels | None:
 
 def _variables(environment: Json, names: Iterable[str]) -> dict[str, str]:
     """Those of the named variables that are set, and no other one."""
-    found: dict[str, str] = {}
-    for name in names:
-        value = _variable(environment, name)
-        if value is not None:
-            found[name] = value
-    return found
+    return known_members({name: _variable(environment, name) for name in names})
 
 
 def _variable(environment: Json, name: str) -> str | None:

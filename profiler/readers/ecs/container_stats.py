@@ -25,6 +25,7 @@ from profiler.readers.memory_usage import MemoryCounters, MemoryReading, divide_
 _USUAL_DEVICE_MAPPER_MAJOR = 253
 # Loop devices and md, whose numbers are fixed: they lie on other devices, too.
 _STACKED_MAJORS = frozenset((7, 9))
+_USUALLY_STACKED_MAJORS = _STACKED_MAJORS | {_USUAL_DEVICE_MAPPER_MAJOR}
 
 
 # The samples of all containers of a response that have stats, by Docker id; why one cannot be read.
@@ -148,11 +149,11 @@ def _sample(
 ) -> ContainerSample | Unavailable | None:
     """The sample of one container; None without a readable time."""
     try:
-        entry = _decoders()[1].decode(text)
+        entry = _decoders()[1].decode(text) or _Entry()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Unavailable(f"the stats of the container are malformed: {error}")
-    read_ns = None if entry is None else parse_ns(entry.read)
-    if entry is None or read_ns is None:
+    read_ns = parse_ns(entry.read)
+    if read_ns is None:
         return None
     memory = entry.memory_stats or _MemoryStats()
     reading = _memory(memory)
@@ -230,8 +231,8 @@ def sum_block_bytes(
     if device_mapper_majors is not None:
         stacked |= device_mapper_majors
     # The usual major number, unless all devices below have it.
-    elif any(entry.major not in (*stacked, _USUAL_DEVICE_MAPPER_MAJOR) for entry in entries):
-        stacked |= {_USUAL_DEVICE_MAPPER_MAJOR}
+    elif not _USUALLY_STACKED_MAJORS.issuperset([entry.major for entry in entries]):
+        stacked = _USUALLY_STACKED_MAJORS
     for entry in entries:
         operation = entry.op.lower()
         value = count(entry.value)

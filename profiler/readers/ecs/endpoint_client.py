@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from profiler.core.clock import Clock
 from profiler.core.errors import UsageError
+from profiler.core.optional_math import first_known
 from profiler.core.signal_handler import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
@@ -75,9 +76,8 @@ class HttpEndpoint:
         ``max_seconds`` limits the adaptive timeout.
         """
         self._has_own_timeout = max_seconds is not None
-        if max_seconds is None:
-            max_seconds = MAX_TIMEOUT_SECONDS
-        timeout_seconds = min(self._timeout_seconds, max_seconds)
+        most_seconds = first_known(max_seconds, MAX_TIMEOUT_SECONDS)
+        timeout_seconds = min(self._timeout_seconds, most_seconds)
         shown = path or "/"
         try:
             response = self._fetch(
@@ -190,7 +190,7 @@ def _split(address: str) -> tuple[SplitResult, tuple[str, int]]:
     is_printable = all("!" <= character <= "~" for character in address)
     if parts.scheme != "http" or parts.hostname is None or not is_printable:
         raise ValueError(address)
-    return parts, (parts.hostname, 80 if parts.port is None else parts.port)
+    return parts, (parts.hostname, first_known(parts.port, 80))
 
 
 class TaskMetadataSource:

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.json_fields import Json, count, integer, mapping, mappings, number, text
+from profiler.core.json_fields import Json, count, integer, mapping, mappings, positive_number, text
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import known, known_values
+from profiler.core.optional_math import difference, known, known_values
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers import Unavailable
 
@@ -128,13 +128,17 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
         """
         latest: dict[str, ContainerMetadata] = {}
         for container in self.containers:
-            other = latest.get(container.name)
-            if other is None or (container.started_ns or 0) > (other.started_ns or 0):
+            other = latest.setdefault(container.name, container)
+            if (container.started_ns or 0) > (other.started_ns or 0):
                 latest[container.name] = container
         return latest
 
-    def container(self, name: str) -> ContainerMetadata | None:
-        return self.current.get(name)
+    def container(self, name: str) -> ContainerMetadata:
+        """The container, of which only the name is known if it is not listed."""
+        return self.current.get(name) or ContainerMetadata(name=name)
+
+    def lists(self, name: str) -> bool:
+        return name in self.current
 
 
 def decode_task(body: bytes) -> TaskMetadata | Unavailable:
@@ -156,7 +160,7 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
         launch_type=text(document.get("LaunchType")),
         known_status=text(document.get("KnownStatus")),
         desired_status=text(document.get("DesiredStatus")),
-        vcpu_limit=number(limits.get("CPU")),
+        vcpu_limit=positive_number(limits.get("CPU")),
         memory_limit_bytes=_mebibytes(limits.get("Memory")),
         pull_started_ns=parse_ns(document.get("PullStartedAt")),
         execution_stopped_ns=parse_ns(document.get("ExecutionStoppedAt")),
@@ -213,7 +217,7 @@ def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
     if name is None:
         return None
     limits = mapping(document.get("Limits"))
-    cpu_units = number(limits.get("CPU"))
+    cpu_units = positive_number(limits.get("CPU"))
     options = mapping(document.get("LogOptions"))
     networks = mappings(document.get("Networks"))
     return ContainerMetadata(
@@ -240,7 +244,7 @@ def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
 
 def _mebibytes(value: Json) -> int | None:
     """A number of MiB in bytes; None if it is absent, 0, or more than any machine has."""
-    mebibytes = number(value)
+    mebibytes = positive_number(value)
     if mebibytes is None or mebibytes >= _IMPOSSIBLE_MIB:
         return None
     return int(mebibytes * 1024 * 1024)
@@ -281,11 +285,9 @@ def _is_new_attempt(
         and before.docker_id != container.docker_id
     ):
         return True
-    if before.attempt_started_ns is None or started_ns is None:
-        return False
     # A start that differs by less is the same one: ECS restarts a container a minute after its
     # start at the earliest.
-    return started_ns - before.attempt_started_ns >= NS_PER_SECOND
+    return (difference(started_ns, before.attempt_started_ns) or 0) >= NS_PER_SECOND
 
 
 class BatchSelection(Struct, frozen=True, kw_only=True):

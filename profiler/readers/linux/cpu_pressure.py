@@ -5,7 +5,7 @@ of a group wait for memory, by the kernel's own counters.
 from msgspec import Struct
 
 from profiler.core.files import close_files, open_or_none
-from profiler.core.optional_math import growth_of
+from profiler.core.optional_math import excess, first_known, product
 from profiler.core.timestamps import NS_PER_US
 from profiler.readers.linux import proc
 
@@ -57,8 +57,8 @@ class CpuPressure(Struct, frozen=True, kw_only=True, gc=False):
             return CpuWaitLimits()
         throttled_ns = 0
         if before.cpu_stat != self.cpu_stat:
-            throttled_ns = growth_of(self.throttled_ns, before.throttled_ns) or 0
-        waited_ns = growth_of(self.waited_ns, before.waited_ns)
+            throttled_ns = excess(self.throttled_ns, before.throttled_ns) or 0
+        waited_ns = excess(self.waited_ns, before.waited_ns)
         if before.is_of_group != self.is_of_group:
             waited_ns = None
         least_ns = throttled_ns // self.cpus
@@ -152,8 +152,7 @@ def parse_pressure_ns(text: bytes, name: bytes = b"some ") -> int | None:
 
 def parse_throttled_ns(text: bytes) -> int | None:
     """The sum over all CPUs in ``cpu.stat``, of version 1 or 2."""
-    throttled_ns = proc.number_after(text, b"throttled_time ")
-    if throttled_ns is not None:
-        return throttled_ns
     throttled_us = proc.number_after(text, b"throttled_usec ")
-    return None if throttled_us is None else throttled_us * NS_PER_US
+    return first_known(
+        proc.number_after(text, b"throttled_time "), product(throttled_us, NS_PER_US)
+    )

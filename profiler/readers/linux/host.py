@@ -6,11 +6,21 @@ import os
 import re
 import time
 from collections.abc import Callable
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import (
+    all_known,
+    difference,
+    excess,
+    first_known,
+    known_values,
+    quotient,
+    rounded,
+    sum_of_both,
+)
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.linux import proc
@@ -81,6 +91,9 @@ class InstanceReading(Struct, frozen=True, kw_only=True):
     swap_free_bytes: int | None = None
     swap_counters: SwapCounters | None = None
     disks: tuple[Disk, ...] = ()
+
+
+NO_INSTANCE: Final = InstanceReading()
 
 
 def read_host() -> Host:
@@ -162,16 +175,14 @@ def others_vcpu_used(
     """
     if busy_before_ns is None or length_ns < NS_PER_SECOND:
         return None
-    busy_after_ns = read_busy()
-    if busy_after_ns is None:
-        return None
-    return round(max(busy_after_ns - busy_before_ns - own_ns, 0) / length_ns, 2)
+    others_ns = excess(read_busy(), busy_before_ns + own_ns)
+    return rounded(quotient(others_ns, length_ns), 2)
 
 
 def read_own_usage() -> OwnUsage:
     """The usage of this process so far. Unlike VmHWM, ``ru_maxrss`` starts at the parent's peak."""
     peak_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
-    max_rss_mb = None if peak_bytes is None else round(peak_bytes / 1024 / 1024, 1)
+    max_rss_mb = rounded(quotient(peak_bytes, 1024 * 1024), 1)
     return OwnUsage(cpu_seconds=time.process_time(), max_rss_mb=max_rss_mb)
 
 
@@ -182,12 +193,13 @@ def memory_of_others() -> int | None:
     """
     memory = proc.read(_MEMINFO) or b""
     own = (proc.read("/proc/self/statm") or b"").split()
-    anonymous_bytes = proc.bytes_after(memory, b"AnonPages:")
-    tmpfs_bytes = proc.bytes_after(memory, b"Shmem:")
-    if anonymous_bytes is None or tmpfs_bytes is None or len(own) <= _STATM_SHARED:
+    held_bytes = sum_of_both(
+        proc.bytes_after(memory, b"AnonPages:"), proc.bytes_after(memory, b"Shmem:")
+    )
+    if len(own) <= _STATM_SHARED:
         return None
     own_pages = int(own[_STATM_RESIDENT]) - int(own[_STATM_SHARED])
-    return anonymous_bytes + tmpfs_bytes - own_pages * os.sysconf("SC_PAGE_SIZE")
+    return difference(held_bytes, own_pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 def read_instance() -> InstanceReading | Unavailable:
@@ -211,10 +223,10 @@ def read_swap_counters() -> SwapCounters | None:
     """The swap counters alone, which count pages; None if the kernel has none."""
     vmstat = proc.read("/proc/vmstat") or b""
     page_bytes = os.sysconf("SC_PAGE_SIZE")
-    out_pages = proc.number_after(vmstat, b"pswpout ")
-    in_pages = proc.number_after(vmstat, b"pswpin ")
-    if out_pages is None or in_pages is None:
+    pages = all_known(proc.number_after(vmstat, b"pswpout "), proc.number_after(vmstat, b"pswpin "))
+    if pages is None:
         return None
+    out_pages, in_pages = pages
     return SwapCounters(out_bytes=out_pages * page_bytes, in_bytes=in_pages * page_bytes)
 
 
@@ -279,7 +291,7 @@ class KernelView(Struct, frozen=True, kw_only=True):
 
 def read_kernel_view(pid: int | None = None, proc_folder: str = "/proc") -> KernelView:
     """Find out what is readable of a process; None: of this process."""
-    process = f"{proc_folder}/{'self' if pid is None else pid}"
+    process = f"{proc_folder}/{first_known(pid, 'self')}"
     scope = proc.read_text(f"{proc_folder}/sys/kernel/yama/ptrace_scope").strip()
     groups = proc.read_text(f"{process}/cgroup").splitlines()
     # The version whose hierarchies have the controllers: with both versions mounted, version 1.

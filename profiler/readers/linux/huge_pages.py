@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from profiler.core.clock import CpuBudget
-from profiler.core.optional_math import max_known, min_known
+from profiler.core.optional_math import difference, excess, max_known, min_known, product, sum_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading
@@ -79,9 +79,9 @@ class HugePages:
 
     def _add_unmapped(self, machine_bytes: int | None, mapped_bytes: int) -> None:
         """Add a reading; of shared pages, each mapping counts."""
-        if machine_bytes is None or self._at_start_bytes is None:
+        now_bytes = difference(difference(machine_bytes, self._at_start_bytes), mapped_bytes)
+        if now_bytes is None:
             return
-        now_bytes = machine_bytes - mapped_bytes - self._at_start_bytes
         self.unmapped_bytes = max(self.unmapped_bytes, min(now_bytes, self._last_unmapped_bytes))
         self._last_unmapped_bytes = now_bytes
 
@@ -129,11 +129,12 @@ def taken_bytes(pools: str = _POOLS) -> int | None:
         return None
     for name in names:
         size = re.fullmatch(_POOL, name)
-        pages = _count(f"{pools}/{name}/nr_hugepages")
-        free_pages = _count(f"{pools}/{name}/free_hugepages")
-        if size is not None and pages is not None and free_pages is not None:
-            taken = max(pages - free_pages, 0) * int(size[1]) * proc.BYTES_PER_KIB
-            total_bytes = (total_bytes or 0) + taken
+        pages = excess(
+            _count(f"{pools}/{name}/nr_hugepages"), _count(f"{pools}/{name}/free_hugepages")
+        )
+        if size:
+            taken_of_pool = product(pages, int(size[1]) * proc.BYTES_PER_KIB)
+            total_bytes = sum_known(total_bytes, taken_of_pool)
     return total_bytes
 
 

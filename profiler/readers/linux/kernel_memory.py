@@ -13,7 +13,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import difference
+from profiler.core.optional_math import all_known, difference
 from profiler.readers.linux import proc
 from profiler.readers.memory_usage import is_notable
 
@@ -22,6 +22,8 @@ _PROCESSORS_FREE_PAGES = b" count:"  # in the list of each processor's
 _QUEUES = (b"\nTCP: ", b"\nUDP: ")
 # What of the machine's memory is not the kernel's own: free, of files, of processes and tmpfs.
 _NOT_KERNEL = (b"MemFree:", b"Buffers:", b"Cached:", b"SwapCached:", b"AnonPages:")
+
+_OF_PROCESSES = (b"PageTables:", b"KernelStack:")
 
 # Of a group's growth, what must be reclaimable, and by what the machine's reclaimable memory must
 # have grown: else nothing is taken as reclaimable.
@@ -38,13 +40,13 @@ _PINNED_BYTES_PER_FILE = 3072
 class KernelMemory(Struct, frozen=True, kw_only=True):
     """The machine's kernel memory: what can be dropped, and all other, pipes and drivers, too.
 
-    ``page_table_bytes`` is a part of the other. ``pinned_bytes``: what open files may keep of that
-    which can be dropped.
+    ``process_bytes``, a part of the other, is what each process shows of its own: page tables and
+    the threads' stacks. ``pinned_bytes``: what open files may keep of that which can be dropped.
     """
 
     reclaimable_bytes: int
     fixed_bytes: int
-    page_table_bytes: int = 0
+    process_bytes: int = 0
     pinned_bytes: int = 0
 
 
@@ -54,23 +56,20 @@ def parse_kernel_memory(meminfo: bytes, zoneinfo: bytes, page_bytes: int) -> Ker
     ``MemFree`` lacks the free pages that each processor keeps, often 100 MB: ``/proc/zoneinfo``
     has their number.
     """
-    total_bytes = proc.bytes_after(meminfo, b"MemTotal:")
-    reclaimable_bytes = proc.bytes_after(meminfo, b"SReclaimable:")
+    names = (b"MemTotal:", b"SReclaimable:", *_NOT_KERNEL)
+    sizes = all_known(*[proc.bytes_after(meminfo, name) for name in names])
     free_pages = proc.numbers_after(zoneinfo, _PROCESSORS_FREE_PAGES)
-    if total_bytes is None or reclaimable_bytes is None or not free_pages:
+    if sizes is None or not free_pages:
         return None
-    fixed_bytes = total_bytes - reclaimable_bytes - sum(free_pages) * page_bytes
-    for name in _NOT_KERNEL:
-        size_bytes = proc.bytes_after(meminfo, name)
-        if size_bytes is None:
-            return None
-        fixed_bytes -= size_bytes
+    total_bytes, reclaimable_bytes, *others_bytes = sizes
+    free_bytes = sum(free_pages) * page_bytes
+    fixed_bytes = total_bytes - reclaimable_bytes - free_bytes - sum(others_bytes)
     # The pool of huge pages, which older kernels do not list with its size.
     fixed_bytes -= proc.bytes_after(meminfo, b"Hugetlb:") or 0
     return KernelMemory(
         reclaimable_bytes=reclaimable_bytes,
         fixed_bytes=fixed_bytes,
-        page_table_bytes=proc.bytes_after(meminfo, b"PageTables:") or 0,
+        process_bytes=sum([proc.bytes_after(meminfo, name) or 0 for name in _OF_PROCESSES]),
     )
 
 
@@ -94,7 +93,7 @@ def parse_pinned_bytes(file_nr: bytes) -> int | None:
 def unassigned_kernel_bytes() -> int | None:
     """The machine's kernel memory that no process counts: socket queues, pipes, drivers."""
     memory = read_kernel_memory()
-    return None if memory is None else memory.fixed_bytes - memory.page_table_bytes
+    return None if memory is None else memory.fixed_bytes - memory.process_bytes
 
 
 def socket_queue_bytes() -> int | None:

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -62,29 +62,25 @@ class MemoryFiles:
         self._mounts: MemoryMounts | None = None
         self._files: dict[_Identity, _File] = {}
 
-    def look(self, pids: Iterable[int], growth_bytes: int) -> None:
+    def look(self, pids: Iterable[int], growth_bytes: Callable[[], int]) -> None:
         """Look for files that these processes have open.
 
         All files together have grown by at most ``growth_bytes`` since the start: more of a new
-        file was there before.
+        file was there before. They are asked for after the files: what is written meanwhile was
+        not there before.
         """
         if self._mounts is None:
             self._mounts = self._find_mounts()
-        left_bytes = growth_bytes - self.held_bytes()
-        for pid in pids:
-            folder = f"/proc/{pid}/fd"
-            for number in proc.all_pids(folder):
-                written = self._written_file(f"{folder}/{number}", self._mounts)
-                if written is None:
-                    continue
-                identity, size_bytes, path = written
-                earlier_bytes = max(size_bytes - max(left_bytes, 0), 0)
-                known = self._files.get(identity)
-                if known is not None:
-                    earlier_bytes = known.earlier_bytes
-                else:
-                    left_bytes -= size_bytes
-                self._files[identity] = _File(path=path, earlier_bytes=earlier_bytes)
+        found = self._written_files(pids, self._mounts)
+        left_bytes = growth_bytes() - self.held_bytes()
+        for identity, (size_bytes, path) in found.items():
+            earlier_bytes = max(size_bytes - max(left_bytes, 0), 0)
+            known = self._files.get(identity)
+            if known is not None:
+                earlier_bytes = known.earlier_bytes
+            else:
+                left_bytes -= size_bytes
+            self._files[identity] = _File(path=path, earlier_bytes=earlier_bytes)
 
     def held_bytes(self) -> int:
         """The memory of the known files that exist, without what was there before."""
@@ -98,6 +94,20 @@ class MemoryFiles:
                 total_bytes += max(size_bytes - file.earlier_bytes, 0)
         return total_bytes
 
+    def _written_files(
+        self, pids: Iterable[int], mounts: MemoryMounts
+    ) -> Mapping[_Identity, tuple[int, str]]:
+        """The size and a path of each file that counts."""
+        found: dict[_Identity, tuple[int, str]] = {}
+        for pid in pids:
+            folder = f"/proc/{pid}/fd"
+            for number in proc.all_pids(folder):
+                written = self._written_file(f"{folder}/{number}", mounts)
+                if written is not None and len(self._files) + len(found) < _MAX_FILES:
+                    identity, size_bytes, path = written
+                    found[identity] = (size_bytes, path)
+        return found
+
     def _written_file(self, link: str, mounts: MemoryMounts) -> tuple[_Identity, int, str] | None:
         """The identity, the size and a path of the file of a descriptor; None if it does not
         count.
@@ -106,8 +116,6 @@ class MemoryFiles:
         if status is None or status.st_dev not in mounts.devices:
             return None
         if not stat.S_ISREG(status.st_mode) or status.st_ctime_ns < self._started_ns:
-            return None
-        if len(self._files) >= _MAX_FILES:
             return None
         try:
             is_writable = os.lstat(link).st_mode & stat.S_IWUSR  # proc(5): how it is open

@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.clock import CpuBudget
+from profiler.core.optional_math import all_known, difference
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading, inherited_bytes
 from profiler.readers.memory_usage import is_notable
@@ -23,6 +24,9 @@ _FILE_GROWTH = 1.1
 _MIN_LOCKED_BYTES = 4 * 2**20
 _MAX_FILE_READERS = 8
 _Identity = tuple[int, int]
+
+
+_OF_A_WHOLE_PROCESS = (b"Rss:", b"Pss:", b"Anonymous:")
 
 
 class _Base(Struct, frozen=True, gc=False, kw_only=True):
@@ -50,6 +54,9 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
     inherited_bytes: int = 0
     faults: int
     is_forked: bool
+
+
+_NO_BASE = _Base(own_bytes=0, anonymous_bytes=0, faults=0, is_forked=False)
 
 
 class MemoryShares:
@@ -285,17 +292,17 @@ class MemoryShares:
         )
 
     def _freed_bytes(self, process: ProcessReading) -> int:
-        base = self._bases.get(process.identity)
-        return 0 if base is None else min(base.lazily_freed_bytes, process.anonymous_bytes or 0)
+        base = self._bases.get(process.identity, _NO_BASE)
+        return min(base.lazily_freed_bytes, process.anonymous_bytes or 0)
 
     def _freeing(self, living: Mapping[_Identity, ProcessReading]) -> Sequence[ProcessReading]:
         """The processes that may have freed memory lazily since the last reading."""
-        pages = None
-        if self._freed_pages is not None and len(living) <= _MAX_FILE_READERS:
-            pages = self._lazily_freed_pages()
-        if pages is None or self._freed_pages is None:
+        if self._freed_pages is None or len(living) > _MAX_FILE_READERS:
             return ()
-        freed_bytes = (pages - self._freed_pages) * self._page_bytes
+        pages = difference(self._lazily_freed_pages(), self._freed_pages)
+        if pages is None:
+            return ()
+        freed_bytes = pages * self._page_bytes
         return [
             process for process in living.values() if is_notable(freed_bytes, _anonymous(process))
         ]
@@ -347,17 +354,19 @@ class MemoryShares:
 
 def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
     """The base of a process by its ``smaps_rollup``; None if that is not readable."""
-    rss_bytes = proc.bytes_after(rollup, b"Rss:")
-    pss_bytes = proc.bytes_after(rollup, b"Pss:")
-    anonymous_bytes = proc.bytes_after(rollup, b"Anonymous:")
-    if rss_bytes is None or pss_bytes is None or anonymous_bytes is None:
+    sizes = all_known(*[proc.bytes_after(rollup, name) for name in _OF_A_WHOLE_PROCESS])
+    if sizes is None:
         return None
+    rss_bytes, pss_bytes, anonymous_bytes = sizes
     private_bytes = proc.parse_private(rollup) or 0
-    own_bytes = proc.bytes_after(rollup, b"Pss_Anon:")
-    own_shmem_bytes = proc.bytes_after(rollup, b"Pss_Shmem:")
+    divided = all_known(
+        proc.bytes_after(rollup, b"Pss_Anon:"), proc.bytes_after(rollup, b"Pss_Shmem:")
+    )
     shmem_bytes = min(_shmem(process), rss_bytes - anonymous_bytes)
     open_shmem_bytes = 0
-    if own_bytes is None or own_shmem_bytes is None:
+    if divided is not None:
+        own_bytes, own_shmem_bytes = divided
+    else:
         # Before Linux 5.4, the PSS was not divided: the rest may be of files.
         own_bytes = min(anonymous_bytes, pss_bytes)
         file_bytes = rss_bytes - anonymous_bytes - shmem_bytes

@@ -11,6 +11,7 @@ from signal import SIGKILL, SIGSTOP
 from msgspec import Struct
 
 from profiler.core.files import open_or_none
+from profiler.core.optional_math import sum_of_both
 from profiler.core.timestamps import NS_PER_SECOND
 
 BYTES_PER_KIB = 1024
@@ -206,7 +207,7 @@ def parse_private(rollup: bytes) -> int | None:
     """The memory in ``/proc/PID/smaps_rollup`` that no other process maps, in bytes."""
     clean_bytes = bytes_after(rollup, b"Private_Clean:")
     dirty_bytes = bytes_after(rollup, b"Private_Dirty:")
-    return None if clean_bytes is None or dirty_bytes is None else clean_bytes + dirty_bytes
+    return sum_of_both(clean_bytes, dirty_bytes)
 
 
 def parse_private_anonymous(rollup: bytes) -> int | None:
@@ -244,7 +245,7 @@ def numbers_after(text: bytes, name: bytes) -> list[int]:
 
 
 def bytes_after(text: bytes, name: bytes) -> int | None:
-    """As :func:`number_after`, of a number of KiB."""
+    """The bytes of the number of KiB that :func:`number_after` finds."""
     size_kib = number_after(text, name)
     return None if size_kib is None else size_kib * BYTES_PER_KIB
 

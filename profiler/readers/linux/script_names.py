@@ -317,7 +317,7 @@ def _long(options: _Options, word: str, words: Iterator[str]) -> _Code | None:
 
 
 def _short(options: _Options, word: str, words: Iterator[str]) -> _Code | None:
-    """As :func:`_long`, of a word with one or more letters."""
+    """The code that a word with one or more letters names, read as by :func:`_long`."""
     for place, letter in enumerate(word[1:], start=2):
         rest = word[place:]
         if letter in options.attached:

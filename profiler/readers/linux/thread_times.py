@@ -133,6 +133,18 @@ class _Budget:
         return not self.is_spent
 
 
+class _Turns(Struct):
+    """The turns of threads without system calls: the last one is that of look ``last_number``, the
+    next one follows after so many ``readings``, of which some were ``skipped`` since the last look.
+    ``left`` is how many threads still have their turn in this look.
+    """
+
+    last_number: int = 0
+    readings: int = 0
+    left: int = 0
+    skipped: int = 0
+
+
 class ThreadReader:
     """Reads the threads of a batch's processes.
 
@@ -175,8 +187,7 @@ class ThreadReader:
         self._is_shown = False  # as they are now
         self._changed: dict[int, _Process] = {}
         self._stale: dict[int, _Process] = {}
-        self._turn_number = 0  # of the last look in which threads had their turn
-        self._turns_left = 0
+        self._turns = _Turns()
         self._files = ThreadFiles()
         self._open_pressure = open_pressure
         self._is_frozen = is_frozen
@@ -230,6 +241,28 @@ class ThreadReader:
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
 
+    def skip(self, processes: Collection[ProcessReading]) -> bool:
+        """Whether this reading of all processes need not be followed: none has begun or ended, and
+        of those that have changed, no thread has its turn. Returns False if it has to be.
+        """
+        if self.sees_calls or self._stale or self._ended_between or self._last is None:
+            return False
+        number = self._last.number + 1 + self._turns.skipped
+        if number - self._turns.last_number >= self._turns.readings:
+            return False
+        if len(processes) != len(self._followed):
+            return False
+        for reading, before in zip(processes, self._followed, strict=True):
+            if reading is before:
+                continue
+            process = self._processes.get(reading.pid)
+            if process is None or process.started_ticks != reading.started_ticks:
+                return False
+            if not process.is_refused or reading.threads == 1:
+                return False
+        self._turns.skipped += 1
+        return True
+
     def take_read_ended_ns(self) -> int:
         """What was read of the processes that have ended since the last call."""
         read_ns = self._read_ended_ns
@@ -249,7 +282,7 @@ class ThreadReader:
 
         ``is_fresh``: :meth:`follow` has just had their readings.
         """
-        last = self._last or ReadingTime(0, now_ns)
+        last = self._take_last(now_ns)
         length_ns = now_ns - last.at_ns
         budget_ns = min(self._budget_ns + length_ns * _MAX_CPU_SHARE, _ADVANCE_NS)
         if budget_ns < 0 and not is_required:
@@ -261,7 +294,7 @@ class ThreadReader:
             if not (due or self._stale or self._ended_between) and self._changed:
                 self._last = now
                 self._budget_ns = budget_ns
-                return self._nothing()
+                return self.nothing()
         began_ns = self._own_cpu_ns() - self.lookup_ns
 
         def spent_ns() -> int:
@@ -287,7 +320,15 @@ class ThreadReader:
         self._budget_ns = budget_ns - spent_ns()
         return look
 
-    def _nothing(self) -> Look:
+    def _take_last(self, now_ns: int) -> ReadingTime:
+        """The last look, and how many readings were before this one."""
+        last = self._last or ReadingTime(0, now_ns)
+        if self._turns.skipped:
+            last = ReadingTime(last.number + self._turns.skipped, last.at_ns)
+            self._turns.skipped = 0
+        return last
+
+    def nothing(self) -> Look:
         """A look in which no thread has its turn."""
         growth = () if self._is_counting else None
         return Look(growth=growth, is_behind=True, is_nobodys_turn=True, cpus=self._cpus or 1)
@@ -397,7 +438,7 @@ class ThreadReader:
         )
 
     def _usable_cpus(self) -> int:
-        """On how many CPUs the first process may run."""
+        """The number of CPUs on which the first process may run."""
         if not self._cpus and self._processes:
             try:
                 self._cpus = len(os.sched_getaffinity(next(iter(self._processes))))
@@ -462,11 +503,12 @@ class ThreadReader:
         """Whether as many threads have their turn as are read together."""
         turn = min(max(now.number // _AGE_PER_TURN, 1), _MAX_READINGS_PER_TURN)
         turn = max(turn, -(-threads // _MAX_TOGETHER))
+        self._turns.readings = turn
         together = min(threads, _MAX_TOGETHER)
-        self._turns_left = min(threads * (now.number - self._turn_number) // turn, together)
-        if self._turns_left < together:
+        self._turns.left = min(threads * (now.number - self._turns.last_number) // turn, together)
+        if self._turns.left < together:
             return False
-        self._turn_number = now.number
+        self._turns.last_number = now.number
         return True
 
     def _read_due(
@@ -483,8 +525,8 @@ class ThreadReader:
                 continue
             if is_required or not process.is_refused or process.reading.threads == 1:
                 self._continue(process, budget, now, None)
-            elif self._turns_left > 0:
-                self._turns_left -= self._continue(process, budget, now, self._turns_left)
+            elif self._turns.left > 0:
+                self._turns.left -= self._continue(process, budget, now, self._turns.left)
 
     def _read_only_thread(self, process: _Process, now: ReadingTime) -> bool:
         """Read the counters of a process with one thread; returns False after the thread's end."""

@@ -182,7 +182,7 @@ def _is_median_least(metric: ComparedMetric, records: Sequence[Record]) -> bool:
 
 
 def _are_least(metric: ComparedMetric, records: Sequence[Record]) -> Sequence[bool]:
-    """Of each value whether it is a lower bound."""
+    """Whether each value is a lower bound."""
     return [metric.row.is_least(record) for record in records if metric.read(record) is not None]
 
 

@@ -16,7 +16,7 @@ from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import absolute, create_private_folders
 from profiler.core.text import without_surrogates
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, span_ms
 from profiler.readers.linux import proc
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
@@ -27,7 +27,6 @@ from profiler.record.record_model import (
     Report,
     decode,
 )
-from profiler.record.units import span_ms
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
 from profiler.runs.step_series import StepSeries, decode_steps
 

@@ -114,7 +114,7 @@ class LineIndex:
         self._kinds.append(self._kind_of(line.head))
 
     def counts_with(self, record: Record | RecordHead) -> RunsOf:
-        """With which other runs the run of a record counts."""
+        """The other runs with which the run of a record counts."""
         return self._job_kinds.of(record)
 
     def _kind_of(self, head: ReportHead) -> int:

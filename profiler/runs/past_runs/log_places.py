@@ -130,6 +130,6 @@ def _is_in_region(region: str | None, defined: str | None) -> bool:
 
     A file's Region may be a placeholder, such as ``${REGION}``, which says nothing.
     """
-    if region is None or defined is None or _REGION.fullmatch(defined) is None:
+    if region is None or defined is None or not _REGION.fullmatch(defined):
         return True
     return region == defined

@@ -21,7 +21,7 @@ from profiler.aggregation.statistics import TimeWeightedStatistics, percent_of
 from profiler.aggregation.task_record import with_cpu_demand
 from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.optional_math import known, rounded
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, span_ms
 from profiler.record.equal_steps import rounded_column
 from profiler.record.event_end import judge_candidates
 from profiler.record.model_base import absent_if_empty
@@ -47,7 +47,6 @@ from profiler.record.units import (
     as_number,
     billed_ms,
     mebibytes,
-    span_ms,
 )
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.sizing.advice import with_recommendation

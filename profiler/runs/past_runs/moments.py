@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import difference, first_known, known_values, quotient
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
 from profiler.record.fact_list import memory_peak, peak_text
@@ -70,7 +70,7 @@ def frame_of(text: str, own_files: Collection[str] | None = None) -> ShownFrame:
     name = text
     file = ""
     frame = _FRAME.fullmatch(text)
-    if frame is not None:
+    if frame:
         name = frame["name"]
         file = frame["file"]
     if own_files is not None:
@@ -117,13 +117,13 @@ def _sampled_stacks(record: Record) -> Iterator[_SampledStack]:
     if started_ns is None:
         return
     for moment in record.stacks.moments[:5]:
-        from_ns = parse_ns(moment.from_at)
+        from_ns = moment.from_ns
         functions = what_ran(frames_of(moment))
         share = _share(moment)
         if from_ns is None or not functions:
             continue
         start_ms = max((from_ns - started_ns) / NS_PER_MS, 0)
-        end_ms = max(((parse_ns(moment.to_at) or 0) - started_ns) / NS_PER_MS, start_ms)
+        end_ms = max(((moment.to_ns or 0) - started_ns) / NS_PER_MS, start_ms)
         is_in_socket = not share and frame_of(moment.stack[-1]).file in {"socket.py", "ssl.py"}
         yield _SampledStack(moment.kind, start_ms, end_ms, functions, share, is_in_socket)
 
@@ -256,11 +256,9 @@ def _recorded_peak_ms(record: Record, series: Series, length_ms: float) -> float
     outside the series.
     """
     started_ns = parse_ns(record.started_at or series.started_at)
-    peak_ns = parse_ns(record.metrics.max_memory_used_at)
-    if started_ns is None or peak_ns is None:
-        return None
-    peak_ms = (peak_ns - started_ns) / NS_PER_MS
-    return peak_ms if 0 <= peak_ms <= length_ms else None
+    peak_ns = record.metrics.max_memory_used_at_ns
+    peak_ms = quotient(difference(peak_ns, started_ns), NS_PER_MS)
+    return peak_ms if 0 <= first_known(peak_ms, -1) <= length_ms else None
 
 
 def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Moment]:

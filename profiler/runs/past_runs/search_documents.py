@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from profiler.core.json_fields import mapping, number, text
+from profiler.core.json_fields import mapping, positive_number, text
+from profiler.core.optional_math import all_known
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.batch_job import read_batch
 from profiler.record.bounded_json_line import is_too_long
@@ -167,10 +168,10 @@ def _with_times(record: Record, source: Mapping[str, Any]) -> Record:
 
 
 def _corrected_time(recorded: str | None, indexed: object) -> str | None:
-    recorded_ns = parse_ns(recorded)
-    indexed_ns = parse_ns(indexed)
-    if recorded_ns is None or indexed_ns is None:
+    times_ns = all_known(parse_ns(recorded), parse_ns(indexed))
+    if times_ns is None:
         return recorded
+    recorded_ns, indexed_ns = times_ns
     if recorded_ns // NS_PER_MS == indexed_ns // NS_PER_MS:
         return recorded
     return format_ms(indexed_ns)
@@ -178,7 +179,7 @@ def _corrected_time(recorded: str | None, indexed: object) -> str | None:
 
 def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     """A checkpoint's record with the end and the duration that ECS reported."""
-    duration_ms = as_number(number(_at(source, "usage.duration_ms")))
+    duration_ms = as_number(positive_number(_at(source, "usage.duration_ms")))
     return replace(
         with_whole_duration(record, duration_ms),
         finished_at=text(_at(source, "event.end")) or record.finished_at,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.core.bounded_batches import batches
 from profiler.core.completeness import Completeness
-from profiler.core.json_fields import mapping, mappings, number
+from profiler.core.json_fields import mapping, mappings, positive_number
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.units import format_count
@@ -160,7 +160,7 @@ class IndexedRuns(RunSource):
             "sort": [{START: {"order": "desc", "unmapped_type": "date"}}],
         }
         total = mapping(mapping(self.post("reports", query)["hits"]).get("total"))
-        self._uncounted[selection] = int(number(total.get("value")) or 0)
+        self._uncounted[selection] = int(positive_number(total.get("value")) or 0)
 
     def _last_run_conditions(
         self, selection: RunFilter, last: int

@@ -127,6 +127,18 @@ class TestHandingOn:
         assert shares(wait(timed, 99, begun=1, was_woken=True), disk) == {"disk": 100.0}
         assert shares(wait(timed, 99, begun=1), disk)["sleep"] > 95
 
+    def test_through_a_server_on_whose_connections_nothing_came_to_its_other_clients(self) -> None:
+        """A broker that wakes by itself now and then: a row comes from a producer, which sleeps."""
+        broker = replace(IDLE, helpers="pipe", helper_pids=frozenset((1, 3)))
+        idle = wait(broker, 1, process=2, came=(False,))
+        assert shares(wait(asks(2), 50), idle, wait(SLEEP, 1, process=3)) == {"sleep": 100.0}
+        assert shares(wait(asks(2), 50), idle, wait(asks(2), 1, process=3)) == {"network": 100.0}
+
+    def test_through_an_idle_server_not_back_to_who_waits_for_it(self) -> None:
+        broker = replace(IDLE, helpers="pipe", helper_pids=frozenset((1,)))
+        idle = wait(broker, 1, process=2, came=(False,))
+        assert shares(wait(asks(2), 99), idle, wait(SLEEP, 1))["network"] > 95
+
     def test_threads_that_wait_for_each_other_are_a_cycle(self) -> None:
         assert shares(wait(LOCK, 5), wait(LOCK, 5)) == {"lock": 100.0}
 

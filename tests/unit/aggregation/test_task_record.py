@@ -85,7 +85,8 @@ def batch_record(
     others: Sequence[OtherContainer] = (),
 ) -> Record:
     """The record of a batch by the task stats alone."""
-    draft = RecordDraft.of(container, task, end, host, usage)
+    limit_bytes = None if usage is None else usage.memory_limit_bytes
+    draft = RecordDraft.of(container, task, end, host, limit_bytes)
     draft.run = replace(draft.run, containers=tuple(others))
     if usage is not None:
         draft.add(statistics_evidence(usage, draft.sizes))
@@ -118,9 +119,8 @@ def test_the_limits_of_a_container(
     vcpu: float,
     memory: float | None,
 ) -> None:
-    usage = usage_with(memory_limit_bytes=stats_limit) if stats_limit else None
     sizes = container_limits(
-        ContainerMetadata(name="b", **container), TaskMetadata(**task), usage, HOST
+        ContainerMetadata(name="b", **container), TaskMetadata(**task), HOST, stats_limit
     )
     assert sizes == ResourceLimits(vcpu=vcpu, memory_bytes=memory)
 
@@ -191,7 +191,8 @@ def test_unknown_counters_are_absent() -> None:
     silent = ContainerUsage(seconds(1))
     silent.add(sample(START_NS), received_ns=0, started_ns=None)
     bounds = Metrics(vcpu_size=2, memory_size_mb=400)
-    assert usage_metrics(None, SIZES) == usage_metrics(silent, SIZES) == bounds
+    unread = ContainerUsage(seconds(1))
+    assert usage_metrics(unread, SIZES) == usage_metrics(silent, SIZES) == bounds
     begin = "2025-11-20T00:53:20.000Z"
     assert interval(silent) == Interval(started_at=begin, finished_at=begin)
 
@@ -235,7 +236,8 @@ def test_the_sampling_is_described_in_milliseconds() -> None:
         stats_period_ms=1002,  # a percentile: within 1 %
         sources=("stats", "cgroup"),
     )
-    unread = build_sampling(None, (), interval_ns=seconds(1), failures=1, missed=0)
+    none = ContainerUsage(seconds(1))
+    unread = build_sampling(none, (), interval_ns=seconds(1), failures=1, missed=0)
     assert unread == Sampling(interval_ms=1000, samples=0, duplicates=0, failures=1, missed_ticks=0)
 
 

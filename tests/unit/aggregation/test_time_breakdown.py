@@ -300,6 +300,26 @@ class TestWhoseWaitHeldTheRunBack:
             run.look(Did(1, SLEEP, 0.3))
         assert run.parts.get("lock", 0) < 10
 
+    @pytest.mark.parametrize("gap", [0, 5])
+    def test_readings_in_which_no_thread_has_its_turn_are_kept_as_one(self, gap: float) -> None:
+        """The same as if each was added alone, as when the time so far is asked."""
+        runs = [LookedRun(points=40), LookedRun(points=40)]
+        for is_asked, run in enumerate(runs):
+            nothing = Look(is_behind=True, is_nobodys_turn=True)
+            for number in range(4):
+                run.look(Did(1, HIDDEN, 0.2), sees_calls=False)
+                for _ in range(6):
+                    run.at += 1 + gap * (number == 1)
+                    run.account.add_look(START_NS + seconds(run.at), nothing, run.series)
+                    if is_asked:
+                        run.account.breakdown()
+        merged, alone = runs
+        assert merged.breakdown == alone.breakdown
+        assert merged.breakdown.covered_percent == pytest.approx(100 if not gap else 53.4, abs=0.1)
+        merged.account.flush(merged.series)
+        alone.account.flush(alone.series)
+        assert present(merged.series).values() == present(alone.series).values()
+
     def test_a_look_that_finds_a_thread_able_to_run_says_nothing(self) -> None:
         run = LookedRun().look(Did(1, SLEEP, 0.2), Did(2, NETWORK, 0.2))
         for _ in range(10):

@@ -6,11 +6,11 @@ from profiler.core.ecs_terms import BATCH_VARIABLES
 from profiler.record.batch_job import (
     NO_JOB,
     BatchJob,
-    batch_values,
     is_job_id,
     job_of_overrides,
     job_of_variables,
     job_text,
+    known_job_fields,
     parent_id,
     read_batch,
 )
@@ -101,7 +101,7 @@ def test_overrides_without_a_job_name_none(environment: Any) -> None:
 
 def test_a_document_has_the_known_values_and_is_read_back() -> None:
     job = BatchJob(job_id=ID, job_definition="etl", job_definition_revision=3, queue="nightly")
-    fields = batch_values(job)
+    fields = known_job_fields(job)
     assert fields == {
         "job_id": ID,
         "job_definition": "etl",

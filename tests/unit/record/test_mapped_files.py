@@ -14,9 +14,9 @@ from profiler.record.fact_list import (
 )
 from profiler.record.family import FamilyRun, HighestPeak, family_of_reports
 from profiler.record.mapped_files import (
-    are_comparable,
     counts_files,
     files_text,
+    have_one_meaning,
     memory_with_files_mb,
     mixed_note,
     of_one_meaning,
@@ -65,8 +65,8 @@ def test_a_record_says_mapped_files_apart_or_counts_them() -> None:
     assert not counts_files(Metrics())
     minutes = Sampling(interval_ms=60_000, sources=("container-insights",))
     assert counts_files(replace(older(0).record, sampling=minutes).metrics)
-    assert not are_comparable(older(0).record.metrics, newer(0).record.metrics)
-    assert are_comparable(older(0).record.metrics, Metrics())
+    assert not have_one_meaning(older(0).record.metrics, newer(0).record.metrics)
+    assert have_one_meaning(older(0).record.metrics, Metrics())
 
 
 @pytest.mark.parametrize(

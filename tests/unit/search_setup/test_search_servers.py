@@ -9,7 +9,7 @@ from boto3 import Session
 
 from profiler.core.aws_signature import AwsSignature, signing_region, signing_service
 from profiler.core.errors import UsageError
-from profiler.search_setup.search_servers import open_session
+from profiler.search_setup.search_servers import signed_in_session
 
 KEY = {"ELASTICSEARCH_API_KEY": "a2V5"}
 NAME = {"ELASTICSEARCH_USER": "me", "ELASTICSEARCH_PASSWORD": "pw"}
@@ -34,11 +34,11 @@ def sent(session: requests.Session) -> str | None:
 def test_the_variables_sign_in_and_a_netrc_does_not_replace_them(
     environment: dict[str, str], header: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert sent(open_session(environment)) == header
+    assert sent(signed_in_session(environment)) == header
     netrc = tmp_path / "netrc"
     netrc.write_text("machine search.example.com login other password other\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    assert header is None or sent(open_session(environment)) == header
+    assert header is None or sent(signed_in_session(environment)) == header
 
 
 @pytest.mark.parametrize(
@@ -82,5 +82,5 @@ def test_the_region_is_the_one_in_the_address() -> None:
 @pytest.mark.parametrize("key", ["hunter2\n", "“hunter2”"])
 def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(UsageError, match="an invalid character") as error:
-        open_session({"ELASTICSEARCH_API_KEY": key})
+        signed_in_session({"ELASTICSEARCH_API_KEY": key})
     assert "hunter2" not in str(error.value)

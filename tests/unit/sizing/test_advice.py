@@ -49,7 +49,6 @@ from profiler.sizing.prices import (
 )
 from profiler.sizing.run_facts import cost_on_fargate, record_on_fargate
 from profiler.sizing.trend import NO_GROWTH, Growth, growth
-from profiler.sizing.what_if import runs_per_month
 from tests.changed_records import changed_lines
 from tests.gpu_runs import gpu_run
 from tests.runs import evidence_of, report, slowdown
@@ -161,9 +160,9 @@ def test_a_limit_that_killed_a_run_is_not_to_be_passed_in_some_runs() -> None:
         9, peak_mb=900, size=(1, 2048), likely_out_of_memory=True, metrics={"memory_size_mb": 1000}
     )
     text = "\n".join(advice([*runs, killed]).reasons)
-    assert "With 1000 MB a run ran out of memory" in text
+    assert "With 1,000 MB a run ran out of memory" in text
     assert "grows by about" in text
-    assert "the limit of 1000 MB" not in text
+    assert "the limit of 1,000 MB" not in text
     at_task_size = report(9, peak_mb=1990, size=(1, 2048), likely_out_of_memory=True)
     again = "\n".join(advice([*growing(40, runs=9, first_mb=1600), at_task_size]).reasons)
     assert "will pass the limit of 2 GB" not in again
@@ -411,7 +410,7 @@ def test_a_task_with_several_reports_is_paid_once() -> None:
         600_000,
         1_185_000,
     ]
-    assert runs_per_month(both) == runs_per_month(alone)
+    assert both.usage.runs_per_month == alone.usage.runs_per_month
     assert both.outcomes.runs == 6
 
 

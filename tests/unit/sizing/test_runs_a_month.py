@@ -6,7 +6,7 @@ from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_SECOND, format_ms
 from profiler.record.family import MonthBasis, month_of_tasks
 from profiler.record.record_model import Report
 from profiler.sizing.evidence import Evidence, Families, TasksRead
-from profiler.sizing.runs_a_month import estimated_month, measured_month
+from profiler.sizing.runs_a_month import estimated_month
 from tests.fakes import START_NS
 from tests.runs import evidence_of, report
 from tests.sized_runs import advice
@@ -29,7 +29,7 @@ def tasks_each(hours: float, count: int) -> TasksRead:
 
 
 def test_five_tasks_in_a_day_measure_a_month() -> None:
-    found = measured_month(runs_each(24 * HOUR, 5))
+    found = runs_each(24 * HOUR, 5).usage.month
     assert found is not None
     assert found.basis == "measured"
     assert found.runs == pytest.approx(DAYS_PER_MONTH)
@@ -37,7 +37,7 @@ def test_five_tasks_in_a_day_measure_a_month() -> None:
 
 @pytest.mark.parametrize(("hours", "count"), [(24 * HOUR, 4), (0.25, 50), (1.0, 1)])
 def test_fewer_tasks_or_a_shorter_window_measure_none(hours: float, count: int) -> None:
-    assert measured_month(runs_each(hours, count)) is None
+    assert runs_each(hours, count).usage.month is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_all_runs_that_were_read_measure_a_month_where_the_last_ones_do_not() ->
     (evidence,) = families.evidence().values()
     assert evidence is not None
     assert evidence.outcomes.runs == 50
-    assert measured_month(evidence) is None
+    assert evidence.usage.month is None
     (read,) = families.tasks_read().values()
     assert read.tasks == 600
     found = month_of_tasks(read.tasks, read.window_ns)

@@ -28,7 +28,6 @@ from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.sizing_rules import verdict_of
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
-from profiler.sizing.what_if import runs_per_month
 from tests.runs import evidence_of, report, slowdown
 from tests.sized_runs import GB, Need, advice, families, reasons, rows, runs_of, size
 from tests.values import present
@@ -297,7 +296,7 @@ def test_runs_by_month_need_five_runs_and_a_day(
     runs: int, window_ns: int, by_month: float | None
 ) -> None:
     evidence = evidence_of([measured()])
-    found = runs_per_month(of_window(evidence, runs, window_ns))
+    found = of_window(evidence, runs, window_ns).usage.runs_per_month
     assert found == (None if by_month is None else pytest.approx(by_month, rel=0.01))
 
 

@@ -162,6 +162,9 @@ class FakeThreads:
     def follow(self, processes: Sequence[ProcessReading]) -> None:
         self._processes = processes
 
+    def skip(self, processes: Sequence[ProcessReading]) -> bool:
+        return False
+
     def take_read_ended_ns(self) -> int:
         """All that was read, once the processes have ended."""
         return 0 if self._processes else self._read_ns // 4

@@ -285,7 +285,7 @@ def test_an_agent_that_hangs_does_not_delay_the_others_while_many_tasks_end(tmp_
 def test_the_reported_batches_that_docker_has_removed_are_forgotten(tmp_path: Path) -> None:
     fakes = FakeInstance(BATCH, folder=tmp_path)
     for number in range(5):
-        fakes.reported.add(f"removed-{number}")
+        fakes.reported.on_reported(f"removed-{number}")
     fakes.events.gap, fakes.docker.is_empty_from = (18.0, 20.0), 14
     fakes.run()
     assert not fakes.reported._reported

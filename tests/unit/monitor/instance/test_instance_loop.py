@@ -662,7 +662,7 @@ def test_the_file_of_reported_batches_may_be_missing_torn_or_unwritable(tmp_path
     again = FakeInstance(BATCH, folder=tmp_path, began=20).run()
     assert again.records() == {}
     for number in range(3000):
-        again.reported.add(f"{number}")
+        again.reported.on_reported(f"{number}")
         again.reported.forget(f"{number}")
     assert len((tmp_path / "reported").read_text().split()) < 1100
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from profiler.collectors.neuron.neuron_collector import NeuronCollector
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, RuntimeReport
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
+from profiler.collectors.nvidia.gpu_usage import NO_GPUS
 from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.core.log import Log
 from profiler.core.threads import ThreadFailure
@@ -14,7 +15,8 @@ from profiler.monitor.prometheus.snapshot import ContainerSnapshot, Snapshot
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.container_stats import StatsReading
-from profiler.readers.linux.host import InstanceReading
+from profiler.readers.ecs.task_metadata import TaskMetadata
+from profiler.readers.linux.host import NO_INSTANCE, InstanceReading
 from tests.fakes import FakeClock, seconds
 from tests.monitor_world import MIB, OWN
 from tests.prometheus_world import BATCH, TASK, ScrapedTask
@@ -78,7 +80,7 @@ def test_a_network_of_ones_own_is_the_containers() -> None:
     }
     fakes.answer, task = Unavailable("refused"), fakes.answer
     now = fakes.tick()
-    assert now.task is None
+    assert now.task == TaskMetadata()
     assert now.containers == ()
     fakes.answer = task
     now = fakes.tick()
@@ -111,18 +113,18 @@ def test_the_instance_is_read_every_ten_seconds_and_may_be_down() -> None:
     assert fakes.instance_reads == 3
     fakes.instance = Unavailable("no /proc")
     snapshot = fakes.tick(10)
-    assert snapshot.instance is None
+    assert snapshot.instance is NO_INSTANCE
     assert snapshot.sources["instance"] is False
     for launch_type in ("FARGATE", None):  # without an instance nothing is read of it
         fakes = ScrapedTask(task=replace(TASK, launch_type=launch_type))
         snapshot = fakes.tick()
-        assert snapshot.instance is None
+        assert snapshot.instance is NO_INSTANCE
         assert fakes.instance_reads == 0
         assert "instance" not in snapshot.sources
 
 
 def shown(snapshot: Snapshot) -> list[str]:
-    return [] if snapshot.gpus is None else [gpu.sample.facts.uuid for gpu in snapshot.gpus.gpus]
+    return [gpu.sample.facts.uuid for gpu in snapshot.gpus.gpus]
 
 
 def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
@@ -137,7 +139,7 @@ def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
     watch.tick()
     assert len(shown(fakes.tick(10))) == 2
     gone = fakes.tick()
-    assert gone.gpus is None
+    assert gone.gpus is NO_GPUS
     assert gone.sources["nvml"] is False
 
 

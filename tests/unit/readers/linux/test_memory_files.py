@@ -32,7 +32,7 @@ def files() -> MemoryFiles:
 
 
 def _held_mib(files: MemoryFiles, growth_mib: int = _ALL_MIB) -> float:
-    files.look(_OWN, growth_mib * _MIB)
+    files.look(_OWN, lambda: growth_mib * _MIB)
     return files.held_bytes() / _MIB
 
 
@@ -67,7 +67,7 @@ def test_a_file_without_a_name_counts(files: MemoryFiles) -> None:
 def test_another_file_with_the_same_name_does_not_count(files: MemoryFiles, path: Path) -> None:
     with path.open("wb", buffering=0) as writing:
         writing.write(bytes(_MIB))
-        files.look(_OWN, _ALL_MIB * _MIB)
+        files.look(_OWN, lambda: _ALL_MIB * _MIB)
     path.with_suffix(".new").write_bytes(bytes(2 * _MIB))
     path.with_suffix(".new").replace(path)
     assert files.held_bytes() == 0
@@ -93,6 +93,20 @@ def test_what_exceeds_all_growth_was_there_before(files: MemoryFiles, path: Path
         assert _held_mib(files, growth_mib=2) == 2
         writing.write(bytes(2 * _MIB))
         assert _held_mib(files) == 4
+
+
+def test_what_is_written_before_the_growth_is_read_was_not_there_before(
+    files: MemoryFiles, path: Path
+) -> None:
+    with path.open("wb", buffering=0) as writing:
+        writing.write(bytes(_MIB))
+
+        def growth_bytes() -> int:
+            writing.write(bytes(3 * _MIB))
+            return 4 * _MIB
+
+        files.look(_OWN, growth_bytes)
+        assert files.held_bytes() == 4 * _MIB
 
 
 def test_a_file_on_a_disk_does_not_count() -> None:

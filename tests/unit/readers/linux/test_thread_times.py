@@ -665,15 +665,19 @@ def test_every_thread_has_its_turn_however_many_there_are(tmp_path: Path) -> Non
     assert machine.read(process(10, cpu=42, threads=100), at=42, is_required=True).growth
 
 
+@pytest.mark.parametrize("skips", [True, False], ids=["skipped", "all followed"])
 def test_threads_without_system_calls_are_read_together_and_ever_more_rarely(
-    tmp_path: Path,
+    tmp_path: Path, *, skips: bool
 ) -> None:
     machine = FakeMachine(tmp_path, machine="riscv64")
     turns = []
     for at in range(1, 281):
         for pid, tid in ((10, 10), (10, 11), (20, 20), (20, 21)):
             machine.thread(pid, tid, run=0.001 * at, state="D", call=None)
-        sample = machine.read(process(10, cpu=at, threads=2), process(20, cpu=at, threads=2), at=at)
+        processes = (process(10, cpu=at, threads=2), process(20, cpu=at, threads=2))
+        if skips and machine.reader.skip(processes):
+            continue
+        sample = machine.read(*processes, at=at)
         assert sample.waits == {Wait("disk"): 4}  # as they were when they were asked
         if sample.growth:
             turns.append(at)
@@ -682,6 +686,23 @@ def test_threads_without_system_calls_are_read_together_and_ever_more_rarely(
     assert turns[:25] == [*range(1, 20), 21, 23, 25, 27, 29, 32]
     assert gaps == sorted(gaps)
     assert gaps[-3:] == [20, 20, 20]
+
+
+def test_a_reading_that_shows_more_than_threads_without_a_turn_is_not_skipped(
+    tmp_path: Path,
+) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    shell = process(5)
+    for pid, tid in ((5, 5), (10, 10), (10, 11), (20, 20)):
+        machine.thread(pid, tid, run=0.001)
+    for at in range(1, 41):
+        machine.read(shell, process(10, cpu=at, threads=2), at=at)
+    assert machine.reader.skip((shell, process(10, cpu=42, threads=2)))
+    assert not machine.reader.skip((process(5, cpu=2), process(10, cpu=42, threads=2)))
+    assert not machine.reader.skip((shell,))
+    assert not machine.reader.skip((shell, process(10, cpu=42, threads=2), process(20)))
+    assert not machine.reader.skip((shell, process(10, cpu=42, threads=2, start=2)))
+    assert not machine.reader.skip((shell, process(20, cpu=42, threads=2)))
 
 
 def test_between_two_turns_a_process_that_has_ended_shows_nothing(tmp_path: Path) -> None:
