@@ -40,9 +40,20 @@ _JAVA = (
     *(f"-Xms{_HEAP_MIB}m", f"-Xmx{_HEAP_MIB}m", "-XX:+AlwaysPreTouch", "-XX:-UsePerfData"),
     *("-Xshare:auto", "-XX:TieredStopAtLevel=1"),
 )
+# Sleeps until the profiler has woken up for some readings, however slow the machine is.
 _SLEEP = """
+import java.nio.file.*;
 public class Sleep {
-    public static void main(String[] words) throws Exception { Thread.sleep(1500); }
+    static long wakeUps() throws Exception {
+        long parent = ProcessHandle.current().parent().get().pid();
+        String status = Files.readString(Path.of("/proc/" + parent + "/status"));
+        String after = status.substring(status.indexOf("\\nvoluntary_ctxt_switches:") + 25);
+        return Long.parseLong(after.substring(0, after.indexOf("\\n")).trim());
+    }
+    public static void main(String[] words) throws Exception {
+        long last = wakeUps() + 40;
+        for (int turn = 0; turn < 600 && wakeUps() < last; turn++) Thread.sleep(100);
+    }
 }
 """
 
