@@ -65,7 +65,7 @@ def total_saving(
         amount = mark + format_usd(abs(saved_usd))
         relation = "of" if saved_usd >= 0 else "more than"
         money = f", {amount} a month {relation} {mark}{format_usd(usd)}"
-    return f"{len(changes)} of {format_count(len(families), 'family')}{money}."
+    return f"{len(changes):,} of {format_count(len(families), 'family')}{money}."
 
 
 def stdout_encoding() -> str:

@@ -176,8 +176,8 @@ def _months(
 def _warn_about_omissions(data: PageData, runs: int) -> None:
     if data.runs < runs:
         warn(
-            f"The oldest {runs - data.runs} of {runs} runs do not fit into a page of 8 MB and are "
-            "left out: select runs by FAMILY, --last or --since."
+            f"The oldest {runs - data.runs:,} of {runs:,} runs do not fit into a page of 8 MB and "
+            "are left out: select runs by FAMILY, --last or --since."
         )
     if data.without_details:
         warn(

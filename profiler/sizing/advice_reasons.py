@@ -106,10 +106,9 @@ def _basis(evidence: Evidence) -> str:
     if endings:
         runs += f" ({', '.join(endings)})"
     used = []
-    peak_source = evidence.precision.peak_source
-    memory = measured(needs.required_memory_mb, is_least=peak_source != "kernel")
-    needed = memory.text(format_memory)
+    needed = evidence.needed_memory.text(format_memory)
     if needed:
+        peak_source = evidence.precision.peak_source
         source = f" ({peak_source})" if peak_source else ""
         used.append(f"up to {needed} of memory{source}")
     vcpus = measured(needs.required_vcpu).text(format_vcpu)

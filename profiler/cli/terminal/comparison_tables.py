@@ -198,9 +198,9 @@ def limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]
     for compared in changes_to_show(changes):
         counts: list[str] = []
         if compared.known_a < a_count:
-            counts.append(f"{compared.known_a} of {a_count} runs of A")
+            counts.append(f"{compared.known_a:,} of {a_count:,} runs of A")
         if compared.known_b < b_count:
-            counts.append(f"{compared.known_b} of {b_count} runs of B")
+            counts.append(f"{compared.known_b:,} of {b_count:,} runs of B")
         if counts:
             titles = titles_by_counts.setdefault(" and ".join(counts), [])
             titles.append(compared.metric.row.name)

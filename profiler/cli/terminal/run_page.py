@@ -33,7 +33,6 @@ from profiler.record.fact_list import (
     cost_text,
     device_facts,
     peak_text,
-    uses_more_cpu_than_asked,
 )
 from profiler.record.gpu_facts import (
     gpu_memory_text,
@@ -55,7 +54,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.story_rows import BESIDE_MEMORY, Story, StoryRow, story_of
-from profiler.record.task_needs import vcpu_size
+from profiler.record.task_needs import uses_more_cpu_than_asked, vcpu_size
 from profiler.record.units import (
     format_count,
     format_duration,

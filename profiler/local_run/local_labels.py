@@ -1,4 +1,4 @@
-"""Labels of a run: short texts by name.
+"""Labels of a local run, short texts by name: the user's, Airflow's, and the git commit.
 
 The git commit is read from git's files, without a process.
 """
@@ -18,7 +18,7 @@ _COMMIT_LENGTHS = (40, 64)
 _HEX_DIGITS = frozenset("0123456789abcdef")
 # The variables that the usual runners set for a command. Task tokens of Step Functions are secrets:
 # never add them.
-_RUNNER_LABELS: Mapping[str, str] = {
+_AIRFLOW_LABELS: Mapping[str, str] = {
     "AIRFLOW_CTX_DAG_ID": "airflow.dag",
     "AIRFLOW_CTX_TASK_ID": "airflow.task",
     "AIRFLOW_CTX_DAG_RUN_ID": "airflow.run",
@@ -45,13 +45,13 @@ def parse_labels(words: Iterable[str]) -> dict[str, str]:
     return labels
 
 
-def runner_labels(environment: Mapping[str, str]) -> dict[str, str]:
-    """The labels from the environment variables of Airflow.
+def airflow_labels(environment: Mapping[str, str]) -> dict[str, str]:
+    """The labels that Airflow's environment variables give.
 
     Bytes that are not UTF-8 become ``?``.
     """
     labels: dict[str, str] = {}
-    for variable, label in _RUNNER_LABELS.items():
+    for variable, label in _AIRFLOW_LABELS.items():
         value = environment.get(variable, "").strip()
         if value:
             labels[label] = without_surrogates(value)[:MAX_LABEL_CHARS]
