@@ -25,7 +25,7 @@ from tests.simulation.known_runs import WITHOUT_GROUPS
 from tests.task_endpoint import Task, TaskEndpoint
 from tests.values import present
 from tools.moto_server import FakeAws
-from tools.waiting import wait_until
+from tools.waiting import remove_group, wait_until
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root to make a control group and to become somebody else"
@@ -253,9 +253,7 @@ def test_a_kill_far_below_the_limit_is_not_for_memory(program: str, place: Path)
             timeout=LIMIT_SECONDS,
         )
     finally:
-        members = group / "cgroup.procs"
-        wait_until(lambda: not members.read_text(), LIMIT_SECONDS, "the end of the processes")
-        group.rmdir()
+        remove_group(group)
     record = report_of(done.stderr).record
     assert record.exit_code == 137
     assert not record.likely_out_of_memory
@@ -290,8 +288,7 @@ def batch_group() -> Iterator[tuple[_RealBatch, Path]]:
     group = folder / task.docker_id("batch")
     group.mkdir()
     yield task, group
-    wait_until(lambda: not (group / "cgroup.procs").read_text(), LIMIT_SECONDS, "the batch's end")
-    group.rmdir()
+    remove_group(group)
 
 
 def test_the_monitor_beside_the_batchs_processes_counts_it_once(
