@@ -13,6 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from profiler.core.optional_math import known
+from profiler.core.text import stated
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.mapped_files import have_one_meaning
 from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Measured, measured
@@ -330,10 +332,8 @@ def kills_fact(kills: MemoryKills | None) -> Fact | None:
     count = format_count(kills.count, "process")
     victims = []
     for process in kills.processes:
-        victim = process.name
-        if process.max_memory_used_mb is not None:
-            victim += f" at {format_memory(process.max_memory_used_mb)}"
-        victims.append(victim)
+        peak = known(format_memory, process.max_memory_used_mb)
+        victims.append(process.name + stated(" at {}", peak))
     text = f"{count} by the kernel, for lack of memory"
     sentence = f"The kernel killed {count} for lack of memory"
     if victims:
