@@ -295,6 +295,25 @@ def test_page_tables_count(
     assert present(present(record.metrics.memory_used_mb).p95) > _SIZE_MIB
 
 
+_STACKS_MIB = 12
+_THREADS = f"""{READINGS}
+import threading
+threading.stack_size(2**16)
+ends = threading.Event()
+for _ in range({_STACKS_MIB} << 6): threading.Thread(target=ends.wait, daemon=True).start()
+hold_for_most()
+"""
+
+
+def test_the_stacks_of_threads_in_the_kernel_count(
+    run_as_nobody: _RunAsNobody, program: str
+) -> None:
+    record = run_as_nobody(*_BELOW_A_SHELL, program, "-c", _THREADS)
+    of_processes = [process.max_memory_used_mb or 0 for process in record.processes]
+    of_kernel_mib = _peak_mib(record) - sum(of_processes)
+    assert _STACKS_MIB <= of_kernel_mib < 1.5 * _STACKS_MIB
+
+
 _SOCKETS = f"""{READINGS}
 import resource, socket
 limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
