@@ -49,11 +49,12 @@ class FakeCluster:
         engine: Engine,
         *,
         lifecycles: bool = True,
+        unsaid: int | None = None,
         refuses: str = "",
         reason: str = "bad mapping",
     ) -> None:
         self._engine, self._lifecycles = engine, lifecycles
-        self._refuses, self._reason = refuses, reason
+        self._unsaid, self._refuses, self._reason = unsaid, refuses, reason
         self.put: dict[str, Any] = {}
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
@@ -62,6 +63,8 @@ class FakeCluster:
             return ServerResponse(status=200, body={"version": _VERSIONS[self._engine]})
         if ("_ilm" in path or "_ism" in path) and not self._lifecycles:
             return ServerResponse(status=400, body={"error": f"no handler found for uri [{path}]"})
+        if self._unsaid is not None and ("_ilm" in path or "_ism" in path):
+            return ServerResponse(status=self._unsaid, body={"error": {"reason": "not now"}})
         if method == "GET":
             missing = {"error": {"reason": "Lifecycle policy not found: task-profiler"}}
             found = {"_seq_no": 3, "_primary_term": 1} if bare in self.put else None
@@ -141,6 +144,18 @@ def test_a_server_without_lifecycles_gets_the_templates(engine: Engine) -> None:
     assert policy.done is False
     assert template.done is True
     assert "has no I" in policy.what
+    assert templates_and_policies(cluster) == {"/_index_template/task-reports"}
+
+
+@each_engine
+@pytest.mark.parametrize("status", [401, 403, 429, 503])
+def test_a_server_that_does_not_say_whether_it_has_lifecycles_is_quoted(
+    engine: Engine, status: int
+) -> None:
+    cluster = FakeCluster(engine, unsaid=status)
+    policy, *_ = install(cluster)
+    assert not policy.done
+    assert policy.what == f"lifecycle policy task-profiler (HTTP {status}: not now)"
     assert templates_and_policies(cluster) == {"/_index_template/task-reports"}
 
 
