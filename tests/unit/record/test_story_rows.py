@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
+    Distribution,
     Gpu,
     MemoryKills,
     Metrics,
@@ -76,9 +77,9 @@ def test_the_rows_of_gpus_ask_how_the_run_ended() -> None:
 
     unused = Gpu(
         uuid="a",
-        utilization_percent=AverageAndMaximum(avg=0, max=0),
+        utilization_percent=Distribution(avg=0, max=0),
         utilization_source="driver-samples",
-        memory_used_mb=AverageAndMaximum(max=0),
+        memory_used_mb=Distribution(max=0),
     )
     record = replace(RECORD, status="running", gpus=(unused,))  # the last checkpoint
     stopped = outcome_of(record, EventEnd(cause="user"))
