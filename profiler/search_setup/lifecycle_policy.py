@@ -135,7 +135,9 @@ class LifecyclePolicy:
     def _unblock(
         self, names: Sequence[str], *, dry_run: bool, with_setting: str | None = None
     ) -> Iterator[TemplateStep]:
-        """Open those of the indices that nobody can write to; only with this policy in a setting."""
+        """Open those of the indices that nobody can write to; only those with this policy in a
+        setting.
+        """
         asked = ",".join(filter(None, (_BLOCK, with_setting)))
         response = self._server.request(
             "GET", f"/{','.join(names)}/_settings/{asked}?flat_settings=true"

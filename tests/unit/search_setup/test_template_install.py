@@ -39,7 +39,7 @@ _VERSIONS = {
 
 
 class FakeCluster:
-    """A cluster of one engine, with or without lifecycle policies.
+    """A cluster of one engine, with lifecycle policies, or with a refusal of them.
 
     Stores the bodies of PUT requests.
     """
@@ -48,23 +48,21 @@ class FakeCluster:
         self,
         engine: Engine,
         *,
-        lifecycles: bool = True,
-        unsaid: int | None = None,
+        refusal: ServerResponse | None = None,
         refuses: str = "",
         reason: str = "bad mapping",
     ) -> None:
-        self._engine, self._lifecycles = engine, lifecycles
-        self._unsaid, self._refuses, self._reason = unsaid, refuses, reason
+        self._engine = engine
+        self._refusal = refusal
+        self._refuses, self._reason = refuses, reason
         self.put: dict[str, Any] = {}
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         bare = path.partition("?")[0]
         if path == "/":
             return ServerResponse(status=200, body={"version": _VERSIONS[self._engine]})
-        if ("_ilm" in path or "_ism" in path) and not self._lifecycles:
-            return ServerResponse(status=400, body={"error": f"no handler found for uri [{path}]"})
-        if self._unsaid is not None and ("_ilm" in path or "_ism" in path):
-            return ServerResponse(status=self._unsaid, body={"error": {"reason": "not now"}})
+        if ("_ilm" in path or "_ism" in path) and self._refusal is not None:
+            return self._refusal
         if method == "GET":
             missing = {"error": {"reason": "Lifecycle policy not found: task-profiler"}}
             found = {"_seq_no": 3, "_primary_term": 1} if bare in self.put else None
@@ -139,7 +137,8 @@ each_engine = pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
 
 @each_engine
 def test_a_server_without_lifecycles_gets_the_templates(engine: Engine) -> None:
-    cluster = FakeCluster(engine, lifecycles=False)
+    no_handler = {"error": "no handler found for uri [/_policy]"}
+    cluster = FakeCluster(engine, refusal=ServerResponse(status=400, body=no_handler))
     policy, template, *_ = install(cluster)
     assert policy.done is False
     assert template.done is True
@@ -152,7 +151,8 @@ def test_a_server_without_lifecycles_gets_the_templates(engine: Engine) -> None:
 def test_a_server_that_does_not_say_whether_it_has_lifecycles_is_quoted(
     engine: Engine, status: int
 ) -> None:
-    cluster = FakeCluster(engine, unsaid=status)
+    refusal = ServerResponse(status=status, body={"error": {"reason": "not now"}})
+    cluster = FakeCluster(engine, refusal=refusal)
     policy, *_ = install(cluster)
     assert not policy.done
     assert policy.what == f"lifecycle policy task-profiler (HTTP {status}: not now)"
