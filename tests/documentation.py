@@ -118,7 +118,7 @@ def commands_of(program: str, page: Path, folder: Path) -> list[list[str]]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert "unbound variable" not in done.stderr, done.stderr

@@ -121,7 +121,7 @@ def _gap_lines(
 ) -> Iterator[SummaryLine]:
     """What the message does not know."""
     if runs.other_families:
-        families = f"{runs.other_families} more families are"
+        families = f"{runs.other_families:,} more families are"
         if runs.other_families == 1:
             families = "1 more family is"
         yield SummaryLine(text=f"{families} counted above, and not compared with earlier runs")
@@ -150,7 +150,7 @@ def _failed_lines(runs: NightRuns) -> Iterator[SummaryLine]:
     more = len(runs.failed) - _MAX_FAILED
     if more > 0:
         yield SummaryLine(
-            text="1 more family failed" if more == 1 else f"{more} more families failed"
+            text="1 more family failed" if more == 1 else f"{more:,} more families failed"
         )
 
 
@@ -159,7 +159,7 @@ def _missed_lines(missed: MissedTimes) -> Iterator[SummaryLine]:
         yield SummaryLine(text=due_time.message)
     more = len(missed.times) + missed.others - _MAX_MISSED
     if more > 0:
-        yield SummaryLine(text=f"{more} more due times were missed")
+        yield SummaryLine(text=f"{more:,} more due times were missed")
 
 
 def _unusual_lines(period: NightPeriod, history: FamilyHistory) -> list[SummaryLine]:
@@ -275,7 +275,7 @@ def _other_sizes(
         named = saving.families
         text = f"Other sizes of {_families(len(named))} would save {format_usd(usd)} a month"
         if unasked:
-            text += f", and the last runs of {unasked} more recommend a cheaper size"
+            text += f", and the last runs of {unasked:,} more recommend a cheaper size"
         text += ":"
     elif saving.problem:
         why = saving.problem.rstrip(".")

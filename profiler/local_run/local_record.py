@@ -185,7 +185,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
 def memory_evidence(
     sampled_bytes: int | None,
     ending: CommandExit,
-    group: GroupPeak | None = None,
+    group: GroupPeak,
     *,
     marks: ProcessMarks,
     had_several_processes: bool,
@@ -205,9 +205,8 @@ def memory_evidence(
     """
     reaped = ending.reaped
     evidence = evidence_from("samples", sampled_bytes)
-    if group is not None:
-        transferred_bytes = reaped.blocks.read_bytes + reaped.blocks.write_bytes
-        evidence += group_evidence(group, transferred_bytes)
+    transferred_bytes = reaped.blocks.read_bytes + reaped.blocks.write_bytes
+    evidence += group_evidence(group, transferred_bytes)
     mark_bytes = reaped.max_rss_bytes
     if floor_bytes is None or mark_bytes <= floor_bytes + _KERNEL_ROUNDING_BYTES:
         return evidence
@@ -215,9 +214,7 @@ def memory_evidence(
         reached_bytes = max(mark_bytes - marks.uncounted_bytes, 0)
         if not shows_more(reached_bytes, sampled_bytes or 0, marks.uncounted_bytes):
             return evidence
-        if group is not None:
-            reached_bytes = group.bounded(reached_bytes)
-        return evidence + evidence_from("process mark", reached_bytes)
+        return evidence + evidence_from("process mark", group.bounded(reached_bytes))
     is_alone = ending.was_only_process and not had_several_processes
     if is_alone and sampled_bytes is not None:
         most_bytes = marks.most_bytes + min(page_table_bytes, round(_EXACT_SHARE * mark_bytes))

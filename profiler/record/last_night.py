@@ -13,7 +13,7 @@ from msgspec import Struct
 from profiler.core.timestamps import NS_PER_SECOND, instant_of_local
 from profiler.record.measured import Measured
 from profiler.record.run_outcome import OUT_OF_MEMORY
-from profiler.record.units import format_usd
+from profiler.record.units import format_count, format_usd
 
 NOON = time(12)
 MIDNIGHT = time(0)
@@ -131,20 +131,20 @@ def night_texts(
 def _part_texts(outcome: str, families: Mapping[str, int], others: int) -> Iterator[NightText]:
     """The runs of one outcome, such as "2 failed (a, b)", and those of ``others``."""
     runs = sum(families.values()) + others
-    yield NightText(text=f"{runs} {_PREDICATES[outcome]}", outcome=outcome)
+    yield NightText(text=f"{runs:,} {_PREDICATES[outcome]}", outcome=outcome)
     if outcome in _UNNAMED or not families:
         return
     separator = " ("
     for family, family_runs in islice(families.items(), _MAX_NAMED):
         yield NightText(text=separator)
-        name = family if family_runs == 1 else f"{family} ×{family_runs}"
+        name = family if family_runs == 1 else f"{family} ×{family_runs:,}"
         yield NightText(text=name, outcome=outcome, family=family)
         separator = ", "
     more = len(families) - _MAX_NAMED
     if others:
         yield NightText(text=" and others)")
     else:
-        yield NightText(text=f" and {more} more)" if more > 0 else ")")
+        yield NightText(text=f" and {more:,} more)" if more > 0 else ")")
 
 
 def number_of_runs(counts: RunCounts, others: Mapping[str, int] | None = None) -> str:
@@ -153,7 +153,7 @@ def number_of_runs(counts: RunCounts, others: Mapping[str, int] | None = None) -
     for outcome, families in counts.items():
         if outcome != MISSED:
             runs += sum(families.values())
-    return "1 run" if runs == 1 else f"{runs} runs"
+    return format_count(runs, "run")
 
 
 def night_sentence(

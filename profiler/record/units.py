@@ -54,12 +54,12 @@ def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
 
 
 def format_count(count: int, noun: str) -> str:
-    """Format as ``1 run``, ``5 runs``, ``2 families`` or ``3 processes``."""
+    """Format as ``1 run``, ``5 runs``, ``1,200 families`` or ``3 processes``."""
     if noun.endswith("y"):
         plural = f"{noun[:-1]}ies"
     else:
         plural = f"{noun}{'es' if noun.endswith('s') else 's'}"
-    return f"{count} {noun if count == 1 else plural}"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def format_duration(milliseconds: float) -> str:
@@ -90,9 +90,7 @@ def format_memory(megabytes: float) -> str:
     rounded_mb = _round_half_up(megabytes)
     if rounded_mb >= _MB_PER_GB:
         return f"{_format_decimal(megabytes / _MB_PER_GB, 1)} GB"
-    return (
-        f"{_format_decimal(megabytes, 1) if megabytes < _MAX_MB_WITH_FRACTION else rounded_mb} MB"
-    )
+    return f"{_format_decimal(megabytes, 1 if megabytes < _MAX_MB_WITH_FRACTION else 0)} MB"
 
 
 def format_part(part: str, whole: str) -> str:
@@ -170,7 +168,7 @@ def format_change(new: float, old: float, as_text: Callable[[float], str]) -> st
         return ""
     percent = _PERCENT * (new - old) / old
     if percent >= _MANY_PERCENT:
-        return f"{_round_half_up(new / old)}×"
+        return f"{_round_half_up(new / old):,}×"
     rounded = _round_half_up(abs(percent))
     if rounded == _PERCENT and 0 < new < old:
         return f"-{min(_round_half_up(-percent, 1), 999) / 10:.1f} %"
@@ -183,7 +181,7 @@ def format_value(value: float, unit: str) -> str:
     """Format a value of the metric catalogue in its unit."""
     if unit in _FORMATS:
         return _FORMATS[unit](value)
-    return f"{value:g}"
+    return _format_decimal(value, _TEXT_DIGITS)
 
 
 _FORMATS: Mapping[str, Callable[[float], str]] = {
@@ -207,9 +205,11 @@ def _first_digit(value: float, digits: int, least: int = 1) -> int:
 
 
 def _format_decimal(value: float, digits: int) -> str:
-    """Format with at most ``digits`` decimals, without trailing zeros."""
+    """Format with at most ``digits`` decimals, without trailing zeros, and a comma between
+    thousands.
+    """
     scaled = _round_half_up(value, digits)
-    text = f"{scaled / 10**digits:.{digits}f}"
+    text = f"{scaled / 10**digits:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if digits else text
 
 

@@ -266,7 +266,7 @@ def test_the_night_chart_says_how_many_runs_it_does_not_draw(
     ]
     tab = opened(page_of(tmp_path, *reports))
     left_out = tab.inner_text("#night-left-out")
-    assert left_out.startswith("The oldest 10 of 6010 runs in this period are not drawn")
+    assert left_out.startswith("The oldest 10 of 6,010 runs in this period are not drawn")
     assert bars(tab).total() == 6000
 
 

@@ -22,6 +22,7 @@ from tests.browser.conftest import LOOKS, OVERFLOW, Opener, Theme, page_of, viol
 from tests.gpu_runs import gpu_run
 from tests.report_page import INJECTIONS, run_of, write_page
 from tests.values import present
+from tools.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 KILLED = shown_runs.out_of_memory().record
@@ -130,19 +131,21 @@ def test_the_strip_zooms_by_drag_handles_keys_and_resets(
     box = present(strip.bounding_box())
     middle = box["y"] + box["height"] / 2
 
-    def drag(from_share: float, to_share: float) -> list[float]:
+    def drag(from_share: float, to_share: float, *, shows: tuple[float, float]) -> None:
         tab.mouse.move(box["x"] + from_share * box["width"], middle)
         tab.mouse.down()
         tab.mouse.move(box["x"] + to_share * box["width"], middle, steps=4)
         tab.mouse.up()
-        tab.wait_for_timeout(50)
-        return [(ms - start) / (end - start) for ms in shown_range(tab)]
+        wanted = pytest.approx(
+            [start + share * (end - start) for share in shows], abs=0.01 * (end - start)
+        )
+        wait_until(lambda: shown_range(tab) == wanted, 60, f"{shows} of the run to be shown")
 
-    assert drag(0.3, 0.6) == pytest.approx([0.3, 0.6], abs=0.01), "a new window"
+    drag(0.3, 0.6, shows=(0.3, 0.6))  # a new window
     assert "Shown: +4m " in tab.inner_text(".shown")
-    assert drag(0.4, 0.5) == pytest.approx([0.4, 0.7], abs=0.01), "the window is moved"
-    assert drag(0.7, 0.9) == pytest.approx([0.4, 0.9], abs=0.01), "its end is moved"
-    assert drag(0.6, 0.3) == pytest.approx([0.1, 0.6], abs=0.01), "the window is moved back"
+    drag(0.4, 0.5, shows=(0.4, 0.7))  # the window is moved
+    drag(0.7, 0.9, shows=(0.4, 0.9))  # its end is moved
+    drag(0.6, 0.3, shows=(0.1, 0.6))  # the window is moved back
     tab.mouse.dblclick(box["x"] + 0.3 * box["width"], middle)
     tab.wait_for_function(f"(whole) => {LAYOUT}.xaxis.range[1] === whole", arg=end)
     handle = tab.get_by_role("slider", name="Start of the shown part")

@@ -342,7 +342,7 @@ def test_a_long_reading_has_a_sign_of_life_on_a_pipe(
     assert process.stderr is not None
     line = process.stderr.readline().decode()
     said.set()
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert line == "task-profiler: Reading task definitions, schedules and tasks …\n"
 
 

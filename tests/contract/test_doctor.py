@@ -250,7 +250,7 @@ def doctor_process(**environment: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "profiler", "doctor", "--json", "--seconds", "5"]
     variables = {"PATH": os.environ["PATH"], **environment}
     return subprocess.run(
-        words, env=variables, capture_output=True, check=False, text=True, timeout=60
+        words, env=variables, capture_output=True, check=False, text=True, timeout=120
     )
 
 

@@ -162,7 +162,7 @@ def burned(driver: Mapping[str, str], *options: str) -> tuple[int, str, str]:
         capture_output=True,
         check=False,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     return ran.returncode, ran.stdout, ran.stderr
 

@@ -25,7 +25,7 @@ def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
         env=inherited | environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

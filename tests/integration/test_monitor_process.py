@@ -168,7 +168,7 @@ class TaskThatAwaitsTags(Task):
         self.asked, self.was_asked_late = threading.Event(), False
 
     def task(self) -> dict[str, object]:
-        if not self.asked.wait(20):
+        if not self.asked.wait(60):
             self.was_asked_late = True
             self.asked.set()
         return super().task()
@@ -203,7 +203,7 @@ def run_monitor_until_its_end(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == 1

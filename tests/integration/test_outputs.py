@@ -53,7 +53,7 @@ def to(output: Path | int, *words: str) -> tuple[int, bytes]:
     """The exit code and what stood on stderr."""
     with os.fdopen(output, "wb") if isinstance(output, int) else output.open("wb") as stream:
         done = subprocess.run(
-            [*PROGRAM, *words], stdout=stream, stderr=subprocess.PIPE, check=False, timeout=60
+            [*PROGRAM, *words], stdout=stream, stderr=subprocess.PIPE, check=False, timeout=120
         )
     return done.returncode, done.stderr
 
@@ -149,7 +149,7 @@ def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(
     pipe: Pipe, history_file: Path
 ) -> None:
     done = subprocess.run(
-        (*RUN, "--", "sh", "-c", "exit 7"), stderr=pipe.write_end, check=False, timeout=60
+        (*RUN, "--", "sh", "-c", "exit 7"), stderr=pipe.write_end, check=False, timeout=120
     )
     assert done.returncode == 7
     assert history_file.exists()

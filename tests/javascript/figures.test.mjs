@@ -62,7 +62,7 @@ test("the scale does not blow up noise", () => {
 
 test("a limit near the values is a line, one far above them is words", () => {
   const near = runFigure(RUN).layout.annotations.map(({ text }) => text);
-  assert.ok(near.includes("limit 1000 MB"));
+  assert.ok(near.includes("limit 1,000 MB"));
   const far = runFigure({ ...RUN, size: 8192 }).layout;
   assert.ok(far.annotations.some(({ text }) => text === "limit 8 GB, above the chart"));
   assert.ok(far.yaxis2.range[1] < 1100);

@@ -103,7 +103,7 @@ test("the change of the duration is that of all runs of the family, and a select
   Object.assign(content, { changes: {} });
   assert.equal(morningGrid(runs).rows[0].duration.change, undefined);
   Object.assign(content, { runs: before, changes: undefined });
-  assert.deepEqual([25, -10, 99_900, undefined].map(changeText), ["+25 %", "-10 %", "×1000", ""]);
+  assert.deepEqual([25, -10, 99_900, undefined].map(changeText), ["+25 %", "-10 %", "×1,000", ""]);
 });
 
 test("a run 1,000 times longer than the others does not flatten the line", () => {

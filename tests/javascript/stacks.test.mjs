@@ -165,9 +165,9 @@ test("processes have a chart for CPU and one for memory, with the limits and the
     limits.map(({ text, yref }) => [text, yref.slice(0, 2)]),
     [
       ["limit 1 vCPU", "y"],
-      ["limit 1000 MB", "y2"],
+      ["limit 1,000 MB", "y2"],
       ["limit 1 vCPU", "y4"],
-      ["limit 1000 MB", "y5"],
+      ["limit 1,000 MB", "y5"],
     ],
   );
   assert.equal(layout.xaxis.anchor, "y5");

@@ -10,7 +10,9 @@ import math
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +64,10 @@ class Prometheus(Struct, frozen=True):
         assert document["status"] == "success", document
         return document["data"]
 
-    def query(self, expr: str) -> list[tuple[dict[str, str], float]]:
-        """Labels and value of each series of an instant query."""
-        found = self.ask("query", query=expr)["result"]
+    def query(self, expr: str, at: float | None = None) -> list[tuple[dict[str, str], float]]:
+        """Labels and value of each series of an instant query, of now or another moment."""
+        moment = {} if at is None else {"time": str(at)}
+        found = self.ask("query", query=expr, **moment)["result"]
         return [(one["metric"], float(one["value"][1])) for one in found]
 
 
@@ -182,8 +185,14 @@ def test_a_query_finds_series_that_its_legend_can_name(
 ) -> None:
     # Without a task, the number is 0.
     expr = filled(query.expr).removesuffix(" or vector(0)")
-    found = wait_until(lambda: scraped.prometheus.query(expr), 120, f"an answer to {expr}")
-    assert len(scraped.prometheus.query(filled(query.expr))) == len(found)
+
+    def asked() -> tuple[list[tuple[dict[str, str], float]], float] | None:
+        at = time.time() - 2  # what was scraped until then is stored
+        series = scraped.prometheus.query(expr, at)
+        return (series, at) if series else None
+
+    found, at = wait_until(asked, 120, f"an answer to {expr}")
+    assert len(scraped.prometheus.query(filled(query.expr), at)) == len(found)
     for labels, value in found:
         assert math.isfinite(value)
         assert value >= 0
@@ -205,9 +214,10 @@ def test_the_choices_are_the_families_and_their_tasks(scraped: Scraped) -> None:
     for variable in VARIABLES:
         match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable.query)
         assert match is not None
-        found[variable.name] = scraped.prometheus.ask(
-            f"label/{match[2]}/values", **{"match[]": filled(match[1])}
+        ask = partial(
+            scraped.prometheus.ask, f"label/{match[2]}/values", **{"match[]": filled(match[1])}
         )
+        found[variable.name] = wait_until(ask, 120, f"the values of {variable.name}")
     assert found == {"family": ["bench"], "task": ["0123456789abcdef0123456789abcdef"]}
 
 

@@ -692,11 +692,11 @@ def facts_of(server: SearchServer, task: str) -> str:
 def test_a_killed_run_names_exit_code_category_and_reason(filled: SearchServer) -> None:
     line = facts_of(filled, "killed")
     assert line.startswith("Exit code 137  ·  ")
-    assert line.endswith(f"Memory peak 1000 MB  ·  Cause: oom  ·  {KILLED_REASON}")
+    assert line.endswith(f"Memory peak ≥1000 MB  ·  Cause: oom  ·  {KILLED_REASON}")
 
 
 def test_a_successful_run_names_exit_code_and_peaks_alone(filled: SearchServer) -> None:
-    assert facts_of(filled, "c") == "Exit code 0  ·  CPU peak 90 %  ·  Memory peak 768 MB"
+    assert facts_of(filled, "c") == "Exit code 0  ·  CPU peak 90 %  ·  Memory peak ≥768 MB"
 
 
 def test_the_list_of_outcomes_has_the_causes(filled: SearchServer) -> None:

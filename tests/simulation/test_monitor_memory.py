@@ -18,8 +18,11 @@ import pytest
 from tests.simulation.known_runs import Execution, Limits, can_limit, control_group
 from tests.task_endpoint import Task, timestamp
 from tests.values import present
+from tools.waiting import READINGS_OF_FILES
 
 _MIB = 2**20
+# A monitor that starts on a busy machine needs seconds.
+_SEEN = f"{READINGS_OF_FILES}wait_until_read('/proc/self/status')\n"
 _FORKS = """
 held = bytearray(200 << 20)
 time.sleep(2)
@@ -155,7 +158,7 @@ def test_no_page_counts_twice_and_none_is_forgotten(
         command = (
             sys.executable,
             "-c",
-            f"import mmap, os, sys, tempfile, time\n{program}",
+            f"{_SEEN}import mmap, os, sys, tempfile, time\n{program}",
             file.name,
         )
         execution = Execution(
@@ -179,7 +182,7 @@ def test_no_page_counts_twice_and_none_is_forgotten(
 def test_shared_memory_counts_once_beside_a_file() -> None:
     task, folder = _GroupTask(1), Path("/var/tmp")
     with control_group(Limits(), task.docker_id("batch"), folder) as folders:
-        command = (sys.executable, "-c", f"import mmap, os, tempfile, time\n{_SHARED_AND_FILE}")
+        command = (sys.executable, "-c", f"{_SEEN}import mmap, os, tempfile\n{_SHARED_AND_FILE}")
         execution = Execution(
             task=task, program=command, folders=folders, folder=folder, interval_seconds=0.5
         )
@@ -196,7 +199,7 @@ def test_on_a_machine_of_its_own_copied_pages_count_before_the_first_stats() -> 
         control_group(Limits(), task.docker_id("batch"), folder) as folders,
         _machine_of(task, folder) as enter,
     ):
-        command = (sys.executable, "-c", f"import os, time\n{_FORKS}")
+        command = (sys.executable, "-c", f"{_SEEN}{_FORKS}")
         execution = Execution(
             task=task, program=command, folders=folders, folder=folder, interval_seconds=0.5
         )

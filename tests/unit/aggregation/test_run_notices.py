@@ -246,7 +246,7 @@ def test_memory_that_grows_to_its_limit() -> None:
     assert at == 20
     assert notice(finding, WAITED) == Notice(
         kind="memory",
-        message="The run uses 700 MB of 1000 MB of memory (70 %), and has grown by 30.0 MB a minute "
+        message="The run uses 700 MB of 1,000 MB of memory (70 %), and has grown by 30.0 MB a minute "
         "for 5 minutes: at this rate, it reaches the limit in 10 minutes.",
         since=format_ms(START_NS + seconds(910)),
         evidence=NoticeEvidence(

@@ -35,13 +35,13 @@ def test_a_call_returns_its_result_or_none_after_the_timeout() -> None:
 def test_the_result_of_a_background_call_can_be_looked_at_without_waiting() -> None:
     may_return = threading.Event()
     call = BackgroundCall(
-        lambda: may_return.wait(30) and threading.current_thread().daemon, SystemClock(), 0
+        lambda: may_return.wait(120) and threading.current_thread().daemon, SystemClock(), 0
     )
     assert call.is_over  # its time
     assert call.result_so_far() is None
     assert call.result() is None
     may_return.set()
-    wait_until(lambda: call.result_so_far() is not None, 10, "the result")
+    wait_until(lambda: call.result_so_far() is not None, 60, "the result")
     assert call.result() is True
     assert (
         BackgroundCall(lambda: threading.Event().wait(0.05), SystemClock(), 10).result() is False

@@ -224,7 +224,7 @@ def test_a_night_with_more_tasks_than_can_be_remembered_repeats_none(count: int)
     account.morning(MORNINGS[0])
     account.morning(MORNINGS[1])
     first, second = account.posted["slack"]
-    assert f": {count} runs" in first.sentence
+    assert f": {count:,} runs" in first.sentence
     assert second.title == ""
 
 

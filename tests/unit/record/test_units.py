@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from profiler.record.sparkline import GAP, sparkline
 from profiler.record.units import (
     format_change,
+    format_count,
     format_duration,
+    format_gpu_hours,
     format_memory,
     format_part,
     format_percent,
     format_usd,
+    format_value,
     format_vcpu,
 )
 from tests.formats import CHANGES, DOLLARS, DURATIONS, MEMORY, PERCENTS, VCPUS
@@ -37,6 +40,13 @@ def test_amounts_and_changes() -> None:
         tuple((new, old, format_change(new, old, format_memory)) for new, old, _ in CHANGES)
         == CHANGES
     )
+
+
+def test_thousands_have_a_comma_in_counts_too() -> None:
+    assert format_count(999, "run") == "999 runs"
+    assert format_count(1_250_000, "family") == "1,250,000 families"
+    assert format_value(32_768, "count") == "32,768"
+    assert format_gpu_hours(1234.5) == "1,234.5 idle GPU-hours"
 
 
 def test_a_part_of_a_whole_has_one_unit_if_they_share_it() -> None:

@@ -160,9 +160,9 @@ def test_a_limit_that_killed_a_run_is_not_to_be_passed_in_some_runs() -> None:
         9, peak_mb=900, size=(1, 2048), likely_out_of_memory=True, metrics={"memory_size_mb": 1000}
     )
     text = "\n".join(advice([*runs, killed]).reasons)
-    assert "With 1000 MB a run ran out of memory" in text
+    assert "With 1,000 MB a run ran out of memory" in text
     assert "grows by about" in text
-    assert "the limit of 1000 MB" not in text
+    assert "the limit of 1,000 MB" not in text
     at_task_size = report(9, peak_mb=1990, size=(1, 2048), likely_out_of_memory=True)
     again = "\n".join(advice([*growing(40, runs=9, first_mb=1600), at_task_size]).reasons)
     assert "will pass the limit of 2 GB" not in again

@@ -1,6 +1,6 @@
 // HTML elements. Text from records is only ever set as text, never as HTML.
 
-import { escapeControls, isKnown } from "#page/formats.js";
+import { asFamilies, escapeControls, isKnown } from "#page/formats.js";
 import { outcomeColour } from "#page/outcomes.js";
 import { isHot } from "#page/run_values.js";
 
@@ -82,7 +82,7 @@ export function shortTable(columns, rows, { most, ...options }) {
     all.remove();
     made.replaceWith(table(columns, rows, options));
   };
-  const all = button(`Show all ${rows.length} families`, showAll, { className: "quiet" });
+  const all = button(`Show all ${asFamilies(rows.length)}`, showAll, { className: "quiet" });
   return [made, all];
 }
 

@@ -8,10 +8,14 @@ export const isKnown = (value) => value !== undefined && value !== null;
 const twoDigits = (number) => String(number).padStart(2, "0");
 const roundHalfUp = (value) => Math.floor(value + 0.5);
 const scaled = (value, digits) => roundHalfUp(value * Number(`1e${digits}`));
+
+/** Returns a whole number with a comma between thousands: "1,200". */
+export const asWhole = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, ",");
 const asFixed = (value, digits) => (scaled(value, digits) / Number(`1e${digits}`)).toFixed(digits);
 const asDecimal = (value, digits) => {
   const text = asFixed(value, digits);
-  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+  const [whole, fraction] = (text.includes(".") ? text.replace(/\.?0+$/, "") : text).split(".");
+  return fraction ? `${asWhole(whole)}.${fraction}` : asWhole(whole);
 };
 
 // The decimals with which a value that is not 0 has as many significant digits as `least`: 1 or 10.
@@ -51,7 +55,7 @@ export function asMemory(mb) {
   if (!isKnown(mb)) return UNKNOWN;
   const roundedMb = roundHalfUp(mb);
   if (roundedMb >= 1024) return `${asDecimal(mb / 1024, 1)} GB`;
-  return `${mb < 10 ? asDecimal(mb, 1) : roundedMb} MB`;
+  return `${asDecimal(mb, mb < 10 ? 1 : 0)} MB`;
 }
 
 /** Returns the text of a number with the mark of one that may have been larger: "≥512 MB", and of money "≥ $0.12". */
@@ -64,7 +68,7 @@ export function asUsd(usd) {
   if (!isKnown(usd)) return UNKNOWN;
   const size = Math.abs(usd);
   const [whole, fraction] = asFixed(size, firstDigit(size, 2, 10)).split(".");
-  return `${usd < 0 ? "-" : ""}$${whole.replace(/\B(?=(\d{3})+$)/g, ",")}.${fraction}`;
+  return `${usd < 0 ? "-" : ""}$${asWhole(whole)}.${fraction}`;
 }
 export const asVcpuCount = (count) => (isKnown(count) ? asDecimal(count, firstDigit(count, 2)) : UNKNOWN);
 export const asVcpu = (count) => (isKnown(count) ? `${asVcpuCount(count)} vCPU` : UNKNOWN);
@@ -87,7 +91,7 @@ export function asChangeFrom(value, old, show) {
   if (show(value) === show(old)) return "=";
   if (!(old > 0)) return "";
   const percent = (100 * (value - old)) / old;
-  if (percent >= 1000) return `${roundHalfUp(value / old)}×`;
+  if (percent >= 1000) return `${asWhole(roundHalfUp(value / old))}×`;
   const rounded = roundHalfUp(Math.abs(percent));
   if (rounded === 100 && value > 0 && value < old) return `-${(Math.min(scaled(-percent, 1), 999) / 10).toFixed(1)} %`;
   return rounded ? `${value < old ? "-" : "+"}${rounded} %` : "=";
@@ -110,8 +114,8 @@ export const asFactor = (min, max) => {
 /** Begins a text with a capital letter; "vCPU" keeps its own. */
 export const upperFirst = (text) => (text.startsWith("vCPU") ? text : text.charAt(0).toUpperCase() + text.slice(1));
 
-/** Returns a number of things: "1 run", "5 runs", "2 families". */
-export const asCount = (count, one, several = `${one}s`) => `${count} ${count === 1 ? one : several}`;
+/** Returns a number of things: "1 run", "5 runs", "1,200 families". */
+export const asCount = (count, one, several = `${one}s`) => `${asWhole(count)} ${count === 1 ? one : several}`;
 export const asFamilies = (count) => asCount(count, "family", "families");
 
 /** Returns the local time: "2026-11-20 06:00". */

@@ -3,7 +3,7 @@
 import { content, loadActivity, loadContent, loadSeries } from "#page/content.js";
 import { byId, element } from "#page/elements.js";
 import { showFilters, startFilters } from "#page/filter_controls.js";
-import { asCount, asFamilies, asTime, UNKNOWN } from "#page/formats.js";
+import { asCount, asFamilies, asTime, asWhole, UNKNOWN } from "#page/formats.js";
 import { drawMorning } from "#page/morning_screen.js";
 import { drawNight, startNight } from "#page/night_chart.js";
 import { drawSizing } from "#page/right_sizing_table.js";
@@ -47,7 +47,7 @@ async function drawAll() {
   showTroubles();
   const isFiltered = runs.length !== content.runs.length;
   byId("filters").hidden = isShort() && byId("clear").hidden;
-  byId("filtered").textContent = isFiltered ? `${runs.length} of ${content.runs.length} runs` : "";
+  byId("filtered").textContent = isFiltered ? `${asWhole(runs.length)} of ${asCount(content.runs.length, "run")}` : "";
   const overview = [
     async () => {
       drawTiles(runs);

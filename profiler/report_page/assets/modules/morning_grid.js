@@ -2,7 +2,7 @@
 
 import { familiesInOrder, hasNight, worstFamilies } from "#page/charts.js";
 import { content } from "#page/content.js";
-import { asCount, asMemory, asPercent, escapeControls, isKnown } from "#page/formats.js";
+import { asCount, asMemory, asPercent, asWhole, escapeControls, isKnown } from "#page/formats.js";
 import { byOutcome, isFailed, isKilled } from "#page/outcomes.js";
 import { costText, countOfOtherMeaning, familyOf, shareOf } from "#page/run_values.js";
 import { grouped, known, max, mean, median, min, quantile, usualRuns } from "#page/statistics.js";
@@ -152,7 +152,7 @@ export function cellName(family, time, { runs, killed, failed, value, outcome })
 
 /** Returns the accessible name of a night's number of runs. */
 export const countName = (time, { count, outcomes }) =>
-  [time, asCount(count, "run"), ...outcomes.map(([name, number]) => `${number} ${name}`)].join(", ");
+  [time, asCount(count, "run"), ...outcomes.map(([name, number]) => `${asWhole(number)} ${name}`)].join(", ");
 
 // Returns the change of a family's duration. It is of all runs of the page, by the rule of
 // profiler/runs/comparison/change_interval.py: a selection of a family's runs has none.
@@ -185,7 +185,7 @@ function durationTrend(runs, indexOf, change) {
 /** Returns the change of the duration: "+12 %", "-30 %", "×1000"; nothing where chance may be all of it. */
 export function changeText(percent) {
   if (!isKnown(percent)) return "";
-  if (percent >= 900) return `×${(percent / 100 + 1).toFixed(0)}`;
+  if (percent >= 900) return `×${asWhole((percent / 100 + 1).toFixed(0))}`;
   return `${percent > 0 ? "+" : ""}${Math.round(percent)} %`;
 }
 

@@ -4,7 +4,16 @@ import { startArrowKeys } from "#page/arrow_keys.js";
 import { MAX_FAMILIES } from "#page/charts.js";
 import { content } from "#page/content.js";
 import { breakable, button, byId, element, emptyNote, NO_MATCH, svgElement } from "#page/elements.js";
-import { asCount, asDuration, escapeControls, isKnown, UNKNOWN, upperFirst } from "#page/formats.js";
+import {
+  asCount,
+  asDuration,
+  asFamilies,
+  asWhole,
+  escapeControls,
+  isKnown,
+  UNKNOWN,
+  upperFirst,
+} from "#page/formats.js";
 import { cellLines, cellName, changeText, countName, morningGrid, STATISTICS, sparkline } from "#page/morning_grid.js";
 import { outcomeColour } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
@@ -80,7 +89,7 @@ function rest({ rows, families, tooOld, withoutStart, withFiles, columns }) {
       `The memory of ${asCount(withFiles, "run")} may include pages of mapped files, as older versions, Container ` +
         "Insights and runs without a sample count them.",
     rows.length < families &&
-      `${rows.length} of ${families} families: those with kills, those with failures, then those with the most runs.`,
+      `${asWhole(rows.length)} of ${asFamilies(families)}: those with kills, those with failures, then those with the most runs.`,
   ].filter(Boolean);
   const redraw = () => {
     showsAll = !showsAll;

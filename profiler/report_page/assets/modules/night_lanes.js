@@ -1,7 +1,7 @@
 // Runs over time as data: a lane for each family, a bar for each run, a mark for each noticed due time.
 
 import { drawnFamilies, hasNight } from "#page/charts.js";
-import { asCount, asDuration, asTime, escapeControls, isKnown } from "#page/formats.js";
+import { asCount, asDuration, asTime, asWhole, escapeControls, isKnown } from "#page/formats.js";
 import { OUTCOMES } from "#page/outcomes.js";
 import { grouped, max, min } from "#page/statistics.js";
 import { DAY, HOUR, local, MINUTE, noonBefore, startText } from "#page/time_units.js";
@@ -50,7 +50,8 @@ export function nightLanes(all, shown, most) {
   const drawn = active.slice(0, MAX_RUNS);
   const leftOut =
     active.length > drawn.length
-      ? ` The oldest ${active.length - drawn.length} of ${active.length - notices.length} runs in this period` +
+      ? ` The oldest ${asWhole(active.length - drawn.length)} of ` +
+        `${asCount(active.length - notices.length, "run")} in this period` +
         " are not drawn: choose a shorter period or fewer families."
       : "";
   const { families, left } = drawnFamilies(
@@ -71,7 +72,7 @@ export function nightLanes(all, shown, most) {
     families: families.length + left,
     label:
       `Runs from ${periodText(shown)} as bars in ${asCount(lanes.length, "lane")}, one for each family: ` +
-      `${kinds.map(([kind, { length }]) => `${length} ${kind}`).join(", ")}.${otherFamilies}${leftOut}`,
+      `${kinds.map(([kind, { length }]) => `${asWhole(length)} ${kind}`).join(", ")}.${otherFamilies}${leftOut}`,
     kinds: kinds.map(([kind]) => kind),
     notices,
     lanes,

@@ -13,7 +13,7 @@ import {
   table,
   withBar,
 } from "#page/elements.js";
-import { asDuration, asPercent, asVcpuCount, isKnown, truncate, UNKNOWN } from "#page/formats.js";
+import { asDuration, asPercent, asVcpuCount, asWhole, isKnown, truncate, UNKNOWN } from "#page/formats.js";
 import { coursePath } from "#page/overview_strip.js";
 import { runLink } from "#page/run_dialog.js";
 import { asCpuShare, asStart, costText, familyOf, memoryOf, shareOf } from "#page/run_values.js";
@@ -176,7 +176,7 @@ function showPage(from) {
       : emptyNote(selectedRuns().length ? "No run matches the search." : NO_MATCH),
   );
   byId("pages").hidden = listed.length <= PAGE_ROWS;
-  byId("page-range").textContent = `${first + 1} to ${end} of ${listed.length}`;
+  byId("page-range").textContent = `${asWhole(first + 1)} to ${asWhole(end)} of ${asWhole(listed.length)}`;
   byId("page-before").disabled = first === 0;
   byId("page-after").disabled = end === listed.length;
 }

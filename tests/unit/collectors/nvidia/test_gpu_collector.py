@@ -346,7 +346,7 @@ def start_hanging(fakes: CollectedGpus, source: ScriptedSource) -> None:
     source.release.clear()
     source.called.clear()
     fakes.collector.start()
-    assert source.called.wait(10)
+    assert source.called.wait(60)
 
 
 def test_a_driver_that_hangs_is_reported_until_it_answers_and_delays_nothing() -> None:
@@ -363,9 +363,9 @@ def test_a_driver_that_hangs_is_reported_until_it_answers_and_delays_nothing() -
     assert during[0].startswith("The GPU driver does not answer;")
     assert len(fakes.record().gpus) == 1
     source.release.set()
-    fakes.collector.final_reading(10)
+    fakes.collector.final_reading(60)
     assert fakes.warnings() == ()
-    fakes.collector.stop(10)
+    fakes.collector.stop(60)
 
 
 def test_a_driver_that_cannot_be_closed_does_not_delay_the_stop() -> None:
@@ -379,10 +379,10 @@ def test_a_driver_that_cannot_be_closed_does_not_delay_the_stop() -> None:
     source = HangingClose(reading("GPU-a"))
     fakes = CollectedGpus(source)
     fakes.collector.start()
-    fakes.collector.final_reading(10)
+    fakes.collector.final_reading(60)
     source.release.clear()
     fakes.collector.stop(600)  # the test has a timeout
-    assert source.closing.wait(10)
+    assert source.closing.wait(60)
     source.release.set()
 
 
@@ -391,11 +391,11 @@ def test_a_final_reading_has_all_counters_and_stopping_closes_the_source() -> No
     fakes = CollectedGpus(source)
     fakes.collector.tick()
     fakes.collector.start()
-    fakes.collector.final_reading(10)
+    fakes.collector.final_reading(60)
     assert source.counters_read[-1]
-    fakes.collector.stop(10)
-    wait_until(lambda: source.closed, 10, "the end of the thread")
-    fakes.collector.stop(10)
+    fakes.collector.stop(60)
+    wait_until(lambda: source.closed, 60, "the end of the thread")
+    fakes.collector.stop(60)
 
 
 def test_a_missing_required_gpu_is_reported_also_of_a_short_run() -> None:
@@ -404,9 +404,9 @@ def test_a_missing_required_gpu_is_reported_also_of_a_short_run() -> None:
     fakes = CollectedGpus(source, is_required=True)
     start_hanging(fakes, source)
     threading.Timer(0.05, source.release.set).start()
-    fakes.collector.final_reading(10)
+    fakes.collector.final_reading(60)
     assert "no GPU can be read (no GPU is visible here)" in fakes.warnings()[0]
-    fakes.collector.stop(10)
+    fakes.collector.stop(60)
     assert fakes.log.events("warning") == [fakes.collector.startup_error]
 
 
@@ -483,8 +483,8 @@ def test_an_error_of_the_collector_is_named_and_checkpoints_have_no_gpus() -> No
         ScriptedSource(reading("GPU-a", percent=50), TypeError("unsupported operand"))
     )
     fakes.collector.start()
-    fakes.collector.final_reading(10)
-    fakes.collector.stop(10)
+    fakes.collector.final_reading(60)
+    fakes.collector.stop(60)
     fakes.clock.advance(60)
     assert len(fakes.record().gpus) == 1
     (warning,) = fakes.warnings()

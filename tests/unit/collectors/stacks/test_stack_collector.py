@@ -375,7 +375,7 @@ def test_the_reader_of_run_starts_before_the_first_measurement() -> None:
     """The reader of run is started before the first measurement and killed at the end."""
     fakes = SampledPython(mode="moments")
     fakes.collector.start()
-    fakes.collector.stop(10)
+    fakes.collector.stop(60)
     assert fakes.collector.child_pid is None
     access = replace(fakes.collector._access, vcpu=1)
     collector = StackCollector(access, "moments", fakes.clock, fakes.log)

@@ -122,7 +122,7 @@ def test_the_words_of_each_kind() -> None:
     assert texts(made) == [
         "used all of its 2 vCPU from +30s to +1m 30s, 32 % of the run",
         "idle from +1m 30s to +2m 10s",
-        "memory peak ≥950 MB at +3m 05s, 95 % of 1000 MB",
+        "memory peak ≥950 MB at +3m 05s, 95 % of 1,000 MB",
     ]
     assert "at +3m," in texts(record(cpu, memory, duration_ms=185_000, peak_at_ms=186_000))[-1], (
         "after the end"
@@ -140,7 +140,7 @@ def test_two_steps_are_no_stretch_and_a_gap_ends_one() -> None:
     assert texts(record(three)) == ["idle from +40s to +1m 30s", "idle from +1m 40s to +2m 20s"], (
         "the two longest"
     )
-    assert texts(record(memory=[900.0] * 9)) == ["memory peak ≥900 MB at +0s, 90 % of 1000 MB"]
+    assert texts(record(memory=[900.0] * 9)) == ["memory peak ≥900 MB at +0s, 90 % of 1,000 MB"]
     assert (
         texts(record(memory=[899.0] * 9)) == texts(record(memory=[900.0] * 9, limit_mb=None)) == []
     )
@@ -176,12 +176,12 @@ def test_a_stretch_up_to_the_last_reading_is_not_up_to_the_end() -> None:
 
 
 @pytest.mark.parametrize(("peak_mb", "source", "expected"), [
-    (950, "kernel", ("memory peak 950 MB between samples (kernel), 95 % of 1000 MB; highest sample 800 MB at "
+    (950, "kernel", ("memory peak 950 MB between samples (kernel), 95 % of 1,000 MB; highest sample 800 MB at "
         "+20s")),
-    (805, "kernel", "memory peak 805 MB at +20s, 81 % of 1000 MB"),
-    (950, "sampled", ("memory peak ≥950 MB at an unknown time, 95 % of 1000 MB; highest sample 800 MB at "
+    (805, "kernel", "memory peak 805 MB at +20s, 81 % of 1,000 MB"),
+    (950, "sampled", ("memory peak ≥950 MB at an unknown time, 95 % of 1,000 MB; highest sample 800 MB at "
         "+20s")),
-    (805, "sampled", "memory peak ≥805 MB at +20s, 81 % of 1000 MB"),
+    (805, "sampled", "memory peak ≥805 MB at +20s, 81 % of 1,000 MB"),
 ])  # fmt: skip
 def test_a_peak_that_no_sample_saw_has_no_time(
     peak_mb: int, source: PeakSource, expected: str
