@@ -36,6 +36,8 @@ _VERSIONS = {
     "elasticsearch": {"number": "8.7.1"},
     "opensearch": {"number": "2.19.1", "distribution": "opensearch"},
 }
+# Of a server without lifecycle policies.
+NO_HANDLER = ServerResponse(status=400, body={"error": "no handler found for uri [/_policy]"})
 
 
 class FakeCluster:
@@ -137,8 +139,7 @@ each_engine = pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
 
 @each_engine
 def test_a_server_without_lifecycles_gets_the_templates(engine: Engine) -> None:
-    no_handler = {"error": "no handler found for uri [/_policy]"}
-    cluster = FakeCluster(engine, refusal=ServerResponse(status=400, body=no_handler))
+    cluster = FakeCluster(engine, refusal=NO_HANDLER)
     policy, template, *_ = install(cluster)
     assert policy.done is False
     assert template.done is True
@@ -213,7 +214,7 @@ class ZonedCluster(FakeCluster):
     """OpenSearch with balanced zones: an index has a multiple of them as copies, or is refused."""
 
     def __init__(self, zones: int, default_replicas: int) -> None:
-        super().__init__("opensearch", lifecycles=False)
+        super().__init__("opensearch", refusal=NO_HANDLER)
         self._zones, self._default_replicas = zones, default_replicas
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
