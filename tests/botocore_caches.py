@@ -31,11 +31,17 @@ def cached_botocore() -> Iterator[None]:
     services and the classes of clients once, not for each session and client.
     """
     load_file, list_services = JSONFileLoader.load_file, Loader.list_available_services
+    load_service = Loader.load_service_model
     alias, load_model = EventAliaser._alias_event_name, ClientCreator._load_service_model
     create_class = ClientCreator._create_client_class
     file_loader, aliaser = JSONFileLoader(), EventAliaser(None)
     loaded = cache(lambda path: load_file(file_loader, path))
     listed = cache(lambda paths, kind: list_services(Loader(extra_search_paths=list(paths)), kind))
+    described = cache(
+        lambda paths, service, kind, version: load_service(
+            Loader(extra_search_paths=list(paths)), service, kind, version
+        )
+    )
     models: dict[tuple[str, str | None], Any] = {}
     classes: dict[Any, Any] = {}
 
@@ -54,10 +60,14 @@ def cached_botocore() -> Iterator[None]:
         (Loader, "list_available_services"): lambda loader, type_name: listed(
             tuple(loader.search_paths), type_name
         ),
+        (Loader, "load_service_model"): lambda loader, service_name, type_name, api_version=None: (
+            described(tuple(loader.search_paths), service_name, type_name, api_version)
+        ),
         (EventAliaser, "_alias_event_name"): lambda _aliaser, name: alias(aliaser, name),
         (ClientCreator, "_load_service_model"): model,
         (ClientCreator, "_create_client_class"): client_class,
         (Session, "_register_builtin_handlers"): _registered(),
+        (Session, "create_client"): _create_client,
         (hooks, "accepts_kwargs"): _accepts_kwargs,
         (hooks, "_PrefixTrie"): _SharedNames,
         (regions, "EndpointProvider"): _endpoint_provider(),
@@ -141,6 +151,21 @@ def _registered() -> Callable[..., None]:
             session._original_handler = events._emitter = copy(made[number])
 
     return give
+
+
+_made_client = Session.create_client
+
+
+def _create_client(session: Any, *arguments: Any, **options: Any) -> Any:
+    """As botocore's, which looks for the profile's part of the configuration fifty times for each
+    client.
+    """
+    scoped = vars(session)
+    scoped["get_scoped_config"] = cache(lambda: Session.get_scoped_config(session))
+    try:
+        return _made_client(session, *arguments, **options)
+    finally:
+        scoped.pop("get_scoped_config", None)  # another thread may have made one, too
 
 
 def _endpoint_provider() -> Callable[..., Any]:

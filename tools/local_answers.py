@@ -8,7 +8,8 @@ from io import BytesIO
 from typing import IO, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSPreparedRequest, AWSRequest, AWSResponse, HeadersDict
 from botocore.handlers import BUILTIN_HANDLERS
 from moto.core.botocore_stubber import MockRawResponse
 from msgspec import Struct
@@ -38,6 +39,19 @@ def answer_here(url: str, answer: Answerer) -> None:
 def answer_over_sockets(url: str) -> None:
     """From now on, this address is reached over its socket alone, also from this process."""
     _answerers.pop(_address(url), None)
+
+
+_canonical_request, _signature = SigV4Auth.canonical_request, SigV4Auth.signature
+
+
+def canonical_request(auth: SigV4Auth, request: AWSRequest) -> str:
+    """As botocore's; empty for what a call answers, which verifies no signature."""
+    return "" if _address(request.url) in _answerers else str(_canonical_request(auth, request))
+
+
+def signature(auth: SigV4Auth, text: str, request: AWSRequest) -> str:
+    """As ``canonical_request()``."""
+    return "" if _address(request.url) in _answerers else str(_signature(auth, text, request))
 
 
 def local_answer(url: str, request: LocalRequest, body: bytes) -> LocalAnswer:

@@ -14,7 +14,7 @@ from profiler.aggregation.statistics import (
     TimeWeightedStatistics,
     UseWindow,
 )
-from profiler.core.optional_math import first_known, max_known, quotient
+from profiler.core.optional_math import difference, first_known, max_known, quotient
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
@@ -415,9 +415,7 @@ class ContainerUsage:
     @property
     def last_read_by_start_ns(self) -> int | None:
         """The time of the last sample by the wall clock as it was set at the start of the run."""
-        if self.last_read_ns is None:
-            return None
-        return self.last_read_ns - self._clock_shift_ns
+        return difference(self.last_read_ns, self._clock_shift_ns)
 
     def take_ended_step_ns(self) -> int:
         """The length of the step of ``last_vcpu``; 0 if no step has ended since the last call."""
@@ -476,14 +474,10 @@ class ContainerUsage:
         return rx + tx, read + written
 
 
-def vcpu_between(before: ContainerSample | None, sample: ContainerSample) -> float | None:
+def vcpu_between(before: ContainerSample, sample: ContainerSample) -> float | None:
     """The mean vCPU used between two samples; None if ``read`` did not advance, or a counter is
     unknown or reset.
     """
-    if before is None or before.cpu_ns is None or sample.cpu_ns is None:
-        return None
     step_ns = sample.read_ns - before.read_ns
-    growth_ns = sample.cpu_ns - before.cpu_ns
-    if step_ns > 0 and growth_ns >= 0:
-        return growth_ns / step_ns
-    return None
+    growth_ns = difference(sample.cpu_ns, before.cpu_ns)
+    return quotient(growth_ns, step_ns) if step_ns > 0 and (growth_ns or 0) >= 0 else None

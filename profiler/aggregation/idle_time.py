@@ -6,7 +6,8 @@ from collections import deque
 
 from msgspec import Struct
 
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.optional_math import first_known
+from profiler.core.timestamps import LONG_AGO_NS, NS_PER_SECOND
 from profiler.record.mention_limits import QUIET_VCPU
 
 QUIET_BYTES_PER_SECOND = 1024
@@ -55,7 +56,7 @@ class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
 class _Counters(Struct, frozen=True, gc=False):
     """The counters of a reading that has all of them; between two readings, what they grew by."""
 
-    time_ns: int
+    time_ns: float
     cpu_ns: int
     network_bytes: int
     block_bytes: int
@@ -69,10 +70,13 @@ class _Counters(Struct, frozen=True, gc=False):
         )
 
 
+_NO_COUNTERS = _Counters(LONG_AGO_NS, 0, 0, 0)
+
+
 class _Steps(Struct):
     """Quiet steps in a row that are judged as one; ``used_bytes``: of network and disk."""
 
-    length_ns: int = 0
+    length_ns: float = 0
     used_bytes: int = 0
     cpu_ns: int = 0
 
@@ -109,12 +113,12 @@ class IdleTime:
             window_ns // 2,
             _OWN_LINE_NS + _BURST_STEP_NS,
         )
-        self._before: _Counters | None = None
+        self._before = _NO_COUNTERS
         self._steps = _Steps()
         self._usual: deque[float] = deque(maxlen=_USUAL_STEPS)
         self._usual_vcpu: deque[float] = deque(maxlen=_USUAL_STEPS)
         # The end of the last step whose network the monitor's own lines hide.
-        self._unseen_ns: int | None = None
+        self._unseen_ns = LONG_AGO_NS
         self.since_ns: int | None = None
         self.vcpu = 0.0
         self.network = 0.0
@@ -123,34 +127,34 @@ class IdleTime:
     def add(self, reading: NoticeReading) -> bool:
         """Add the counters of a moment; returns whether the batch is stuck."""
         at_ns = reading.at_ns
-        own_line_ns = reading.own_line_ns
+        own_line_ns = first_known(reading.own_line_ns, LONG_AGO_NS)
         cpu_ns = reading.cpu_ns
         network_bytes = reading.network_bytes
         block_bytes = reading.block_bytes
         if cpu_ns is None or network_bytes is None or block_bytes is None:
-            self._before = None
+            self._before = _NO_COUNTERS
             self.since_ns = None
             return False
         before = self._before
-        if before is not None and at_ns <= before.time_ns:
+        if at_ns <= before.time_ns:
             return False
         now = _Counters(at_ns, cpu_ns, network_bytes, block_bytes)
         self._before = now
-        if before is None or at_ns - before.time_ns > self._max_step_ns:
+        if at_ns - before.time_ns > self._max_step_ns:
             self._restart(at_ns)
         else:
-            is_seen = own_line_ns is None or own_line_ns + _OWN_LINE_NS <= before.time_ns
+            is_seen = own_line_ns + _OWN_LINE_NS <= before.time_ns
             if not is_seen:
                 self._unseen_ns = at_ns
             if not self._is_quiet(now.since(before), is_seen=is_seen):
                 self._restart(at_ns)
         if self.since_ns is None or at_ns - self.since_ns < self._window_ns:
             return False
-        return self._unseen_ns is None or at_ns - self._unseen_ns >= self._silence_ns
+        return at_ns - self._unseen_ns >= self._silence_ns
 
     def wants_silence(self, now_ns: int) -> bool:
         """Whether the batch is nearly stuck, so that the monitor's lines should wait."""
-        if self.since_ns is None or self._before is None:
+        if self.since_ns is None:
             return False
         if now_ns - self._before.time_ns > self._max_step_ns:
             return False

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.statistics import MonotonicCounter
-from profiler.core.optional_math import first_known
+from profiler.core.optional_math import excess, first_known, quotient
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import MemoryKills, PeakSource, Process, Record
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, OutOfMemoryEvidence
@@ -55,20 +55,18 @@ def out_of_memory(
     is_unseen = end.status == "unknown" and end.exit_code is None and end.until_ns is None
     if end.status == "running" or is_unseen:
         return OutOfMemory()
-    share = None
-    if memory_max_bytes is not None and memory_size_bytes:
-        share = memory_max_bytes / memory_size_bytes
+    share = quotient(memory_max_bytes, memory_size_bytes) if memory_size_bytes else None
     at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
     is_counted = memory_kills is not None or excludes_kill_at_end
     is_killed = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
-    if is_killed and not is_counted and share is not None and share >= at_limit:
+    if is_killed and not is_counted and (share or 0) >= at_limit:
         return OutOfMemory(
             likely=True,
             evidence="memory-at-limit" if end.exit_code is None else "exit-137-at-limit",
         )
     is_excluded = (
         end.exit_code not in (None, SIGKILL_EXIT_CODE)
-        or (peak_source == "kernel" and share is not None and share < _AT_LIMIT_FRACTION)
+        or (peak_source == "kernel" and first_known(share, 1) < _AT_LIMIT_FRACTION)
         or is_counted
     )
     is_open = may_have_missed_a_kill and memory_kills is None
@@ -139,10 +137,7 @@ class OomKillTracker(Struct):
             new_kills = first_known(growth, in_container)
         else:  # the container's counter is not readable
             kind = "main process" if has_main_ended else "on host"
-            if on_host is None or before is None:
-                new_kills = 0
-            else:
-                new_kills = max(on_host - before, 0)
+            new_kills = excess(on_host, before) or 0
         pending = self._pending + new_kills
         victims = sorted(ended, key=lambda process: -(process.rss_bytes or 0))[:pending]
         attributed = len(victims) or min(pending, missed_pids)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import first_known, known_values
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.memory_usage import is_negligible, is_notable
@@ -146,9 +146,7 @@ class ProcessMarks(Struct, frozen=True, kw_only=True):
     def following(self, before: ProcessReading | None, now: ProcessReading) -> "ProcessMarks":
         """The marks after a step of one process."""
         mark_bytes = now.peak_bytes or 0
-        file_bytes = _file_bytes(now)
-        if before is not None:
-            file_bytes = min(_file_bytes(before), file_bytes)
+        file_bytes = min(_file_bytes(before or now), _file_bytes(now))
         most_bytes = max(self.most_bytes, mark_bytes - file_bytes)
         uncounted_bytes = self.uncounted_bytes
         if mark_bytes >= self.seen_bytes:
@@ -164,9 +162,7 @@ def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int
     """The high-water mark without what it counts and the share does not; 0 if it shows no more
     than that.
     """
-    known_bytes = now.share_bytes or 0
-    if before is not None:
-        known_bytes = max(known_bytes, before.share_bytes or 0)
+    known_bytes = max(now.share_bytes or 0, (before or now).share_bytes or 0)
     uncounted_bytes = _most_uncounted_bytes(before, now)
     high_water_bytes = (now.peak_bytes or 0) - uncounted_bytes
     if not shows_more(high_water_bytes, known_bytes, uncounted_bytes):
@@ -264,7 +260,7 @@ class TreeMemory(Struct):
             number = holders + (held[identity] == 0)
             possible.append((own_bytes + held_bytes - held[identity], number))
         peak_bytes, number = max(possible)
-        if peak_bytes > (self.peak_bytes or 0) or self.peak_bytes is None:
+        if peak_bytes > first_known(self.peak_bytes, -1):
             self.peak_bytes = peak_bytes
             self.peak_processes = number
         return sum(shares)

@@ -31,7 +31,7 @@ from profiler.aggregation.task_record import (
     with_peak,
     within_total,
 )
-from profiler.core.optional_math import known_values, max_known
+from profiler.core.optional_math import known_values, max_known, rounded, sum_of_both
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.activity_model import NO_BREAKDOWN
 from profiler.record.process_rows import with_unread
@@ -230,8 +230,9 @@ def with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
             sources = (*record.sampling.sources, part.source)
             record = replace(record, sampling=replace(record.sampling, sources=sources))
         monitor = record.monitor
-        if monitor.cpu_seconds is not None and part.reader_cpu_ns:
-            cpu_seconds = round(monitor.cpu_seconds + part.reader_cpu_ns / NS_PER_SECOND, 3)
+        if part.reader_cpu_ns:
+            reader_seconds = part.reader_cpu_ns / NS_PER_SECOND
+            cpu_seconds = rounded(sum_of_both(monitor.cpu_seconds, reader_seconds), 3)
             record = replace(record, monitor=replace(monitor, cpu_seconds=cpu_seconds))
         record = _with_lower_bounds(record, part.evidence)
         record = with_warnings(record, part.warnings)

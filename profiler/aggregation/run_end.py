@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.optional_math import first_known
+from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 from profiler.record.run_outcome import SIGTERM_EXIT_CODE, Status, end_status
 
 # A platform may cut the fraction of ExecutionStoppedAt, so it is exact only to the second.
@@ -67,8 +68,7 @@ def ended_by_stop(
     if finished_ns is None:
         return seen_ns is not None
     if any(
-        request_ns is not None and finished_ns > request_ns
-        for request_ns in (seen_ns, signalled_ns)
+        finished_ns > first_known(request_ns, NEVER_NS) for request_ns in (seen_ns, signalled_ns)
     ):
         return True
     # The first end alone is proof only more than the margin before the batch's. Nearer to it, the

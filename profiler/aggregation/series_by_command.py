@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.command_rows import CommandCells, RunCells, left_by, process_rows
 from profiler.aggregation.time_series import RunSeries
+from profiler.core.optional_math import excess
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.equal_steps import length_of, padded, with_longer_steps
 from profiler.record.process_rows import OTHER_PROCESSES, is_notable_cpu
@@ -131,7 +132,7 @@ class SeriesByCommand(Generic[_Key]):
         has a process. ``unread_ns`` is the CPU time that no command is known to have used.
         """
         since_ns = self._read_ns
-        elapsed_ns = 0 if since_ns is None else max(read_ns - since_ns, 0)
+        elapsed_ns = excess(read_ns, since_ns) or 0
         held_ns = min(elapsed_ns, self._max_held_ns)
         self._read_ns = read_ns
         self._max_held_ns = _MAX_HELD_NS

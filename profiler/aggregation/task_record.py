@@ -22,7 +22,14 @@ from profiler.aggregation.run_evidence import (
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import DeviceReadings, percent_of
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
-from profiler.core.optional_math import first_known, known, known_values, min_known, rounded
+from profiler.core.optional_math import (
+    first_known,
+    known,
+    known_members,
+    known_values,
+    min_known,
+    rounded,
+)
 from profiler.core.timestamps import (
     MS_PER_SECOND,
     NS_PER_MS,
@@ -220,7 +227,7 @@ def with_peak(
     peak_mb = mebibytes(size_bytes)
     sampled_mb = metrics.memory_used_mb.max
     bound_mb = metrics.memory_used_bound_mb
-    if bound_mb is not None and bound_mb <= (peak_mb or 0):
+    if (bound_mb or 0) <= (peak_mb or 0):
         bound_mb = None
     peak_at: str | None = None
     if peak_mb is not None and sampled_mb is not None:
@@ -246,11 +253,9 @@ def within_total(
     limited: list[Process] = []
     for process in processes:
         peak_mb = process.max_memory_used_mb
-        if peak_mb is not None and is_one:
-            peak_mb = total_mb
-        elif peak_mb is not None:
+        if peak_mb is not None:
             # The kernel's mark of a process can be a little higher than its control group's.
-            peak_mb = min_known(peak_mb, total_mb)
+            peak_mb = total_mb if is_one else min_known(peak_mb, total_mb)
         limited.append(replace(process, max_memory_used_mb=peak_mb))
     return tuple(limited)
 
@@ -277,10 +282,8 @@ def _with_max(distribution: Distribution, maximum: float | None) -> Distribution
     if distribution is NOT_MEASURED or maximum is None:
         return distribution
     peak = float(maximum)
-    values: dict[str, float] = {}
-    for name, value in asdict(distribution).items():
-        if value is not None:
-            values[name] = min(value, peak)
+    known_levels = known_members(asdict(distribution))
+    values: dict[str, float] = {name: min(value, peak) for name, value in known_levels.items()}
     values["max"] = peak
     return Distribution(**values)
 
@@ -445,15 +448,13 @@ def statistics_evidence(
             cpu_seconds=round(usage.cpu_seconds, CPU_SECONDS_DIGITS),
             until_ns=usage.cpu_until_ns,
         )
-    memory = evidence_from("statistics", usage.memory_max_bytes)
-    if usage.kernel_peak_bytes is not None:
-        memory = evidence_from("statistics", usage.kernel_peak_bytes, "exact")
+    of_samples = evidence_from("statistics", usage.memory_max_bytes)
     return RunEvidence(
         metrics=usage_metrics(usage, sizes),
         series=series,
         cpu=cpu,
         demand=demand,
-        memory=memory,
+        memory=evidence_from("statistics", usage.kernel_peak_bytes, "exact") or of_samples,
         limit_hits=usage.memory_limit_hits,
     )
 

@@ -4,6 +4,7 @@ When the run outgrows the buffer, neighbouring steps are merged and the step dou
 kept as integer nanoseconds per step, so that merging loses nothing.
 """
 
+import math
 from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -11,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.core.optional_math import known_values, max_known, quotient, sum_known
+from profiler.core.optional_math import first_known, known_values, max_known, quotient, sum_known
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.record.equal_steps import (
     Column,
@@ -202,7 +203,7 @@ class RunSeries:
         for column, original in zip(copied.columns, self.columns, strict=True):
             column.cells = original.cells.copy()
         while copied.step_ns < min_step_ms * NS_PER_MS or (
-            max_steps is not None and copied.length > max_steps
+            copied.length > first_known(max_steps, math.inf)
         ):
             copied.merge()
         return copied

@@ -7,6 +7,7 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.registered_definitions import TaskDefinitions, may_exist, revision_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings
+from profiler.core.text import stated
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.due_times import may_start_again
 from profiler.schedules.schedule_model import Schedule
@@ -99,11 +100,7 @@ class GoneRevisions:
         pin = revision_of(schedule.definition_arn)
         if pin is not None:
             why = self._why_gone(pin, schedule.is_of_jobs)
-            return (
-                None
-                if why is None
-                else f"It is pinned to {pin}, which {why}, so it starts nothing."
-            )
+            return stated(f"It is pinned to {pin}, which {{}}, so it starts nothing.", why) or None
         has_started = any(due.task is not None for due in judged.due_times)
         if has_started or not self._has_no_active_revision(schedule):
             return None

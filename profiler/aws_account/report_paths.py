@@ -129,7 +129,7 @@ class ReportPaths:
             return "no role" if streams else None
         with noted_errors(self.problems.add, "The task roles could not be read", _READ_POLICIES):
             if not streams:
-                return "no role" if self._policies_of(role) is None else None
+                return self._deleted(role)
             wanted = {"logs:PutLogEvents": streams}
             if _verdict(self._own_policy(role), wanted) == "allowed":
                 return "allowed"
@@ -146,7 +146,7 @@ class ReportPaths:
             self.problems.add, "The execution roles could not be read", _READ_POLICIES
         ):
             if stored is None:
-                return "no role" if self._policies_of(role) is None else None
+                return self._deleted(role)
             registry = f"arn:{arn_part(role_arn, 1) or 'aws'}:ecr:{stored.region}:{stored.account}"
             arn = f"{registry}:repository/{stored.repository}"
             token: _Resources = {"ecr:GetAuthorizationToken": ("*",)}
@@ -196,6 +196,10 @@ class ReportPaths:
         if image is None or image.account != account or not self._is_missing(image):
             return None
         return image
+
+    def _deleted(self, role: str) -> Permission | None:
+        """Of a role that was deleted, that there is none. Raises boto3's errors."""
+        return "no role" if self._policies_of(role) is None else None
 
     def _permission(self, role: str, wanted: _Resources) -> Permission:
         """Whether the policies of a role allow all actions. Raises boto3's errors."""

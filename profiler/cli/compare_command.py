@@ -2,6 +2,7 @@
 GitHub Actions.
 """
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -47,7 +48,7 @@ from profiler.cli.terminal.comparison_tables import (
 )
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import UsageError
-from profiler.core.optional_math import known
+from profiler.core.optional_math import first_known, known
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import UNKNOWN_COST, Record
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange
@@ -216,7 +217,7 @@ def _may_be_above(change: MedianChange, percent: float) -> bool:
     if change.verdict == "more":
         return change.low_percent is None
     if change.verdict in ("too few runs", NOT_COMPARABLE):
-        return change.high_percent is None or change.high_percent > percent
+        return first_known(change.high_percent, math.inf) > percent
     return False
 
 

@@ -10,7 +10,7 @@ from io import RawIOBase, TextIOWrapper
 from typing import TYPE_CHECKING
 
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import first_known, known, sum_known
 from profiler.core.text import printable
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def encoded(text: str, encoding: str, errors: str = "backslashreplace") -> bytes
 
 def value_text(value: float | None, format_value: Callable[[float], str]) -> str:
     """The text of a value that may be unknown."""
-    return UNKNOWN if value is None else format_value(value)
+    return first_known(known(format_value, value), UNKNOWN)
 
 
 def size_text(size: "TaskSize") -> str:

@@ -121,22 +121,22 @@ def report(
     runs = reader.read(selection, last)
     now_ns = SystemClock().wall_ns()
     evidence = [*reader.evidence(selection, runs)]
+    is_one = run_id is not None
     request = PageRequest(
         generated_at=format_ms(now_ns),
         version=__version__,
-        only_one=run_id is not None,
+        only_one=is_one,
         price_overrides=overrides,
         on_fargate=on_fargate,
         evidence=evidence,
-        months={} if run_id is not None else _months(reader, evidence, options, now_ns),
+        months={} if is_one else _months(reader, evidence, options, now_ns),
         stacks_of=CallStacksReader(source).read,
-        notices=() if run_id is not None else _read_notices(source, selection, runs),
+        notices=() if is_one else _read_notices(source, selection, runs),
     )
     data = build_page_data(runs, request, older)
-    if run_id is not None:
+    title = "Task report"
+    if is_one:
         title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}"
-    else:
-        title = "Task report"
     page = render_page(data, assets, title=printable(title)).encode("utf-8", errors="replace")
     path = Path(out)
     if out == STANDARD_OUTPUT:
@@ -149,7 +149,7 @@ def report(
                 f"{path} cannot be written ({error.strerror}): name another file with --output."
             )
             raise TaskProfilerError(message) from error
-        shown = data.runs if run_id is None else 1
+        shown = 1 if is_one else data.runs
         if as_json:
             write_json_lines([PageDocument(file=out, bytes=len(page), runs=shown)])
         else:
@@ -157,7 +157,7 @@ def report(
     note = unconfirmed_note(run.past for run in runs)
     if note:
         warn(note)
-    if run_id is None:
+    if not is_one:
         _warn_about_omissions(data, len(runs) + older.count)
     if opens and not webbrowser.open(path.resolve().as_uri()):
         warn(f"No browser could be started: open {path} yourself.")

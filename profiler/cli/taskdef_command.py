@@ -53,7 +53,8 @@ from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.text import similar_name
+from profiler.core.optional_math import first_known
+from profiler.core.text import similar_name, stated
 from profiler.core.version import __version__
 from profiler.record.model_base import JsonLine
 from profiler.record.units import format_count
@@ -378,7 +379,7 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
             )
         if name.upper().startswith(_PREFIX) and name not in SETTING_NAMES:
             similar = similar_name(name, SETTING_NAMES)
-            meant = "" if similar is None else f", but {similar}"
+            meant = stated(", but {}", similar)
             raise UsageError(
                 f"--setting {name}: the monitor has no such setting{meant}: check its name in "
                 "docs/monitor.md."
@@ -617,7 +618,7 @@ def _change_files(
             write_out(changed.after)
         elif out is not None or changed.is_changed:
             write_definition(
-                Path(file if out is None else out),
+                Path(first_known(out, file)),
                 changed.after,
                 remedy="name another file with -o",
             )

@@ -482,7 +482,7 @@ def watch_lines(
 def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
     keys = [family_key(watched.run.report.record) for watched in runs]
     places = place_columns(keys)
-    is_wide = width is None or width >= _WIDE
+    is_wide = first_known(width, _WIDE) >= _WIDE
     columns = (
         Column("Run"),
         Column("Family", folds=True),

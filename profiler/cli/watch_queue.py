@@ -19,6 +19,8 @@ from profiler.cli.tables import Column, table, table_width
 from profiler.core.clock import Clock
 from profiler.core.command_lines import command_line
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import excess
+from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.batch_detail import PENDING, RUNNABLE, RUNNING, STARTING
 from profiler.record.units import format_count, format_duration
@@ -67,9 +69,8 @@ def queue_lines(
         return [head]
     rows = []
     for job in jobs:
-        name = job.job_name if job.children is None else f"{job.job_name} [{job.children}]"
-        since_ms = None if job.since_ms is None else max(now_ns / NS_PER_MS - job.since_ms, 0)
-        duration = value_text(since_ms, format_duration)
+        name = job.job_name + stated(" [{}]", job.children)
+        duration = value_text(excess(now_ns / NS_PER_MS, job.since_ms), format_duration)
         status = Span(job.status, _STYLES[job.status])
         rows.append((status, name or UNKNOWN, duration, job.job_id, job.reason or ""))
     lines = [head, *table(_COLUMNS, rows, gap=1, width=width)]

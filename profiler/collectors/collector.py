@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from profiler.aggregation.record_draft import RecordDraft, left_out
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
-from profiler.core.optional_math import first_of, known_values
+from profiler.core.optional_math import first_of, known_values, sum_of_both
 from profiler.core.threads import BackgroundCall
 from profiler.readers import Unavailable
 from profiler.record.record_model import Record
@@ -135,7 +135,7 @@ class _GpusOfBatch:
 
     def known_until_ns(self) -> int | None:
         known = (collector.known_until_ns() for collector in self._collectors)
-        return next((at_ns + self._offset_ns for at_ns in known if at_ns is not None), None)
+        return sum_of_both(first_of(known), self._offset_ns)
 
 
 def add_collected(

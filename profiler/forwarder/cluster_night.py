@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from profiler.core.completeness import Completeness, joined
 from profiler.core.json_fields import Json, field_at, mapping, mappings, positive_number, text
-from profiler.core.optional_math import known_members, known_values
+from profiler.core.optional_math import first_known, known, known_members, known_values, product
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.forwarder.night_period import MAX_REMEMBERED, NightPeriod
 from profiler.forwarder.night_runs import (
@@ -494,7 +494,7 @@ def _night_runs(
 def _remembered(bucket: Mapping[str, Json], period: NightPeriod) -> tuple[str, int]:
     """A task and its end."""
     ended_ms = positive_number(field_at(bucket, "end.value"))
-    ended_ns = period.end_ns if ended_ms is None else round(ended_ms) * NS_PER_MS
+    ended_ns = first_known(product(known(round, ended_ms), NS_PER_MS), period.end_ns)
     return str(bucket.get("key")), ended_ns
 
 

@@ -30,7 +30,7 @@ from profiler.core.aws_clients import (
 )
 from profiler.core.ecs_terms import RETRY_OF
 from profiler.core.json_fields import mapping, mappings, text
-from profiler.core.optional_math import known, known_members
+from profiler.core.optional_math import all_known, known, known_members
 from profiler.core.timestamps import NS_PER_SECOND, datetime_of_ms
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
@@ -161,9 +161,10 @@ def _check_schedules(schedules: "JobSchedules", job: JobDetail, now: datetime) -
     submitted a job is not known: other jobs of its name and definition count as theirs, too.
     """
     identity = job.identity()
-    name, definition = identity.job_name, identity.job_definition
-    if name is None or definition is None:
+    names = all_known(identity.job_name, identity.job_definition)
+    if names is None:
         return
+    name, definition = names
     targets = called(
         "its schedule could not be read", lambda: schedules.targets_of_job(name, definition)
     )

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from profiler.core.command_lines import command_line
 from profiler.core.json_fields import Json, mapping, mappings, text
+from profiler.core.optional_math import all_known
 from profiler.forwarder.ended_run import EndedTask
 from profiler.record.batch_detail import JobDetail
 from profiler.record.units import format_memory
@@ -93,10 +94,10 @@ def reduced_memory_of_job(job: JobDetail, definition: Mapping[str, Json] | None)
 
 def _sentence(change: SizeChange, killed_mb: float | None, command: str) -> str | None:
     """None: the run was killed at another size, or the definition's memory was not reduced."""
-    old_mb = change.old_memory_mb
-    memory_mb = change.memory_mb
-    if old_mb is None or memory_mb is None:
+    sizes_mb = all_known(change.old_memory_mb, change.memory_mb)
+    if sizes_mb is None:
         return None
+    old_mb, memory_mb = sizes_mb
     if killed_mb not in (None, memory_mb) or old_mb <= memory_mb:
         return None
     return (

@@ -18,7 +18,7 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import RETRY_OF, task_id
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import known_members
+from profiler.core.optional_math import all_known, known_members
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.family_runs import FamilyMemory
@@ -317,12 +317,12 @@ def _price(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
     cost = ended.cost
     on_spot = task.capacity_provider == FARGATE_SPOT
     listed = prices(task.region, task.cpu_architecture, PriceOverrides(), on_spot=on_spot)
-    before = whole_size(old)
-    after = whole_size(new)
+    sizes = all_known(whole_size(old), whole_size(new))
     if not billed_ms or listed is None or "TASK_PROFILER_PRICE" in (cost.price_basis or ""):
         return ""
-    if before is None or after is None:
+    if sizes is None:
         return ""
+    before, after = sizes
     hour_usd = listed.size_hour_usd(after.vcpu, after.memory_mb) - listed.size_hour_usd(
         before.vcpu, before.memory_mb
     )

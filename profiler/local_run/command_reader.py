@@ -204,8 +204,8 @@ class CommandReader:
         if prepared.cgroups.has_v1_controller(MEMORY):
             self._kernel_growth_bytes = KernelGrowth(socket_queue_bytes).growth_bytes
         self._packet_rings = PacketRings()
-        self._page_table_bytes: dict[int, int] = {}
-        self.page_table_peak_bytes = 0
+        self._process_kernel_bytes: dict[int, int] = {}
+        self.process_kernel_peak_bytes = 0
         self.kernel_bound_bytes = 0
         if prepared.shared_memory is not None:  # not with a group
             self._kernel_growth_bytes = KernelGrowth(unassigned_kernel_bytes).growth_bytes
@@ -376,9 +376,9 @@ class CommandReader:
             if used_bytes is None:
                 return None
             pids = self._quick_memory.pids
-            tables_bytes = sum([self._page_table_bytes.get(pid, 0) for pid in pids])
+            kernel_bytes = sum([self._process_kernel_bytes.get(pid, 0) for pid in pids])
             used_bytes += self._unmapped.read_quickly(used_bytes, pids)
-            used_bytes += tables_bytes
+            used_bytes += kernel_bytes
             self._quick_peak_bytes = max_known(self._quick_peak_bytes, used_bytes)
         self.last_read_ns = read_ns
         cpu_ns = None
@@ -393,18 +393,18 @@ class CommandReader:
     def _with_uncounted(
         self, tree_bytes: int | None, processes: Sequence[ProcessReading]
     ) -> int | None:
-        """The memory of the processes with their page tables, and with the shared memory that
-        none of them maps.
+        """The memory of the processes with their page tables and the kernel's stacks, and with
+        the shared memory that none of them maps.
         """
         if tree_bytes is None:
             return None
-        tables = {process.pid: process.page_table_bytes or 0 for process in processes}
-        self._page_table_bytes = tables
-        tables_bytes = sum(tables.values())
-        self.page_table_peak_bytes = max(self.page_table_peak_bytes, tables_bytes)
-        memory_bytes = tree_bytes + tables_bytes
+        of_kernel = {process.pid: process.kernel_bytes for process in processes}
+        self._process_kernel_bytes = of_kernel
+        kernel_bytes = sum(of_kernel.values())
+        self.process_kernel_peak_bytes = max(self.process_kernel_peak_bytes, kernel_bytes)
+        memory_bytes = tree_bytes + kernel_bytes
         shmem_bytes = self._shares.shmem_bytes
-        memory_bytes += self._unmapped.read(tree_bytes, shmem_bytes, tables.keys())
+        memory_bytes += self._unmapped.read(tree_bytes, shmem_bytes, of_kernel.keys())
         self._uncounted_peak_bytes = max_known(self._uncounted_peak_bytes, memory_bytes)
         self._add_kernel_bound(memory_bytes)
         return memory_bytes

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from profiler.aggregation.container_usage import vcpu_between
 from profiler.aggregation.time_series import RunSeries
-from profiler.core.optional_math import known_values
-from profiler.core.text import columns_of, printable
+from profiler.core.optional_math import excess, first_known, known, known_values
+from profiler.core.text import columns_of, printable, stated
 from profiler.core.threads import start_thread
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.terminal_rows import (
@@ -87,12 +87,8 @@ class LiveFigures(Struct, frozen=True, kw_only=True):
 
 def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
     """The rows that the terminal has room for, the most important ones first."""
-    vcpu = _UNKNOWN
-    if figures.vcpu is not None:
-        vcpu = f"{figures.vcpu:.2f} vCPU"
-    used = _UNKNOWN
-    if figures.memory_bytes is not None:
-        used = _format_bytes(figures.memory_bytes)
+    vcpu = stated("{:.2f} vCPU", figures.vcpu) or _UNKNOWN
+    used = first_known(known(_format_bytes, figures.memory_bytes), _UNKNOWN)
     course = figures.memory_course
     limit_bytes = figures.memory_limit_bytes
     cpu_top, draw_cpu = _curve(
@@ -263,8 +259,9 @@ class LiveView:
         """Count a sample and its processes, and draw if the next drawing is due."""
         last = self._last
         self._last = sample
-        if last.cpu_ns is not None and sample.cpu_ns is not None:
-            self._course.add_cpu(last.read_ns, sample.read_ns, max(sample.cpu_ns - last.cpu_ns, 0))
+        used_ns = excess(sample.cpu_ns, last.cpu_ns)
+        if used_ns is not None:
+            self._course.add_cpu(last.read_ns, sample.read_ns, used_ns)
         if sample.memory_used_bytes is not None:
             held_ns = max(sample.read_ns - last.read_ns, 0)
             self._course.add_memory(sample.read_ns, sample.memory_used_bytes, held_ns=held_ns)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import sum_known, sum_of_both
 from profiler.core.threads import NoCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ContainerSample
@@ -120,9 +120,7 @@ class LocalNotices:
         from profiler.aggregation.idle_time import NoticeReading  # as RunNotices
 
         self._next_ns = sample.read_ns + self._step_ns
-        block_bytes = None
-        if sample.block_read_bytes is not None and sample.block_write_bytes is not None:
-            block_bytes = sample.block_read_bytes + sample.block_write_bytes
+        block_bytes = sum_of_both(sample.block_read_bytes, sample.block_write_bytes)
         reading = NoticeReading(
             at_ns=sample.read_ns,
             cpu_ns=sample.cpu_ns,

@@ -185,12 +185,12 @@ class RunObservation(Struct, frozen=True, kw_only=True):
 def memory_evidence(
     sampled_bytes: int | None,
     ending: CommandExit,
-    group: GroupPeak | None = None,
+    group: GroupPeak,
     *,
     marks: ProcessMarks,
     had_several_processes: bool,
     floor_bytes: int | None,
-    page_table_bytes: int = 0,
+    kernel_bytes: int = 0,
 ) -> tuple[MemoryEvidence, ...]:
     """What the samples, the largest process's mark and the group's mark say of a command.
 
@@ -198,16 +198,15 @@ def memory_evidence(
     (``floor_bytes``), so up to that value nothing of it is sure. It counts each mapping of a page,
     also of files: what the readings show of that (``marks``) does not count. It is the tree's peak
     if the tree was one process, and if at most 1 % is open: what the process did after its last
-    reading, what its uncounted part was at the time of the mark, and ``page_table_bytes``, which
+    reading, what its uncounted part was at the time of the mark, and ``kernel_bytes``, which
     only samples without a group have.
 
     The group's mark counts if it is free of page cache.
     """
     reaped = ending.reaped
     evidence = evidence_from("samples", sampled_bytes)
-    if group is not None:
-        transferred_bytes = reaped.blocks.read_bytes + reaped.blocks.write_bytes
-        evidence += group_evidence(group, transferred_bytes)
+    transferred_bytes = reaped.blocks.read_bytes + reaped.blocks.write_bytes
+    evidence += group_evidence(group, transferred_bytes)
     mark_bytes = reaped.max_rss_bytes
     if floor_bytes is None or mark_bytes <= floor_bytes + _KERNEL_ROUNDING_BYTES:
         return evidence
@@ -215,12 +214,10 @@ def memory_evidence(
         reached_bytes = max(mark_bytes - marks.uncounted_bytes, 0)
         if not shows_more(reached_bytes, sampled_bytes or 0, marks.uncounted_bytes):
             return evidence
-        if group is not None:
-            reached_bytes = group.bounded(reached_bytes)
-        return evidence + evidence_from("process mark", reached_bytes)
+        return evidence + evidence_from("process mark", group.bounded(reached_bytes))
     is_alone = ending.was_only_process and not had_several_processes
     if is_alone and sampled_bytes is not None:
-        most_bytes = marks.most_bytes + min(page_table_bytes, round(_EXACT_SHARE * mark_bytes))
+        most_bytes = marks.most_bytes + min(kernel_bytes, round(_EXACT_SHARE * mark_bytes))
         bounds = sorted((sampled_bytes, most_bytes))
         if _is_within_limits(*bounds):
             evidence += evidence_from("process mark", sampled_bytes, "exact")

@@ -151,7 +151,7 @@ class ReportBuilder(Struct, eq=False):
             marks=command.marks,
             had_several_processes=command.max_processes > 1 or command.has_hidden_processes,
             floor_bytes=prepared.floor_bytes,
-            page_table_bytes=command.page_table_peak_bytes,
+            kernel_bytes=command.process_kernel_peak_bytes,
         )
         memory += evidence_from("shared memory", command.shared_bound_bytes, "unsure")
         memory += evidence_from("kernel memory", command.kernel_bound_bytes or None, "unsure")

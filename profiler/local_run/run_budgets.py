@@ -1,10 +1,11 @@
 """The budgets of ``task-profiler run``: which of them the runs have exceeded."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import first_known, known_values
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.fact_list import GPU_IDLE, GPU_MEMORY_PEAK, measured_number, number_value
@@ -35,11 +36,11 @@ class _Budget(Struct, frozen=True):
     @property
     def exceeded(self) -> set[int]:
         """The numbers of the runs above the limit."""
-        numbers: set[int] = set()
-        for number, value in enumerate(self.values):
-            if value is not None and value > self.limit:
-                numbers.add(number)
-        return numbers
+        return {
+            number
+            for number, value in enumerate(self.values)
+            if first_known(value, -math.inf) > self.limit
+        }
 
     def text(self) -> str:
         """The largest value and the limit: exactly if they are written the same."""

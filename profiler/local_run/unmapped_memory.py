@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 
 from profiler.aggregation.process_tree_usage import lacks_memory
 from profiler.core.clock import CpuBudget
+from profiler.core.optional_math import difference
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.cgroup.shared_memory import SharedMemory
 from profiler.readers.linux.huge_pages import taken_bytes
@@ -143,6 +144,5 @@ class UnmappedMemory:
         held_bytes = self._segments.held_bytes(pids)
         if held_bytes <= growth_bytes:
             return held_bytes
-        huge_bytes = self._huge_bytes()
-        certain_bytes = 0 if huge_bytes is None else held_bytes - huge_bytes
+        certain_bytes = difference(held_bytes, self._huge_bytes()) or 0
         return max(certain_bytes, growth_bytes)

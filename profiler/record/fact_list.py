@@ -13,6 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from profiler.core.optional_math import known
+from profiler.core.text import stated
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.mapped_files import have_one_meaning
 from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Measured, measured
@@ -36,7 +38,7 @@ from profiler.record.record_model import (
     known_peak_source,
 )
 from profiler.record.spot_price import is_on_spot, measured_cost
-from profiler.record.task_needs import cpu_share, is_cpu_limited, size_of, vcpu_size
+from profiler.record.task_needs import ALL_PERCENT, cpu_share, is_cpu_limited, size_of, vcpu_size
 from profiler.record.units import (
     format_count,
     format_memory,
@@ -47,9 +49,6 @@ from profiler.record.units import (
     format_vcpu,
 )
 from profiler.record.unusual import Usual, usual_of
-
-# As a whole percent, 100 at most.
-_ALL_PERCENT: Final = 100.5
 
 _MAX_TARGETS: Final = 5
 _MAX_VICTIMS: Final = 5
@@ -272,17 +271,6 @@ def peak_text(metrics: Metrics) -> str:
     return memory_peak(metrics).text(format_memory)
 
 
-def uses_more_cpu_than_asked(record: Record) -> bool:
-    """Whether the use of CPU is no part of what was asked for, because nothing limits it."""
-    share = cpu_share(record)
-    return not is_cpu_limited(record) and max(share.avg or 0, share.max or 0) > _ALL_PERCENT
-
-
-def vcpu_curve_limit(record: Record) -> Number | None:
-    """The limit of a curve of the vCPUs in use; None if the run used more than its size."""
-    return None if uses_more_cpu_than_asked(record) else vcpu_size(record)
-
-
 def cpu_text(record: Record) -> str:
     """The mean use of CPU in percent of the size, or against it; "" if it is unknown."""
     percent = cpu_share(record).avg
@@ -290,7 +278,7 @@ def cpu_text(record: Record) -> str:
     asked = size_of(record).vcpu
     if percent is None:
         return ""
-    if is_cpu_limited(record) or percent <= _ALL_PERCENT or used is None or asked is None:
+    if is_cpu_limited(record) or percent <= ALL_PERCENT or used is None or asked is None:
         return format_percent(percent)
     return format_part(format_vcpu(used), format_vcpu(asked))
 
@@ -344,10 +332,8 @@ def kills_fact(kills: MemoryKills | None) -> Fact | None:
     count = format_count(kills.count, "process")
     victims = []
     for process in kills.processes:
-        victim = process.name
-        if process.max_memory_used_mb is not None:
-            victim += f" at {format_memory(process.max_memory_used_mb)}"
-        victims.append(victim)
+        peak = known(format_memory, process.max_memory_used_mb)
+        victims.append(process.name + stated(" at {}", peak))
     text = f"{count} by the kernel, for lack of memory"
     sentence = f"The kernel killed {count} for lack of memory"
     if victims:

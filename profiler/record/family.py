@@ -251,8 +251,8 @@ class Family:
 
     def add_need(self, container: str, task_memory_mb: float, needs: ObservedNeeds) -> None:
         """Add what runs of a container needed in tasks of one size."""
-        known = self.needs.get((container, task_memory_mb), ObservedNeeds())
-        self.needs[container, task_memory_mb] = known.with_others(needs)
+        added = self.needs.get((container, task_memory_mb), ObservedNeeds())
+        self.needs[container, task_memory_mb] = added.with_others(needs)
 
     def merge(self, other: "Family") -> None:
         """Add the runs of another family object, which has other runs."""
@@ -327,8 +327,8 @@ class Family:
         """What no success of the container has exceeded, at any size; None if fewer than five
         peaks are known. Without a container, of all.
         """
-        known = [run for run in self.successes(container) if run.peak_mb is not None]
-        counted = of_one_meaning(known, lambda run: run.counts_files)
+        measured = [run for run in self.successes(container) if run.peak_mb is not None]
+        counted = of_one_meaning(measured, lambda run: run.counts_files)
         peaks_mb = known_values(run.peak_mb for run in counted)
         if len(peaks_mb) < MIN_RUNS:
             return None

@@ -23,7 +23,7 @@ from profiler.record.gpu_sentences import (
 from profiler.record.hardware import WHOLE_INSTANCE, GpuTotals, gpu_totals, is_idle
 from profiler.record.measured import measured
 from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
-from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record, known_status
+from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record
 from profiler.record.run_outcome import Outcome
 from profiler.record.units import (
     format_count,
@@ -158,18 +158,18 @@ def gpu_remedy(outcome: Outcome) -> str:
     return as_sentence(MORE_GPU_MEMORY)
 
 
-def gpu_error_note(record: Record) -> str:
+def gpu_error_note(record: Record, outcome: Outcome) -> str:
     """The error of the GPU's driver, of a run whose verdict does not say it."""
-    is_said = known_status(record) in ("failure", "success")
+    is_said = outcome.status in ("failure", "success")
     return "" if is_said else gpu_error_text(record)
 
 
-def gpu_work_texts(record: Record) -> Iterator[str]:
+def gpu_work_texts(record: Record, outcome: Outcome) -> Iterator[str]:
     """How the run's own GPUs worked, where it says something: multiprocessors, tensor cores,
     device memory, copies, and what held the clock back. Of a run that failed, nothing.
     """
     totals = gpu_totals(record.gpus)
-    if totals.shared or known_status(record) == "failure":
+    if totals.shared or outcome.status == "failure":
         return
     active = totals.sm_active_percent.avg
     if active is not None:

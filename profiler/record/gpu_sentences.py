@@ -6,8 +6,15 @@
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from profiler.core.optional_math import difference, first_known, known_values, max_known
-from profiler.core.text import as_sentence, listed
+from profiler.core.optional_math import (
+    all_known,
+    difference,
+    first_known,
+    known,
+    known_values,
+    max_known,
+)
+from profiler.core.text import as_sentence, listed, stated
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle
@@ -139,7 +146,7 @@ def gpu_idle_texts(record: Record) -> Iterator[str]:
     has_failed = known_status(record) == "failure"
     if sentence is not None and idle is not None and not has_failed:
         yield sentence
-        usd = "" if idle.usd is None else f" ({format_usd(idle.usd)})"
+        usd = stated(" ({})", known(format_usd, idle.usd))
         hours = measured(idle.gpu_hours, is_least=is_gpu_use_partial(record))
         yield f"{hours.text(format_gpu_hours)}{usd}"
 
@@ -265,10 +272,13 @@ def _size_advice(record: Record) -> str | None:
         return None
     if _between_percent(record) >= _MAX_STARVED_PERCENT or _copy_advice(record) is not None:
         return None  # with its data in time it would work more
-    most_active = _largest([_active_percent_of_use(gpu) for gpu in record.gpus])
-    most_memory = _largest([_memory_percent(gpu) for gpu in record.gpus])
-    if most_active is None or most_memory is None:
+    most = all_known(
+        _largest([_active_percent_of_use(gpu) for gpu in record.gpus]),
+        _largest([_memory_percent(gpu) for gpu in record.gpus]),
+    )
+    if most is None:
         return None
+    most_active, most_memory = most
     if max(most_active, most_memory) >= _SMALL_PERCENT:
         return None
     subject = "The GPU is" if len(record.gpus) == 1 else "The GPUs are"

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.json_fields import Json, count, integer, mapping, text
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import difference, known_values
 from profiler.core.text import as_sentence, listed, on_one_line
 from profiler.core.timestamps import datetime_of_ms
 from profiler.record.batch_detail import FAILED, SUCCEEDED, ContainerEnd, JobAttempt, JobDetail
@@ -246,9 +246,8 @@ def _duration(job: JobDetail) -> list[str]:
     """The time from the first attempt's start to the end."""
     starts = known_values(one.started_ms for one in job.attempts)
     started_ms = min(starts, default=job.started_ms)
-    if started_ms is None or job.stopped_ms is None or job.stopped_ms < started_ms:
-        return []
-    return [format_duration(job.stopped_ms - started_ms)]
+    took_ms = difference(job.stopped_ms, started_ms)
+    return [] if took_ms is None or took_ms < 0 else [format_duration(took_ms)]
 
 
 def blocked_title(job: JobDetail, queue: str | None) -> str:

@@ -10,7 +10,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import first_known, first_of
+from profiler.core.optional_math import first_known, first_of, known
+from profiler.core.text import stated
 from profiler.record.bounded_json_line import without_lists
 from profiler.record.family import HighestPeak
 from profiler.record.mapped_files import counts_files
@@ -85,9 +86,7 @@ def news_text(now: MemoryNow, peak: HighestPeak) -> str:
         f"The run's memory is at {used} of {format_memory(now.size_mb)}, above everything that "
         f"{peak.runs} earlier runs reached ({reached})"
     )
-    if now.minutes_left is not None:
-        text += f", full in {format_minutes(now.minutes_left)} at this pace"
-    return text
+    return text + stated(", full in {} at this pace", known(format_minutes, now.minutes_left))
 
 
 def judged_notice(line: NoticeLine, peak: HighestPeak) -> NoticeLine | None:

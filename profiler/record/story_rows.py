@@ -115,8 +115,8 @@ def _gpu_rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
     yield StoryRow("GPU use", gpu_use_text(record))
     for text in gpu_idle_texts(record):
         yield StoryRow("GPU idle", text)
-    yield StoryRow("GPU work", DOT.join(gpu_work_texts(record)))
-    yield StoryRow("GPU error", gpu_error_note(record))
+    yield StoryRow("GPU work", DOT.join(gpu_work_texts(record, outcome)))
+    yield StoryRow("GPU error", gpu_error_note(record, outcome))
     yield StoryRow("GPU remedy", gpu_remedy(outcome))
     for text in all_gpu_advice(record):
         yield StoryRow("GPU advice", text)

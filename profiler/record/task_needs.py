@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from profiler.record.report_head import RecordHead
 
 _NEAR_LIMIT_FRACTION = 0.95
+# As a whole percent, 100 at most.
+ALL_PERCENT = 100.5
 
 
 def size_of(record: "Record | RecordHead") -> TaskSize:
@@ -89,6 +91,17 @@ def cpu_share(record: Record) -> Distribution:
     average = quotient(product(used.avg, 100), asked)
     highest = quotient(product(used.max, 100), asked)
     return Distribution(avg=average, max=highest)
+
+
+def uses_more_cpu_than_asked(record: Record) -> bool:
+    """Whether the use of CPU is no part of what was asked for, because nothing limits it."""
+    share = cpu_share(record)
+    return not is_cpu_limited(record) and max(share.avg or 0, share.max or 0) > ALL_PERCENT
+
+
+def vcpu_curve_limit(record: Record) -> Number | None:
+    """The limit of a curve of the vCPUs in use; None if the run used more than its size."""
+    return None if uses_more_cpu_than_asked(record) else vcpu_size(record)
 
 
 def vcpu_p95(metrics: Metrics | None) -> float | None:

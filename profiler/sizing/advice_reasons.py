@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import difference, first_known, known, known_values
+from profiler.core.optional_math import all_known, difference, first_known, known, known_values
 from profiler.core.text import as_sentence, first_names, stated
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.cpu_wait import cpu_wait_fact, cpu_wait_reason
@@ -106,10 +106,9 @@ def _basis(evidence: Evidence) -> str:
     if endings:
         runs += f" ({', '.join(endings)})"
     used = []
-    peak_source = evidence.precision.peak_source
-    memory = measured(needs.required_memory_mb, is_least=peak_source != "kernel")
-    needed = memory.text(format_memory)
+    needed = evidence.needed_memory.text(format_memory)
     if needed:
+        peak_source = evidence.precision.peak_source
         source = f" ({peak_source})" if peak_source else ""
         used.append(f"up to {needed} of memory{source}")
     vcpus = measured(needs.required_vcpu).text(format_vcpu)
@@ -514,10 +513,10 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 def _cost_range(option: SizeOption, factor: SlowdownBounds) -> str:
     """How much a run would cost, compared with today, at both bounds of its duration."""
-    least = option.saving_percent_at(factor.max)
-    most = option.saving_percent_at(factor.min)
-    if least is None or most is None:
+    savings = all_known(option.saving_percent_at(factor.max), option.saving_percent_at(factor.min))
+    if savings is None:
         return ""
+    least, most = savings
     if least >= 0:
         if most >= _MIN_PERCENT:
             return f" and cost {format_range(least, most, 0)} % less"

@@ -225,6 +225,12 @@ class Evidence(Struct, frozen=True, kw_only=True):
     def size(self) -> TaskSize:
         return size_of(self.latest)
 
+    @property
+    def needed_memory(self) -> Measured:
+        """The memory that the runs needed; at least that, unless the kernel counted each peak."""
+        is_least = self.precision.peak_source != "kernel"
+        return measured(self.needs.required_memory_mb, is_least=is_least)
+
 
 class TasksRead(Struct, frozen=True, kw_only=True):
     """The tasks of a family that were read, of which only the last ones are evidence."""
@@ -282,10 +288,12 @@ class Families:
             self._runs[kind] = kept
             dropped = [run for run in runs.values() if run.key not in kept]
             before, before_on_fargate = self._dropped.get(kind, (TasksRead(), TasksRead()))
-            known = _tasks(kept.values())
+            kept_ids = _tasks(kept.values())
             self._dropped[kind] = (
-                before.with_others(_tasks_read(dropped, known)),
-                before_on_fargate.with_others(_tasks_read(filter(_is_on_fargate, dropped), known)),
+                before.with_others(_tasks_read(dropped, kept_ids)),
+                before_on_fargate.with_others(
+                    _tasks_read(filter(_is_on_fargate, dropped), kept_ids)
+                ),
             )
 
     def evidence(self) -> Mapping[FamilyKey, Evidence | None]:
@@ -342,12 +350,12 @@ class Families:
         return in_order(runs)[-self._last :]
 
 
-def _tasks_read(runs: Iterable[RunFacts], known: Collection[str] = ()) -> TasksRead:
-    """The tasks of these runs, without known ones, and the time of the runs."""
+def _tasks_read(runs: Iterable[RunFacts], others: Collection[str] = ()) -> TasksRead:
+    """The tasks of these runs, without those of others, and the time of the runs."""
     listed = list(runs)
     starts_ns = [run.began_ns for run in listed]
     return TasksRead(
-        tasks=len(_tasks(listed).difference(known)),
+        tasks=len(_tasks(listed).difference(others)),
         first_ns=min_known(*starts_ns),
         last_ns=max_known(*starts_ns),
     )

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
+from profiler.core.optional_math import all_known
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 
@@ -27,9 +28,8 @@ class Size(Struct, frozen=True, order=True):
 
 def whole_size(size: TaskSize) -> Size | None:
     """The size; None if a part of it is unknown."""
-    if size.vcpu is None or size.memory_mb is None:
-        return None
-    return Size(size.vcpu, size.memory_mb)
+    parts = all_known(size.vcpu, size.memory_mb)
+    return None if parts is None else Size(*parts)
 
 
 _MEMORIES_GB = (

@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import (
+    all_known,
     first_known,
     known_members,
     known_values,
     product,
     quotient,
     rounded,
+    sum_of_both,
 )
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import LOCAL, NO_NEURON, UNKNOWN_COST, Cost, Record
@@ -126,9 +128,7 @@ class Prices(Struct, frozen=True, kw_only=True):
         charged_gb = charged_storage_gb(storage_mb)
         if not charged_gb:
             return size_usd
-        if self.storage_gb_hour_usd is None:
-            return None
-        return size_usd + charged_gb * self.storage_gb_hour_usd
+        return sum_of_both(size_usd, product(charged_gb, self.storage_gb_hour_usd))
 
 
 # A vCPU costs nine times as much as a GiB in every region, so the cheapest size is the same
@@ -151,12 +151,14 @@ def prices(
     )
     fraction = SPOT_FRACTION if on_spot and not overrides.fargate_names() else 1
     own = (overrides.vcpu_hour_usd, overrides.gb_hour_usd, overrides.storage_gb_hour_usd)
-    vcpu_hour_usd, gb_hour_usd, storage_gb_hour_usd = (
+    *of_size, storage_gb_hour_usd = (
         first_known(set_usd, product(usd, fraction))
         for set_usd, usd in zip(own, listed, strict=True)
     )
-    if vcpu_hour_usd is None or gb_hour_usd is None:
+    hour_usd = all_known(*of_size)
+    if hour_usd is None:
         return None
+    vcpu_hour_usd, gb_hour_usd = hour_usd
     uses_table = None in (overrides.vcpu_hour_usd, overrides.gb_hour_usd)
     names = ", ".join(overrides.fargate_names())
     where = (region, FARGATE, architecture)

@@ -4,6 +4,7 @@ Whole runs are kept only where they decide: those with the largest needs, the ne
 sample.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.kept_items import Kept
-from profiler.core.optional_math import max_known
+from profiler.core.optional_math import first_known, max_known
 from profiler.core.timestamps import NS_PER_HOUR
 from profiler.record.mapped_files import used_with_files_mb
 from profiler.record.record_model import Metrics
@@ -224,10 +225,8 @@ def _memory_by_container(run: RunFacts) -> Iterator[tuple[str, ContainerMemory]]
     metrics = record.metrics
     name = record.container.name
     limit_mb = metrics.memory_size_mb
-    is_killed_at_own_limit = (
-        run.outcome.ran_out_of_memory
-        and limit_mb is not None
-        and limit_mb < (size_of(record).memory_mb or 0)
+    is_killed_at_own_limit = run.outcome.ran_out_of_memory and first_known(limit_mb, math.inf) < (
+        size_of(record).memory_mb or 0
     )
     yield (
         name,

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.optional_math import all_known
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.task_definitions.definition_json import JOB_ANSWER, JOB_FORMS
 from profiler.task_definitions.job_forms import asked_amount, with_amounts
@@ -134,11 +135,8 @@ def is_on_fargate(definition: Mapping[str, object]) -> bool:
 
 def share_of(container: Mapping[str, object]) -> Share | None:
     """What the container asks for; None unless both its VCPU and its MEMORY are numbers."""
-    vcpu = asked_amount(container, "VCPU")
-    memory_mb = asked_amount(container, "MEMORY")
-    if vcpu is None or memory_mb is None:
-        return None
-    return Share(vcpu, memory_mb)
+    amounts = all_known(asked_amount(container, "VCPU"), asked_amount(container, "MEMORY"))
+    return None if amounts is None else Share(*amounts)
 
 
 def with_share(container: Mapping[str, object], share: Share) -> Mapping[str, object]:

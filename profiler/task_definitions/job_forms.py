@@ -14,7 +14,14 @@ from typing import Any, Final, Literal
 from profiler.core.ecs_terms import AWSLOGS, BATCH_LOG_GROUP, EC2, FARGATE
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, mappings, text
-from profiler.core.optional_math import first_known, known, known_members, known_values, product
+from profiler.core.optional_math import (
+    all_known,
+    first_known,
+    known,
+    known_members,
+    known_values,
+    product,
+)
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.record_model import TaskSize
@@ -172,7 +179,7 @@ def attempt_timeout_ms(job: Mapping[str, object]) -> float | None:
     if that sets none.
     """
     seconds = count(mapping(job.get("timeout")).get("attemptDurationSeconds"))
-    return None if seconds is None else seconds * MS_PER_SECOND
+    return product(seconds, MS_PER_SECOND)
 
 
 def check_propagated_tags(definition: Mapping[str, object]) -> None:
@@ -195,10 +202,12 @@ def job_with_size(
     others have. Raises TaskProfilerError if that is not enough for it.
     """
     present = definition_size(definition)
-    vcpu = first_known(size.vcpu, present.vcpu)
-    memory_mb = first_known(size.memory_mb, present.memory_mb)
-    if vcpu is None or memory_mb is None:
+    amounts = all_known(
+        first_known(size.vcpu, present.vcpu), first_known(size.memory_mb, present.memory_mb)
+    )
+    if amounts is None:
         raise TaskProfilerError("Its size is not known: set it by hand.")
+    vcpu, memory_mb = amounts
     wanted: dict[str, object] = {
         "cpu": f"{vcpu * _CPU_UNITS:.0f}",
         "memory": f"{math.floor(memory_mb)}",

@@ -8,11 +8,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
+from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.linux.memory_files import memory_mounts
 from profiler.record.record_model import NO_RECOMMENDATION, Record, decode
 from tests.integration.profiled import (
@@ -243,6 +245,18 @@ def test_what_another_program_frees_hides_neither_segment_nor_file(
     assert 0.9 * _SIZE_MIB <= median_mib < _SIZE_MIB + _SLACK_MIB
 
 
+@contextmanager
+def _apart() -> Iterator[Sequence[str]]:
+    """The beginning of a command in a group of its own, if that counts memory by itself: in the
+    tests' group, another test may make shared memory, too.
+    """
+    if read_own_cgroups().location("memory") is None:
+        yield ()
+        return
+    with limited_group(512) as group:
+        yield entering(group)
+
+
 def test_a_segment_of_another_program_is_a_warning_and_no_value(
     run_as_nobody: _RunAsNobody, path: Path, program: str
 ) -> None:
@@ -256,10 +270,8 @@ def test_a_segment_of_another_program_is_a_warning_and_no_value(
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as other:
         try:
             record = run_as_nobody("sh", "-c", waits, "sh", program, "-c", _WAITS)
-            # In a group of its own: another test may make shared memory, too.
-            with limited_group(512) as group:
-                earlier = entering(group)
-                before = run_as_nobody("sh", "-c", "sleep 0.5; true", before=earlier)
+            with _apart() as apart:
+                before = run_as_nobody("sh", "-c", "sleep 0.5; true", before=apart)
         finally:
             go.touch()
             other.communicate()
@@ -293,6 +305,25 @@ def test_page_tables_count(
     assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
     assert record.metrics.memory_peak_source == "sampled"
     assert present(present(record.metrics.memory_used_mb).p95) > _SIZE_MIB
+
+
+_STACKS_MIB = 12
+_THREADS = f"""{READINGS}
+import threading
+threading.stack_size(2**16)
+ends = threading.Event()
+for _ in range({_STACKS_MIB} << 6): threading.Thread(target=ends.wait, daemon=True).start()
+hold_for_most()
+"""
+
+
+def test_the_stacks_of_threads_in_the_kernel_count(
+    run_as_nobody: _RunAsNobody, program: str
+) -> None:
+    record = run_as_nobody(*_BELOW_A_SHELL, program, "-c", _THREADS)
+    of_processes = [process.max_memory_used_mb or 0 for process in record.processes]
+    of_kernel_mib = _peak_mib(record) - sum(of_processes)
+    assert _STACKS_MIB <= of_kernel_mib < 1.5 * _STACKS_MIB
 
 
 _SOCKETS = f"""{READINGS}

@@ -7,7 +7,7 @@ repeated with enough, so that its need is known then.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from profiler.record.record_model import Sampling
 from profiler.sizing.choose_size import Policy, recommend_size
-from profiler.sizing.evidence import LAST_RUNS, evidence_of_runs
+from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import RunFacts, facts_of
 from tests.runs import report
@@ -102,8 +102,9 @@ class Judged(Struct, kw_only=True):
         self.wasted += (size_mb if is_killed else size_mb - need_mb) / usual_mb
 
 
-def replay(kind: Kind, name: str, policy: Policy) -> Judged:
-    judged = Judged()
+def replay(kind: Kind, name: str, policies: Sequence[Policy]) -> list[Judged]:
+    """The same families under each policy."""
+    judged = [Judged() for _ in policies]
     for number in range(FAMILIES):
         rng = Random(f"{SEED} {name} {number}")
         usual_mb = rng.uniform(4_000, 20_000)
@@ -111,7 +112,9 @@ def replay(kind: Kind, name: str, policy: Policy) -> Judged:
         runs = [run_of(at, usual_mb * next(needs), kind.measured) for at in range(kind.last)]
         for at in range(kind.first, kind.last):
             need_mb = present(runs[at].needed_memory_mb)
-            judged.add(need_mb, size_mb(runs[max(at - LAST_RUNS, 0) : at], policy), usual_mb)
+            evidence = evidence_of(runs[max(at - LAST_RUNS, 0) : at])
+            for of_policy, policy in zip(judged, policies, strict=True):
+                of_policy.add(need_mb, size_mb(evidence, policy), usual_mb)
     return judged
 
 
@@ -120,15 +123,17 @@ def run_of(number: int, need_mb: float, measured: Mapping[str, Any]) -> RunFacts
     return facts_of(report(number, peak_mb=need_mb, size=None, launch_type="EC2", **measured))
 
 
-def size_mb(runs: list[RunFacts], policy: Policy) -> float:
-    evidence = present(evidence_of_runs(runs[0].family, runs))
+def evidence_of(runs: list[RunFacts]) -> Evidence:
+    return present(evidence_of_runs(runs[0].family, runs))
+
+
+def size_mb(evidence: Evidence, policy: Policy) -> float:
     return present(recommend_size(evidence, policy, PriceOverrides()).size.memory_mb)
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_own_margin_kills_no_more_runs_and_wastes_less(name: str) -> None:
     kind = KINDS[name]
-    own = replay(kind, name, OWN)
-    fixed = replay(kind, name, FIXED)
+    own, fixed = replay(kind, name, (OWN, FIXED))
     assert own.killed <= fixed.killed
     assert own.wasted <= kind.most_waste * fixed.wasted + 1e-9

@@ -8,7 +8,7 @@ to the size within a minute is left out: for that, the monitor writes checkpoint
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Final
 
@@ -98,16 +98,22 @@ def family_curves(rng: Random, shape: Shape) -> list[Curve]:
     return curves
 
 
-def family_of(curves: Sequence[Curve]) -> Family:
-    family = Family()
-    for number, curve in enumerate(curves):
-        run = FamilyRun(
+def runs_of(curves: Iterable[Curve]) -> list[FamilyRun]:
+    return [
+        FamilyRun(
             task_id=str(number),
             container="batch",
             ended_ns=number,
             outcome="success",
             peak_mb=curve.peak_mb,
         )
+        for number, curve in enumerate(curves)
+    ]
+
+
+def family_of(runs: Iterable[FamilyRun]) -> Family:
+    family = Family()
+    for run in runs:
         family.add(run)
     return family
 
@@ -126,7 +132,8 @@ def first_news(curve: Curve, family: Family, size_mb: float) -> int | None:
 
 
 def scaled(curve: Curve, peak_mb: float) -> Curve:
-    return Curve(tuple(used * peak_mb / curve.peak_mb for used in curve.readings_mb))
+    times = peak_mb / curve.peak_mb
+    return Curve(tuple(used * times for used in curve.readings_mb))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -135,9 +142,10 @@ def test_of_normal_runs_hardly_any_is_announced_and_of_runaways_nearly_all(shape
     false, announced, count = 0, 0, 0
     for _ in range(FAMILIES):
         curves = family_curves(rng, shape)
+        runs = runs_of(curves)
         size_mb = SIZE_TO_PEAK * max(curve.peak_mb for curve in curves)
         for number, curve in enumerate(curves):
-            others = family_of([*curves[:number], *curves[number + 1 :]])
+            others = family_of([*runs[:number], *runs[number + 1 :]])
             count += 1
             false += first_news(curve, others, size_mb) is not None
             runaway = scaled(curve, RUNAWAY_TO_SIZE * size_mb)
@@ -168,7 +176,7 @@ def line_before_kill(readings_mb: Iterable[float], usual: HighestPeak, size_mb: 
 
 
 def usual_peak(rng: Random) -> HighestPeak:
-    return present(family_of(family_curves(rng, plateau)).highest_peak("batch"))
+    return present(family_of(runs_of(family_curves(rng, plateau))).highest_peak("batch"))
 
 
 def test_what_rises_within_a_minute_is_announced_by_the_lines_of_the_monitor() -> None:

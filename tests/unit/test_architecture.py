@@ -52,10 +52,13 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parsed(path)))
+
+
 def imports(path: Path, *, only_top_level: bool = False) -> Iterator[str]:
-    tree = parsed(path)
-    nodes = tree.body if only_top_level else ast.walk(tree)
-    for node in nodes:
+    for node in parsed(path).body if only_top_level else nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -90,7 +93,7 @@ def code_files() -> list[Path]:
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef]:
-    yield from (node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef))
+    yield from (node for node in nodes_of(path) if isinstance(node, ast.FunctionDef))
 
 
 def test_every_package_has_its_layer() -> None:
@@ -325,7 +328,7 @@ def test_no_part_of_a_record_is_set_to_none() -> None:
     """JSON would have null there. The types do not say it: ``replace`` takes any value."""
     found: list[str] = []
     for path in code_files():
-        for node in ast.walk(parsed(path)):
+        for node in nodes_of(path):
             if not (isinstance(node, ast.keyword) and node.arg in NEVER_NONE):
                 continue
             if isinstance(node.value, ast.Constant) and node.value.value is None:

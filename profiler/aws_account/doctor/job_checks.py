@@ -17,7 +17,7 @@ from profiler.core.bounded_batches import batches
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import EC2, FARGATE
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import known, known_values, median
+from profiler.core.optional_math import all_known, known, known_values, median
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.batch_detail import (
@@ -404,9 +404,11 @@ def _size_findings(
     job: JobDetail, environments: Sequence[Mapping[str, Any]], reads: _Reads
 ) -> Iterator[Finding]:
     """Whether an environment of the queue can hold the job at all."""
-    if job.vcpu is None or job.memory_mb is None:
+    amounts = all_known(job.vcpu, job.memory_mb)
+    if amounts is None:
         return
-    asked = f"{format_vcpu(job.vcpu)} and {format_memory(job.memory_mb)}"
+    vcpu, memory_mb = amounts
+    asked = f"{format_vcpu(vcpu)} and {format_memory(memory_mb)}"
     resources = [one.get("computeResources", {}) for one in environments]
     platforms = {_PLATFORM_OF.get(str(one.get("type"))) for one in resources}
     of_job = set(job.platforms)
@@ -419,7 +421,7 @@ def _size_findings(
         )
         return
     if platforms == {FARGATE}:
-        yield from _fargate_findings(job, Size(job.vcpu, job.memory_mb), asked)
+        yield from _fargate_findings(job, Size(vcpu, memory_mb), asked)
         return
     names = sorted({name for one in resources for name in one.get("instanceTypes", ())})
     if not names or any(name == "optimal" or name.startswith("default") for name in names):

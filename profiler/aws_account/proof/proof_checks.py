@@ -35,6 +35,7 @@ from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
 from profiler.aws_account.report_paths import LogGroupState
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.optional_math import (
+    all_known,
     difference,
     first_known,
     known,
@@ -346,10 +347,11 @@ def _cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
         )
         for ms in (billed, 2000)
     )
-    if priced.usd is None or slack.usd is None:
+    amounts_usd = all_known(priced.usd, slack.usd)
+    if amounts_usd is None:
         return unknown("the Region's prices are unknown")
-    seen = product(record.cost.usd, 1000)
-    return close(seen, priced.usd * 1000, slack.usd * 1000, "USD per 1,000 runs")
+    expected, tolerance = (1000 * usd for usd in amounts_usd)
+    return close(product(record.cost.usd, 1000), expected, tolerance, "USD per 1,000 runs")
 
 
 def _ns(moment: datetime) -> int:

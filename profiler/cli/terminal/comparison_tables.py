@@ -7,7 +7,7 @@ from statistics import median
 from profiler.cli.printing import UNKNOWN
 from profiler.cli.styled_text import EMPTY, Line, Span, wrapped
 from profiler.cli.tables import Column, table
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import difference, known_values
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.fact_list import memory_peak
 from profiler.record.mapped_files import INCLUDES_FILES, counts_files
@@ -70,7 +70,7 @@ def conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
     a_wait = _median_of(cpu_wait_percent(record.metrics) for record in a)
     b_wait = _median_of(cpu_wait_percent(record.metrics) for record in b)
     counted = _median_of(map(counted_cpu_wait, a)) or _median_of(map(counted_cpu_wait, b))
-    are_apart = a_wait is not None and b_wait is not None and abs(a_wait - b_wait) >= MIN_POINTS
+    are_apart = abs(difference(a_wait, b_wait) or 0) >= MIN_POINTS
     if counted and are_apart:
         yield (
             f"Threads that could run waited for a CPU {_wait_text(a_wait, a)} of the time in "

@@ -38,7 +38,7 @@ from profiler.cli.terminal.page_parts import (
     use_style,
 )
 from profiler.cli.terminal.show_comparison import change_spans
-from profiler.core.optional_math import known_values, median
+from profiler.core.optional_math import any_known, known_values, median
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import with_local_times
 from profiler.record.fact_list import (
@@ -235,14 +235,11 @@ def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ..
 def _has_curves(series: Series | None) -> bool:
     if series is None:
         return False
-    values = (*(series.vcpu_used or ()), *(series.memory_used_mb or ()))
-    return any(value is not None for value in values)
+    return any_known(*(series.vcpu_used or ()), *(series.memory_used_mb or ()))
 
 
 def _has_gpu_curve(series: Series | None) -> bool:
-    return series is not None and any(
-        value is not None for value in series.gpu_utilization_percent or ()
-    )
+    return series is not None and any_known(*(series.gpu_utilization_percent or ()))
 
 
 def _warning(story: Story, view: EndView) -> tuple[Line, ...]:

@@ -11,7 +11,7 @@ from profiler.cli.styled_text import INDENT, Line, Span, length, line, separated
 from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import local_time, parse_ns
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.fact_list import longest_waits, vcpu_curve_limit, wait_name
+from profiler.record.fact_list import longest_waits, wait_name
 from profiler.record.hardware import own_gpus
 from profiler.record.measured import measured
 from profiler.record.mention_limits import (
@@ -22,6 +22,7 @@ from profiler.record.mention_limits import (
 from profiler.record.record_model import Number, Record, Series
 from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, curve_top, sparkline
 from profiler.record.story_rows import DOT, Story
+from profiler.record.task_needs import vcpu_curve_limit
 from profiler.record.units import (
     format_count,
     format_memory,

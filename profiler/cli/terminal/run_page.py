@@ -28,12 +28,13 @@ from profiler.cli.terminal.page_parts import (
 )
 from profiler.cli.terminal.show_comparison import RunComparison, compared_lines
 from profiler.cli.terminal.size_lines import advice_texts, trend_text, what_if_texts
+from profiler.core.optional_math import known
+from profiler.core.text import stated
 from profiler.core.timestamps import with_local_times
 from profiler.record.fact_list import (
     cost_text,
     device_facts,
     peak_text,
-    uses_more_cpu_than_asked,
 )
 from profiler.record.gpu_facts import (
     gpu_memory_text,
@@ -55,7 +56,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.story_rows import BESIDE_MEMORY, Story, StoryRow, story_of
-from profiler.record.task_needs import vcpu_size
+from profiler.record.task_needs import uses_more_cpu_than_asked, vcpu_size
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -178,8 +179,7 @@ def _size(record: Record) -> str:
 
 
 def _notice_text(notice: RaisedNotice) -> str:
-    at = local(notice.at)
-    return notice.kind if at is None else f"{notice.kind} at {at:%H:%M:%S}"
+    return notice.kind + stated(" at {:%H:%M:%S}", local(notice.at))
 
 
 def _when(record: Record) -> str:
@@ -197,11 +197,8 @@ def _when(record: Record) -> str:
             text += f"{finished:%a %Y-%m-%d }"
         text += f"{finished:%H:%M:%S}"
     text += f" {finished or started:%Z}"
-    if metrics.duration_ms is not None:
-        text += f" · {format_duration(metrics.duration_ms)}"
-    if metrics.init_duration_ms is not None:
-        text += f" + {format_duration(metrics.init_duration_ms)} start-up"
-    return text
+    text += stated(" · {}", known(format_duration, metrics.duration_ms))
+    return text + stated(" + {} start-up", known(format_duration, metrics.init_duration_ms))
 
 
 def _cost(record: Record) -> str:
@@ -210,8 +207,7 @@ def _cost(record: Record) -> str:
         return ""
     billed_ms = record.metrics.billed_duration_ms
     text = cost_text(record.cost)
-    if billed_ms is not None:
-        text += f" for {format_duration(billed_ms)} billed"
+    text += stated(" for {} billed", known(format_duration, billed_ms))
     if (record.cost.price_basis or "").endswith(ON_DEMAND_PRICE) and not is_on_spot(record.cost):
         text += f", {ON_DEMAND_PRICE}"
     return text
@@ -317,12 +313,12 @@ def _gpu_bars(gpus: Sequence[Gpu]) -> Iterator[_Bar]:
         yield _Bar("GPUs", totals.utilization_percent, 100, format_percent, note)
         return
     for gpu in gpus:
-        name = "GPU" if gpu.index is None else f"GPU {gpu.index}"
+        name = "GPU" + stated(" {}", gpu.index)
         yield _Bar(name, gpu.utilization_percent, 100, format_percent, gpu_memory_text(gpu))
 
 
 def _of_size(size: float | None, format_size: Callable[[float], str], word: str = "of") -> str:
-    return "" if size is None else f"{word} {format_size(size)}"
+    return stated(word + " {}", known(format_size, size))
 
 
 def _of_memory(used_mb: float | None, size_mb: float | None) -> str:

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from profiler.cli.styled_text import INDENT, Line, Span, length, line, wrapped
 from profiler.cli.terminal.page_parts import CPU_PARTS, View, local, time_parts
+from profiler.core.optional_math import difference
+from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import NO_BREAKDOWN
 from profiler.record.fact_list import (
@@ -163,7 +165,7 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
         return
     other = comparison.other.record
     when = local(other.started_at)
-    started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
+    started = stated(" of {:%a %Y-%m-%d %H:%M}", when)
     title = f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):"
     yield from wrapped(title, view.width, INDENT, style="bold")
     rows = comparison.rows
@@ -360,7 +362,7 @@ def _texts_of_the_last(record: Record, last: Record, when: str) -> Iterator[str]
 def _when(record: Record, last: Record, now_ns: int) -> str:
     """How long ago the other run ended, and another difference: the processor, else the commit."""
     ended_ns = parse_ns(last.finished_at or last.started_at)
-    seconds = 0 if ended_ns is None else (now_ns - ended_ns) // NS_PER_SECOND
+    seconds = (difference(now_ns, ended_ns) or 0) // NS_PER_SECOND
     ago = f" {seconds} s ago" if seconds > 0 else ""
     for name, unit in _UNITS:
         if seconds >= 2 * unit:

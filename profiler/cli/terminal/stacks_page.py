@@ -8,6 +8,8 @@ from itertools import groupby
 from profiler.cli.printing import value_text
 from profiler.cli.styled_text import INDENT, Line, Span, line, separated, shorten, wrapped
 from profiler.cli.tables import Column, table
+from profiler.core.optional_math import first_known
+from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks
 from profiler.record.record_model import Record
@@ -168,10 +170,7 @@ def _most_run(stacks: Stacks, width: int) -> Iterator[Line]:
     if not stacks.top:
         return
     title = "Share of the stacks of running threads"
-    if stacks.running_samples is None:
-        samples = stacks.samples
-    else:
-        samples = stacks.running_samples
+    samples = first_known(stacks.running_samples, stacks.samples)
     if samples is not None and samples < MIN_SAMPLES:
         title += f" in only {format_count(samples, 'sample')}: a matter of chance"
     yield from wrapped(title, width, style="bold")
@@ -185,10 +184,7 @@ def _most_run(stacks: Stacks, width: int) -> Iterator[Line]:
     for function in stacks.top:
         own = value_text(function.self_percent, format_percent)
         total = value_text(function.total_percent, format_percent)
-        if function.line is None:
-            place = function.file
-        else:
-            place = f"{function.file}:{function.line}"
+        place = function.file + stated(":{}", function.line)
         rows.append((own, total, function.function, place))
     yield from table(columns, rows, width=width)
 

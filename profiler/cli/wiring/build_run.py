@@ -17,6 +17,7 @@ from profiler.core.deadline_writer import Output
 from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
 from profiler.core.optional_math import known
+from profiler.local_run.local_labels import parse_labels
 from profiler.local_run.prepared_run import (
     MAX_NAME_CHARS,
     NoProcessError,
@@ -29,7 +30,6 @@ from profiler.local_run.prepared_run import (
     take_over_signals,
     take_stop_signal,
 )
-from profiler.local_run.runner_labels import parse_labels
 
 if TYPE_CHECKING:
     from profiler.cli.wiring.build_session import RunSession

@@ -21,10 +21,10 @@ from profiler.core.log import Log
 from profiler.core.text import printable
 from profiler.core.threads import BackgroundCall, NoCall
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.local_run.local_labels import MAX_LABEL_CHARS, airflow_labels, git_commit
 from profiler.local_run.local_record import Placement, read_sizes
 from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.run_plan import BuildSoFar, RunPlan, RunResult, RunSurroundings
-from profiler.local_run.runner_labels import MAX_LABEL_CHARS, git_commit, runner_labels
 from profiler.local_run.session import run
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.container_sample import ContainerSample
@@ -234,7 +234,7 @@ class _Surroundings(Struct, RunSurroundings):
         with suppress(OSError):
             facts["gitCommit"] = git_commit(os.getcwd())
         labels = {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
-        return {**labels, **runner_labels(os.environ)}
+        return {**labels, **airflow_labels(os.environ)}
 
     def find_batch_job(self) -> BatchJob:
         return job_of_variables(os.environ)

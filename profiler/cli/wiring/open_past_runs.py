@@ -25,9 +25,10 @@ from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import DEFAULT_PREFIX
+from profiler.core.optional_math import first_known, known
 from profiler.core.redaction import without_credentials
 from profiler.core.text import did_you_mean, listed, similar_name
-from profiler.core.timestamps import NS_PER_MS
+from profiler.core.timestamps import LONG_AGO_NS, NEVER_NS, NS_PER_MS
 from profiler.record.batch_job import BatchJob
 from profiler.record.run_labels import BATCH_PREFIX
 from profiler.record.units import format_count
@@ -243,13 +244,17 @@ def run_filter(
     Raises UsageError for a time, a tag or a label that is not valid.
     """
     now_ms = SystemClock().wall_ns() // NS_PER_MS
-    since_ns = None if options.since is None else parse_time(options.since, now_ms) * NS_PER_MS
-    until_ns = None if options.until is None else parse_time(options.until, now_ms) * NS_PER_MS
-    if since_ns is not None and until_ns is not None and since_ns >= until_ns:
+
+    def time_ns(text: str) -> int:
+        return parse_time(text, now_ms) * NS_PER_MS
+
+    since_ns = known(time_ns, options.since)
+    until_ns = known(time_ns, options.until)
+    if first_known(since_ns, LONG_AGO_NS) >= first_known(until_ns, NEVER_NS):
         raise UsageError(
             "--since is not before --until: use an earlier --since or a later --until."
         )
-    if since_ns is not None and since_ns > now_ms * NS_PER_MS:
+    if (since_ns or 0) > now_ms * NS_PER_MS:
         raise UsageError(f"--since {options.since} is in the future: use an earlier time.")
     return RunFilter(
         families=options.families,

@@ -14,6 +14,7 @@ from profiler.collectors.nvidia.gpu_timeline import UseSource
 from profiler.collectors.nvidia.gpu_work import GpuWork, WorkLimits
 from profiler.collectors.nvidia.run_use import RunUse
 from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuLimits
+from profiler.core.optional_math import first_known, known, product
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.record.record_model import NOT_MEASURED, Distribution, Gpu
 from profiler.record.units import MIB, mebibytes
@@ -87,14 +88,11 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         )
 
     def _until_ns(self, use: RunUse) -> int:
-        if self.finished_ns is not None:
-            return self.finished_ns
-        return max(use.windows_until_ns, use.started_ns)
+        return first_known(self.finished_ns, max(use.windows_until_ns, use.started_ns))
 
     def _duration_ns(self, use: RunUse) -> int:
-        if self.duration_ms is not None:
-            return max(round(self.duration_ms * NS_PER_MS), 1)
-        return max(self._until_ns(use) - use.started_ns, 1)
+        measured_ns = known(round, product(self.duration_ms, NS_PER_MS))
+        return max(first_known(measured_ns, self._until_ns(use) - use.started_ns), 1)
 
     def _sees_processes(self, use: RunUse) -> bool:
         is_watched = use.listed_ns >= _WATCHED_SHARE * self._duration_ns(use)

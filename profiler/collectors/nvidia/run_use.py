@@ -14,8 +14,8 @@ from profiler.aggregation.statistics import TimeWeightedStatistics, UseWindow
 from profiler.collectors.nvidia.gpu_owners import MPS_SERVER, Owns
 from profiler.collectors.nvidia.gpu_work import GpuWork
 from profiler.collectors.nvidia.visible_gpus import CHANGED_BYTES
-from profiler.core.optional_math import difference
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.optional_math import difference, first_known
+from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 
 _PERCENT = 100
 # Presence on the GPU is kept for windows that are read up to 10 s late.
@@ -136,8 +136,7 @@ class RunUse:
 
     def add_reading(self, reading: GpuReading, finished_ns: int | None = None) -> None:
         """Add a reading; one after the end of the run is none of its own."""
-        is_of_run = reading.end_ns > self.started_ns
-        if not is_of_run or (finished_ns is not None and reading.end_ns > finished_ns):
+        if not self.started_ns < reading.end_ns <= first_known(finished_ns, NEVER_NS):
             return
         start_ns = max(reading.start_ns, self.started_ns)
         covered_ns = min(reading.end_ns - start_ns, _MAX_COVERED_NS)
@@ -218,9 +217,7 @@ class RunUse:
     def add_window(self, window: UseWindow, finished_ns: int | None = None) -> None:
         """Add a window after the readings of its time."""
         start_ns = max(window.start_ns, self.started_ns, self.windows_until_ns)
-        end_ns = window.end_ns
-        if finished_ns is not None:
-            end_ns = min(end_ns, finished_ns)
+        end_ns = min(window.end_ns, first_known(finished_ns, window.end_ns))
         if end_ns <= start_ns:
             return
         share = window.percent / _PERCENT

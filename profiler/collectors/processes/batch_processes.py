@@ -25,8 +25,8 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter
 from profiler.aggregation.time_breakdown import TimeAccount
 from profiler.collectors.processes.container_processes import ProcessSnapshot
-from profiler.core.optional_math import max_known
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.optional_math import all_known, difference, first_known, max_known, sum_of_both
+from profiler.core.timestamps import LONG_AGO_NS, NS_PER_SECOND
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.look import Look
@@ -75,8 +75,8 @@ class SourceComparison:
         self._readings.append(reading)
         if machine_bytes is not None:
             self._machine_bytes[reading.read_ns] = machine_bytes
-            if self._outside_bytes is None:
-                self._outside_bytes = machine_bytes - (reading.memory_used_bytes or 0)
+            outside_bytes = machine_bytes - (reading.memory_used_bytes or 0)
+            self._outside_bytes = first_known(self._outside_bytes, outside_bytes)
         while self._pending and self._pending[0].read_ns <= reading.read_ns:
             sample = self._pending.popleft()
             self._compare(sample)
@@ -126,11 +126,9 @@ class SourceComparison:
         if self.lacking_bytes < 0:  # the processes never overrule what the container is charged
             least_bytes = min(held_bytes, self._stats_bytes)
         total_bytes = max(total_bytes, least_bytes)
-        own_bytes = total_bytes
         machine_bytes = self._machine_bytes.get(reading.read_ns)
-        if machine_bytes is not None and self._outside_bytes is not None:
-            own_bytes = machine_bytes - self._outside_bytes
-        own_bytes = max(least_bytes, own_bytes)
+        of_machine_bytes = difference(machine_bytes, self._outside_bytes)
+        own_bytes = max(least_bytes, first_known(of_machine_bytes, total_bytes))
         # Other programs use a few MB more or less.
         if lacks_memory(*sorted((total_bytes, own_bytes))):
             return replace(reading, memory_used_bytes=own_bytes)
@@ -162,22 +160,26 @@ class SourceComparison:
                 self._stats_cpu_ns += sample.cpu_ns - last[0]
                 self._processes_cpu_ns += processes_ns - last[1]
             self._last_cpu_ns = sample.cpu_ns, processes_ns
-        used_bytes = sample.memory_used_bytes
-        before = earlier.memory_used_bytes
-        after = later.memory_used_bytes
-        if used_bytes is not None and before is not None and after is not None:
+        sizes = all_known(
+            sample.memory_used_bytes, earlier.memory_used_bytes, later.memory_used_bytes
+        )
+        if sizes is not None:
+            used_bytes, before, after = sizes
             low, high = sorted((before, after))
             self._stats_bytes = used_bytes
             # A step, such as that of an exit, leaves a range.
             self.lacking_bytes = min(
                 max(min(self.lacking_bytes, 0), used_bytes - high), used_bytes - low
             )
-            machine_before = self._machine_bytes.get(earlier.read_ns)
-            machine_after = self._machine_bytes.get(later.read_ns)
-            outside_bytes = self._outside_bytes
-            if machine_before is None or machine_after is None or outside_bytes is None:
+            machine = all_known(
+                self._machine_bytes.get(earlier.read_ns),
+                self._machine_bytes.get(later.read_ns),
+                self._outside_bytes,
+            )
+            if machine is None:
                 return
-            low, high = sorted((machine_before, machine_after))
+            *around, outside_bytes = machine
+            low, high = sorted(around)
             self._outside_bytes = min(max(used_bytes + outside_bytes, low), high) - used_bytes
 
 
@@ -221,7 +223,7 @@ class BatchProcesses:
         self.memory = TreeMemory()
         self._group_cpu = MonotonicCounter()
         self._group_kills: int | None = None
-        self._last_added_ns: int | None = None
+        self._last_added_ns = LONG_AGO_NS
         self.cpu_read_ns: int | None = None
         self._is_cpu_new = False  # the group's CPU time was read
         self._threads = 0
@@ -362,10 +364,9 @@ class BatchProcesses:
         """The largest memory use seen, including the high-water marks of the processes: a lower
         bound of the peak.
         """
-        peak_bytes = self.memory.peak_bytes
         # The marks, too, count what the stats showed to be none of the batch's.
-        if peak_bytes is not None:
-            peak_bytes += min(self.comparison.lacking_bytes, 0)
+        lacking_bytes = min(self.comparison.lacking_bytes, 0)
+        peak_bytes = sum_of_both(self.memory.peak_bytes, lacking_bytes)
         return max_known(peak_bytes, self.usage.memory_max_bytes)
 
     def begin_incarnation(self) -> None:
@@ -391,15 +392,12 @@ class BatchProcesses:
             return None
         self._is_mark_current = group.has_mark
         if group.has_mark:
-            self._is_end_observed = not is_alive
-            if group.is_empty is not None:
-                self._is_end_observed = group.is_empty
+            self._is_end_observed = first_known(group.is_empty, not is_alive)
         self._mark_bytes = max_known(self._mark_bytes, group.peak_bytes)
         if group.cpu_ns is not None:
             self._group_cpu.add(group.cpu_ns)
             self._is_cpu_new = True
-        if group.oom_kills is not None:
-            self._group_kills = group.oom_kills
+        self._group_kills = first_known(group.oom_kills, self._group_kills)
         if group.memory is None:
             return None
         self._max_cache_bytes = max(self._max_cache_bytes, group.memory.cache_bytes or 0)
@@ -423,7 +421,7 @@ class BatchProcesses:
         """Add samples, but for those that come too soon after the last one."""
         for sample in samples:
             read_ns = sample.read_ns
-            if self._last_added_ns is None or read_ns - self._last_added_ns >= self._min_step_ns:
+            if read_ns - self._last_added_ns >= self._min_step_ns:
                 self._last_added_ns = read_ns
                 self.usage.add(
                     sample, received_ns=read_ns, started_ns=self._started_ns, is_new=self._is_new

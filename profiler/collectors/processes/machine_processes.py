@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from msgspec import Struct, field
 
 from profiler.collectors.processes.discovery import is_group_of
+from profiler.core.optional_math import difference
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
 
@@ -72,9 +73,7 @@ class MachineProcesses:
             self._list()
         followed = self._followed[docker_id]
         pids = followed.pids
-        missed_pids = 0
-        if followed.missed_before is not None:
-            missed_pids = self._missed_pids - followed.missed_before
+        missed_pids = difference(self._missed_pids, followed.missed_before) or 0
         followed.missed_before = self._missed_pids
         if pids:
             followed.pids = set()
@@ -92,14 +91,15 @@ class MachineProcesses:
         appeared = listed - self._known_pids
         # After the largest id the kernel starts again at small ones: a known id may then be a new
         # process.
-        has_wrapped = last_pid is not None and before is not None and last_pid < before
+        ahead = difference(last_pid, before)
+        has_wrapped = (ahead or 0) < 0
         ending = self._assign(listed if is_full_scan or has_wrapped else appeared, appeared)
         if is_full_scan:
             self._next_full_scan_ns = now_ns + _FULL_SCAN_NS
         self._known_pids = listed
         self._last_pid = last_pid
-        if last_pid is not None and before is not None:
-            self._missed_pids += max(last_pid - before - len(appeared), 0) + ending
+        if ahead is not None:
+            self._missed_pids += max(ahead - len(appeared), 0) + ending
 
     def _assign(self, pids: Iterable[int], appeared: Collection[int]) -> int:
         """Give processes to their containers; returns how many appeared that are of none, because

@@ -32,7 +32,7 @@ from profiler.forwarder.notifications.next_steps import (
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.batch_job import BatchJob
-from profiler.record.fact_list import cost_text, device_facts, peak_text, vcpu_curve_limit
+from profiler.record.fact_list import cost_text, device_facts, peak_text
 from profiler.record.gpu_facts import cause_sentence
 from profiler.record.hardware import neuron_totals
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -48,7 +48,7 @@ from profiler.record.record_model import (
 from profiler.record.run_outcome import describe_exit_code
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
 from profiler.record.story_rows import GPU_NOTES, Story, story_of
-from profiler.record.task_needs import cpu_share, is_job
+from profiler.record.task_needs import cpu_share, is_job, vcpu_curve_limit
 from profiler.record.units import format_duration, format_memory
 
 JsonObject = dict[str, Any]

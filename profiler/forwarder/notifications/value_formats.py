@@ -6,7 +6,7 @@ from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import stated
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
-from profiler.record.fact_list import largest_wait, peak_text, uses_more_cpu_than_asked
+from profiler.record.fact_list import largest_wait, peak_text
 from profiler.record.gpu_facts import (
     NEVER_USED,
     SHARED,
@@ -20,7 +20,7 @@ from profiler.record.record_model import Distribution, Recommendation, Record
 from profiler.record.run_outcome import Status
 from profiler.record.sparkline import GAP, curve_top, sparkline
 from profiler.record.story_rows import BESIDE_MEMORY, Story
-from profiler.record.task_needs import cpu_share, size_of, vcpu_size
+from profiler.record.task_needs import cpu_share, size_of, uses_more_cpu_than_asked, vcpu_size
 from profiler.record.units import (
     format_duration,
     format_memory,

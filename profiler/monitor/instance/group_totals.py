@@ -11,7 +11,8 @@ from collections.abc import Set as AbstractSet
 from msgspec.structs import replace
 
 from profiler.core.clock import Clock
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import first_known, known_values
+from profiler.core.timestamps import NEVER_NS
 from profiler.monitor.instance.instance_container import InstanceContainer, is_pause
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
@@ -35,7 +36,7 @@ def sharers_of(
     for other in task.containers:
         if other.docker_id == container.docker_id:
             continue
-        has_started = other.started_ns is not None and other.started_ns < container.at_end_ns
+        has_started = first_known(other.started_ns, NEVER_NS) < container.at_end_ns
         if has_started and not is_pause(other.name):
             sharers.add(other.docker_id or UNKNOWN_SHARER)
     if lacks_containers:

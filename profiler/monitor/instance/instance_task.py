@@ -56,6 +56,13 @@ def _is_earlier(event: ContainerEvent, container: InstanceContainer) -> bool:
     return event.time_ns < (container.inspected.started_ns or 0)
 
 
+# A container that Docker has not shown, or shows no longer.
+_NOT_SHOWN = InstanceContainer(
+    EcsContainer(docker_id="", labels=EcsLabels(task_arn="", container_name=""), is_running=False),
+    phase="ended",
+)
+
+
 class InstanceTask:
     """The containers of one task. ``own`` is the monitor's container.
 
@@ -149,15 +156,11 @@ class InstanceTask:
 
     def gpus_of(self, docker_id: str) -> str | None:
         """The container's GPUs as in ``NVIDIA_VISIBLE_DEVICES``; None without any."""
-        container = self._containers.get(docker_id)
-        if container is None or not container.inspected.gpus:
-            return None
-        return ",".join(container.inspected.gpus)
+        return ",".join(self._container(docker_id).inspected.gpus) or None
 
     def mps_of(self, docker_id: str) -> Mapping[str, str]:
         """The container's variables of MPS."""
-        container = self._containers.get(docker_id)
-        return {} if container is None else container.inspected.mps
+        return self._container(docker_id).inspected.mps
 
     def metadata_address(self) -> str | None:
         """The address at which the agent answers for the task."""
@@ -166,8 +169,10 @@ class InstanceTask:
 
     def is_running(self, docker_id: str) -> bool:
         """Whether the end of a container was not seen yet."""
-        container = self._containers.get(docker_id)
-        return container is not None and not container.has_ended
+        return not self._container(docker_id).has_ended
+
+    def _container(self, docker_id: str) -> InstanceContainer:
+        return self._containers.get(docker_id, _NOT_SHOWN)
 
     def lacks_exit_code(self, docker_id: str) -> bool:
         container = self._containers[docker_id]
@@ -360,8 +365,7 @@ class InstanceTask:
             if listed.docker_id not in self._lost and listed.name not in inspected_names:
                 described.append(listed)
         for container in self._containers.values():
-            agents = known.container(container.name) or ContainerMetadata(name=container.name)
-            described.append(container.described(agents))
+            described.append(container.described(known.container(container.name)))
         batch: dict[str, str] = {}
         for container in self._containers.values():
             batch.update(container.inspected.batch)

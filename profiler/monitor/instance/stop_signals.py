@@ -18,7 +18,7 @@ In the third row, the end of the container itself may have stopped the task.
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import first_known, known_values
 from profiler.readers.ecs.task_metadata import STOPPED, TaskMetadata
 
 
@@ -39,9 +39,7 @@ class StopSignals(Struct, frozen=True, kw_only=True):
     @property
     def signalled_ns(self) -> int | None:
         """When ECS's stop signalled the container; None without a stop."""
-        if self.confirmed_ns is not None:
-            return self.confirmed_ns
-        return self.stop_ns
+        return first_known(self.confirmed_ns, self.stop_ns)
 
     @property
     def is_stop_denied(self) -> bool:
@@ -52,23 +50,18 @@ class StopSignals(Struct, frozen=True, kw_only=True):
         """Add a signal, about which the agent is to be asked."""
         if self.confirmed_ns is not None:
             return self
-        if is_stop_signal and self.stop_ns is None:
-            return replace(self, stop_ns=time_ns, awaits_answer=True)
-        if not is_stop_signal and self.other_ns is None:
-            return replace(self, other_ns=time_ns, awaits_answer=True)
-        return replace(self, awaits_answer=True)
+        if is_stop_signal:
+            return replace(self, stop_ns=first_known(self.stop_ns, time_ns), awaits_answer=True)
+        return replace(self, other_ns=first_known(self.other_ns, time_ns), awaits_answer=True)
 
     def judged(self, answer: TaskMetadata, name: str) -> "StopSignals":
         """Add the agent's ``answer`` after the signals of the container ``name``."""
         if not self.awaits_answer:
             return self
         container = answer.container(name)
-        is_stop_wanted = answer.is_stop_requested or (
-            container is not None and container.desired_status == STOPPED
-        )
-        if not is_stop_wanted:
+        if not (answer.is_stop_requested or container.desired_status == STOPPED):
             return StopSignals(was_denied=True)
-        if container is not None and container.is_stopped:
+        if container.is_stopped:
             return replace(self, awaits_answer=False)
         times_ns = known_values((self.stop_ns, self.other_ns))
         return replace(self, confirmed_ns=min(times_ns), awaits_answer=False)

@@ -8,6 +8,7 @@ longer than the last process.
 
 from msgspec import Struct
 
+from profiler.core.optional_math import any_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.hierarchy import (
     CPUACCT,
@@ -122,7 +123,7 @@ class ContainerCgroup(GroupCounters):
         populated = proc.number_after(events, b"populated ")
         peak_bytes = parse_number(peak)
         self._was_empty = not populated
-        if peak_bytes is None and memory is None and cpu_ns is None:
+        if not any_known(peak_bytes, memory, cpu_ns):
             return None
         self._last_reading = GroupReading(
             memory=memory,

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import BATCH_VARIABLES, MPS_VARIABLES
 from profiler.core.json_fields import Json, count, decoded, integer, mapping, mappings, text
-from profiler.core.optional_math import known_members
+from profiler.core.optional_math import all_known, known_members
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
 
@@ -165,10 +165,12 @@ def parse_stop_signal(name: str) -> int:
 
 def _labels(document: Json) -> EcsLabels | None:
     labels = mapping(document)
-    task_arn = text(labels.get(TASK_ARN_LABEL))
-    container_name = text(labels.get(f"{_LABELS}container-name"))
-    if task_arn is None or container_name is None:
+    required = all_known(
+        text(labels.get(TASK_ARN_LABEL)), text(labels.get(f"{_LABELS}container-name"))
+    )
+    if required is None:
         return None
+    task_arn, container_name = required
     return EcsLabels(
         task_arn=task_arn,
         container_name=container_name,

@@ -12,6 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import any_known
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
 from profiler.readers.cgroup.hierarchy import (
@@ -95,7 +96,7 @@ class OpenGroup(ContainerCgroup):
             return self._last
         memory = self.memory(usage)
         peak_bytes = self.mark_bytes()
-        if cpu_ns is None and memory is None and peak_bytes is None:
+        if not any_known(cpu_ns, memory, peak_bytes):
             return _GONE
         blocks = self._block_bytes()
         self._last = ContainerSample(

@@ -25,6 +25,7 @@ from profiler.readers.memory_usage import MemoryCounters, MemoryReading, divide_
 _USUAL_DEVICE_MAPPER_MAJOR = 253
 # Loop devices and md, whose numbers are fixed: they lie on other devices, too.
 _STACKED_MAJORS = frozenset((7, 9))
+_USUALLY_STACKED_MAJORS = _STACKED_MAJORS | {_USUAL_DEVICE_MAPPER_MAJOR}
 
 
 # The samples of all containers of a response that have stats, by Docker id; why one cannot be read.
@@ -230,8 +231,8 @@ def sum_block_bytes(
     if device_mapper_majors is not None:
         stacked |= device_mapper_majors
     # The usual major number, unless all devices below have it.
-    elif any(entry.major not in (*stacked, _USUAL_DEVICE_MAPPER_MAJOR) for entry in entries):
-        stacked |= {_USUAL_DEVICE_MAPPER_MAJOR}
+    elif not _USUALLY_STACKED_MAJORS.issuperset([entry.major for entry in entries]):
+        stacked = _USUALLY_STACKED_MAJORS
     for entry in entries:
         operation = entry.op.lower()
         value = count(entry.value)

@@ -133,8 +133,12 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
                 latest[container.name] = container
         return latest
 
-    def container(self, name: str) -> ContainerMetadata | None:
-        return self.current.get(name)
+    def container(self, name: str) -> ContainerMetadata:
+        """The container, of which only the name is known if it is not listed."""
+        return self.current.get(name) or ContainerMetadata(name=name)
+
+    def lists(self, name: str) -> bool:
+        return name in self.current
 
 
 def decode_task(body: bytes) -> TaskMetadata | Unavailable:

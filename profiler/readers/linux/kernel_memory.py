@@ -23,6 +23,8 @@ _QUEUES = (b"\nTCP: ", b"\nUDP: ")
 # What of the machine's memory is not the kernel's own: free, of files, of processes and tmpfs.
 _NOT_KERNEL = (b"MemFree:", b"Buffers:", b"Cached:", b"SwapCached:", b"AnonPages:")
 
+_OF_PROCESSES = (b"PageTables:", b"KernelStack:")
+
 # Of a group's growth, what must be reclaimable, and by what the machine's reclaimable memory must
 # have grown: else nothing is taken as reclaimable.
 _MIN_SHARE_OF_GROWTH = 0.75
@@ -38,13 +40,13 @@ _PINNED_BYTES_PER_FILE = 3072
 class KernelMemory(Struct, frozen=True, kw_only=True):
     """The machine's kernel memory: what can be dropped, and all other, pipes and drivers, too.
 
-    ``page_table_bytes`` is a part of the other. ``pinned_bytes``: what open files may keep of that
-    which can be dropped.
+    ``process_bytes``, a part of the other, is what each process shows of its own: page tables and
+    the threads' stacks. ``pinned_bytes``: what open files may keep of that which can be dropped.
     """
 
     reclaimable_bytes: int
     fixed_bytes: int
-    page_table_bytes: int = 0
+    process_bytes: int = 0
     pinned_bytes: int = 0
 
 
@@ -67,7 +69,7 @@ def parse_kernel_memory(meminfo: bytes, zoneinfo: bytes, page_bytes: int) -> Ker
     return KernelMemory(
         reclaimable_bytes=reclaimable_bytes,
         fixed_bytes=fixed_bytes,
-        page_table_bytes=proc.bytes_after(meminfo, b"PageTables:") or 0,
+        process_bytes=sum([proc.bytes_after(meminfo, name) or 0 for name in _OF_PROCESSES]),
     )
 
 
@@ -91,7 +93,7 @@ def parse_pinned_bytes(file_nr: bytes) -> int | None:
 def unassigned_kernel_bytes() -> int | None:
     """The machine's kernel memory that no process counts: socket queues, pipes, drivers."""
     memory = read_kernel_memory()
-    return None if memory is None else memory.fixed_bytes - memory.page_table_bytes
+    return None if memory is None else memory.fixed_bytes - memory.process_bytes
 
 
 def socket_queue_bytes() -> int | None:

@@ -31,6 +31,8 @@ _RESIDENT = 1
 _SHARED = 2
 _DATA = 5
 _Fallback = TypeVar("_Fallback", int, None)
+# Of each thread in the kernel: on x86-64 and ARM64 at least.
+_STACK_BYTES = 16 * 2**10
 
 
 class ProcessReading(Struct, frozen=True, kw_only=True):
@@ -76,6 +78,15 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     is_forked: bool = False
     faults: int = 0
     children_faults: int = 0
+
+    @property
+    def kernel_bytes(self) -> int:
+        """What the kernel certainly has for the process: page tables, and the threads' stacks; 0
+        of one without memory, and in gVisor.
+        """
+        if self.page_table_bytes is None:
+            return 0
+        return self.page_table_bytes + self.threads * _STACK_BYTES
 
     @property
     def identity(self) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """When a run that only wrote checkpoints counts as lost."""
 
+from profiler.core.optional_math import difference
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Report
 
@@ -15,11 +16,8 @@ LOST = "lost"
 def period_ns(report: Report) -> int:
     """The time between two checkpoints, as the newest one shows it."""
     interval = report.record.interval
-    begin_ns = interval.started_ns
-    end_ns = interval.finished_ns
-    if begin_ns is None or end_ns is None:
-        return USUAL_PERIOD_NS
-    return max(end_ns - begin_ns, USUAL_PERIOD_NS)
+    period_ns = difference(interval.finished_ns, interval.started_ns)
+    return max(period_ns or 0, USUAL_PERIOD_NS)
 
 
 def is_silent(report: Report, now_ns: int) -> bool:

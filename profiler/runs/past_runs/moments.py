@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import difference, first_known, known_values, quotient
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
 from profiler.record.fact_list import memory_peak, peak_text
@@ -257,10 +257,8 @@ def _recorded_peak_ms(record: Record, series: Series, length_ms: float) -> float
     """
     started_ns = parse_ns(record.started_at or series.started_at)
     peak_ns = record.metrics.max_memory_used_at_ns
-    if started_ns is None or peak_ns is None:
-        return None
-    peak_ms = (peak_ns - started_ns) / NS_PER_MS
-    return peak_ms if 0 <= peak_ms <= length_ms else None
+    peak_ms = quotient(difference(peak_ns, started_ns), NS_PER_MS)
+    return peak_ms if 0 <= first_known(peak_ms, -1) <= length_ms else None
 
 
 def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Moment]:

@@ -15,7 +15,8 @@ from msgspec import Struct
 from profiler.core.completeness import WHOLE, Completeness
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import decoded
-from profiler.core.timestamps import parse_ns
+from profiler.core.optional_math import first_known, known_members
+from profiler.core.timestamps import LONG_AGO_NS, NEVER_NS, parse_ns
 from profiler.record.batch_job import NO_JOB
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.model_base import json_name
@@ -136,12 +137,11 @@ def _with_identity_of(record: Record, line: bytes) -> bytes:
     if not isinstance(document, dict) or not isinstance(document.get("record"), dict):
         return line
     written = document["record"]
-    known = {
-        json_name(name): msgspec.to_builtins(getattr(record, name))
-        for name in IDENTITY_NAMES
-        if getattr(record, name) is not None
+    identity = known_members({name: getattr(record, name) for name in IDENTITY_NAMES})
+    corrected = {
+        **written,
+        **{json_name(name): msgspec.to_builtins(value) for name, value in identity.items()},
     }
-    corrected = {**written, **known}
     if record.batch is NO_JOB:
         corrected.pop("batch", None)
     if corrected == written:
@@ -257,8 +257,8 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         return (
             self.matches_family(family)
             and (not self.clusters or cluster in self.clusters)
-            and (self.since_ns is None or at_ns >= self.since_ns)
-            and (self.until_ns is None or at_ns < self.until_ns)
+            and first_known(self.since_ns, LONG_AGO_NS) <= at_ns
+            and at_ns < first_known(self.until_ns, NEVER_NS)
         )
 
     def matches_family(self, family: FamilyKey) -> bool:

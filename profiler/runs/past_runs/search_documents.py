@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from profiler.core.json_fields import mapping, positive_number, text
+from profiler.core.optional_math import all_known
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.batch_job import read_batch
 from profiler.record.bounded_json_line import is_too_long
@@ -167,10 +168,10 @@ def _with_times(record: Record, source: Mapping[str, Any]) -> Record:
 
 
 def _corrected_time(recorded: str | None, indexed: object) -> str | None:
-    recorded_ns = parse_ns(recorded)
-    indexed_ns = parse_ns(indexed)
-    if recorded_ns is None or indexed_ns is None:
+    times_ns = all_known(parse_ns(recorded), parse_ns(indexed))
+    if times_ns is None:
         return recorded
+    recorded_ns, indexed_ns = times_ns
     if recorded_ns // NS_PER_MS == indexed_ns // NS_PER_MS:
         return recorded
     return format_ms(indexed_ns)

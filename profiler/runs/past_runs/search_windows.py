@@ -11,6 +11,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import FARGATE, VCPU_SIZES
+from profiler.core.optional_math import all_known, known, product
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import SlowdownBounds, TaskSize
@@ -398,7 +399,7 @@ def _counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
 
 def _nanoseconds(result: Mapping[str, Any]) -> int | None:
     value_ms = result["value"]
-    return None if value_ms is None else int(value_ms) * NS_PER_MS
+    return product(known(int, value_ms), NS_PER_MS)
 
 
 def _limits_mb(bucket: Mapping[str, Any], size: TaskSize) -> Iterator[float | None]:
@@ -421,9 +422,9 @@ def _slowdown_bounds(extremes: Mapping[str, Any]) -> Factors:
     """The largest slowdowns of the group's runs, by the size in vCPUs."""
     bounds: dict[float, SlowdownBounds] = {}
     for vcpu in VCPU_SIZES:
-        least = extremes[f"min {vcpu:g}"]["value"]
-        most = extremes[f"max {vcpu:g}"]["value"]
-        if least is not None and most is not None:
+        factors = all_known(*(extremes[f"{end} {vcpu:g}"]["value"] for end in ("min", "max")))
+        if factors is not None:
+            least, most = factors
             bounds[vcpu] = SlowdownBounds(min=least, max=most)
     return bounds
 

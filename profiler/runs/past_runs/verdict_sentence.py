@@ -5,6 +5,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import known
+from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.fact_list import memory_peak, peak_text
 from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence, lack_of_gpu_memory
@@ -45,7 +47,7 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     record = run.record
     outcome = run.outcome
     family = record.family or record.container.name or "The run"
-    name = family if record.revision is None else f"{family}:{record.revision}"
+    name = family + stated(":{}", record.revision)
     status = outcome.status
     if status == "running" or record.status == LOST:
         return _running(run, name, now_ns)
@@ -204,8 +206,7 @@ def _lost(run: PastRun) -> str:
 
 def _duration(record: Record, before: str, after: str = "") -> str:
     """The run's duration between two texts; nothing if it is unknown."""
-    duration_ms = record.metrics.duration_ms
-    return "" if duration_ms is None else f"{before}{format_duration(duration_ms)}{after}"
+    return stated(before + "{}" + after, known(format_duration, record.metrics.duration_ms))
 
 
 def _after(record: Record) -> str:

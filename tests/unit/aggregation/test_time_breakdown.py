@@ -431,7 +431,7 @@ def test_equal_looks_in_a_row_are_kept_as_one() -> None:
 def test_memory_is_flat() -> None:
     run = LookedRun()
     chance = random.Random(1)
-    for number in range(3000):
+    for number in range(1200):
         threads = [Did(chance.randrange(1000), SLEEP, 0.001) for _ in range(30)]
         run.look(*{each.thread: each for each in threads}.values(), Did(5000 + number, SLEEP, 0.01))
         run.look(ended=[5000 + number])

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.errors import UsageError
-from profiler.local_run import runner_labels as labels_module
-from profiler.local_run.run_budgets import failed_budgets, gpu_use
-from profiler.local_run.runner_labels import (
-    _RUNNER_LABELS,
+from profiler.local_run import local_labels as labels_module
+from profiler.local_run.local_labels import (
+    _AIRFLOW_LABELS,
     MAX_LABEL_CHARS,
+    airflow_labels,
     git_commit,
     parse_labels,
-    runner_labels,
 )
+from profiler.local_run.run_budgets import failed_budgets, gpu_use
 from profiler.record.record_model import AverageAndMaximum, Metrics, Record
 from tests.gpu_runs import gpu_run
 
@@ -38,21 +38,21 @@ def test_the_runners_are_labels_under_plain_names() -> None:
     """Only what is present is a label, and never a task token."""
     environment = {"AIRFLOW_CTX_TASK_ID": "load", "AIRFLOW_CTX_DAG_ID": " "}
     others = {"TASK_TOKEN": "secret", "HOME": "/root"}
-    assert runner_labels({**environment, **others}) == {"airflow.task": "load"}
+    assert airflow_labels({**environment, **others}) == {"airflow.task": "load"}
     environment = {"AIRFLOW_CTX_DAG_ID": "etl", "AIRFLOW_CTX_DAG_RUN_ID": "r1"}
-    assert runner_labels(environment) == {"airflow.dag": "etl", "airflow.run": "r1"}
+    assert airflow_labels(environment) == {"airflow.dag": "etl", "airflow.run": "r1"}
 
 
 @given(
     st.dictionaries(
-        st.sampled_from(sorted(_RUNNER_LABELS)),
+        st.sampled_from(sorted(_AIRFLOW_LABELS)),
         st.text(st.characters(exclude_categories=()), max_size=400),
     )
 )
 def test_labels_of_any_environment_are_valid_text_within_their_limit(
     environment: dict[str, str],
 ) -> None:
-    for value in runner_labels(environment).values():
+    for value in airflow_labels(environment).values():
         assert 0 < len(value) <= MAX_LABEL_CHARS
         assert value.encode()
 

@@ -89,7 +89,7 @@ class _Peak(Struct, frozen=True, kw_only=True):
     sampled: int | None = None
     mark: int
     written: int = 0
-    group: GroupPeak | None = None
+    group: GroupPeak = GroupPeak()
     alone: bool = True
     several_seen: bool = False
     floor: int | None = 20

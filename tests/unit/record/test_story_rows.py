@@ -5,11 +5,13 @@ from msgspec.structs import replace
 from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
+    Gpu,
     MemoryKills,
     Metrics,
     Monitor,
     Record,
 )
+from profiler.record.stop_causes import EventEnd, outcome_of
 from profiler.record.story_rows import BESIDE_MEMORY, StoryRow, story_of
 from tests.awkward_runs import RUNS
 
@@ -54,3 +56,20 @@ def test_no_row_of_an_awkward_run_is_empty() -> None:
             assert row.sentence.endswith((".", ")"))
             names.add(row.name)
     assert names >= {"CPU wait", "GPU use", "I/O", "killed", "largest"}
+
+
+def test_the_rows_of_gpus_ask_how_the_run_ended() -> None:
+    """A stop that only ECS knows takes precedence over what the report supposes: its verdict says
+    neither a lack of memory nor the driver's error.
+    """
+    record = replace(RECORD, status="failure", exit_code=1, likely_out_of_gpu_memory=True)
+    stopped = outcome_of(record, EventEnd(cause="user"))
+    assert (outcome_of(record).cause, stopped.cause) == ("gpu-oom", "user")
+    assert len(story_of(record).named("GPU remedy")) == 1
+    assert story_of(record, stopped).named("GPU remedy") == []
+
+    record = replace(RECORD, status="failure", exit_code=1, gpus=(Gpu(uuid="a", xids=(79,)),))
+    stopped = outcome_of(record, EventEnd(cause="user"))
+    assert (outcome_of(record).cause, stopped.status) == ("gpu-error", "stopped")
+    assert story_of(record).named("GPU error") == []
+    assert "79" in story_of(record, stopped).text("GPU error")

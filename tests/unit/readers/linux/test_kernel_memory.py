@@ -176,15 +176,17 @@ def test_growth_that_other_programs_usually_cause_is_nothing(
     assert KernelGrowth(lambda: next(readings)).growth_bytes() == growth_mib * _MIB
 
 
-def test_page_tables_are_no_unassigned_kernel_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_processes_show_is_no_unassigned_kernel_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     files = {
-        "/proc/meminfo": _MEMINFO + b"PageTables: 2048 kB\n",
+        "/proc/meminfo": _MEMINFO + b"PageTables: 2048 kB\nKernelStack: 1024 kB\n",
         "/proc/zoneinfo": _ZONEINFO,
         "/proc/sys/fs/file-nr": b"1\t0\t2\n",
     }
     monkeypatch.setattr(proc, "read", files.get)
     machine = present(parse_kernel_memory(_MEMINFO, _ZONEINFO, os.sysconf("SC_PAGE_SIZE")))
-    assert unassigned_kernel_bytes() == machine.fixed_bytes - 2 * _MIB
+    assert unassigned_kernel_bytes() == machine.fixed_bytes - 3 * _MIB
     files.clear()
     assert unassigned_kernel_bytes() is None
 
@@ -212,4 +214,4 @@ def test_the_pool_of_huge_pages_is_no_kernel_memory() -> None:
     with_pool = _MEMINFO + b"PageTables:         2048 kB\nHugetlb:            1024 kB\n"
     pooled = present(parse_kernel_memory(with_pool, _ZONEINFO, 4096))
     assert pooled.fixed_bytes == machine.fixed_bytes - _MIB
-    assert pooled.page_table_bytes == 2 * _MIB
+    assert pooled.process_bytes == 2 * _MIB

@@ -314,3 +314,9 @@ def test_a_child_that_has_ended_is_not_hidden() -> None:
         process.kill()
     assert tree.read() == ()
     assert not tree.has_hidden
+
+
+def test_the_kernel_has_a_stack_for_each_thread_of_a_process_with_memory() -> None:
+    process = fakes.process(threads=100, page_table_bytes=50_000)
+    assert process.kernel_bytes == 50_000 + 100 * 16_384
+    assert replace(process, page_table_bytes=None).kernel_bytes == 0

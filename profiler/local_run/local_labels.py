@@ -1,4 +1,4 @@
-"""Labels of a run: short texts by name.
+"""Labels of a local run, short texts by name: the user's, Airflow's, and the git commit.
 
 The git commit is read from git's files, without a process.
 """
@@ -18,7 +18,7 @@ _COMMIT_LENGTHS = (40, 64)
 _HEX_DIGITS = frozenset("0123456789abcdef")
 # The variables that the usual runners set for a command. Task tokens of Step Functions are secrets:
 # never add them.
-_RUNNER_LABELS: Mapping[str, str] = {
+_AIRFLOW_LABELS: Mapping[str, str] = {
     "AIRFLOW_CTX_DAG_ID": "airflow.dag",
     "AIRFLOW_CTX_TASK_ID": "airflow.task",
     "AIRFLOW_CTX_DAG_RUN_ID": "airflow.run",
@@ -45,13 +45,13 @@ def parse_labels(words: Iterable[str]) -> dict[str, str]:
     return labels
 
 
-def runner_labels(environment: Mapping[str, str]) -> dict[str, str]:
-    """The labels from the environment variables of Airflow.
+def airflow_labels(environment: Mapping[str, str]) -> dict[str, str]:
+    """The labels that Airflow's environment variables give.
 
     Bytes that are not UTF-8 become ``?``.
     """
     labels: dict[str, str] = {}
-    for variable, label in _RUNNER_LABELS.items():
+    for variable, label in _AIRFLOW_LABELS.items():
         value = environment.get(variable, "").strip()
         if value:
             labels[label] = without_surrogates(value)[:MAX_LABEL_CHARS]
@@ -66,8 +66,8 @@ def git_commit(folder: str) -> str | None:
         git = os.path.join(folder, ".git")
         if os.path.exists(git):
             # In a worktree or submodule, .git is a file with the path of the folder.
-            link = _read(git) if os.path.isfile(git) else None
-            if link is not None:
+            link = _read(git) if os.path.isfile(git) else ""
+            if link:
                 git = os.path.join(folder, link.removeprefix("gitdir: "))
             return _commit_of(git)
         above = os.path.dirname(folder)
@@ -79,29 +79,30 @@ def git_commit(folder: str) -> str | None:
 def _commit_of(git: str) -> str | None:
     """The commit that HEAD names in a folder of git, directly or by a branch."""
     head = _read(os.path.join(git, "HEAD"))
-    if head is None or not head.startswith("ref: "):
+    if not head.startswith("ref: "):
         return _commit(head)
     reference = head.removeprefix("ref: ")
-    for folder in (git, os.path.join(git, _read(os.path.join(git, "commondir")) or "")):
+    for folder in (git, os.path.join(git, _read(os.path.join(git, "commondir")))):
         commit = _commit(_read(os.path.join(folder, reference)))
         if commit is None:  # a large repository has 40 MB of packed references
-            packed_refs = _read(os.path.join(folder, "packed-refs")) or ""
+            packed_refs = _read(os.path.join(folder, "packed-refs"))
             commit = _commit(f"{packed_refs}\n".partition(f" {reference}\n")[0].rpartition("\n")[2])
         if commit is not None:
             return commit
     return None
 
 
-def _commit(text: str | None) -> str | None:
+def _commit(text: str) -> str | None:
     """The text if it is a commit, in SHA-1 or SHA-256."""
-    if text is None or len(text) not in _COMMIT_LENGTHS or not set(text) <= _HEX_DIGITS:
+    if len(text) not in _COMMIT_LENGTHS or not set(text) <= _HEX_DIGITS:
         return None
     return text
 
 
-def _read(path: str) -> str | None:
+def _read(path: str) -> str:
+    """The text of a file; "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read().strip()
     except (OSError, UnicodeDecodeError, ValueError):
-        return None
+        return ""
