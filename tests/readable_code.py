@@ -15,10 +15,11 @@ import profiler
 
 _DISTRIBUTION = "task-profiler"
 _NAME = re.compile(r"[\w.-]+")
-# What the package does not import, and AWS's service models (`data`), which no such run reads.
+# What the package does not import, AWS's service models (`data`), which no such run reads, and what
+# another process is about to compile.
 _IGNORED = shutil.ignore_patterns(
     *("site-packages", "dist-packages", "test", "tests", "idlelib", "ensurepip", "config-*"),
-    *("node_modules", "data", "*.js", "*.json", "*.txt", "*.opt-?.pyc"),
+    *("node_modules", "data", "*.js", "*.json", "*.txt", "*.opt-?.pyc", "*.pyc.*"),
 )
 # Programs, and what belongs to another folder.
 _NO_MODULES = ("..", "__pycache__")

@@ -71,11 +71,13 @@ def wait_until(
 
 
 def remove_group(group: Path) -> None:
-    """Remove a control group; a process that was waited for may keep it busy for a moment."""
+    """Remove a control group when its processes have ended; one that was waited for may keep it
+    busy for a moment.
+    """
 
     def is_removed() -> bool:
         with suppress(OSError):
             group.rmdir()
         return not group.exists()
 
-    wait_until(is_removed, 60, f"{group} to be free")
+    wait_until(is_removed, 120, f"{group} to be free")

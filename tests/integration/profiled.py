@@ -20,7 +20,7 @@ from profiler.readers.linux.process_tree import list_children
 from profiler.record.record_model import Record, Report, decode
 from tests.readable_code import home_of
 from tests.values import present
-from tools.waiting import wait_until
+from tools.waiting import remove_group
 
 LIMIT_SECONDS = 120
 PROGRAM = (sys.executable, "-m", "profiler")
@@ -115,9 +115,7 @@ def limited_group(limit_mib: int, name: str = "") -> Iterator[Path]:
         (group / "memory.limit_in_bytes").write_text(str(limit_mib << 20))
         yield group
     finally:
-        members = group / "cgroup.procs"
-        wait_until(lambda: not members.read_text(), LIMIT_SECONDS, "the end of the processes")
-        group.rmdir()
+        remove_group(group)
 
 
 def entering(group: Path, *words: str) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from tests.simulation.known_runs import WITHOUT_GROUPS
 from tests.task_endpoint import Task, TaskEndpoint
 from tests.values import present
 from tools.moto_server import FakeAws
-from tools.waiting import wait_until
+from tools.waiting import remove_group, wait_until
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root to make a control group and to become somebody else"
@@ -40,9 +40,20 @@ _JAVA = (
     *(f"-Xms{_HEAP_MIB}m", f"-Xmx{_HEAP_MIB}m", "-XX:+AlwaysPreTouch", "-XX:-UsePerfData"),
     *("-Xshare:auto", "-XX:TieredStopAtLevel=1"),
 )
+# Sleeps until the profiler has woken up for some readings, however slow the machine is.
 _SLEEP = """
+import java.nio.file.*;
 public class Sleep {
-    public static void main(String[] words) throws Exception { Thread.sleep(1500); }
+    static long wakeUps() throws Exception {
+        long parent = ProcessHandle.current().parent().get().pid();
+        String status = Files.readString(Path.of("/proc/" + parent + "/status"));
+        String after = status.substring(status.indexOf("\\nvoluntary_ctxt_switches:") + 25);
+        return Long.parseLong(after.substring(0, after.indexOf("\\n")).trim());
+    }
+    public static void main(String[] words) throws Exception {
+        long last = wakeUps() + 40;
+        for (int turn = 0; turn < 600 && wakeUps() < last; turn++) Thread.sleep(100);
+    }
 }
 """
 
@@ -242,9 +253,7 @@ def test_a_kill_far_below_the_limit_is_not_for_memory(program: str, place: Path)
             timeout=LIMIT_SECONDS,
         )
     finally:
-        members = group / "cgroup.procs"
-        wait_until(lambda: not members.read_text(), LIMIT_SECONDS, "the end of the processes")
-        group.rmdir()
+        remove_group(group)
     record = report_of(done.stderr).record
     assert record.exit_code == 137
     assert not record.likely_out_of_memory
@@ -279,8 +288,7 @@ def batch_group() -> Iterator[tuple[_RealBatch, Path]]:
     group = folder / task.docker_id("batch")
     group.mkdir()
     yield task, group
-    wait_until(lambda: not (group / "cgroup.procs").read_text(), LIMIT_SECONDS, "the batch's end")
-    group.rmdir()
+    remove_group(group)
 
 
 def test_the_monitor_beside_the_batchs_processes_counts_it_once(

@@ -15,7 +15,7 @@ from profiler.record.record_model import NO_READINGS, NO_RECOMMENDATION, Record,
 from tests.integration.profiled import LIMIT_SECONDS, RUN, alone, as_nobody
 from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.values import present
-from tools.waiting import READINGS, wait_until
+from tools.waiting import READINGS, remove_group, wait_until
 
 _SIZE_MIB = 100
 _PAGE_MIB = 2
@@ -155,7 +155,7 @@ def test_the_monitor_sees_those_of_the_batchs_processes() -> None:
             wait_until(lambda: _held_mib(batch.pid) == _SIZE_MIB, 60, "huge pages")
             sidecar.wait_for_samples(20)
             stdin.write(b"\n")
-        group.rmdir()
+        remove_group(group)
         sidecar.end_batch()
         lines, _ = sidecar.finish()
     record = decode(json.dumps(lines[-1])).record

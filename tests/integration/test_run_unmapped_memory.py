@@ -8,11 +8,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
+from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.linux.memory_files import memory_mounts
 from profiler.record.record_model import NO_RECOMMENDATION, Record, decode
 from tests.integration.profiled import (
@@ -243,6 +245,18 @@ def test_what_another_program_frees_hides_neither_segment_nor_file(
     assert 0.9 * _SIZE_MIB <= median_mib < _SIZE_MIB + _SLACK_MIB
 
 
+@contextmanager
+def _apart() -> Iterator[Sequence[str]]:
+    """The beginning of a command in a group of its own, if that counts memory by itself: in the
+    tests' group, another test may make shared memory, too.
+    """
+    if read_own_cgroups().location("memory") is None:
+        yield ()
+        return
+    with limited_group(512) as group:
+        yield entering(group)
+
+
 def test_a_segment_of_another_program_is_a_warning_and_no_value(
     run_as_nobody: _RunAsNobody, path: Path, program: str
 ) -> None:
@@ -256,10 +270,8 @@ def test_a_segment_of_another_program_is_a_warning_and_no_value(
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as other:
         try:
             record = run_as_nobody("sh", "-c", waits, "sh", program, "-c", _WAITS)
-            # In a group of its own: another test may make shared memory, too.
-            with limited_group(512) as group:
-                earlier = entering(group)
-                before = run_as_nobody("sh", "-c", "sleep 0.5; true", before=earlier)
+            with _apart() as apart:
+                before = run_as_nobody("sh", "-c", "sleep 0.5; true", before=apart)
         finally:
             go.touch()
             other.communicate()
