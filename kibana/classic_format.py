@@ -15,6 +15,7 @@ from kibana.saved_objects import (
     data_view_reference,
     object_id,
 )
+from profiler.core.optional_math import known_members
 
 VERSIONS: Final = {
     "index-pattern": "7.6.0",
@@ -139,7 +140,7 @@ def colours_of(panel: Panel) -> dict[str, str]:
     else:
         bands = {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
     cases = {case.label: case.colour for case in panel.cases}
-    metrics = {metric.label: metric.colour for metric in panel.metrics if metric.colour is not None}
+    metrics = known_members({metric.label: metric.colour for metric in panel.metrics})
     return {
         **bands,
         **cases,

@@ -8,6 +8,7 @@ from kibana import colours
 from kibana.dashboard_model import TIME_FIELD, Index, Json
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id, saved_object, to_json
+from profiler.core.optional_math import known_members
 from profiler.record.search_document_fields import FIELDS, INTERVAL_PREFIX, DocumentField, keywords
 
 _LOG_MESSAGE = "message"
@@ -231,9 +232,7 @@ def data_view(index: Index, *, is_lens: bool) -> Json:
         "fields": to_json(fields),
         "sourceFilters": to_json([{"value": name} for name in _NOT_SHOWN]),
         **({"fieldAttrs": to_json(labels)} if is_lens else {}),
-        "fieldFormatMap": to_json(
-            {name: shown for name, shown in formats.items() if shown is not None}
-        ),
+        "fieldFormatMap": to_json(known_members(formats)),
     }
     return saved_object("index-pattern", object_id("data-view", index), attributes, ())
 

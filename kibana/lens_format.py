@@ -12,6 +12,7 @@ from kibana.saved_objects import (
     saved_object,
     to_json,
 )
+from profiler.core.optional_math import first_of, known_members
 
 # The ids of columns: "rows-N" of terms, this one, "metric-N" or "metric-N-case-N" of metrics, and
 # that of the order.
@@ -98,7 +99,7 @@ def _lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
                     "filter": model.kuery(case.condition),
                 }
                 yield f"metric-{number}-case-{position}", column
-    order = next((terms.order_by for terms in panel.terms if terms.order_by is not None), None)
+    order = first_of(terms.order_by for terms in panel.terms)
     if order is not None:  # Lens orders terms only by a column
         yield model.ORDER, _metric(order, panel)
 
@@ -280,7 +281,7 @@ def _table_column(name: str, column: Json) -> Json:
     return {
         "columnId": name,
         "isTransposed": False,
-        **({"width": width} if width is not None else {}),
+        **known_members({"width": width}),
         **({"hidden": True} if name == model.ORDER else {}),
     }
 

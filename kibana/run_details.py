@@ -30,6 +30,7 @@ _SHOWN_FIELDS: Final = [
     "usage.time",
     "usage.network",
     "usage.block",
+    "usage.at_least",
 ]
 
 
@@ -153,11 +154,17 @@ def _containers() -> list[Json]:
             "Memory peak",
             0.76,
             "datum.memory.used_mb",
-            vega.memory_text("datum.memory.used_mb.max"),
+            f"{vega.least_mark('usage.memory.used_mb.max')} + "
+            + vega.memory_text("datum.memory.used_mb.max"),
         ),
         ("Droppable", 0.81, "datum.memory.cache_mb", vega.memory_text("datum.memory.cache_mb.max")),
         *(
-            (title, share, f"datum.{value}", vega.bytes_text(f"datum.{value}"))
+            (
+                title,
+                share,
+                f"datum.{value}",
+                f"{vega.least_mark(f'usage.{value}')} + {vega.bytes_text(f'datum.{value}')}",
+            )
             for title, share, value in (
                 ("Received", 0.865, "network.rx_bytes"),
                 ("Sent", 0.91, "network.tx_bytes"),

@@ -14,11 +14,6 @@ _PERCENT: Final = "format({0}, '.0f') + ' %'"
 _MEMORY_PEAK: Final = "usage.memory.used_mb.max"
 
 
-def _mark(field: str, mark: str = "≥") -> str:
-    """The mark of a number that may have been larger, as an expression."""
-    return f"(indexof(datum.usage.at_least || [], '{field}') < 0 ? '' : '{mark}')"
-
-
 def tiles_text() -> str:
     """The tiles, each with its title, its value, and what is below, as an expression."""
     advice = "datum.doc.recommendation"
@@ -55,7 +50,7 @@ def tiles_text() -> str:
             "Memory peak",
             vega.known_text(
                 "datum.memory.percent && datum.memory.percent.max",
-                f"{_mark(_MEMORY_PEAK)} + {_PERCENT.format('datum.memory.percent.max')}",
+                f"{vega.least_mark(_MEMORY_PEAK)} + {_PERCENT.format('datum.memory.percent.max')}",
                 "'-'",
             ),
             vega.known_text("datum.size_mb", "'of ' + " + vega.memory_text("datum.size_mb"), "''"),
@@ -64,7 +59,7 @@ def tiles_text() -> str:
             "Cost",
             vega.known_text(
                 "datum.doc.cost && datum.doc.cost.usd",
-                f"{_mark('cost.usd', '≥ ')} + {vega.usd_text('datum.doc.cost.usd')}",
+                f"{vega.least_mark('cost.usd', '≥ ')} + {vega.usd_text('datum.doc.cost.usd')}",
                 "'-'",
             ),
             "''",
@@ -154,7 +149,7 @@ def _facts_text() -> str:
         "datum.cpu.percent && datum.cpu.percent.max": "'CPU peak ' + "
         + _PERCENT.format("datum.cpu.percent.max"),
         "datum.memory.used_mb && datum.memory.used_mb.max": (
-            f"'Memory peak ' + {_mark(_MEMORY_PEAK)} + "
+            f"'Memory peak ' + {vega.least_mark(_MEMORY_PEAK)} + "
             + vega.memory_text("datum.memory.used_mb.max")
         ),
         "datum.gpu.percent && datum.gpu.percent.avg": "'GPU mean ' + "
@@ -163,7 +158,7 @@ def _facts_text() -> str:
             "'GPU memory peak ≥' + " + vega.memory_text("datum.gpu.memory_mb.max")
         ),
         "datum.gpu.idle && datum.gpu.idle.percent": (
-            f"'GPU idle ' + {_mark('usage.gpu.idle.percent')} + "
+            f"'GPU idle ' + {vega.least_mark('usage.gpu.idle.percent')} + "
             + _PERCENT.format("datum.gpu.idle.percent")
         ),
         f"{task}.gpu_error": f"'GPU error (Xid) ' + {task}.gpu_error",

@@ -64,6 +64,11 @@ def bytes_text(size: str) -> str:
     return _BYTES.format(size)
 
 
+def least_mark(field: str, mark: str = "≥") -> str:
+    """The mark of a number that may have been larger, as an expression."""
+    return f"(indexof(datum.usage.at_least || [], '{field}') < 0 ? '' : '{mark}')"
+
+
 def known_text(value: str, text: str, unknown: str = "'not known'") -> str:
     """The text of a value that may be missing, as an expression."""
     return f"(isValid({value}) ? {text} : {unknown})"

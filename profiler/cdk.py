@@ -18,6 +18,7 @@ from constructs import IValidation
 
 from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, MONITOR_REPOSITORY, ReportStream
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known_values
 from profiler.core.version import __version__
 from profiler.task_definitions.containers import (
     REPORT_STREAM_VARIABLE,
@@ -215,7 +216,7 @@ class _Room:
             }
         )
         refusal = refusal_of(definition, self._monitor_mb)
-        return [] if refusal is None else [refusal]
+        return [*known_values((refusal,))]
 
 
 def _awslogs_options(batch: ecs.ContainerDefinition) -> dict[str, str]:

@@ -95,6 +95,7 @@ class FakeAws:
         self.lost: str | None = None  # the operation of which the next answer does not arrive
         self.targets: dict[tuple[str, str], dict[str, Any]] = {("default", "nightly"): TARGET}
         self.rules: dict[str, list[dict[str, Any]]] = {}
+        self.bus = "default"  # of the rules
         self.settings: dict[str, Any] = {}  # of each schedule and rule
 
     def client(self, service: str) -> Any:
@@ -166,17 +167,25 @@ class FakeAws:
         )
 
     def _ListRules(self, request: Any) -> AWSResponse:  # noqa: N802
-        prefix = json.loads(self.sent["body"])["NamePrefix"]
+        asked = json.loads(self.sent["body"])
+        bus = asked["EventBusName"]
         found = [
-            {"Name": name, "EventBusName": "default", "State": "ENABLED"} | self.settings
+            {"Name": name, "EventBusName": bus, "State": "ENABLED"} | self.settings
             for name in self.rules
-            if name.startswith(prefix)
+            if name.startswith(asked["NamePrefix"]) and bus == self.bus
         ]
         return self._json(request, {"Rules": found})
 
+    def _ListEventBuses(self, request: Any) -> AWSResponse:  # noqa: N802
+        """Two pages."""
+        asked = json.loads(self.sent["body"])
+        if "NextToken" not in asked:
+            return self._json(request, {"EventBuses": [{"Name": "default"}], "NextToken": "2"})
+        return self._json(request, {"EventBuses": [{"Name": "orders"}]})
+
     def _ListTargetsByRule(self, request: Any) -> AWSResponse:  # noqa: N802
         asked = json.loads(self.sent["body"])
-        if asked["Rule"] not in self.rules or asked["EventBusName"] != "default":
+        if asked["Rule"] not in self.rules or asked["EventBusName"] != self.bus:
             return self._error(
                 request,
                 400,

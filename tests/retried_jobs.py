@@ -54,7 +54,10 @@ class JobSchedules:
         )
         self.targets.append(target)
 
-    def targets_of_job(self, job_name: str, definition: str) -> tuple[ScheduledTarget, ...]:
+    def targets_of_job(
+        self, job_name: str, definition: str, queue_arn: str
+    ) -> tuple[ScheduledTarget, ...]:
+        assert ":job-queue/" in queue_arn
         if self.error is not None:
             raise self.error
         asked = (job_name, definition)

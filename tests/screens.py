@@ -38,7 +38,7 @@ from tests.terminals import texts
 
 _UNITS = r"(?:%|ms|s|MB|GB|vCPU|CPUs|threads?|samples?|stacks?)"
 _DURATION = r"\d+[dhm] \d+[hms]"
-_NUMBER = re.compile(rf"(≥ ?)?((?:\$\d[\d,.]*)|{_DURATION}|(?:\d[\d.]* {_UNITS}(?![\w/])))")
+_NUMBER = re.compile(rf"(≥ ?)?((?:\$\d[\d,.]*)|{_DURATION}|(?:\d[\d,.]* {_UNITS}(?![\w/])))")
 
 
 class ShownNumber(Struct, frozen=True):

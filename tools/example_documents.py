@@ -40,6 +40,7 @@ from profiler.record.notice_model import (
 )
 from profiler.record.record_model import (
     NO_NEURON,
+    NO_RECOMMENDATION,
     NOT_MEASURED,
     AverageAndMaximum,
     Distribution,
@@ -235,12 +236,12 @@ def _time_breakdown(batch: Batch, profile: RunProfile) -> TimeBreakdown:
     return TimeBreakdown(on_cpu_percent=round(on_cpu_percent, 1), **waits)
 
 
-def _recommendation(batch: Batch, profile: RunProfile) -> Recommendation | None:
+def _recommendation(batch: Batch, profile: RunProfile) -> Recommendation:
     """Twice the memory for a run that used almost all of it; less of what a run used little of,
     where Fargate has such a size.
     """
     if batch.gpu is not None:
-        return None
+        return NO_RECOMMENDATION
     vcpu = batch.vcpu
     memory_mb: float = batch.memory_mb
     if profile.memory >= _FULL:

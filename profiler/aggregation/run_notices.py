@@ -2,6 +2,7 @@
 exhaust memory or disk.
 """
 
+import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from profiler.aggregation.idle_time import QUIET_BYTES_PER_SECOND, IdleTime, NoticeReading
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.mention_limits import NEAR_FULL_SHARE, QUIET_VCPU, wait_in_words
 from profiler.record.record_model import RaisedNotice
@@ -230,9 +232,9 @@ class RunNotices:
 
         No reading is necessary.
         """
-        expected_seconds = self._expected_seconds
+        expected_seconds = first_known(self._expected_seconds, math.inf)
         elapsed_ns = now_ns - self._started_ns
-        if expected_seconds is None or elapsed_ns <= expected_seconds * NS_PER_SECOND:
+        if elapsed_ns <= expected_seconds * NS_PER_SECOND:
             return []
         self._expected_seconds = None
         finding = NoticeFinding(

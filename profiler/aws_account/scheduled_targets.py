@@ -120,10 +120,9 @@ class Schedules:
     def targets(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
         """All targets that start ECS tasks; ``of_jobs``: those that submit jobs of AWS Batch."""
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
-            buses = self._pages(self._events.list_event_buses, "EventBuses")
             targets: list[ScheduledTarget] = []
-            for bus in buses:
-                for rule in self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"]):
+            for bus in self._buses():
+                for rule in self.rules(EventBusName=bus):
                     targets += self.targets_of_rule(rule, with_jobs=of_jobs)
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
             for summary in self.summaries(with_universal=not of_jobs, with_jobs=of_jobs):
@@ -132,11 +131,28 @@ class Schedules:
         return tuple(target for target in targets if target.is_of_job is of_jobs)
 
     def rules(self, **selection: str) -> Iterator[Mapping[str, Any]]:
-        """The rules of the default event bus.
+        """The rules of the default event bus, or of another one.
 
-        ``selection`` is ListRules' own, such as ``NamePrefix``.
+        ``selection`` is ListRules' own, such as ``EventBusName``.
         """
         return self._pages(self._events.list_rules, "Rules", None, **selection)
+
+    def rules_named(self, prefix: str) -> Iterator[Mapping[str, Any]]:
+        """The rules of all event buses whose names begin so."""
+        for bus in self._buses():
+            yield from self.rules(EventBusName=bus, NamePrefix=prefix)
+
+    def rules_of_queue(self, queue_arn: str) -> Iterator[Mapping[str, Any]]:
+        """The rules of all event buses with a target at this job queue."""
+        call = self._events.list_rule_names_by_target
+        for bus in self._buses():
+            names = set(self._pages(call, "RuleNames", EventBusName=bus, TargetArn=queue_arn))
+            rules = self.rules(EventBusName=bus) if names else ()
+            yield from (rule for rule in rules if rule["Name"] in names)
+
+    def _buses(self) -> Iterator[str]:
+        for bus in self._pages(self._events.list_event_buses, "EventBuses"):
+            yield bus["Name"]
 
     def targets_of_rule(
         self, rule: Mapping[str, Any], *, with_jobs: bool = False
@@ -193,12 +209,12 @@ class Schedules:
             return None
         return ScheduledTarget(kind="schedule", name=name, group=group, content=schedule, **started)
 
-    def targets_of_job(self, job_name: str, definition: str) -> tuple[ScheduledTarget, ...]:
-        """The targets of the default event bus and of Scheduler that submit jobs of this name and
-        definition.
-        """
+    def targets_of_job(
+        self, job_name: str, definition: str, queue_arn: str
+    ) -> tuple[ScheduledTarget, ...]:
+        """The targets that submit jobs of this name and definition: of rules, to this queue."""
         targets: list[ScheduledTarget | None] = []
-        for rule in self.rules():
+        for rule in self.rules_of_queue(queue_arn):
             with suppress(self._events.exceptions.ResourceNotFoundException):  # just deleted
                 targets += self.targets_of_rule(rule, with_jobs=True)
         for summary in self.summaries(with_jobs=True):
@@ -336,7 +352,7 @@ class Schedules:
         field: str,
         body: LastBody | None = None,
         **arguments: str,
-    ) -> Iterator[Mapping[str, Any]]:
+    ) -> Iterator[Any]:
         """All items of all pages, unparsed if ``body`` is given. boto3 has no paginator for
         event buses.
         """

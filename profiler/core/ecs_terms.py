@@ -100,7 +100,7 @@ def is_address(text: str) -> bool:
 
 def is_task_id(text: str) -> bool:
     """Whether the text has the form of a task's id."""
-    return re.fullmatch(_TASK_ID, text) is not None
+    return bool(re.fullmatch(_TASK_ID, text))
 
 
 def cluster_name(cluster: str | None) -> str | None:

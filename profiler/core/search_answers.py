@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from profiler.core.json_fields import field_at, integer, mapping, mappings, text
+from profiler.core.optional_math import excess
 
 # A pattern also finds closed indices, which are an error then; else they are left out in silence.
 WITH_CLOSED: Final = "ignore_unavailable=false&allow_no_indices=true&expand_wildcards=open,closed"
@@ -25,9 +26,7 @@ def missing_shards(answer: Mapping[str, object]) -> int:
     """
     total = integer(field_at(answer, "_shards.total"))
     successful = integer(field_at(answer, "_shards.successful"))
-    if total is None or successful is None:
-        return 0
-    return max(total - successful, 0)
+    return excess(total, successful) or 0
 
 
 def why_partial(answer: Mapping[str, object]) -> str | None:

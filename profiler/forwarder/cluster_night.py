@@ -210,9 +210,9 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
                     message=text(notice.get("message")) or "",
                 )
         found = int(positive_number(field_at(response, "aggregations.missed.doc_count")) or 0)
-        known = late.union(period.last.due_times)
+        told_before = late.union(period.last.due_times)
         return MissedTimes(
-            times=tuple(missed[due_time] for due_time in missed if due_time not in known),
+            times=tuple(missed[due_time] for due_time in missed if due_time not in told_before),
             others=max(0, found - len(missed)),
             remembered=tuple(missed),
             completeness=completeness,

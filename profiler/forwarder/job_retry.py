@@ -161,12 +161,13 @@ def _check_schedules(schedules: "JobSchedules", job: JobDetail, now: datetime) -
     submitted a job is not known: other jobs of its name and definition count as theirs, too.
     """
     identity = job.identity()
-    names = all_known(identity.job_name, identity.job_definition)
-    if names is None:
+    known_names = all_known(identity.job_name, identity.job_definition, job.queue_arn)
+    if known_names is None:
         return
-    name, definition = names
+    name, definition, queue_arn = known_names
     targets = called(
-        "its schedule could not be read", lambda: schedules.targets_of_job(name, definition)
+        "its schedule could not be read",
+        lambda: schedules.targets_of_job(name, definition, queue_arn),
     )
     now_ns = round(now.timestamp()) * NS_PER_SECOND
     reasons = [why_off(target, now_ns) for target in targets]
@@ -277,8 +278,10 @@ def _sizes(container: Mapping[str, Any], larger: Size | None) -> dict[str, Any]:
 class JobSchedules(Protocol):
     """What submits jobs."""
 
-    def targets_of_job(self, job_name: str, definition: str) -> Sequence[ScheduledTarget]:
-        """The targets that submit jobs of this name and definition."""
+    def targets_of_job(
+        self, job_name: str, definition: str, queue_arn: str
+    ) -> Sequence[ScheduledTarget]:
+        """The targets that submit jobs of this name and definition: of rules, to this queue."""
 
 
 class JobClients(Struct, frozen=True):

@@ -339,7 +339,7 @@ def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, .
     def read() -> list[ScheduledTarget | None]:
         targets: list[ScheduledTarget | None] = []
         if rule != starter:
-            for found_rule in schedules.rules(NamePrefix=rule):
+            for found_rule in schedules.rules_named(rule):
                 if may_be_starter("rule", found_rule["Name"], starter):
                     targets += schedules.targets_of_rule(found_rule)
             return targets

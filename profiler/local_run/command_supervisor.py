@@ -114,8 +114,7 @@ class Supervisor:
                     return True
                 self._stop_with_command()
             elif info.si_signo == signal.SIGCONT:
-                stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")
-                if stat is not None and stat.state == proc.STOPPED:
+                if proc.read_stat(f"/proc/{self.pid}").state == proc.STOPPED:
                     self._send(signal.SIGCONT)
             else:
                 self._forward(info)
@@ -125,8 +124,8 @@ class Supervisor:
         # Readable until the command is reaped: the page faults of a child that it waited for (an
         # unreadable state counts as a child), and whether it ignored SIGCHLD.
         folder = f"/proc/{self.pid}" if proc.shows_own_pids() else ""
-        stat = proc.parse_stat(proc.read(f"{folder}/stat") or b"")
-        had_children = stat is None or stat.children_faults > 0 or stat.children_cpu_ticks > 0
+        stat = proc.read_stat(folder)
+        had_children = stat is proc.GONE or stat.children_faults > 0 or stat.children_cpu_ticks > 0
         ignored_signals = proc.parse_status(proc.read(f"{folder}/status") or b"").ignored_signals
         ignored_sigchld = bool(ignored_signals >> (signal.SIGCHLD - 1) & 1)
         blocks = _read_blocks(self.pid)
@@ -215,10 +214,7 @@ class Supervisor:
         """
         pid = sender
         while pid not in (0, 1, self._own_pid):
-            stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
-            if stat is None:
-                return False
-            pid = stat.parent_pid
+            pid = proc.read_stat(f"/proc/{pid}").parent_pid
         return pid == self._own_pid and sender != self._own_pid
 
     def _stop_with_command(self) -> None:

@@ -23,7 +23,7 @@ from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.deadline_writer import Output
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.log import Log
-from profiler.core.optional_math import first_known
+from profiler.core.optional_math import first_known, known, product
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.monitor.followed_container import FollowedContainer, FollowedContainers
 from profiler.readers import SourceHealth, Unavailable
@@ -386,7 +386,7 @@ class TaskSampler:
         if waited_ns <= _STALE_STEPS * self.interval_ns:
             return False
         usual_ms = usage.steps_ms.median()
-        usual_ns = _TASK_PERIOD_NS if usual_ms is None else round(usual_ms * NS_PER_MS)
+        usual_ns = first_known(known(round, product(usual_ms, NS_PER_MS)), _TASK_PERIOD_NS)
         return waited_ns > _STALE_STEPS * usual_ns
 
     def _add_samples(self, reading: StatsReading, received_ns: int, jumped_ns: int) -> None:
@@ -440,7 +440,7 @@ class TaskSampler:
         if self._watched and followed not in self._watched:
             followed.keep_totals_only()
         else:
-            task_vcpu = None if self.task is None else self.task.vcpu_limit
+            task_vcpu = (self.task or TaskMetadata()).vcpu_limit
             followed.vcpu_size = first_known(task_vcpu, self.host.vcpu)
             followed.may_be_batch = True
             followed.demand = CpuDemand(followed.vcpu_size)

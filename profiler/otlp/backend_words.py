@@ -93,7 +93,7 @@ def _json_object(body: bytes) -> Mapping[str, object]:
 
 def _text_after(match: re.Match[bytes] | None) -> str:
     """The text after a match, which has its length; "" without one."""
-    if match is None:
+    if not match:
         return ""
     length = 0
     for position, byte in enumerate(match["length"]):

@@ -118,5 +118,6 @@ def _gpu_rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
     yield StoryRow("GPU work", DOT.join(gpu_work_texts(record, outcome)))
     yield StoryRow("GPU error", gpu_error_note(record, outcome))
     yield StoryRow("GPU remedy", gpu_remedy(outcome))
-    for text in all_gpu_advice(record):
-        yield StoryRow("GPU advice", text)
+    if outcome.status in ("success", "running"):
+        for text in all_gpu_advice(record):
+            yield StoryRow("GPU advice", text)

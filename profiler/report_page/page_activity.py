@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from profiler.core.optional_math import known
+from profiler.core.optional_math import first_known, known
 from profiler.record.activity_model import NO_STACKS, Stacks, TimeBreakdown
 from profiler.record.equal_steps import rounded_column
 from profiler.record.hardware import short_processor_name
@@ -65,9 +65,7 @@ def _processor_name(record: Record) -> str | None:
 
 def _running_samples(stacks: Stacks) -> int | None:
     """The samples in which a thread was running; all of them in records without that number."""
-    if stacks.running_samples is None:
-        return stacks.samples
-    return stacks.running_samples
+    return first_known(stacks.running_samples, stacks.samples)
 
 
 def _function_rows(stacks: Stacks) -> list[PageFunction]:

@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.batch_job import BatchJob
 from profiler.record.notice_model import encode_notice
-from profiler.record.record_model import Container, Cost
+from profiler.record.record_model import AverageAndMaximum, Container, Cost
 from tests import shown_runs
 from tests.browser.conftest import (
     LOOKS,
@@ -201,6 +201,17 @@ def test_the_selection_is_saved_as_csv(opened: Opener, tmp_path: Path) -> None:
     assert killed["startedAt"] == KILLED.started_at
     numbers = float(killed["durationMs"]), float(killed["maxMemoryUsedMB"])
     assert numbers == (KILLED.metrics.duration_ms, KILLED.metrics.max_memory_used_mb)
+
+
+def test_a_table_of_runs_says_which_of_them_may_count_mapped_files(
+    opened: Opener, tmp_path: Path
+) -> None:
+    apart = {"memory_mapped_file_mb": AverageAndMaximum(avg=900, max=1700)}
+    older = run_report(0, peak_mb=1900)
+    newer = run_report(1, peak_mb=150, metrics=apart)
+    mixed = opened(page_of(tmp_path, older, newer)).inner_text("#runs .note")
+    assert mixed.startswith("The memory of 1 run may include pages of mapped files")
+    assert not opened(page_of(tmp_path, newer)).locator("#runs .note").count()
 
 
 def test_families_in_several_accounts_are_apart_and_accounts_can_be_chosen(

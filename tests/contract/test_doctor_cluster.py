@@ -69,8 +69,10 @@ class Account(ProxiedAccount):
             one["family"]: one for one in map(json.loads, done.stdout.splitlines())
         }
 
-    def report(self, family: str) -> str:
-        """Put the report of a run of this hour. Returns its time as the doctor prints it."""
+    def report(self, family: str, group: str = "", prefix: str = "ecs") -> str:
+        """Put the report of a run of this hour into its group, or another one. Returns its time as
+        the doctor prints it.
+        """
         now_ns, given = time.time_ns(), report(0, family=family)
         started_at = format_ms(now_ns - NS_PER_HOUR)
         written = format_ms(now_ns)
@@ -83,7 +85,7 @@ class Account(ProxiedAccount):
             finished_at=written,
         )
         (line,) = lines([replace(given, record=record, time=written)]).splitlines()
-        put_in_own_streams(self.logs, f"/ecs/{family}", line.decode())
+        put_in_own_streams(self.logs, group or f"/ecs/{family}", line.decode(), prefix=prefix)
         return started_at
 
 
@@ -257,6 +259,20 @@ def test_without_the_right_to_read_subscriptions_the_log_group_is_read(
     assert "lastReport" in found
     texts = [finding["text"] for finding in found.get("findings", ())]
     assert "There is no report of the last 8 days." not in texts
+
+
+def test_a_report_that_another_family_wrote_does_not_hide_that_there_is_none(
+    account: Account,
+) -> None:
+    """The stream is a task's, but not where the definition of the family sends its lines."""
+    account.roll_out("done")
+    account.roll_out("plain")
+    account.report("done", "/ecs/plain")
+    account.report("done", prefix="others")
+    assert "lastReport" not in account.doctor()[1]["done"]
+    reported_at = account.report("done")
+    account.report("done", prefix="others")
+    assert account.doctor()[1]["done"]["lastReport"] == reported_at
 
 
 def test_a_policy_of_another_name_is_enough(

@@ -104,19 +104,25 @@ def test_a_killed_job_is_started_again_once_and_the_message_says_it(
     assert len(batch.requests("SubmitJob")) == 1
 
 
-@pytest.mark.parametrize("kind", ["schedule", "rule"])
+@pytest.mark.parametrize("kind", ["schedule", "rule", "rule orders/night"])
 def test_a_job_whose_schedule_somebody_switched_off_is_not_started_again(
     batch: FakeBatch, slack: FakeSlack, kind: str
 ) -> None:
     """While its last run worked."""
-    place = f"arn:aws:batch:us-east-1:{batch_jobs.ACCOUNT}"
-    if kind == "rule":
+    if kind != "schedule":
         events = boto3.client("events")
-        events.put_rule(Name="night", ScheduleExpression="rate(1 day)", State="DISABLED")
-        parameters = {"JobDefinition": f"{place}:job-definition/orders:1", "JobName": "orders"}
-        queue = f"{place}:job-queue/nightly"
+        bus = "default"
+        when = {"ScheduleExpression": "rate(1 day)"}
+        if "/" in kind:
+            bus = "orders"
+            events.create_event_bus(Name=bus)
+            when = {"EventPattern": '{"source": ["orders"]}'}
+        events.put_rule(Name="night", EventBusName=bus, State="DISABLED", **when)
+        definition = batch_jobs.arn("job-definition", "orders:1")
+        parameters = {"JobDefinition": definition, "JobName": "orders"}
+        queue = batch_jobs.arn("job-queue", "nightly")
         target = {"Id": "1", "Arn": queue, "BatchParameters": parameters}
-        events.put_targets(Rule="night", Targets=[target])
+        events.put_targets(Rule="night", EventBusName=bus, Targets=[target])
     else:
         asked = {"JobName": "orders", "JobQueue": "nightly", "JobDefinition": "orders"}
         boto3.client("scheduler").create_schedule(
@@ -131,7 +137,8 @@ def test_a_job_whose_schedule_somebody_switched_off_is_not_started_again(
             },
         )
     send(batch.event(killed(batch)))
-    assert f"Not started again: its {kind} night is disabled." in slack.messages[0]["text"]
+    title = kind if "/" in kind else f"{kind} night"
+    assert f"Not started again: its {title} is disabled." in slack.messages[0]["text"]
     assert retries(batch) == []
 
 
@@ -139,7 +146,7 @@ def test_a_rule_that_somebody_deletes_while_it_is_read_refuses_no_job(
     monkeypatch: pytest.MonkeyPatch, batch: FakeBatch, slack: FakeSlack
 ) -> None:
     """ListRules names it, and ListTargetsByRule does not know it any more."""
-    monkeypatch.setattr(Schedules, "rules", lambda _: iter([{"Name": "deleted"}]))
+    monkeypatch.setattr(Schedules, "rules_of_queue", lambda *_: iter([{"Name": "deleted"}]))
     send(batch.event(killed(batch)))
     assert "Started again with 6 GB" in slack.messages[0]["text"]
     assert len(retries(batch)) == 1

@@ -85,6 +85,8 @@ WITHOUT_RESOURCE = {
     "ec2:DescribeNetworkInterfaces",
     "ec2:DescribeSubnets",
     "scheduler:ListSchedules",
+    "events:ListEventBuses",
+    "events:ListRuleNamesByTarget",
     "events:ListRules",
     "cloudtrail:LookupEvents",
     "xray:PutSpans",

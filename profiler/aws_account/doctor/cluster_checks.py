@@ -307,12 +307,12 @@ class LimitedPages(Struct):
 def newest_reports(
     source: RunSource, families: frozenset[str], arn: str, now_ns: int
 ) -> Mapping[str, int]:
-    """The start of the newest run of each family, in the account and Region of the ARN. Raises
-    TaskProfilerError.
+    """The start of the newest run of each family, in the account and Region of the ARN: of those
+    that count, because any stream can name any family. Raises TaskProfilerError.
     """
     newest: dict[str, int] = {}
     since_ns = max(now_ns - DAYS * NS_PER_DAY, 0)
-    for run in source.last_runs(RunFilter(since_ns=since_ns), 1):
+    for run in source.last_runs(RunFilter(since_ns=since_ns, only_counting=True), 1):
         record = run.record
         is_here = record.account_id in (None, arn_account(arn)) and record.region in (
             None,

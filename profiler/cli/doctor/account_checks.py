@@ -39,7 +39,7 @@ from profiler.cli.styled_text import Span, sentences_about, write_lines, write_p
 from profiler.cli.tables import folding, table, table_width
 from profiler.cli.taskdef_command import read_input
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_log_groups import log_trust, open_pages
+from profiler.cli.wiring.open_log_groups import defined_places, log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import names_of, open_source
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
@@ -198,6 +198,8 @@ def _last_reports(
     pages = LimitedPages(open_pages(open_client))
     trust = log_trust(open_client)
     reporting = [health for health in healths if health.has_reports]
+    planned = [monitor.planned for monitor in monitors]
+    places = defined_places(open_client, {one.family: one.document.definition for one in planned})
     urls = names_of(options, "search")
 
     def sources() -> Iterator[tuple[RunSource, Sequence[FamilyHealth]]]:
@@ -211,7 +213,9 @@ def _last_reports(
                 groups.add(health.log_group)
         for group in sorted(groups):
             of_group = [health for health in reporting if health.log_group == group]
-            yield LogGroupRuns(pages, (group,), now_ns, trust=trust), of_group
+            source = LogGroupRuns(pages, (group,), now_ns, trust=trust)
+            source.places = places
+            yield source, of_group
 
     newest_ns: dict[str, int] = {}
     try:

@@ -176,9 +176,9 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
     if any(row.name == "memory peak" for row in rows):
         yield from wrapped(note or "", view.width, INDENT)
     yield from wrapped(_meaning_note(record, other), view.width, INDENT)
-    difference = processor_difference(record, other, f"the {comparison.name}")
-    if difference:
-        yield from wrapped(f"This run {difference}.", view.width, INDENT)
+    other_processor = processor_difference(record, other, f"the {comparison.name}")
+    if other_processor:
+        yield from wrapped(f"This run {other_processor}.", view.width, INDENT)
 
 
 def _table_lines(rows: Sequence[ComparedRow], *, has_few: bool) -> Iterator[Line]:

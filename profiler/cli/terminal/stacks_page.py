@@ -8,7 +8,7 @@ from itertools import groupby
 from profiler.cli.printing import value_text
 from profiler.cli.styled_text import INDENT, Line, Span, line, separated, shorten, wrapped
 from profiler.cli.tables import Column, table
-from profiler.core.optional_math import first_known
+from profiler.core.optional_math import difference, first_known, quotient
 from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks
@@ -201,9 +201,9 @@ def _moment(moment: StackMoment, record: Record, width: int) -> Iterator[Line]:
     from_ns = moment.from_ns
     to_ns = moment.to_ns
     title = _MOMENTS.get(moment.kind, moment.kind)
-    if started_ns is not None and from_ns is not None and to_ns is not None:
-        start_ms = (from_ns - started_ns) / NS_PER_MS
-        end_ms = (to_ns - started_ns) / NS_PER_MS
+    start_ms = quotient(difference(from_ns, started_ns), NS_PER_MS)
+    end_ms = quotient(difference(to_ns, started_ns), NS_PER_MS)
+    if start_ms is not None and end_ms is not None:
         title += f" from {elapsed(max(start_ms, 0))} to {elapsed(max(end_ms, 0))}"
     if moment.percent is not None and moment.samples:
         title += (

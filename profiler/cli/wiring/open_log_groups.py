@@ -17,6 +17,7 @@ from profiler.cli.options import SOURCE_FAILED, SourceOptions, variable_hint
 from profiler.cli.printing import warn
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.clock import SystemClock
+from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import matches_any
@@ -115,10 +116,14 @@ def open_pages(open_client: OpenClient) -> ReadPages:
     return read_pages
 
 
-def defined_places(open_client: OpenClient) -> DefinedPlaces:
+def defined_places(
+    open_client: OpenClient, definitions: Mapping[str, Mapping[str, object]] | None = None
+) -> DefinedPlaces:
     """Where the task definitions of the Region send their lines, read when a run needs them.
 
     A family without a definition may be anywhere; so may all if ECS refuses, which is a warning.
+    ``definitions``: of all families whose runs are wanted, if these were read; then only their
+    older revisions are.
     """
     # With botocore, which commands that read a file do without.
     from profiler.aws_account.registered_definitions import TaskDefinitions, may_exist
@@ -130,6 +135,10 @@ def defined_places(open_client: OpenClient) -> DefinedPlaces:
     def read_options(name: str) -> LogOptions | None:
         if refusals:
             return None
+        if definitions is not None and name in definitions:
+            return log_options_of(definitions[name])
+        if definitions is not None and family_of(name) not in definitions:
+            return {}
         try:
             if not opened:
                 opened.append(TaskDefinitions(open_client("ecs")))

@@ -274,12 +274,12 @@ def run_filter(
 def _parse_labels(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Parse ``NAME=VALUE``. Raises UsageError, also for a member that no job of AWS Batch has."""
     labels = parse_tags(texts, "--label", "NAME=VALUE", "label's name")
-    known = [f"{BATCH_PREFIX}{name}" for name in BatchJob.__struct_fields__]
+    values = [f"{BATCH_PREFIX}{name}" for name in BatchJob.__struct_fields__]
     for name, _ in labels:
-        if name.startswith(BATCH_PREFIX) and name not in known:
+        if name.startswith(BATCH_PREFIX) and name not in values:
             raise UsageError(
-                f"--label {name}: a job has no such value.{did_you_mean([name], known)} There are "
-                f"{listed(known)}."
+                f"--label {name}: a job has no such value.{did_you_mean([name], values)} There are "
+                f"{listed(values)}."
             )
     return labels
 

@@ -4,6 +4,7 @@ Fields without a name here are skipped, such as the long list of loaded models. 
 numbers is ``object``, so that an impossible one makes only itself absent.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
@@ -15,7 +16,7 @@ from msgspec.structs import asdict, astuple
 from profiler.collectors.impossible_readings import possible_percent
 from profiler.core.json_fields import Json, count
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import known, sum_known
+from profiler.core.optional_math import all_known, first_known, known, known_values, sum_known
 from profiler.readers import Unavailable
 
 _MAX_INDEX_DIGITS = 4
@@ -181,7 +182,7 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
     if document == _Document():
         return Unavailable("it printed a JSON object that is not a report")
     runtimes = document.neuron_runtime_data or ()
-    groups = [runtime.report for runtime in runtimes if runtime.report is not None]
+    groups = known_values(runtime.report for runtime in runtimes)
     info = document.neuron_hardware_info or _HardwareInfo()
     counters = [entry.hw_counters for entry in groups]
     counters.append((document.system_data or _SystemData()).neuron_hw_counters)
@@ -217,11 +218,11 @@ class _Numbers:
 
     def count(self, value: Json, most: int = _MAX_COUNT) -> int | None:
         found = count(value)
-        return self._counted(value, found if found is not None and found <= most else None)
+        return self._counted(value, found if first_known(found, math.inf) <= most else None)
 
     def seconds(self, value: Json) -> float | None:
         found = _number(value)
-        is_possible = found is not None and 0 <= found <= _MAX_SECONDS
+        is_possible = 0 <= first_known(found, -1) <= _MAX_SECONDS
         return self._counted(value, found if is_possible else None)
 
     def percent(self, value: Json) -> float | None:
@@ -296,7 +297,9 @@ def _ecc_uncorrected(
                 numbers.count(device.sram_ecc_uncorrected),
             )
             # A part of the errors would look like a counter that begins again.
-            if index is not None and errors is not None and numbers.impossible == before:
+            read = all_known(index, errors)
+            if read is not None and numbers.impossible == before:
+                index, errors = read
                 # With runtime 1.x, every daemon reports the same devices.
                 errors_by_device[index] = max(errors, errors_by_device.get(index, 0))
     return errors_by_device
@@ -326,12 +329,7 @@ def _sizes(
 
 def _total(sizes: Mapping[str, int | None]) -> int | None:
     """The sum of the sizes; None if one is unknown."""
-    total = 0
-    for size in sizes.values():
-        if size is None:
-            return None
-        total += size
-    return total
+    return known(sum, all_known(*sizes.values()))
 
 
 def _by_category(cores: Iterable[Mapping[str, int | None]]) -> Mapping[str, int | None]:

@@ -117,6 +117,5 @@ class MachineProcesses:
                     followed.pids.discard(pid)  # another process had the id
             if not is_followed and pid in appeared:
                 # From its exit on, cgroup v1 shows a process in no container.
-                stat = proc.parse_stat(proc.read(f"{self.folder}/{pid}/stat") or b"")
-                ending += stat is None or stat.is_exiting
+                ending += proc.read_stat(f"{self.folder}/{pid}").is_exiting
         return ending

@@ -83,7 +83,7 @@ def keep_totals(
 def cpu_ns_now(container: InstanceContainer, sharers: AbstractSet[str], clock: Clock) -> int | None:
     """The CPU time of a container in the group; None if it is known only of some time ago."""
     if container.has_ended:
-        is_known = container.counted is not None and sharers <= container.counted
+        is_known = container.counts(sharers)
     else:
         is_known = isinstance(container.read(clock.wall_ns()), ContainerSample)
     if is_known and container.cpu_ns is not None:
@@ -98,11 +98,10 @@ def final_sample(container: InstanceContainer, sharers: AbstractSet[str]) -> Con
     reclaimable_bytes = None if memory is None else memory.reclaimable_bytes
     peak_bytes = container.at_end.peak_bytes
     is_complete = not sharers and peak_bytes is not None and reclaimable_bytes is not None
-    has_cpu = container.counted is not None and sharers <= container.counted
     return replace(
         last,
         read_ns=max(container.finished_ns or 0, last.read_ns + 1),
-        cpu_ns=container.cpu_ns if has_cpu else None,
+        cpu_ns=container.cpu_ns if container.counts(sharers) else None,
         memory_used_bytes=None,
         memory_usage_peak_bytes=peak_bytes if is_complete else None,
         memory_cache_bytes=reclaimable_bytes if is_complete else None,

@@ -15,12 +15,13 @@ table of the phases; what it does not list changes nothing:
 """
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import any_known, sum_known
 from profiler.monitor.instance.stop_signals import StopSignals
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
@@ -126,9 +127,11 @@ class InstanceContainer(Struct, eq=False):
     @property
     def has_run(self) -> bool:
         """Docker may hang after it has shown a container that was only created."""
-        if self.inspected.started_ns is not None or self.died is not None:
-            return True
-        return self.start_seen_ns is not None
+        return any_known(self.inspected.started_ns, self.died, self.start_seen_ns)
+
+    def counts(self, sharers: AbstractSet[str]) -> bool:
+        """Whether its CPU time at its end is known without that of these."""
+        return self.counted is not None and sharers <= self.counted
 
     @property
     def has_ended(self) -> bool:

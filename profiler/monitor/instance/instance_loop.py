@@ -12,6 +12,7 @@ from functools import partial
 from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 from profiler.monitor.instance.instance_container import ReadNetwork
 from profiler.monitor.instance.instance_task import InstanceTask
@@ -327,11 +328,11 @@ class InstanceLoop:
     def _is_watched(self, inspected: EcsContainer) -> bool:
         """Whether the container belongs to a task that may need a report."""
         address = inspected.metadata_address
-        if address is not None and address == self._own_address:
+        if address == self._own_address:
             self._on_own_container(inspected)
             return False
-        finished_ns = inspected.finished_ns
-        if finished_ns is not None and finished_ns < self._started_ns:
+        finished_ns = first_known(inspected.finished_ns, NEVER_NS)
+        if finished_ns < self._started_ns:
             if finished_ns < self._started_ns - _MAX_AGE_NS:
                 return False
             self._reported.on_ended_before(inspected.docker_id)
@@ -359,7 +360,7 @@ class InstanceLoop:
             lambda: self._own,
             self._access.open_agent,
             read_network=self._access.read_network,
-            is_resumed=started_ns is not None and started_ns < self._started_ns - _NEW_NS,
+            is_resumed=first_known(started_ns, NEVER_NS) < self._started_ns - _NEW_NS,
         )
         return _Task(source, self._make_task(source), len(source.warnings))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from profiler.core.clock import Clock
-from profiler.core.optional_math import difference, first_of
+from profiler.core.optional_math import any_known, difference, first_of
 from profiler.core.timestamps import LONG_AGO_NS, NS_PER_SECOND
 from profiler.monitor.instance.accepted_end import is_last_end
 from profiler.monitor.instance.group_totals import (
@@ -141,7 +141,7 @@ class InstanceTask:
             return True
         task = self._describe()
         has_started = any(container.has_run for container in self._containers.values())
-        has_started |= any(container.started_ns is not None for container in task.containers)
+        has_started |= any_known(*(container.started_ns for container in task.containers))
         if task.known_status == STOPPED and not self._lost and not has_started:
             return True
         monitor = monitor_of(task)

@@ -147,8 +147,7 @@ class CommandCgroup:
             return True
         # Version 1 shows the group / for a process that is ending, from do_exit() on
         # (proc_cgroup_show in the kernel).
-        stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"") if path == "/" else None
-        return path == "/" and (stat is None or stat.is_exiting)
+        return path == "/" and proc.read_stat(f"/proc/{pid}").is_exiting
 
     def remove(self, sleep: Sleep) -> None:
         if self._delegation is not None:

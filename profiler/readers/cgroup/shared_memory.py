@@ -112,8 +112,7 @@ class SharedMemory:
 
 
 def _is_child_of(pid: int, pids: Collection[int]) -> bool:
-    stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
-    return stat is not None and stat.parent_pid in pids
+    return proc.read_stat(f"/proc/{pid}").parent_pid in pids
 
 
 def _has_folders(folder: str) -> bool:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from signal import SIGKILL, SIGSTOP
+from typing import Final
 
 from msgspec import Struct
 
@@ -162,6 +163,30 @@ def parse_stat(text: bytes) -> ProcessStat | None:
         )
     except ValueError:
         return None
+
+
+# The state of a process that has ended.
+GONE: Final = ProcessStat(
+    name="",
+    state="X",
+    parent_pid=0,
+    cpu_ticks=0,
+    children_cpu_ticks=0,
+    faults=0,
+    children_faults=0,
+    threads=0,
+    started_ticks=0,
+    resident_pages=0,
+    is_exiting=True,
+    is_forked=False,
+    stack_start=0,
+    blocks_signals=False,
+)
+
+
+def read_stat(process_folder: str) -> ProcessStat:
+    """The state of a process by its folder in ``/proc``; GONE if it cannot be read."""
+    return parse_stat(read(f"{process_folder}/stat") or b"") or GONE
 
 
 def blocks_all_signals(fields: Sequence[bytes]) -> bool:

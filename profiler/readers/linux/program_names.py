@@ -54,8 +54,8 @@ def read_live_name(pid: int, started_ticks: int) -> str | None:
     """The name of a process as :func:`read_name` has it; None if it has ended or ends at the
     moment.
     """
-    stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
-    if stat is None or stat.started_ticks != started_ticks or stat.is_exiting:
+    stat = proc.read_stat(f"/proc/{pid}")
+    if stat.started_ticks != started_ticks or stat.is_exiting:
         return None
     return read_name(f"/proc/{pid}", stat.name)
 

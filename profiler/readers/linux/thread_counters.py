@@ -124,17 +124,18 @@ class Thread(Struct, eq=False):
 
         ``since`` is the last reading before which the thread is known not to have run.
         """
-        if self.read_at.number > since.number:
-            since = self.read_at
-        self.read_at = now
         if self.counters_file is None:
-            text = proc.read(f"{self.path}/schedstat") or b""
+            text = proc.read_beginning(f"{self.path}/schedstat", _MAX_FILE_BYTES)
         else:
             text = os.pread(self.counters_file, _MAX_FILE_BYTES, 0)
+        read_before = self.read_at
+        self.read_at = now
         if text == self.text:
             # Without counters nothing shows that the thread did not run.
             self.is_stale = self.is_stale or not text
             return None
+        if read_before.number > since.number:
+            since = read_before
         words = text.split(b" ", 2)
         if len(words) < _WORDS:
             raise ProcessLookupError(self.path)

@@ -7,7 +7,7 @@ thread that has not been on a CPU is still blocked in the same call, and not rea
 
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from msgspec import Struct
@@ -125,11 +125,12 @@ class _Budget:
         self._count = 0
         self.is_spent = False
 
-    def allows(self) -> bool:
-        """Whether one more thread may be read."""
-        self._count += 1
-        if self._count % _UNCHECKED == 0:
+    def allows(self, threads: int = 1) -> bool:
+        """Whether one more thread, or so many, may be read."""
+        if self._count >= _UNCHECKED:
+            self._count = 0
             self.is_spent = self.is_spent or self._spent_ns() >= self._limit_ns
+        self._count += threads
         return not self.is_spent
 
 
@@ -313,6 +314,7 @@ class ThreadReader:
             self._seen.append(ThreadSeen(busy.thread, busy.process, None))
         elif self._stale:
             self._ask_stale(_Budget(spent_ns, budget_ns), now)
+            self._resolver.end_look()
         if self.sees_calls and busy is None:
             self._look_for_able(_Budget(spent_ns, budget_ns))
         self._last = now
@@ -564,10 +566,14 @@ class ThreadReader:
             if not process.left:
                 has_looked = True
                 process.left = self._find_threads(process, now)
-            elif len(read) == limit or not budget.allows():
+                continue
+            together = _UNCHECKED if limit is None else min(_UNCHECKED, limit - len(read))
+            next_ones = process.left[-together:] if together else []
+            if not next_ones or not budget.allows(len(next_ones)):
                 break
-            elif self._read_thread(process, thread := process.left.pop(), now):
-                read.append(thread)
+            del process.left[-together:]
+            next_ones.reverse()
+            read += self._read_threads(process, next_ones, now)
         is_known = not process.left and (is_first or not process.has_run)
         if is_known:
             process.still_at = now
@@ -588,21 +594,35 @@ class ThreadReader:
 
     def _read_thread(self, process: _Process, thread: Thread, now: ReadingTime) -> bool:
         """Read a thread's counters; returns False after its end."""
-        try:
-            grown = thread.read(process.still_at, now, process.reading.pid)
-        except (ProcessLookupError, ValueError):
-            process.threads.pop(thread.thread_id).close()
-            self._recent.pop(thread, None)
-            self._ended.append(thread.thread_id)
-            return False
-        if grown is not None:
-            process.read_ns += grown.run_ns
-            self._is_counting = self._is_counting or grown.run_ns > 0
-            self._growth.append(grown)
-            if not process.is_refused:
+        return bool(self._read_threads(process, (thread,), now))
+
+    def _read_threads(
+        self, process: _Process, threads: Iterable[Thread], now: ReadingTime
+    ) -> list[Thread]:
+        """Read the counters of threads; returns those that have not ended."""
+        read: list[Thread] = []
+        pid = process.reading.pid
+        since = process.still_at
+        for thread in threads:
+            try:
+                grown = thread.read(since, now, pid)
+            except (ProcessLookupError, ValueError):
+                process.threads.pop(thread.thread_id).close()
                 self._recent.pop(thread, None)
-                self._recent[thread] = process.reading.pid
-        return True
+                self._ended.append(thread.thread_id)
+                continue
+            if grown is not None:
+                self._note_growth(process, thread, grown)
+            read.append(thread)
+        return read
+
+    def _note_growth(self, process: _Process, thread: Thread, grown: ThreadGrowth) -> None:
+        process.read_ns += grown.run_ns
+        self._is_counting = self._is_counting or grown.run_ns > 0
+        self._growth.append(grown)
+        if not process.is_refused:
+            self._recent.pop(thread, None)
+            self._recent[thread] = process.reading.pid
 
     def _find_threads(self, process: _Process, now: ReadingTime) -> list[Thread]:
         """The new threads of a process, if the number of the known ones is not the process's."""

@@ -16,8 +16,7 @@ def has_parents_memory(pid: int, parent_pid: int) -> bool:
     sizes = read_sizes(pid)
     if lies_between(sizes, before, read_sizes(parent_pid)):
         return True
-    stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
-    return stat is None or not stat.is_forked
+    return not proc.read_stat(f"/proc/{pid}").is_forked
 
 
 def lies_between(sizes: Sequence[int], before: Sequence[int], after: Sequence[int]) -> bool:

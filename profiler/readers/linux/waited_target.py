@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.files import close_files, open_or_none
 from profiler.core.optional_math import known
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -162,7 +163,7 @@ def parse_system_call(text: bytes) -> SystemCall | None:
     words = text.split()
     try:
         number = int(words[0])
-        values = tuple(int(word, 16) for word in words[1:])
+        values = tuple([int(word, 16) for word in words[1:]])
     except (IndexError, ValueError):
         return None
     # The last two are the stack pointer and the instruction pointer. Below 4 GiB they belong to a
@@ -237,6 +238,8 @@ class WaitResolver:
         self._now_ns: int | None = None
         self._timeouts_left = 0  # in the present look
         self._memories_left = 0
+        self._memory: int | None = None
+        self._memory_pid: int | None = None
         self.sockets = Sockets(proc_folder, own_cpu_ns, peer_inode)
         self._shared = SharedLinks(proc_folder, batch_pids, self._link)
         self._ends: dict[int, int] = {}  # the inodes of connections and of their other ends
@@ -278,6 +281,7 @@ class WaitResolver:
         """Begin with the wait of one thread, which may be the first of a look."""
         self.sockets.has_postponed = False
         if now_ns != self._now_ns:
+            self.end_look()
             self._now_ns = now_ns
             self._timeouts_left = _MAX_TIMEOUTS
             self._memories_left = _MAX_MEMORIES
@@ -534,10 +538,27 @@ class WaitResolver:
         return select_descriptors(sets)
 
     def _read_memory(self, pid: int, address: int, size: int) -> bytes | None:
-        """The list of descriptors in the memory of the process; None if it is not readable."""
+        """A list of descriptors, or a timeout, in the memory of the process; None if it is not
+        readable.
+        """
         if size <= 0:
             return b""
-        return proc.read_beginning(f"{self._folder}/{pid}/mem", size, address) or None
+        if self._memory_pid != pid:
+            self.end_look()
+            self._memory_pid = pid
+            self._memory = open_or_none(f"{self._folder}/{pid}/mem")
+        if self._memory is None:
+            return None
+        try:
+            return os.pread(self._memory, size, address) or None
+        except (OSError, OverflowError):  # a tagged pointer is beyond all offsets
+            return None
+
+    def end_look(self) -> None:
+        """Close the memory of the process that was asked last: its threads are asked together."""
+        close_files((self._memory,))
+        self._memory = None
+        self._memory_pid = None
 
     def _wait_for_any(
         self, pid: int, descriptors: Sequence[int], now_ns: int, *, has_timeout: bool

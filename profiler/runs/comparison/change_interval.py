@@ -29,6 +29,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from profiler.core.optional_math import first_known
 from profiler.record.unusual import MIN_RUNS, MIN_SHARE
 
 Verdict = Literal["more", "less", "no difference seen", "too few runs", "not comparable"]
@@ -90,7 +91,7 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
     spread_b = _spread(medians_b) * base
     freedom = _freedom(spread_a, len(a), spread_b, len(b))
     low, high = _ends(ratios, _NORMAL.cdf(-_student_quantile(freedom)))
-    is_enough = runs_needed is not None and runs_needed <= runs
+    is_enough = first_known(runs_needed, math.inf) <= runs
     verdict = _verdict(ratio, low, high, is_enough=is_enough)
     if is_enough and verdict == "too few runs":
         # Outliers or a second mode, which the middle of the ratios does not show.

@@ -188,8 +188,7 @@ class HistoryStore:
         self, line: bytes, report: Report, points: bytes, command: str | None = None
     ) -> None:
         """Write down a run in progress of this process, in case that the process is killed."""
-        stat = proc.parse_stat(proc.read("/proc/self/stat") or b"")
-        started_ticks = 0 if stat is None else stat.started_ticks
+        started_ticks = proc.read_stat("/proc/self").started_ticks
         key = report.record.task_id, _start(report)
         with self._write_transaction() as connection:
             connection.execute(

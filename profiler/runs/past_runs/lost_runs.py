@@ -16,8 +16,8 @@ LOST = "lost"
 def period_ns(report: Report) -> int:
     """The time between two checkpoints, as the newest one shows it."""
     interval = report.record.interval
-    period_ns = difference(interval.finished_ns, interval.started_ns)
-    return max(period_ns or 0, USUAL_PERIOD_NS)
+    length_ns = difference(interval.finished_ns, interval.started_ns)
+    return max(length_ns or 0, USUAL_PERIOD_NS)
 
 
 def is_silent(report: Report, now_ns: int) -> bool:

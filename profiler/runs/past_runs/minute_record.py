@@ -20,7 +20,7 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import TimeWeightedStatistics, percent_of
 from profiler.aggregation.task_record import with_cpu_demand
 from profiler.core.container_roles import TaskContainer, container_roles
-from profiler.core.optional_math import known, rounded
+from profiler.core.optional_math import first_known, known, known_members, rounded
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, span_ms
 from profiler.record.equal_steps import rounded_column
 from profiler.record.event_end import judge_candidates
@@ -350,7 +350,7 @@ def _with_memory(metrics: Metrics, parts: _Parts, size_mb: Number | None) -> Met
     for minute, part_ns in parts:
         memory_mb = minute.memory_mb
         if memory_mb is not None:
-            if statistics.maximum is None or memory_mb > statistics.maximum:
+            if memory_mb > first_known(statistics.maximum, -1):
                 peak_ns = minute.end_ns
             statistics.add(memory_mb, part_ns)
     return replace(
@@ -372,19 +372,15 @@ def _with_traffic(metrics: Metrics, parts: _Parts) -> Metrics:
             "network_rx_bytes": minute.network_rx_bytes,
             "network_tx_bytes": minute.network_tx_bytes,
         }
-        for name, value in rates.items():
-            bytes_per_second = _possible(value)
-            if bytes_per_second is not None:
-                growth = bytes_per_second * part_ns / NS_PER_SECOND
-                totals[name] = totals.get(name, 0) + growth
+        possible = known_members({name: _possible(value) for name, value in rates.items()})
+        for name, bytes_per_second in possible.items():
+            growth = bytes_per_second * part_ns / NS_PER_SECOND
+            totals[name] = totals.get(name, 0) + growth
         counters = {
             "block_read_bytes": minute.storage_read_bytes,
             "block_write_bytes": minute.storage_write_bytes,
         }
-        for name, value in counters.items():
-            total_bytes = _possible(value)
-            if total_bytes is not None:
-                totals[name] = total_bytes
+        totals |= known_members({name: _possible(value) for name, value in counters.items()})
     whole_bytes: dict[str, Any] = {name: round(total) for name, total in totals.items()}
     return replace(metrics, **whole_bytes)
 

@@ -164,9 +164,9 @@ def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
 
 
 def _stop(record: Record, outcome: Outcome) -> str:
-    known = _cause(outcome)
-    if known and record.launch_type != LOCAL:
-        return known
+    cause = _cause(outcome)
+    if cause and record.launch_type != LOCAL:
+        return cause
     if record.exit_code is None:
         return "The task was stopped before the batch ended; the exit code was not seen."
     if record.launch_type == LOCAL:

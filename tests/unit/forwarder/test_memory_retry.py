@@ -379,7 +379,11 @@ def test_an_unknown_input_is_refused(started: dict[str, Any]) -> None:
 
 # The calls
 
-CALLS = ("ListSchedules", "GetSchedule", "ListRules", "ListTargetsByRule", "RunTask")
+CALLS = (
+    *("ListSchedules", "GetSchedule"),
+    *("ListEventBuses", "ListRules", "ListTargetsByRule"),
+    "RunTask",
+)
 
 
 STARTED = MemoryRetry(
@@ -407,7 +411,15 @@ def of_rule(fakes: RetryAccount, operation: str) -> EndedRun:
             {"Id": "2", "Arn": "arn:aws:sqs:us-west-2:111122223333:q"},
         ]
     }
-    return ended(startedBy="events-rule/nightly") if "Rule" in operation else ended()
+    is_of_rule = operation in ("ListEventBuses", "ListRules", "ListTargetsByRule")
+    return ended(startedBy="events-rule/nightly") if is_of_rule else ended()
+
+
+def test_a_run_of_a_rule_on_another_event_bus_is_started_again() -> None:
+    fakes = RetryAccount()
+    run = of_rule(fakes, "ListRules")
+    fakes.aws.bus = "orders"
+    assert fakes.handle(run) == STARTED
 
 
 OF_ANOTHER = {**TARGET, "EcsParameters": {"TaskDefinitionArn": f"{FAMILY_ARN}-2"}}

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
+    Distribution,
     Gpu,
     MemoryKills,
     Metrics,
@@ -73,3 +74,14 @@ def test_the_rows_of_gpus_ask_how_the_run_ended() -> None:
     assert (outcome_of(record).cause, stopped.status) == ("gpu-error", "stopped")
     assert story_of(record).named("GPU error") == []
     assert "79" in story_of(record, stopped).text("GPU error")
+
+    unused = Gpu(
+        uuid="a",
+        utilization_percent=Distribution(avg=0, max=0),
+        utilization_source="driver-samples",
+        memory_used_mb=Distribution(max=0),
+    )
+    record = replace(RECORD, status="running", gpus=(unused,))  # the last checkpoint
+    stopped = outcome_of(record, EventEnd(cause="user"))
+    assert "No GPU was ever used" in story_of(record).text("GPU advice")
+    assert story_of(record, stopped).named("GPU advice") == []

@@ -4,7 +4,7 @@ import { familiesInOrder, hasNight, worstFamilies } from "#page/charts.js";
 import { content } from "#page/content.js";
 import { asCount, asMemory, asPercent, asWhole, escapeControls, isKnown } from "#page/formats.js";
 import { byOutcome, isFailed, isKilled } from "#page/outcomes.js";
-import { costText, countOfOtherMeaning, familyOf, shareOf } from "#page/run_values.js";
+import { costText, familyOf, mixedMemoryNote, shareOf } from "#page/run_values.js";
 import { grouped, known, max, mean, median, min, quantile, usualRuns } from "#page/statistics.js";
 import { DAY, HOUR, local, periodsOf, startText } from "#page/time_units.js";
 
@@ -79,7 +79,7 @@ export function morningGrid(
     cost: costText(drawn),
     tooOld: started.length - drawn.length,
     withoutStart: runs.length - started.length,
-    withFiles: countOfOtherMeaning(drawn),
+    memoryNote: mixedMemoryNote(drawn),
   };
 }
 

@@ -81,13 +81,11 @@ function legend({ tone }) {
 }
 
 // What the table leaves out.
-function rest({ rows, families, tooOld, withoutStart, withFiles, columns }) {
+function rest({ rows, families, tooOld, withoutStart, memoryNote, columns }) {
   const sentences = [
     tooOld && `Not drawn: ${asCount(tooOld, "run")} before ${columns[0].text}. Choose an earlier day in “To”.`,
     withoutStart && `Not drawn: ${asCount(withoutStart, "run")} whose start is unknown or in the future.`,
-    withFiles &&
-      `The memory of ${asCount(withFiles, "run")} may include pages of mapped files, as older versions, Container ` +
-        "Insights and runs without a sample count them.",
+    memoryNote,
     rows.length < families &&
       `${asWhole(rows.length)} of ${asFamilies(families)}: those with kills, those with failures, then those with the most runs.`,
   ].filter(Boolean);

@@ -4,6 +4,7 @@
 import { content } from "#page/content.js";
 import {
   asBytes,
+  asCount,
   asDuration,
   asMemory,
   asPercent,
@@ -86,11 +87,21 @@ const MIN_RUNS = 5;
 export const haveSameMemory = (run, other) =>
   !isKnown(run.peak) || !isKnown(other.peak) || Boolean(run.countsFiles) === Boolean(other.countsFiles);
 
-/** How many of the runs count mapped files as memory used, unlike others; 0 if all mean the same. */
-export function countOfOtherMeaning(runs) {
+// How many of the runs count mapped files as memory used, unlike others; 0 if all mean the same.
+function countOfOtherMeaning(runs) {
   const measured = runs.filter((run) => isKnown(run.peak));
   const older = measured.filter((run) => run.countsFiles).length;
   return older < measured.length ? older : 0;
+}
+
+/** A sentence if the memory of some runs may include mapped files, unlike that of others; "" else. */
+export function mixedMemoryNote(runs) {
+  const older = countOfOtherMeaning(runs);
+  if (!older) return "";
+  return (
+    `The memory of ${asCount(older, "run")} may include pages of mapped files, as older versions, Container ` +
+    "Insights and runs without a sample count them."
+  );
 }
 
 /** The runs whose memory counts: those that say mapped files apart, if there are five; until then all. */

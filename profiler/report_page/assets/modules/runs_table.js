@@ -16,7 +16,7 @@ import {
 import { asDuration, asPercent, asVcpuCount, asWhole, isKnown, truncate, UNKNOWN } from "#page/formats.js";
 import { coursePath } from "#page/overview_strip.js";
 import { runLink } from "#page/run_dialog.js";
-import { asCpuShare, asStart, costText, familyOf, memoryOf, shareOf } from "#page/run_values.js";
+import { asCpuShare, asStart, costText, familyOf, memoryOf, mixedMemoryNote, shareOf } from "#page/run_values.js";
 import { searchRuns, selectedRuns, selection, writeAddress } from "#page/selection.js";
 
 const PAGE_ROWS = 100;
@@ -170,10 +170,12 @@ function showPage(from) {
   first = from;
   const end = Math.min(first + PAGE_ROWS, listed.length);
   const sorted = { key: selection.sort, descending: selection.descending };
+  const note = mixedMemoryNote(listed);
   byId("runs").replaceChildren(
     listed.length
       ? table(runColumns(), listed.slice(first, end), { sort: sortBy, sorted, label: "Runs" })
       : emptyNote(selectedRuns().length ? "No run matches the search." : NO_MATCH),
+    ...(note ? [element("p", { className: "note", textContent: note })] : []),
   );
   byId("pages").hidden = listed.length <= PAGE_ROWS;
   byId("page-range").textContent = `${asWhole(first + 1)} to ${asWhole(end)} of ${asWhole(listed.length)}`;
