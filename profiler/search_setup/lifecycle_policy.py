@@ -31,6 +31,12 @@ _BLOCK: Final = "index.blocks.write"
 _MERGED_STATES: Final = ("past", "writable")
 # Elasticsearch 7.17 blocks an index that it merges, 8.7 does not.
 _BLOCKING_MAJOR: Final = 7
+# A server that answers so does not say whether it has the feature.
+_UNSAID: Final = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.TOO_MANY_REQUESTS,
+)
 # Names in an address, which has at most 4,096 characters.
 _MAX_NAMES: Final = 50
 
@@ -54,6 +60,12 @@ class LifecyclePolicy:
         said = str(existing.body).lower()
         is_unknown = existing.status == HTTPStatus.NOT_FOUND and "policy not found" in said
         self.is_supported = existing.ok or is_unknown
+        # Why it is left out, after its name.
+        self.absence = ""
+        if existing.status in _UNSAID or existing.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self.absence = f" ({rejection(existing)})"
+        elif not self.is_supported:
+            self.absence = f": this server has no {self.feature}"
 
     @property
     def _is_opensearch(self) -> bool:
@@ -81,8 +93,7 @@ class LifecyclePolicy:
         if self._is_opensearch:
             yield from self._mend_opensearch(patterns, dry_run=dry_run)
         elif self._product.major <= _BLOCKING_MAJOR:
-            names = self._blocked(patterns, with_setting=_ILM_POLICY)
-            yield from self._unblock(names, dry_run=dry_run)
+            yield from self._unblock(patterns, with_setting=_ILM_POLICY, dry_run=dry_run)
 
     def _mend_opensearch(self, patterns: Sequence[str], *, dry_run: bool) -> Iterator[TemplateStep]:
         explained = self._server.request("GET", f"{_ISM}/explain/{','.join(patterns)}")
@@ -104,7 +115,7 @@ class LifecyclePolicy:
         for names in batches(outdated, _MAX_NAMES):
             yield self._change_policy(names, dry_run=dry_run)
         for names in batches(merged, _MAX_NAMES):
-            yield from self._unblock(self._blocked(names), dry_run=dry_run)
+            yield from self._unblock(names, dry_run=dry_run)
 
     def _change_policy(self, names: Sequence[str], *, dry_run: bool) -> TemplateStep:
         noun = "existing index" if len(names) == 1 else "existing indices"
@@ -121,22 +132,27 @@ class LifecyclePolicy:
             return TemplateStep(what=f"{what}: {_failures(failed)}", done=False)
         return TemplateStep(what=what, done=True)
 
-    def _blocked(self, names: Sequence[str], *, with_setting: str | None = None) -> list[str]:
-        """Those of the indices that nobody can write to; only with this policy in a setting."""
+    def _unblock(
+        self, names: Sequence[str], *, dry_run: bool, with_setting: str | None = None
+    ) -> Iterator[TemplateStep]:
+        """Open those of the indices that nobody can write to; only those with this policy in a
+        setting.
+        """
         asked = ",".join(filter(None, (_BLOCK, with_setting)))
         response = self._server.request(
             "GET", f"/{','.join(names)}/_settings/{asked}?flat_settings=true"
         )
+        if not response.ok:
+            what = f"the write blocks of {', '.join(names)} ({rejection(response)})"
+            yield TemplateStep(what=what, done=False)
+            return
         blocked: list[str] = []
-        for name, told in sorted(mapping(response.body).items() if response.ok else ()):
+        for name, told in sorted(mapping(response.body).items()):
             settings = mapping(mapping(told).get("settings"))
             is_ours = with_setting is None or settings.get(with_setting) == self.name
             if settings.get(_BLOCK) == "true" and is_ours:
                 blocked.append(name)
-        return blocked
-
-    def _unblock(self, names: Sequence[str], *, dry_run: bool) -> Iterator[TemplateStep]:
-        for some in batches(names, _MAX_NAMES):
+        for some in batches(blocked, _MAX_NAMES):
             what = f"writing to {', '.join(some)}, which {self.feature} had blocked"
             if dry_run:
                 yield TemplateStep(what=what, done=True)

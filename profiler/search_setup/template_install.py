@@ -83,10 +83,8 @@ def install_templates(
     policy = LifecyclePolicy(server, product, prefixed_name(_POLICY, prefix))
     if policy.is_supported and not dry_run:
         policy.install(with_index_prefix(json.dumps(files.policies[engine]), prefix))
-    absence = ""
-    if not policy.is_supported:
-        absence = f": this server has no {policy.feature}"
-    yield TemplateStep(what=f"lifecycle policy {policy.name}{absence}", done=policy.is_supported)
+    what = f"lifecycle policy {policy.name}{policy.absence}"
+    yield TemplateStep(what=what, done=policy.is_supported)
     patterns: list[str] = []
     for name, template in files.templates.items():
         full_name = prefixed_name(name, prefix)

@@ -27,6 +27,7 @@ class Cluster:
         self.settings: dict[str, dict[str, str]] = {}
         self.policy: Any = None
         self.refuses_settings = False
+        self.hides_settings = False
 
     def is_blocked(self, name: str) -> bool:
         return self.settings[name].get(BLOCK) == "true"
@@ -40,6 +41,8 @@ class Cluster:
             self.policy = body or self.policy
             found = {"acknowledged": True} if body else {"error": {"reason": "policy not found"}}
             return ServerResponse(status=200 if body else 404, body=found)
+        if self.hides_settings and asked.startswith("_settings") and method == "GET":
+            return ServerResponse(status=403, body={"error": {"reason": "no permissions"}})
         if asked.startswith("_settings") and method == "GET":
             wanted = asked.removeprefix("_settings/").split(",")
             told = {
@@ -177,6 +180,9 @@ def test_a_refusal_is_said() -> None:
     cluster.refuses_settings = True
     steps = [step.what for step in install(played) if not step.done]
     assert steps == [f"writing to {OLD}, which ISM had blocked (HTTP 403: no permissions)"]
+    cluster.hides_settings = True
+    steps = [step.what for step in install(played) if not step.done]
+    assert steps == [f"the write blocks of {OLD} (HTTP 403: no permissions)"]
 
 
 def test_elasticsearch_7_is_opened_where_our_policy_has_closed_it() -> None:

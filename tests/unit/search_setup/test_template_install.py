@@ -36,10 +36,12 @@ _VERSIONS = {
     "elasticsearch": {"number": "8.7.1"},
     "opensearch": {"number": "2.19.1", "distribution": "opensearch"},
 }
+# Of a server without lifecycle policies.
+NO_HANDLER = ServerResponse(status=400, body={"error": "no handler found for uri [/_policy]"})
 
 
 class FakeCluster:
-    """A cluster of one engine, with or without lifecycle policies.
+    """A cluster of one engine, with lifecycle policies, or with a refusal of them.
 
     Stores the bodies of PUT requests.
     """
@@ -48,11 +50,12 @@ class FakeCluster:
         self,
         engine: Engine,
         *,
-        lifecycles: bool = True,
+        refusal: ServerResponse | None = None,
         refuses: str = "",
         reason: str = "bad mapping",
     ) -> None:
-        self._engine, self._lifecycles = engine, lifecycles
+        self._engine = engine
+        self._refusal = refusal
         self._refuses, self._reason = refuses, reason
         self.put: dict[str, Any] = {}
 
@@ -60,8 +63,8 @@ class FakeCluster:
         bare = path.partition("?")[0]
         if path == "/":
             return ServerResponse(status=200, body={"version": _VERSIONS[self._engine]})
-        if ("_ilm" in path or "_ism" in path) and not self._lifecycles:
-            return ServerResponse(status=400, body={"error": f"no handler found for uri [{path}]"})
+        if ("_ilm" in path or "_ism" in path) and self._refusal is not None:
+            return self._refusal
         if method == "GET":
             missing = {"error": {"reason": "Lifecycle policy not found: task-profiler"}}
             found = {"_seq_no": 3, "_primary_term": 1} if bare in self.put else None
@@ -136,11 +139,24 @@ each_engine = pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
 
 @each_engine
 def test_a_server_without_lifecycles_gets_the_templates(engine: Engine) -> None:
-    cluster = FakeCluster(engine, lifecycles=False)
+    cluster = FakeCluster(engine, refusal=NO_HANDLER)
     policy, template, *_ = install(cluster)
     assert policy.done is False
     assert template.done is True
     assert "has no I" in policy.what
+    assert templates_and_policies(cluster) == {"/_index_template/task-reports"}
+
+
+@each_engine
+@pytest.mark.parametrize("status", [401, 403, 429, 503])
+def test_a_server_that_does_not_say_whether_it_has_lifecycles_is_quoted(
+    engine: Engine, status: int
+) -> None:
+    refusal = ServerResponse(status=status, body={"error": {"reason": "not now"}})
+    cluster = FakeCluster(engine, refusal=refusal)
+    policy, *_ = install(cluster)
+    assert not policy.done
+    assert policy.what == f"lifecycle policy task-profiler (HTTP {status}: not now)"
     assert templates_and_policies(cluster) == {"/_index_template/task-reports"}
 
 
@@ -198,7 +214,7 @@ class ZonedCluster(FakeCluster):
     """OpenSearch with balanced zones: an index has a multiple of them as copies, or is refused."""
 
     def __init__(self, zones: int, default_replicas: int) -> None:
-        super().__init__("opensearch", lifecycles=False)
+        super().__init__("opensearch", refusal=NO_HANDLER)
         self._zones, self._default_replicas = zones, default_replicas
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
