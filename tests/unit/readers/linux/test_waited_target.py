@@ -15,6 +15,7 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.readers.linux.shared_links import shared_memories
 from profiler.readers.linux.sockets import (
@@ -549,6 +550,8 @@ def test_a_pipe_leads_to_the_processes_at_its_other_ends(
     blocked = process.blocked("read", 3)
     assert blocked.helpers == "pipe"
     assert blocked.helper_pids == {8}
+    assert process.blocked_in_poll([3], 500) == replace(blocked, has_timeout=True)
+    assert process.blocked_in_poll([3], NOT_A_TIMEOUT) == blocked
 
 
 _MAPS = (
