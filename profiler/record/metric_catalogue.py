@@ -129,10 +129,10 @@ def reader(path: str) -> Callable[[RunView], Any]:
     if parent in RunView.__struct_fields__:
         return attrgetter(path)
     get_parent = attrgetter(parent)
+    get_value = attrgetter(name)
 
     def read(run: RunView) -> Any:  # noqa: ANN401  the type of any value of the record
-        part = get_parent(run)
-        return None if part is None else getattr(part, name)
+        return known(get_value, get_parent(run))
 
     return read
 
