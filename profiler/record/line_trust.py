@@ -68,7 +68,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, arn_part, cluster_name, cluster_of_arn, task_id
-from profiler.core.text import names_in
+from profiler.core.text import names_in, stated
 from profiler.core.timestamps import parse_datetime
 from profiler.record.family_identity import matches_any
 from profiler.record.notice_model import NoticeLine
@@ -421,7 +421,7 @@ class TrustedGroups(Struct, frozen=True, kw_only=True):
         self, trust: StreamTrust, monitor: InstanceMonitorGroup, log_stream: str
     ) -> StreamTrust:
         """In the log group of an instance monitor, whether the stream is the monitor's."""
-        prefix = "" if monitor.stream_prefix is None else f"{monitor.stream_prefix}/{MONITOR_NAME}/"
+        prefix = stated(f"{{}}/{MONITOR_NAME}/", monitor.stream_prefix)
         is_named = trust.is_named_as_monitor and log_stream.startswith(prefix)
         if not (is_named or trust.is_container_id):
             return trust

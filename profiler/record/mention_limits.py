@@ -2,7 +2,7 @@
 for people.
 """
 
-from profiler.core.optional_math import any_known, first_known
+from profiler.core.optional_math import first_known
 from profiler.record.record_model import Metrics, Record
 
 # A target that took less of the run's time is not listed.
@@ -85,7 +85,7 @@ def is_cpu_partial(record: Record) -> bool:
 
 def is_gpu_use_partial(record: Record) -> bool:
     """Whether the work of a GPU is not known for more than a twentieth of the run."""
-    return any_known(*(gpu.utilization_covered_percent for gpu in record.gpus))
+    return any(gpu.is_use_partial for gpu in record.gpus)
 
 
 def are_bytes_partial(record: Record) -> bool:

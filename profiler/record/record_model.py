@@ -301,6 +301,11 @@ class Gpu(Model, frozen=True, kw_only=True):
     xids: tuple[int, ...] = field(default_factory=lambda: ())
     ecc_uncorrected: int | None = None
 
+    @property
+    def is_use_partial(self) -> bool:
+        """Whether its work is not known for more than a twentieth of the run."""
+        return self.utilization_covered_percent is not None
+
 
 class GpuMemoryEvidence(Model, frozen=True, kw_only=True):
     """What speaks for a lack of GPU memory.

@@ -193,9 +193,9 @@ class StackMoments:
             vcpu = first_known(vcpu_between(first, sample), 0.0)
             if vcpu >= SATURATED_SHARE * sizes.vcpu:
                 saturated_ns = first.read_ns
-        used_bytes = sample.memory_used_bytes
+        used_bytes = first_known(sample.memory_used_bytes, 0)
         size_bytes = sizes.memory_bytes
-        if used_bytes is not None and size_bytes and used_bytes >= _HIGH_MEMORY * size_bytes:
+        if size_bytes and used_bytes >= _HIGH_MEMORY * size_bytes:
             least_bytes = min_known(*[earlier.memory_used_bytes for earlier in self._window])
             if used_bytes - (least_bytes or 0) >= 0.01 * size_bytes:
                 rising_ns = sample.read_ns

@@ -554,6 +554,19 @@ def test_a_pipe_leads_to_the_processes_at_its_other_ends(
     assert process.blocked_in_poll([3], NOT_A_TIMEOUT) == blocked
 
 
+def test_a_pipe_among_hundreds_of_open_files(process: FakeProcess, tmp_path: Path) -> None:
+    """A virtual machine of Java has all its archives open before."""
+    process.resolver = WaitResolver(
+        calls_of("x86_64"), str(tmp_path), lambda: 0, batch_pids=lambda: (PID, 8)
+    )
+    process.opens(fd3="pipe:[88]")
+    (tmp_path / "8" / "fd").mkdir(parents=True)
+    for number in range(500):
+        (tmp_path / "8" / "fd" / str(number)).symlink_to(f"/jars/{number}.jar")
+    (tmp_path / "8" / "fd" / "500").symlink_to("pipe:[88]")
+    assert process.blocked("read", 3).helper_pids == {8}
+
+
 _MAPS = (
     "5000-7000 rw-p 00000000 00:00 0  [heap]\n"
     "8000-9000 rw-s 00000000 00:1d {inode}  /dev/shm/sem.mp-a b (deleted)\n"
