@@ -236,7 +236,7 @@ $(VENV)/.runtime: $(VENV)/.venv pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.venv pyproject.toml
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	@touch $@ $(VENV)/.runtime
 
 $(NODE_MODULES)/.made: profiler/report_page/package-lock.json

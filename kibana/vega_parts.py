@@ -64,9 +64,9 @@ def bytes_text(size: str) -> str:
     return _BYTES.format(size)
 
 
-def least_mark(field: str, mark: str = "≥") -> str:
+def least_mark(field: str, sign: str = "≥") -> str:
     """The mark of a number that may have been larger, as an expression."""
-    return f"(indexof(datum.usage.at_least || [], '{field}') < 0 ? '' : '{mark}')"
+    return f"(indexof(datum.usage.at_least || [], '{field}') < 0 ? '' : '{sign}')"
 
 
 def known_text(value: str, text: str, unknown: str = "'not known'") -> str:

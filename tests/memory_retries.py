@@ -92,6 +92,7 @@ class FakeAws:
         self.tasks: dict[str, tuple[dict[str, Any], str]] = {}  # by token
         self.errors: dict[str, list[tuple[int, str, str]]] = {}
         self.failures: list[dict[str, str]] = []
+        self.garbled: bytes | None = None  # in place of the next answer of RunTask
         self.lost: str | None = None  # the operation of which the next answer does not arrive
         self.targets: dict[tuple[str, str], dict[str, Any]] = {("default", "nightly"): TARGET}
         self.rules: dict[str, list[dict[str, Any]]] = {}
@@ -121,6 +122,8 @@ class FakeAws:
         if failed:
             return self._error(request, *failed.pop(0))
         answer: AWSResponse = getattr(self, f"_{self.operation}")(request)
+        if self.garbled is not None and self.operation == "RunTask":
+            answer._content, self.garbled = self.garbled, None
         if self.lost == self.operation:
             self.lost = None
             raise ReadTimeoutError(endpoint_url=request.url)

@@ -88,14 +88,19 @@ class _AttributePicker(XFormedAttributePicker):
     _names: ClassVar[dict[tuple[int, str], tuple[Any, tuple[str, ...]]]] = {}
 
     def __call__(self, context: Any) -> Any:
-        if type(context.obj) is not dict or self.response_transformers:
+        if type(context.obj) is not dict:
             return super().__call__(context)
+        value = None
         for name in self._made_once(context):
             if name in context.obj:
-                return context.obj[name]
+                value = context.obj[name]
+                break
             if "." in name:  # moto takes it for a path
                 return super().__call__(context)
-        return None
+        for path, transform in self.response_transformers.items():
+            if f"{context.key_path}.{context.key}".endswith(path):
+                return transform(value)
+        return value
 
     def get_possible_keys(self, context: Any) -> Generator[str, None, None]:
         if type(context.obj) is not dict:

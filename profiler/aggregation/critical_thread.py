@@ -240,6 +240,10 @@ class Division:
                 return known
             if own.kind == "sleep":
                 return (wait,)  # its timeout may end it
+        polling = [end for end in reached if self._polls_pipe(end)]
+        if polling:  # as a server that sleeps, and watches whether its parent lives
+            self._woken.update(dict.fromkeys(polling, _SLEEP))
+            return polling
         handing = [
             end
             for end in reached
@@ -251,6 +255,11 @@ class Division:
     def _has_timeout(self, wait: ThreadWait) -> bool:
         """Whether a thread waits for others, and its timeout may end that."""
         return wait in self._handing and self._handing[wait].wait == _SLEEP
+
+    def _polls_pipe(self, wait: ThreadWait) -> bool:
+        """Whether a thread polls a pipe for a limited time."""
+        blocked = self._handing.get(wait)
+        return blocked is not None and blocked.has_timeout and blocked.wait.kind == "pipe"
 
     def _is_known(self, wait: ThreadWait) -> bool:
         """Whether the wait says more than that of a thread which waits for it."""
@@ -274,7 +283,8 @@ class Division:
             helpers: Collection[ThreadWait] = ()
             if is_idle or wait in self._handing:
                 helpers = self._helpers(wait, self._handing.get(wait) or wait.blocked)
-            if wait is not start and (is_idle or not helpers or self._has_timeout(wait)):
+            has_timeout = self._has_timeout(wait) or self._polls_pipe(wait)
+            if wait is not start and (is_idle or has_timeout or not helpers):
                 yield wait
             for helper in helpers:
                 self._steps += 1

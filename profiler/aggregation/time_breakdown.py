@@ -23,6 +23,7 @@ from profiler.aggregation.run_evidence import Activity
 from profiler.aggregation.thread_waits import ChangedWaits, ThreadWaits
 from profiler.aggregation.time_parts import TimeParts
 from profiler.aggregation.time_series import RunSeries
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.look import Look
@@ -590,7 +591,7 @@ class TimeAccount:
         belongs to the next stretch.
         """
         stretches = [look.stretch for look in self._open if look.stretch.end_ns > self._total_ns]
-        until_ns = read_ns if self._until_ns is None else self._until_ns
+        until_ns = first_known(self._until_ns, read_ns)
         cpus = self._open[-1].stretch.cpus if self._open else 1
         after = Stretch(until_ns, max(read_ns, until_ns), cpus)
         left_ns = spread_unread(stretches, after, unread_ns)

@@ -7,6 +7,7 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.registered_definitions import TaskDefinitions, may_exist, revision_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings
+from profiler.core.optional_math import any_known
 from profiler.core.text import stated
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.due_times import may_start_again
@@ -101,7 +102,7 @@ class GoneRevisions:
         if pin is not None:
             why = self._why_gone(pin, schedule.is_of_jobs)
             return stated(f"It is pinned to {pin}, which {{}}, so it starts nothing.", why) or None
-        has_started = any(due.task is not None for due in judged.due_times)
+        has_started = any_known(*(due.task for due in judged.due_times))
         if has_started or not self._has_no_active_revision(schedule):
             return None
         return f"{schedule.family} has no active revision, so it starts nothing."

@@ -155,13 +155,11 @@ class CommandGroup(click.Group):
         """Find the command; for an unknown name, suggest a similar one."""
         if ctx.resilient_parsing or args[0] in self.list_commands(ctx) or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
-        from profiler.core.text import similar_name  # only for a wrong command
+        from profiler.core.text import similar_name, stated  # only for a wrong command
 
         similar = similar_name(args[0], self.list_commands(ctx))
         path = " ".join(("task-profiler", *ctx.command_path.split()[1:]))
-        advice = f"{path} --help lists the commands."
-        if similar is not None:
-            advice = f"did you mean {similar}?"
+        advice = stated("did you mean {}?", similar) or f"{path} --help lists the commands."
         raise UsageError(f"Unknown command {args[0]!r}: {advice}")
 
 

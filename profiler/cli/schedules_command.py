@@ -33,7 +33,7 @@ from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import known
+from profiler.core.optional_math import any_known, known
 from profiler.core.text import did_you_mean
 from profiler.core.timestamps import (
     NS_PER_DAY,
@@ -416,7 +416,7 @@ def table_lines(rows: Sequence[tuple[str, ScheduleRow]], width: int | None) -> I
         Column("Usual", is_right=True),
     ]
     has_clusters = len({_place(row) for _, row in rows}) > 1
-    has_usual = any(row.usual_duration_ms is not None for _, row in rows)
+    has_usual = any_known(*(row.usual_duration_ms for _, row in rows))
     is_shown = (True, has_clusters, True, True, True, True, has_usual)
     cells = []
     sentences = []

@@ -49,8 +49,8 @@ _CONTAINER_ID = "[0-9a-f]{64}"  # Docker's; on Fargate there is none
 _BATCH_CLUSTER = "^AWSBatch-|_Batch_[0-9a-f-]+$"
 _REVISION = "[0-9]{1,10}"  # a signed 32-bit number in ECS's API
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
-# The page of a job has its kind before the id: #jobs/detail/ID, #jobs/ec2/detail/ID.
 _DEFINITION_OF_ADDRESS = rf"[:/]task-definitions?/([A-Za-z0-9_-]+)[:/]({_REVISION})(?![0-9])"
+# The page of a job has its kind before the id: #jobs/detail/ID, #jobs/ec2/detail/ID.
 _RUN_OF_ADDRESS = r"[:/#](?:tasks?|jobs?)/(?:[^/]+/){0,2}([0-9a-f][0-9a-f-]{31,35}(?:[:#][0-9]+)*)"
 
 

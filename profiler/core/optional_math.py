@@ -2,6 +2,7 @@
 and returns None without any; one of two values needs both.
 """
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
@@ -75,22 +76,28 @@ def all_known(*values: _Value | None) -> tuple[_Value, ...] | None:
 
 def sum_of_both(value: _Number | None, other: _Number | None) -> _Number | None:
     """Return the sum of two values; None unless both are known."""
-    return None if value is None or other is None else value + other
+    return _of_both(operator.add, value, other)
 
 
 def difference(value: _Number | None, less: _Number | None) -> _Number | None:
     """Return what is left of a value; None unless both are known."""
-    return None if value is None or less is None else value - less
+    return _of_both(operator.sub, value, less)
 
 
 def excess(value: _Number | None, other: _Number | None) -> _Number | None:
     """Return by how much a value is above another one, at least 0; None unless both are known."""
-    return None if value is None or other is None else max(value - other, 0)
+    return _of_both(lambda left, right: max(left - right, 0), value, other)
 
 
 def product(value: _Number | None, factor: _Number | None) -> _Number | None:
     """Return the value multiplied by the factor; None unless both are known."""
-    return None if value is None or factor is None else value * factor
+    return _of_both(operator.mul, value, factor)
+
+
+def _of_both(
+    combine: Callable[[_Number, _Number], _Number], value: _Number | None, other: _Number | None
+) -> _Number | None:
+    return None if value is None or other is None else combine(value, other)
 
 
 def quotient(value: float | None, divisor: float) -> float | None:

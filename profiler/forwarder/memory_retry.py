@@ -36,6 +36,7 @@ from profiler.forwarder.memory_retry_rules import (
     is_memory_failure,
     is_selected,
     legal_size,
+    not_yet,
 )
 from profiler.record.family import NeedAtSize
 from profiler.record.record_model import TaskSize
@@ -49,6 +50,7 @@ from profiler.task_definitions.containers import task_memory_mb
 
 _RETRY_STARTER = "task-profiler-retry/"
 _EC2_STEP_MB = 128
+_UNREADABLE = "ECS's answer to RunTask cannot be read"
 
 
 class LargerMemory(Struct, frozen=True, kw_only=True):
@@ -358,7 +360,11 @@ def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, .
 
 
 def _run_task(ecs: AwsClient, request: Mapping[str, Any], change: str) -> MemoryRetry:
-    """Start the task. A token that is in use has started it, perhaps with another size."""
+    """Start the task. A token that is in use has started it, perhaps with another size. An answer
+    that cannot be read is asked for again, which the token makes harmless.
+    """
+    # Slow to import.
+    from botocore.exceptions import BotoCoreError, ClientError
 
     def call() -> tuple[Mapping[str, Any], bool]:
         try:
@@ -367,13 +373,20 @@ def _run_task(ecs: AwsClient, request: Mapping[str, Any], change: str) -> Memory
             return {
                 "tasks": [{"taskArn": arn} for arn in error.response.get("resourceIds", ())]
             }, True
+        except (ClientError, BotoCoreError):
+            raise
+        # What botocore raises for an answer that it cannot read is of no class of its own.
+        except Exception as error:
+            raise not_yet(_UNREADABLE, type(error).__name__) from error
 
     answer, was_started = called("ECS did not start it", call)
     started = next((task_id(task["taskArn"]) for task in answer.get("tasks", ())), None)
     if not started and not was_started:
-        failures = answer.get("failures", ())
+        failures = answer.get("failures")
+        if not failures:
+            raise not_yet(_UNREADABLE, "neither a task nor a failure")
         reasons = [str(failure.get("reason") or failure.get("detail")) for failure in failures]
-        reason = ", ".join(reasons) or "it gave no reason"
+        reason = ", ".join(reasons)
         raise RetryRefusedError(bounded_reason(f"ECS did not start it ({reason})"))
     name = f": task {started[:SHORT_ID_LENGTH]}" if started else ""
     return MemoryRetry(

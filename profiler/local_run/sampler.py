@@ -12,6 +12,7 @@ from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.collectors.collector import COMMAND, Collectors
 from profiler.core.look_times import LookTimes
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.command_reader import (
     MIN_CPU_STEP_NS,
@@ -86,7 +87,7 @@ class SampleBuffer:
         """
         if not collectors.devices or not self.usage.samples:
             return
-        since_ns = now_ns - self._interval_ns if self._devices_ns is None else self._devices_ns
+        since_ns = first_known(self._devices_ns, now_ns - self._interval_ns)
         readings = collectors.take_readings()
         at_ns = (since_ns + now_ns) // 2
         around_ns = (now_ns - since_ns) // 2

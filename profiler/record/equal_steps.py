@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from profiler.core.optional_math import known, known_values
+from profiler.core.optional_math import known, known_members, known_values
 from profiler.record.record_model import Series
 from profiler.record.units import as_number
 
@@ -24,10 +24,7 @@ _COLUMNS = (
 
 def measured_columns(series: Series) -> Iterator[tuple[str, Column]]:
     """The names and values of the columns that were measured."""
-    for name in _COLUMNS:
-        values = getattr(series, name)
-        if values is not None:
-            yield name, values
+    yield from known_members({name: getattr(series, name) for name in _COLUMNS}).items()
 
 
 def with_longer_steps(series: Series, step_ms: float) -> Series:

@@ -5,6 +5,7 @@ from typing import Final
 
 from profiler.core.ecs_terms import MONITOR_NAME, is_of_aws_batch
 from profiler.core.json_fields import integer, text
+from profiler.core.optional_math import any_known
 from profiler.record.record_model import parse_status
 from profiler.record.run_outcome import (
     SIGKILL_EXIT_CODE,
@@ -81,7 +82,7 @@ def written_event_end(task: Mapping[str, object]) -> EventEnd | None:
     """
     cause = next((row.cause for row in TABLE if row.cause == task.get("event_outcome")), None)
     category = text(task.get("stop_category"))
-    if cause is None and category is None:
+    if not any_known(cause, category):
         return None
     exit_code = integer(task.get("exit_code"))
     is_out_of_memory = task.get("out_of_memory") is True
@@ -193,7 +194,7 @@ def judge_candidates(
     if len(listed) == 1:
         return end_of_event(task, listed[0], monitor=monitor), listed[0].name
     not_stopped = [container for container in listed if not _may_be_stopped_by_ecs(task, container)]
-    if any(container.exit_code is not None for container in not_stopped):
+    if any_known(*(container.exit_code for container in not_stopped)):
         ended = not_stopped
     else:
         ended = listed

@@ -7,7 +7,7 @@ The terminal, the report page, Slack and the events print these, with the senten
 
 from collections.abc import Iterator, Sequence
 
-from profiler.core.optional_math import mean_known
+from profiler.core.optional_math import first_known, mean_known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.fact_list import (
@@ -72,8 +72,7 @@ def gpu_idle_text(gpu: Gpu) -> str:
     """The share of the run in which the GPU was idle: ``≥58 %`` if its work is not known for the
     whole run; "" if it is unknown.
     """
-    is_least = gpu.utilization_covered_percent is not None
-    return measured(gpu.idle_percent, is_least=is_least).text(format_percent)
+    return measured(gpu.idle_percent, is_least=gpu.is_use_partial).text(format_percent)
 
 
 def _memory_text(used_mb: float | None, size_mb: float | None) -> str:
@@ -175,8 +174,8 @@ def gpu_work_texts(record: Record, outcome: Outcome) -> Iterator[str]:
     if active is not None:
         yield f"SM active {format_percent(active)}"
     yield from _tensor_texts(totals)
-    dram = totals.dram_active_percent.avg
-    if dram is not None and dram >= _MIN_DRAM_PERCENT:
+    dram = first_known(totals.dram_active_percent.avg, 0)
+    if dram >= _MIN_DRAM_PERCENT:
         yield f"DRAM active {format_percent(dram)}"
     yield from _copy_texts(record)
     yield from _throttling_texts(record)

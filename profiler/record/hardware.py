@@ -130,7 +130,7 @@ def is_idle(gpu: Gpu) -> bool:
     """
     if gpu.utilization_percent.max != 0 or gpu.shared:
         return False
-    if gpu.utilization_source not in _GAP_FREE or gpu.utilization_covered_percent is not None:
+    if gpu.utilization_source not in _GAP_FREE or gpu.is_use_partial:
         return False
     used_mb = gpu.memory_used_mb.max
     return first_known(used_mb, math.inf) < _UNUSED_MB

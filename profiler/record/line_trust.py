@@ -68,7 +68,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, arn_part, cluster_name, cluster_of_arn, task_id
-from profiler.core.text import names_in
+from profiler.core.text import names_in, stated
 from profiler.core.timestamps import parse_datetime
 from profiler.record.family_identity import matches_any
 from profiler.record.notice_model import NoticeLine
@@ -300,13 +300,21 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
     @property
     def speaks_for_schedules(self) -> bool:
         """Whether a notice about a schedule in the stream can count."""
-        is_of_task = self.task is not None or self.is_container_id
-        return not is_of_task and (self.is_watch_group or self.is_trusted_group)
+        return not self._is_of_task and (self.is_watch_group or self.is_trusted_group)
 
     @property
     def speaks_for_tasks(self) -> bool:
         """Whether any line of the stream can count."""
-        return self.task is not None or self.is_container_id or self.is_trusted_group
+        return self._is_of_task or self.is_trusted_group
+
+    @property
+    def is_named_as_monitor(self) -> bool:
+        """Whether the stream's name contains the container of an instance monitor."""
+        return self.task is not None and self.task.container == MONITOR_NAME
+
+    @property
+    def _is_of_task(self) -> bool:
+        return self.task is not None or self.is_container_id
 
     def judge(self, claim: LineClaim, timestamp_ms: int | None) -> LineVerdict:
         """Judge a line by its claim and CloudWatch's timestamp, in milliseconds since 1970.
@@ -413,9 +421,8 @@ class TrustedGroups(Struct, frozen=True, kw_only=True):
         self, trust: StreamTrust, monitor: InstanceMonitorGroup, log_stream: str
     ) -> StreamTrust:
         """In the log group of an instance monitor, whether the stream is the monitor's."""
-        prefix = "" if monitor.stream_prefix is None else f"{monitor.stream_prefix}/{MONITOR_NAME}/"
-        is_named = trust.task is not None and trust.task.container == MONITOR_NAME
-        is_named = is_named and log_stream.startswith(prefix)
+        prefix = stated(f"{{}}/{MONITOR_NAME}/", monitor.stream_prefix)
+        is_named = trust.is_named_as_monitor and log_stream.startswith(prefix)
         if not (is_named or trust.is_container_id):
             return trust
         is_monitors = None
@@ -449,8 +456,7 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
             return False
         if trust.is_container_id:
             return bool(_MONITOR_GROUP.fullmatch(log_group))
-        is_named = trust.task is not None and trust.task.container == MONITOR_NAME
-        return is_named and bool(verdict.untrusted)
+        return trust.is_named_as_monitor and bool(verdict.untrusted)
 
     def with_monitors(self, log_group: str) -> "AccountTrust":
         """The same with the instance monitors that ECS has; in the log group that a stack made for

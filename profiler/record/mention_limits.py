@@ -85,7 +85,7 @@ def is_cpu_partial(record: Record) -> bool:
 
 def is_gpu_use_partial(record: Record) -> bool:
     """Whether the work of a GPU is not known for more than a twentieth of the run."""
-    return any(gpu.utilization_covered_percent is not None for gpu in record.gpus)
+    return any(gpu.is_use_partial for gpu in record.gpus)
 
 
 def are_bytes_partial(record: Record) -> bool:

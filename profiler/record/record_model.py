@@ -8,6 +8,7 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
+from profiler.core.optional_math import all_known, first_known
 from profiler.core.timestamps import parse_ns
 from profiler.record.activity_model import (
     NO_BREAKDOWN,
@@ -299,6 +300,11 @@ class Gpu(Model, frozen=True, kw_only=True):
     throttle_reasons: Mapping[str, float] | None = None
     xids: tuple[int, ...] = field(default_factory=lambda: ())
     ecc_uncorrected: int | None = None
+
+    @property
+    def is_use_partial(self) -> bool:
+        """Whether its work is not known for more than a twentieth of the run."""
+        return self.utilization_covered_percent is not None
 
 
 class GpuMemoryEvidence(Model, frozen=True, kw_only=True):
@@ -669,17 +675,20 @@ def possible_cost(record: Record, longest_ms: float | None = None) -> Cost:
 
     metrics = record.metrics
     size = record.task_size
-    billed_ms = longest_ms
-    if billed_ms is None:
-        billed_ms = bounds.longest_billed_ms(
+    billed_ms = first_known(
+        longest_ms,
+        bounds.longest_billed_ms(
             record.started_at,
             record.finished_at,
             metrics.init_duration_ms,
             metrics.billed_duration_ms,
             metrics.duration_ms,
-        )
-    if record.launch_type == FARGATE and size.vcpu is not None and size.memory_mb is not None:
-        most_usd = bounds.most_on_fargate_usd(size.vcpu, size.memory_mb, billed_ms)
+        ),
+    )
+    whole_size = all_known(size.vcpu, size.memory_mb)
+    if record.launch_type == FARGATE and whole_size is not None:
+        vcpu, memory_mb = whole_size
+        most_usd = bounds.most_on_fargate_usd(vcpu, memory_mb, billed_ms)
     else:
         most_usd = bounds.most_on_a_machine_usd(billed_ms)
     return cost if cost.usd <= most_usd else UNKNOWN_COST

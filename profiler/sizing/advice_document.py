@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from profiler.core.optional_math import known, rounded
+from profiler.core.optional_math import known, rounded, sum_of_both
 from profiler.record.family import MonthBasis
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import Number, PeakSource, SlowdownBounds, TaskSize
@@ -165,7 +165,7 @@ def factor_document(factor: SlowdownBounds) -> FactorDocument:
 
 def rounded_usd(usd: float | None) -> float | None:
     """An amount of a month in whole cents."""
-    return None if usd is None else round(usd, 2) + 0.0
+    return sum_of_both(rounded(usd, 2), 0.0)
 
 
 def _rounded_vcpu(vcpu: float) -> float:

@@ -124,6 +124,16 @@ def _basis(evidence: Evidence) -> str:
     return f"{text}."
 
 
+def _near_limit(evidence: Evidence, required_mb: float, size_mb: float) -> str:
+    """What a task needs that has too little; a run that needed more had a larger size."""
+    size = format_memory(size_mb)
+    if required_mb > size_mb:
+        needed = evidence.needed_memory.text(format_memory)
+        return f"A run used {needed} of memory, more than the task's {size}: it would be killed."
+    share = format_percent(100 * required_mb / size_mb)
+    return f"The memory peak is {share} of the task's {size}: the task is memory-bound."
+
+
 def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     size_mb = choice.current.memory_mb or 0
     oom_size_mb = evidence.needs.oom_size_mb
@@ -152,9 +162,7 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     # A size below 1 MB is an invalid record, and its share could be infinite.
     elif size_mb >= 1 and is_near_limit(required_mb, size_mb) and not choice.need.fits(size_mb):
-        share = format_percent(100 * required_mb / size_mb)
-        size = format_memory(size_mb)
-        yield f"The memory peak is {share} of the task's {size}: the task is memory-bound."
+        yield _near_limit(evidence, required_mb, size_mb)
     own_mb = first_known(evidence.latest.metrics.memory_size_mb, math.inf)
     container = evidence.latest.container.name
     if own_mb >= size_mb or own_mb == choice.size.memory_mb:

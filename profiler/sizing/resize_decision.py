@@ -3,6 +3,7 @@ last change, and the evidence that a person should see.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from operator import neg
 
 from msgspec.structs import replace
@@ -62,7 +63,7 @@ def _decision(case: ResizeCase, rule: Precondition | Rule, reason: str) -> Resiz
         action=rule.action or "none",
         reason=reason,
         runs=case.window.counts.tasks,
-        verdict=None if case.judged is None else _verdict(case, case.judged),
+        verdict=known(partial(_verdict, case), case.judged),
     )
     chosen = rule.new_size(case)
     if not isinstance(chosen, ChosenSize):

@@ -7,7 +7,7 @@ to act. docs/from-advice-to-effect.md lists the rows that leave a family alone.
 
 import math
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from operator import attrgetter
 from typing import ClassVar, Final, Literal
 
@@ -64,7 +64,7 @@ def _after_a_change(reason: _ReasonOfChange) -> _Reason:
 
     @wraps(reason)
     def applied(case: MeasuredCase) -> str | None:
-        return None if case.judged is None else reason(case, case.judged)
+        return known(partial(reason, case), case.judged)
 
     return applied
 
@@ -74,7 +74,7 @@ def _with_a_smaller_size(reason: _ReasonOfSmaller) -> _Reason:
 
     @wraps(reason)
     def applied(case: MeasuredCase) -> str | None:
-        return None if case.smaller is None else reason(case, case.smaller)
+        return known(partial(reason, case), case.smaller)
 
     return applied
 

@@ -2,8 +2,9 @@
 size is decided on.
 """
 
-from functools import cached_property
+from functools import cached_property, partial
 
+from profiler.core.optional_math import known
 from profiler.record.record_model import TaskSize
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.evidence import Evidence
@@ -46,7 +47,7 @@ class WindowAdvice:
         """None if no run at the size was measured."""
         if size not in self._at_sizes:
             evidence = evidence_at(self.window, size)
-            self._at_sizes[size] = None if evidence is None else SizeAdvice(self, evidence)
+            self._at_sizes[size] = known(partial(SizeAdvice, self), evidence)
         return self._at_sizes[size]
 
     def on(self, evidence: Evidence) -> Advice:

@@ -3,6 +3,7 @@ the skill, in the demo account.
 """
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,6 +190,18 @@ def test_every_command_of_the_skill_runs_and_changes_nothing(
         if "--logs" in words:
             assert LOG_LINE in done.stdout
     assert account.revisions() == before
+
+
+def test_the_record_has_the_fields_that_the_skill_names() -> None:
+    named = re.findall(r"`record\.([\w.]+)`", (ROOT / SKILL).read_text())
+    assert len(named) > 5
+    parts = schema_of("history")["$defs"]
+    for path in named:
+        part = parts["Record"]
+        for name in path.split("."):
+            assert name in part["properties"], path
+            reference = re.search(r"#/\$defs/(\w+)", json.dumps(part["properties"][name]))
+            part = parts[reference[1]] if reference else {}
 
 
 def test_the_skill_leads_from_the_killed_run_to_more_memory(account: DemoAccount) -> None:

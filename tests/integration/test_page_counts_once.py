@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ _MIB = 2**20
 _PROGRAM = Path(mappings.__file__)
 _SIZE_MIB = mappings.SIZE // _MIB
 _SLACK_MIB = 16  # an interpreter, and what its fork copies
-_SECONDS = "2.5"  # longer than the memory takes to be filled, also on a busy machine
+_SECONDS = "2.5"  # at least: the program holds the memory for most of its life
 _HEAP_MIB = 64
 _JAVA = (
     *(f"-Xms{_HEAP_MIB}m", f"-Xmx{_HEAP_MIB}m", "-XX:+AlwaysPreTouch", "-XX:-UsePerfData"),
@@ -65,14 +66,19 @@ def program() -> str:
     return system_python()
 
 
+@contextmanager
+def _folder_for_all() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="task-profiler-test-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A folder on a disk that every user can read, with the program."""
-    folder = Path(f"/var/tmp/task-profiler-test-{os.getpid()}-mappings")
-    folder.mkdir(mode=0o755)
-    shutil.copy(_PROGRAM, folder)
-    yield folder
-    shutil.rmtree(folder)
+    with _folder_for_all() as folder:
+        shutil.copy(_PROGRAM, folder)
+        yield folder
 
 
 def _record(command: Sequence[str], words: Sequence[str], *, exit_code: int = 0) -> Record:
@@ -211,17 +217,15 @@ def test_where_the_share_is_not_readable_the_shared_memory_that_there_is_bounds_
 
 
 @pytest.fixture(scope="module")
-def sleeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
+def sleeper() -> Iterator[tuple[str, ...]]:
     """A Java program with a heap of its full size that sleeps."""
     java, compiler = shutil.which("java"), shutil.which("javac")
     if java is None or compiler is None:
         pytest.skip("needs a JDK")
-    folder = Path(f"/var/tmp/task-profiler-test-{os.getpid()}-java")
-    folder.mkdir(mode=0o755)
-    (folder / "Sleep.java").write_text(_SLEEP)
-    subprocess.run((compiler, "-d", str(folder), str(folder / "Sleep.java")), check=True)
-    yield (java, "-cp", str(folder), *_JAVA)
-    shutil.rmtree(folder)
+    with _folder_for_all() as folder:
+        (folder / "Sleep.java").write_text(_SLEEP)
+        subprocess.run((compiler, "-d", str(folder), str(folder / "Sleep.java")), check=True)
+        yield (java, "-cp", str(folder), *_JAVA)
 
 
 @pytest.mark.slow  # where a JDK is: `make test` runs while it is installed

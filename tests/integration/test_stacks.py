@@ -34,9 +34,10 @@ pytestmark = pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")
 
 NewLines = Callable[[], list[Line]]
 # One function for each of the things that a program does; the arguments are its name and the
-# seconds, for those that compute of CPU time: where others delay py-spy, they last longer.
+# seconds, for those that compute of CPU time: where others delay py-spy, they last longer. They last
+# longer by a multiple of the time that Python needed to start, on this machine now.
 _PROGRAM = """
-import socket, subprocess, sys, threading, time
+import os, socket, subprocess, sys, threading, time
 
 def burn(cpu_seconds):
     while time.process_time() < cpu_seconds:
@@ -69,8 +70,14 @@ def burn_in_thread(cpu_seconds):
 def burn_in_child(cpu_seconds):
     subprocess.call([sys.executable, __file__, "burn", str(cpu_seconds)])
 
+with open("/proc/self/stat") as stat, open("/proc/uptime") as uptime:
+    began_ticks = int(stat.read().rpartition(")")[2].split()[19])
+    start_seconds = float(uptime.read().split()[0]) - began_ticks / os.sysconf("SC_CLK_TCK")
 name, seconds = sys.argv[1], float(sys.argv[2])
-globals()[name](seconds if name.startswith("burn") else time.time() + seconds)
+if name.startswith("burn"):
+    globals()[name](seconds + 2 * start_seconds)
+else:
+    globals()[name](time.time() + seconds + 10 * start_seconds)
 """
 
 
@@ -126,7 +133,9 @@ def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 def waiting(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     commands = {what: (sys.executable, program, what, 5) for what in _WAITING}
     return run_together(
-        tmp_path_factory.mktemp("waiting"), {**commands, "another program": ("sleep", 7)}, at_once=5
+        tmp_path_factory.mktemp("waiting"),
+        {**commands, "another program": ("sleep", 7)},
+        at_once=5,
     )
 
 

@@ -10,6 +10,7 @@ import functools
 import multiprocessing
 import os
 import queue
+import select
 import socket
 import sys
 import threading
@@ -182,7 +183,7 @@ def managers_queue(seconds: float, _: str) -> None:
         producer.join()
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(listener: socket.socket, pause: Callable[[], None] = lambda: sleep(0.9)) -> None:
     forget()
     time_all()
     connection, _ = listener.accept()
@@ -191,14 +192,16 @@ def _serve(listener: socket.socket) -> None:
             question = connection.recv(1)
         if not question:
             break
-        sleep(0.9)
+        pause()
         _work(0.02)
         connection.sendall(question)
     write_down()
 
 
-def _ask_child(seconds: float, listener: socket.socket) -> None:
-    server = multiprocessing.Process(target=_serve, args=(listener,))
+def _ask_child(
+    seconds: float, listener: socket.socket, serve: Callable[[socket.socket], None] = _serve
+) -> None:
+    server = multiprocessing.get_context("fork").Process(target=serve, args=(listener,))
     server.start()
     with socket.socket(listener.family) as connection:
         connection.connect(listener.getsockname())
@@ -222,11 +225,23 @@ def tcp_server(seconds: float, _: str) -> None:
     _ask_child(seconds, socket.create_server(("127.0.0.1", 0)))
 
 
+def polling_server(seconds: float, _: str) -> None:
+    """The server sleeps by a poll of the pipe that shows the end of its parent, as PostgreSQL's."""
+    reader, _writer = os.pipe()
+
+    def pause() -> None:
+        with phase("sleep"):
+            select.select([reader], [], [], 0.9)
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    _ask_child(seconds, listener, functools.partial(_serve, pause=pause))
+
+
 PROGRAMS: dict[str, Callable[[float, str], None]] = {
     function.__name__: function
     for function in (
         *(as_they_complete, wait_for_all, in_order, imap_unordered, join_a_queue, to_threads),
-        *(processes_as_they_complete, managers_queue, unix_server, tcp_server),
+        *(processes_as_they_complete, managers_queue, unix_server, tcp_server, polling_server),
     )
 }
 

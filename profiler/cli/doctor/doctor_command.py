@@ -34,7 +34,7 @@ from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import is_address, is_task_id, named_definition, named_run
 from profiler.core.errors import UsageError
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_values
 from profiler.core.threads import run_with_timeout
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import find_container_cgroup
@@ -99,7 +99,7 @@ def doctor(
     first one, does not start. https://HOST in --from is searched for reports (FAMILY, --cluster) or
     index templates.
     """
-    if sum(value is not None for value in (name, cluster, queue, stack)) > 1:
+    if len(known_values((name, cluster, queue, stack))) > 1:
         raise UsageError(
             "FILE, FAMILY, JOB-ID, --cluster, --queue and --deployed are different checks: use one "
             "of them."

@@ -43,7 +43,7 @@ from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import MONITOR_REPOSITORY, cluster_name
 from profiler.core.errors import UsageError
 from profiler.core.notice_channels import SLACK, ChannelKind
-from profiler.core.optional_math import known_members
+from profiler.core.optional_math import any_known, known_members
 from profiler.core.text import names_in
 from profiler.core.timestamps import NS_PER_MS
 from profiler.core.version import __version__
@@ -150,7 +150,7 @@ def setup(
             SystemClock().wall_ns(),
         )
         setup_steps = list(steps.read())
-    code = int(all(step.is_done is None for step in setup_steps))
+    code = int(not any_known(*(step.is_done for step in setup_steps)))
     if as_json:
         write_json_lines(setup_steps)
         return code
@@ -502,7 +502,7 @@ def _check_addresses(url: str | None, otlp_url: str | None) -> None:
         ("--elasticsearch", url, "as --user NAME:PASSWORD"),
         ("--otlp", otlp_url, "in --otlp-headers"),
     ):
-        if address is not None and "@" in address:
+        if "@" in (address or ""):
             raise UsageError(f"{spelling} contains a password: give it {remedy}.")
 
 

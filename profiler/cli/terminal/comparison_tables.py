@@ -218,7 +218,7 @@ def _runs_needed(changes: Sequence[MetricChange]) -> Iterator[str]:
             continue
         has_few |= least_known < MIN_RUNS
         if compared.change.runs_needed is not None:
-            needed.append(f"{compared.metric.row.name} {compared.change.runs_needed}")
+            needed.append(f"{compared.metric.row.name} {compared.change.runs_needed:,}")
     if needed:
         yield (
             f"To see a change of {_SEEN_PERCENT} %, about this many runs per side are needed: "

@@ -16,7 +16,7 @@ from profiler.core.clock import SystemClock
 from profiler.core.deadline_writer import Output
 from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
-from profiler.core.optional_math import known
+from profiler.core.optional_math import any_known, known
 from profiler.local_run.local_labels import parse_labels
 from profiler.local_run.prepared_run import (
     MAX_NAME_CHARS,
@@ -191,7 +191,7 @@ class _Runner:
             "gpu_memory_mb": options.max_gpu_memory_mb,
             "gpu_idle_percent": options.max_gpu_idle_percent,
         }
-        if all(limit is None for limit in limits.values()):
+        if not any_known(*limits.values()):
             return 0
         from profiler.local_run.run_budgets import failed_budgets  # most runs have no budget
 

@@ -13,6 +13,7 @@ from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, ca
 from profiler.collectors.nvidia.reading_pace import SlowCall
 from profiler.collectors.nvidia.visible_gpus import GpuSample
 from profiler.core.clock import Clock
+from profiler.core.optional_math import difference
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.record.units import MIB
 
@@ -97,9 +98,7 @@ class Gpm:
             if failure is not None:
                 return failure
         now_ns = self._clock.monotonic_ns()
-        span_ns = None
-        if self._taken_ns is not None:
-            span_ns = now_ns - self._taken_ns
+        span_ns = difference(now_ns, self._taken_ns)
         is_due = is_complete or self._call.is_due(now_ns)
         if span_ns is not None and (span_ns < _MIN_SPAN_NS or not is_due):
             self._ticks_left_out += not is_due

@@ -360,7 +360,7 @@ def _partial_warnings(gpus: Sequence[Gpu]) -> Iterator[str]:
     """Sentences about GPUs whose work is not known for the whole run: what is a lower bound, and
     what is missing.
     """
-    partial = [gpu for gpu in gpus if gpu.utilization_covered_percent is not None]
+    partial = [gpu for gpu in gpus if gpu.is_use_partial]
     bounded = [gpu for gpu in partial if gpu.idle_seconds is not None]
     missing = [gpu for gpu in partial if gpu.utilization_percent.avg is None]
     for lacking, what in ((bounded, _IDLE_IS_BOUNDED), (missing, _USE_IS_MISSING)):

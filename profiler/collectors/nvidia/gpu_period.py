@@ -12,7 +12,7 @@ from msgspec import Struct
 from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuSample
-from profiler.core.optional_math import first_known, quotient, rounded
+from profiler.core.optional_math import first_known, quotient, rounded, sum_of_both
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.units import MIB
 
@@ -150,8 +150,7 @@ class GpuPeriod:
             return
         moved = max(sample.amounts.get("pcie_tx_bytes", 0), sample.amounts.get("pcie_rx_bytes", 0))
         seconds = sample.gpm_ns / NS_PER_SECOND
-        sm_percent = sample.sm_active_percent
-        if sm_percent is None or sm_percent >= _IDLE_SM_PERCENT:
+        if first_known(sample.sm_active_percent, _IDLE_SM_PERCENT) >= _IDLE_SM_PERCENT:
             return
         if moved / seconds >= _LINK_SHARE * self._link_bytes_per_second:
             self._copy_ns += gpm_ns
@@ -202,10 +201,10 @@ class GpuPeriod:
             if held_ns:
                 percent = round(_PERCENT * held_ns / self._throttle_observed_ns, 3)
                 throttled_percent[reason] = percent
-        joules = self._power_joules
-        counted_millijoules = self._counters[ENERGY].increase
-        if counted_millijoules is not None:
-            joules = self._uncounted_joules + counted_millijoules / 1000
+        counted_joules = quotient(self._counters[ENERGY].increase, 1000)
+        joules = first_known(
+            sum_of_both(counted_joules, self._uncounted_joules), self._power_joules
+        )
         return {
             **self._copies(),
             "utilization_percent": series["utilization_percent"].distribution(),

@@ -24,7 +24,16 @@ from profiler.collectors.nvidia.visible_gpus import (
     GpuSample,
     match_uuids,
 )
-from profiler.core.optional_math import known, known_values, product, rounded, sum_known
+from profiler.core.optional_math import (
+    any_known,
+    difference,
+    first_known,
+    known,
+    known_values,
+    product,
+    rounded,
+    sum_known,
+)
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
 
@@ -91,9 +100,8 @@ class GpuUsage:
         about lost GPUs.
         """
         # A reading counts for the time since the one before, but not for a gap without readings.
-        self._step_ns = 0
-        if self._read_ns is not None:
-            self._step_ns = min(now_ns - self._read_ns, 2 * self._interval_ns)
+        since_ns = first_known(difference(now_ns, self._read_ns), 0)
+        self._step_ns = min(since_ns, 2 * self._interval_ns)
         for sample in reading.samples:
             self._impossible += len(sample.impossible)
             if sample.facts.uuid not in self._gpus:
@@ -130,7 +138,7 @@ class GpuUsage:
             if gpu is not None:
                 processes = known(self._identified, sample.processes)
                 gpu.add_processes(processes, sample.memory_used_bytes, now_ns, self._interval_ns)
-        if all(sample.processes is None for sample in samples):
+        if not any_known(*(sample.processes for sample in samples)):
             return
         self._owners.keep({process.pid for process in listed})
         listed_bytes = sum(process.memory_bytes or 0 for process in listed)
@@ -300,7 +308,7 @@ class _GpuAggregate:
     @property
     def says_its_use(self) -> bool:
         """Whether the driver says how much it works, which the first reading may not know."""
-        return self.timeline.source is not None or self.last.utilization_percent is not None
+        return any_known(self.timeline.source, self.last.utilization_percent)
 
     def _add_windows(self, sample: GpuSample, step_ns: int, now_ns: int) -> None:
         """The work since the reading before: by the driver's samples, else by GPM, else by the
@@ -326,11 +334,10 @@ class _GpuAggregate:
         interval_ns: int,
     ) -> None:
         """Add the list of processes, or the memory, for the time since the one before."""
-        if processes is None and used_bytes is None:
+        if not any_known(processes, used_bytes):
             return
         before_ns = self._looked_ns if processes is None else self._listed_ns
-        if before_ns is None:
-            before_ns = now_ns - interval_ns
+        before_ns = first_known(before_ns, now_ns - interval_ns)
         self._looked_ns = now_ns
         if processes is not None:
             self._listed_ns = now_ns

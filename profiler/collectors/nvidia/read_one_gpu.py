@@ -4,6 +4,7 @@ events (Xid) of all GPUs.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, ca
 from profiler.collectors.nvidia.process_lists import LISTS, ProcessLists
 from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuFacts, GpuSample, Xid
 from profiler.core.clock import Clock
-from profiler.core.optional_math import quotient
+from profiler.core.optional_math import known, quotient
 from profiler.core.timestamps import NS_PER_SECOND
 
 # More events in one second are one fault repeated.
@@ -167,7 +168,7 @@ class Device:
         utilization = self._field("nvmlDeviceGetUtilizationRates")
         power_milliwatts = self._field("nvmlDeviceGetPowerUsage")
         readings: dict[str, float | None] = {
-            "utilization_percent": None if utilization is None else utilization.gpu,
+            "utilization_percent": known(attrgetter("gpu"), utilization),
             "power_watts": quotient(power_milliwatts, 1000),
             "sm_clock_mhz": self._field("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
             "temperature_celsius": self._field(

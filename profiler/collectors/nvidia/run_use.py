@@ -14,7 +14,7 @@ from profiler.aggregation.statistics import TimeWeightedStatistics, UseWindow
 from profiler.collectors.nvidia.gpu_owners import MPS_SERVER, Owns
 from profiler.collectors.nvidia.gpu_work import GpuWork
 from profiler.collectors.nvidia.visible_gpus import CHANGED_BYTES
-from profiler.core.optional_math import difference, first_known
+from profiler.core.optional_math import difference, first_known, sum_of_both
 from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 
 _PERCENT = 100
@@ -174,11 +174,8 @@ class RunUse:
             is_own = self._judge(process)
             if is_own:
                 listed.has_own = True
-                if process.memory_bytes is None:
-                    self.lacks_memory = True
-                    listed.own_bytes = None
-                elif listed.own_bytes is not None:
-                    listed.own_bytes += process.memory_bytes
+                self.lacks_memory = self.lacks_memory or process.memory_bytes is None
+                listed.own_bytes = sum_of_both(listed.own_bytes, process.memory_bytes)
             elif is_own is False:
                 self._add_other(process)
         return listed
@@ -190,7 +187,7 @@ class RunUse:
     def _extend_presence(self, reading: GpuReading) -> None:
         """Between two lists, the processes are there as long as the memory does not change."""
         change_bytes = difference(reading.used_bytes, self._listed_used_bytes)
-        if self._was_present and change_bytes is not None and abs(change_bytes) < CHANGED_BYTES:
+        if self._was_present and abs(first_known(change_bytes, CHANGED_BYTES)) < CHANGED_BYTES:
             self._presence[-1] = (self._presence[-1][0], reading.end_ns)
 
     def _add_presence(self, start_ns: int, end_ns: int, *, is_present: bool) -> None:

@@ -159,9 +159,7 @@ def shortened(
 
 def _clean(frame: _Frame) -> Frame:
     short = frame.short_filename or frame.filename.rpartition("/")[2]
-    line = frame.line
-    if line is not None and not 0 < line <= _MAX_LINE:
-        line = None
+    line = frame.line if 0 < (frame.line or 0) <= _MAX_LINE else None
     return Frame(
         _word(frame.name) or "?", _word(short), line, is_own=not _LIBRARY.search(frame.filename)
     )

@@ -2,6 +2,7 @@
 stacks over time.
 """
 
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
@@ -11,7 +12,7 @@ from msgspec import Struct, field
 
 from profiler.aggregation.container_usage import vcpu_between
 from profiler.collectors.stacks.py_spy import Frame, ThreadStack, shortened
-from profiler.core.optional_math import first_known, min_known
+from profiler.core.optional_math import difference, first_known, min_known
 from profiler.core.timestamps import LONG_AGO_NS, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.activity_model import (
@@ -120,7 +121,7 @@ class StackMoments:
             if sample.read_ns - last.read_ns < _MIN_STEP_NS:
                 return
             vcpu = vcpu_between(last, sample)
-            if vcpu is None or vcpu > idle_vcpu(sizes.vcpu):
+            if first_known(vcpu, math.inf) > idle_vcpu(sizes.vcpu):
                 self._idle_since_ns = None
                 self._keep(self._short)
                 self._short = None
@@ -188,14 +189,13 @@ class StackMoments:
         rising_ns = None
         if idle_ns is not None and sample.read_ns - idle_ns < _WINDOW_NS:
             idle_ns = None
-        vcpu = None
-        if sample.read_ns - first.read_ns >= _WINDOW_NS:
-            vcpu = vcpu_between(first, sample)
-        if vcpu is not None and sizes.vcpu and vcpu >= SATURATED_SHARE * sizes.vcpu:
-            saturated_ns = first.read_ns
-        used_bytes = sample.memory_used_bytes
+        if sizes.vcpu and sample.read_ns - first.read_ns >= _WINDOW_NS:
+            vcpu = first_known(vcpu_between(first, sample), 0.0)
+            if vcpu >= SATURATED_SHARE * sizes.vcpu:
+                saturated_ns = first.read_ns
+        used_bytes = first_known(sample.memory_used_bytes, 0)
         size_bytes = sizes.memory_bytes
-        if used_bytes is not None and size_bytes and used_bytes >= _HIGH_MEMORY * size_bytes:
+        if size_bytes and used_bytes >= _HIGH_MEMORY * size_bytes:
             least_bytes = min_known(*[earlier.memory_used_bytes for earlier in self._window])
             if used_bytes - (least_bytes or 0) >= 0.01 * size_bytes:
                 rising_ns = sample.read_ns
@@ -296,8 +296,7 @@ class FoldedStacks:
 
     def add(self, at_ns: int, stacks: Mapping[str, int]) -> None:
         """Count the stacks of one sample. Samples are added in ascending order of time."""
-        if self._origin_ns is None:
-            self._origin_ns = at_ns
+        self._origin_ns = first_known(self._origin_ns, at_ns)
         index = max(at_ns - self._origin_ns, 0) // self._step_ns
         if index not in self._steps:
             self._bytes += _STEP_BYTES
@@ -334,8 +333,7 @@ class FoldedStacks:
                 end_ns = min(
                     max(end_ns, offset_ns + _MAX_GAP_NS), first_ns + following * self._step_ns
                 )
-            if finished_ns is not None:
-                end_ns = min(end_ns, finished_ns - started_ns)
+            end_ns = min(end_ns, first_known(difference(finished_ns, started_ns), end_ns))
             offset_ms = offset_ns // NS_PER_MS
             duration_ms = max(end_ns // NS_PER_MS - offset_ms, 0)
             counts = dict(self._steps[index].most_common())

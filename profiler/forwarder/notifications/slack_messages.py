@@ -480,12 +480,12 @@ def _job_message(notice: JobNotice) -> SlackMessage:
 
 
 def _night_message(summary: NightSummary) -> SlackMessage:
-    sentence = escape_text(summary.sentence, MAX_SECTION_LENGTH)
+    below_header = as_sentence(summary.sentence.removeprefix(f"{summary.title}: "))
     lines = [f"• {_summary_line(line)}" for line in summary.lines]
     return _message(
         escape_text(summary.title, MAX_HEADER_LENGTH),
-        sentence,
-        section([sentence, *lines], formatted=True),
+        escape_text(summary.sentence, MAX_SECTION_LENGTH),
+        section([escape_text(below_header, MAX_SECTION_LENGTH), *lines], formatted=True),
     )
 
 

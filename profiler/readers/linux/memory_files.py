@@ -99,12 +99,16 @@ class MemoryFiles:
     ) -> Mapping[_Identity, tuple[int, str]]:
         """The size and a path of each file that counts."""
         found: dict[_Identity, tuple[int, str]] = {}
+        known = set(self._files)
         for pid in pids:
             folder = f"/proc/{pid}/fd"
             for number in proc.all_pids(folder):
+                if len(known) >= _MAX_FILES:
+                    return found
                 written = self._written_file(f"{folder}/{number}", mounts)
-                if written is not None and len(self._files) + len(found) < _MAX_FILES:
+                if written is not None:
                     identity, size_bytes, path = written
+                    known.add(identity)
                     found[identity] = (size_bytes, path)
         return found
 

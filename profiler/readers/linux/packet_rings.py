@@ -11,8 +11,9 @@ from profiler.readers.linux.kernel_memory import MIN_GROWTH_BYTES
 from profiler.readers.linux.memory_shares import mapped_of_files
 from profiler.readers.linux.process_tree import ProcessReading
 
-# After spaces alone: other names are paths.
+# The name of a ring's mapping, after so many fields; other names are paths.
 _SOCKET = b" socket:["
+_FIELDS_BEFORE_NAME = 5
 # A process is looked at again when it maps so much more of files than at the last look.
 _GROWTH = 1.1
 
@@ -52,7 +53,8 @@ def parse_rings(maps: bytes) -> dict[bytes, int]:
     rings = dict[bytes, int]()
     for line in maps.split(b"\n"):
         place, _, inode = line.partition(_SOCKET)
-        if inode:
-            begin, _, end = place.split(b" ", 1)[0].partition(b"-")
+        fields = place.split()
+        if inode and len(fields) == _FIELDS_BEFORE_NAME:
+            begin, _, end = fields[0].partition(b"-")
             rings[inode] = int(end, 16) - int(begin, 16)
     return rings

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from profiler.core.optional_math import min_known
+from profiler.core.optional_math import first_known, min_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.undivided_memory import is_fork, lacks_parts, with_parts
@@ -342,7 +342,7 @@ def inherited_bytes(process: ProcessReading, parent: ProcessReading | None) -> i
 
 def _mark_bytes(process: ProcessReading) -> int | None:
     """The high-water mark; in gVisor, which has none, the memory now."""
-    return process.rss_bytes if process.peak_bytes is None else process.peak_bytes
+    return first_known(process.peak_bytes, process.rss_bytes)
 
 
 def _has_another_program(before: proc.ProcessStat, now: proc.ProcessStat) -> bool:

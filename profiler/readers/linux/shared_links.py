@@ -13,7 +13,8 @@ from msgspec import Struct
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
 
-MAX_LINKS = 256
+# A virtual machine of Java has hundreds of archives open before its first connection.
+_MAX_LINKS = 1024
 _MEMORY = "memory:["
 # Where shared memory begins and ends, its device and its inode.
 _SHARED_MEMORY = re.compile(rb"^(\w+)-(\w+) \S{3}s \w+ (\S+) (\d+)", re.MULTILINE)
@@ -119,7 +120,7 @@ class SharedLinks:
             return known.links
         if len(self._opened) > _MAX_PROCESSES:
             self._opened.clear()
-        numbers = proc.all_pids(f"{self._folder}/{pid}/fd")[:MAX_LINKS]
+        numbers = proc.all_pids(f"{self._folder}/{pid}/fd")[:_MAX_LINKS]
         links = frozenset([self._link_of(pid, number) for number in numbers])
         self._opened[pid] = _Links(links, now_ns + _LINKS_LAST_NS)
         return links

@@ -585,6 +585,7 @@ class WaitResolver:
         watched = _wait_for_watched(links)
         if pipes:
             watched = self._wait_for_pipe(pid, pipes, now_ns)
+            watched = replace(watched, has_timeout=has_timeout)
         if others:
             blocked = self._wait_for_sockets(pid, others, now_ns, has_timeout=has_timeout)
             has_other = watched.wait.kind != _OTHER.wait.kind

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import any_known, known_values
 from profiler.record.fact_list import (
     COST,
     CPU_TIME,
@@ -95,7 +95,7 @@ class MetricChange(Struct, frozen=True, kw_only=True):
 
 def is_measured(record: Record) -> bool:
     """Whether a run has any of the metrics."""
-    return any(metric.read(record) is not None for metric in COMPARED_METRICS)
+    return any_known(*(metric.read(record) for metric in COMPARED_METRICS))
 
 
 def compare_metrics(

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.optional_math import difference, first_known, known_values, quotient
+from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
 from profiler.record.fact_list import memory_peak, peak_text
@@ -129,12 +130,13 @@ def _sampled_stacks(record: Record) -> Iterator[_SampledStack]:
 
 
 def _share(moment: StackMoment) -> str:
-    percent = moment.percent
-    if percent is None or percent >= _MAX_PERCENT:
+    percent = first_known(moment.percent, _MAX_PERCENT)
+    samples = first_known(moment.samples, MIN_SAMPLES)
+    if percent >= _MAX_PERCENT:
         return ""
-    if moment.samples is not None and moment.samples < MIN_SAMPLES:
-        count = round(percent / 100 * moment.samples)
-        return f" ({count} of only {format_count(moment.samples, 'sample')})"
+    if samples < MIN_SAMPLES:
+        count = round(percent / 100 * samples)
+        return f" ({count} of only {format_count(samples, 'sample')})"
     return f" ({format_percent(percent)} of the samples)"
 
 
@@ -386,6 +388,5 @@ def _described(moment: Moment, stack: _SampledStack | None, record: Record) -> M
         text += f": {stack.functions}{stack.share}"
     if moment.kind == "idle":
         peer = _peer_waited_for(record, stack, moment.end_ms - moment.start_ms)
-        if peer is not None:
-            text += f", waiting for {peer}"
+        text += stated(", waiting for {}", peer)
     return replace(moment, text=text)

@@ -127,6 +127,14 @@ class TestHandingOn:
         assert shares(wait(timed, 99, begun=1, was_woken=True), disk) == {"disk": 100.0}
         assert shares(wait(timed, 99, begun=1), disk)["sleep"] > 95
 
+    def test_a_server_that_polls_a_pipe_for_a_limited_time_sleeps(self) -> None:
+        """As a backend of PostgreSQL in pg_sleep watches whether its parent lives."""
+        polls = replace(pipe_to(3), has_timeout=True)
+        parent = wait(LISTENS, 1, process=3)
+        assert shares(wait(asks(2), 50), wait(polls, 1, process=2), parent) == {"sleep": 100.0}
+        disk = wait(DISK, 1, process=3, begun=5)
+        assert shares(wait(asks(2), 50), wait(polls, 1, process=2), disk) == {"disk": 100.0}
+
     def test_through_a_server_on_whose_connections_nothing_came_to_its_other_clients(self) -> None:
         """A broker that wakes by itself now and then: a row comes from a producer, which sleeps."""
         broker = replace(IDLE, helpers="pipe", helper_pids=frozenset((1, 3)))

@@ -505,6 +505,17 @@ def test_an_answer_that_is_lost_does_not_start_it_twice(operation: str) -> None:
     assert len(fakes.aws.tasks) == 1
 
 
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"tasks": [{', b"<html>", b"\xff", b"[]"])
+def test_an_unreadable_answer_is_asked_for_again(content: bytes) -> None:
+    """ECS has started the task: "not started again" would be false, and another one its double."""
+    fakes = RetryAccount()
+    fakes.aws.garbled = content
+    with pytest.raises(DeliveryError, match="ECS's answer to RunTask cannot be read"):
+        fakes.handle()
+    assert fakes.handle() == STARTED
+    assert len(fakes.aws.tasks) == 1
+
+
 INACTIVE, DENIED = (
     (400, "ClientException", "It is inactive."),
     (403, "AccessDeniedException", "not authorized"),

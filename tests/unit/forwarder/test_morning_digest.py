@@ -83,6 +83,10 @@ def test_a_quiet_night_is_one_line() -> None:
     steady = history_of(*(earlier(day) for day in range(20, -1, -1)))
     summary = summary_of(QUIET, steady)
     assert summary.sentence == f"{TITLE}: 3 runs, 3 succeeded."
+    message = message_of(summary, kibana_url=None)
+    assert message.text == summary.sentence
+    # The header has the title already.
+    assert [block["text"]["text"] for block in message.blocks] == [TITLE, "3 runs, 3 succeeded."]
     assert summary.lines == ()
 
 

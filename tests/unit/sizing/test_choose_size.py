@@ -303,6 +303,11 @@ def test_what_stands_out_is_said() -> None:
     assert "The memory peak is 95 % of the task's 2 GB: the task is memory-bound." in reasons(
         report(peak_mb=1946)
     )
+    earlier = [report(n, peak_mb=3000, size=(1, 4096)) for n in range(3)]
+    assert (
+        "A run used ≥2.9 GB of memory, more than the task's 2 GB: it would be killed."
+        in reasons(*earlier, report(3))
+    )
     spiky, steady = ({"memory_used_mb": Distribution(p99=p99)} for p99 in (300, 1400))
     spike = "1.5 GB for less than 1 % of the time, at most 300 MB otherwise"
     assert spike in reasons(report(peak_mb=1500, metrics=spiky))

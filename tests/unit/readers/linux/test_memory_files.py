@@ -109,6 +109,22 @@ def test_what_is_written_before_the_growth_is_read_was_not_there_before(
         assert files.held_bytes() == 4 * _MIB
 
 
+def test_known_files_leave_room_for_new_ones(files: MemoryFiles) -> None:
+    """200 files are followed, in whichever looks they are found."""
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    descriptors: list[int] = []
+    held: list[int] = []
+    for number in (120, 60, 60):
+        for _ in range(number):
+            descriptors.append(os.memfd_create("test"))
+            os.write(descriptors[-1], bytes(page_bytes))
+        files.look(_OWN, lambda: _ALL_MIB * _MIB)
+        held.append(files.held_bytes() // page_bytes)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    assert held == [120, 180, 200]
+
+
 def test_a_file_on_a_disk_does_not_count() -> None:
     files = MemoryFiles(time.time_ns(), lambda: MemoryMounts(frozenset()))
     descriptor = os.memfd_create("test")

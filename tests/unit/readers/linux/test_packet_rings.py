@@ -54,6 +54,10 @@ def test_a_ring_is_the_mapping_of_a_socket() -> None:
     assert parse_rings(b"") == {}
 
 
+def test_a_file_whose_name_looks_like_a_socket_is_no_ring() -> None:
+    assert parse_rings(b"1000000-9000000 r--s 00000000 fe:00 1 /data/a socket:[1]\n") == {}
+
+
 def test_the_ring_of_several_processes_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rings = _ring(1, 100) + _ring(2, 50)
     played = _Played(monkeypatch, {1: rings, 2: rings, 3: _ring(3, 70)})

@@ -15,6 +15,7 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.readers.linux.shared_links import shared_memories
 from profiler.readers.linux.sockets import (
@@ -549,6 +550,21 @@ def test_a_pipe_leads_to_the_processes_at_its_other_ends(
     blocked = process.blocked("read", 3)
     assert blocked.helpers == "pipe"
     assert blocked.helper_pids == {8}
+    assert process.blocked_in_poll([3], 500) == replace(blocked, has_timeout=True)
+    assert process.blocked_in_poll([3], NOT_A_TIMEOUT) == blocked
+
+
+def test_a_pipe_among_hundreds_of_open_files(process: FakeProcess, tmp_path: Path) -> None:
+    """A virtual machine of Java has all its archives open before."""
+    process.resolver = WaitResolver(
+        calls_of("x86_64"), str(tmp_path), lambda: 0, batch_pids=lambda: (PID, 8)
+    )
+    process.opens(fd3="pipe:[88]")
+    (tmp_path / "8" / "fd").mkdir(parents=True)
+    for number in range(500):
+        (tmp_path / "8" / "fd" / str(number)).symlink_to(f"/jars/{number}.jar")
+    (tmp_path / "8" / "fd" / "500").symlink_to("pipe:[88]")
+    assert process.blocked("read", 3).helper_pids == {8}
 
 
 _MAPS = (
