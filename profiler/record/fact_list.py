@@ -209,6 +209,8 @@ _BOUNDED: Final = (
     NumberRow("CPU wait", "s", "metrics.cpu_wait_seconds", is_least=is_cpu_wait_partial),
     NumberRow("idle GPU-hours", "h", "record.gpu_idle.gpu_hours", is_least=is_gpu_use_partial),
 )
+# Several numbers share a question, which is asked once of a run.
+_BOUNDS: Final = frozenset(row.is_least for row in _BOUNDED)
 _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, "sent")))
 
 
@@ -227,8 +229,9 @@ def measured_number(row: NumberRow, record: Record) -> Measured:
 
 def least_rows(run: RunView) -> list[NumberRow]:
     """The known numbers of a run that may have been larger."""
-    known_rows = (row for row in _BOUNDED if reader(row.path)(run) is not None)
-    return [row for row in known_rows if row.is_least(run.record)]
+    bounds = [is_least for is_least in _BOUNDS if is_least(run.record)]
+    rows = [row for row in _BOUNDED if row.is_least in bounds] if bounds else []
+    return [row for row in rows if reader(row.path)(run) is not None]
 
 
 def least_paths(run: RunView) -> frozenset[str]:

@@ -5,7 +5,7 @@ search documents.
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -64,6 +64,8 @@ TIME_PARTS = (
     "child",
     "other",
 )
+OPTIONAL_PARTS: Final = frozenset({"record.gpu_idle", "record.memory_kills"})
+"""Where the view of a run may have None in place of an object with values."""
 _NO_NAMES: Mapping[str, str] = {}
 _MEAN_AND_MAX = ("avg", "max")
 
@@ -123,10 +125,10 @@ def view_of(record: Record) -> RunView:
 def reader(path: str) -> Callable[[RunView], Any]:
     """The function that reads the value at a path of the view.
 
-    Only its parent may be absent: then it is None.
+    Only its parent may be absent, one of :data:`OPTIONAL_PARTS`: then it is None.
     """
     parent, _, name = path.rpartition(".")
-    if parent in RunView.__struct_fields__:
+    if parent not in OPTIONAL_PARTS:
         return attrgetter(path)
     get_parent = attrgetter(parent)
     get_value = attrgetter(name)

@@ -107,6 +107,8 @@ def _series(run: RunView) -> dict[str, object] | None:
 def _at_least(run: RunView) -> list[str] | None:
     """The fields of the numbers that may have been larger."""
     paths = least_paths(run)
+    if not paths:
+        return None
     fields = [metric.document_field for metric in METRICS if metric.path in paths]
     return list(filter(None, fields)) or None
 

@@ -1,0 +1,22 @@
+"""Where the view of a run has its values."""
+
+from types import NoneType
+from typing import get_args, get_type_hints
+
+from profiler.record.fact_list import NUMBERS
+from profiler.record.metric_catalogue import METRICS, OPTIONAL_PARTS, RunView
+
+
+def test_only_the_optional_parts_of_a_view_can_be_absent() -> None:
+    """A path below another absent part would fail."""
+    optional = set()
+    for path in {metric.path for metric in METRICS if metric.path} | {row.path for row in NUMBERS}:
+        parent = path.rpartition(".")[0]
+        kind, walked = RunView, []
+        for name in parent.split("."):
+            kind = get_type_hints(kind)[name]
+            walked.append(name)
+            if NoneType in get_args(kind):
+                assert walked == parent.split(".")
+                optional.add(parent)
+    assert optional == OPTIONAL_PARTS
