@@ -420,13 +420,15 @@ class Rollout(Struct, kw_only=True, dict=True):
         return planned.movable if self.part == "size" else planned.pinned
 
     def _planned_again(self, planned: PlannedFamily) -> PlannedFamily:
-        """The plan from the present definition, so that the new revision undoes no deployment."""
+        """The plan from the present definition, so that the new revision undoes no deployment.
+        Raises TaskProfilerError if it fails.
+        """
         self._create_log_group(planned)
         current = self._plan(planned.family)
         notes = " ".join(current.notes)
         if current.action == "failed":
-            self._fail(current.family, TaskProfilerError(notes))
-        elif current.document != planned.document:
+            raise TaskProfilerError(notes)
+        if current.document != planned.document:
             start = (
                 f"{current.family} changed meanwhile, so it is planned again from "
                 f"{current.revision}"
