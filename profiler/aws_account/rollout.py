@@ -415,7 +415,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         )
 
     def _moves(self, planned: PlannedFamily) -> tuple[ScheduledTarget, ...]:
-        if not self.request.update_schedules:
+        if planned.action == "failed" or not self.request.update_schedules:
             return ()
         return planned.movable if self.part == "size" else planned.pinned
 

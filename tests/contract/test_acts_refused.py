@@ -62,6 +62,17 @@ def judged(account: Account) -> Act:
     return ("resize", "--from", str(account.file), "--register", "--update-schedules")
 
 
+def behind(account: Account) -> Act:
+    """The schedule and the rule start an older revision than the newest, of another size."""
+    account.family("nightly", size=(2.0, 4096))
+    account.family("nightly")
+    account.runs("nightly", 25, revision=2)
+    account.schedule("night", "nightly:1")
+    account.rule("often", "nightly:1")
+    words = ("--from", str(account.file), "--register", "--update-schedules")
+    return ("resize", "nightly", *words)
+
+
 def unmonitored(account: Account) -> Act:
     account.family("nightly", containerDefinitions=[BATCH])
     account.schedule("night", "nightly")
@@ -134,3 +145,17 @@ def test_a_family_that_cannot_be_read_again_has_failed_once(
     assert (found.code, found.changed) == (1, {})
     assert found.said.count("is not authorized") == 1
     assert found.said.endswith("task-profiler: 1 family: 1 failed.\n")
+
+
+@pytest.mark.parametrize("operation", ["GetResources", "ListTaskDefinitions"])
+def test_a_family_that_cannot_be_planned_is_left_alone(
+    proxy: RefusingProxy, tmp_path: Path, operation: str
+) -> None:
+    """With its schedules: what the plan did not say is not done."""
+    whole = Outcome(proxy, behind, tmp_path / "whole", 0)
+    assert {"schedule": "nightly:3", "rule": "nightly:3"}.items() <= whole.changed.items()
+    calls = [nth for nth, name in enumerate(whole.operations, 1) if name == operation]
+    for nth in {calls[0], calls[-1]}:
+        found = Outcome(proxy, behind, tmp_path / str(nth), nth)
+        assert (found.code, found.changed) == (1, {})
+        assert found.said.endswith("task-profiler: 1 failed.\n")
