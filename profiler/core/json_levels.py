@@ -5,6 +5,7 @@ within it can be too deep for a function that calls itself for each level.
 """
 
 import re
+from functools import lru_cache
 from itertools import accumulate
 from typing import TypeVar
 
@@ -36,13 +37,19 @@ def within_levels(json_text: _Text) -> _Text:
 
 def _has_too_many(data: bytes) -> bool:
     """The monitor asks this of each answer, so the frequent texts are decided first: those with few
-    brackets, and with few that contain others.
+    brackets, and those of the same form as one before.
     """
     brackets = data.translate(_AS_SQUARE, _OTHER_BYTES)
     if brackets.count(b"[") <= MAX_LEVELS:
         return False
     if b"\\" in data:
         brackets = re.sub(_ESCAPE, b"", data).translate(_AS_SQUARE, _OTHER_BYTES)
+    return _are_too_many(brackets)
+
+
+@lru_cache(maxsize=2)
+def _are_too_many(brackets: bytes) -> bool:
+    """Whether these brackets and quotation marks of a text have too many levels."""
     brackets = brackets.replace(b'""', b"")  # texts without a bracket
     if b'"' in brackets:
         brackets = b"".join(brackets.split(b'"')[::2])

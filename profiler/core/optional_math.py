@@ -33,7 +33,7 @@ def first_of(values: Iterable[_Value | None]) -> _Value | None:
 
 def any_known(*values: object) -> bool:
     """Whether one of the values is known."""
-    return bool(known_values(values))
+    return values.count(None) < len(values)
 
 
 def known_members(members: Mapping[_Key, _Value | None]) -> dict[_Key, _Value]:

@@ -371,11 +371,13 @@ class MonitoredTask:
             return
         now_ns = self._clock.monotonic_ns()
         is_due = self.is_checkpoint_due(now_ns)
-        batches = [batch for batch in self._unreported() if batch.was_listed]
-        if not is_due:
-            batches = [batch for batch in batches if batch.is_fuller]
-            if not batches:
-                return
+        batches = [
+            batch
+            for batch in self._unreported()
+            if batch.was_listed and (is_due or batch.is_fuller)
+        ]
+        if not (is_due or batches):
+            return
         notices = self._notices
         if notices is not None and notices.want_silence:
             return

@@ -52,8 +52,11 @@ class MemoryCounters(Struct, frozen=True, kw_only=True):
     @property
     def has_cache(self) -> bool:
         """Whether anything is known of the page cache."""
-        cache = (self.active_file_bytes, self.inactive_file_bytes, self.cache_bytes)
-        return any(size_bytes is not None for size_bytes in cache)
+        return (
+            self.active_file_bytes is not None
+            or self.inactive_file_bytes is not None
+            or self.cache_bytes is not None
+        )
 
 
 class MemoryReading(Struct, frozen=True, kw_only=True):
@@ -118,14 +121,16 @@ def divide_memory(counters: MemoryCounters) -> MemoryReading:
     """
     usage_bytes = counters.usage_bytes
     slab_bytes = counters.reclaimable_slab_bytes or 0
-    file_bytes = _file_cache_bytes(counters)
+    unlisted_bytes = _unlisted_bytes(counters)
+    # Page cache, mapped or not, without shared memory and tmpfs.
+    file_bytes = excess(counters.cache_bytes, first_known(counters.shmem_bytes, unlisted_bytes))
     pages_bytes = _reclaimable_pages_bytes(counters, file_bytes)
     reclaimable_bytes = min((pages_bytes or 0) + slab_bytes, usage_bytes)
     return MemoryReading(
         used_bytes=usage_bytes - reclaimable_bytes,
         cache_bytes=sum_of_both(file_bytes, slab_bytes),
         reclaimable_bytes=reclaimable_bytes if counters.has_cache else None,
-        mapped_file_bytes=_mapped_file_bytes(counters, pages_bytes),
+        mapped_file_bytes=_mapped_file_bytes(counters, pages_bytes, unlisted_bytes),
         kernel_bytes=_unknown_kernel_bytes(counters),
         pinned_bound_bytes=_pinned_bound_bytes(counters, usage_bytes - reclaimable_bytes),
         slab_bytes=min(slab_bytes, reclaimable_bytes),
@@ -143,7 +148,9 @@ def _reclaimable_pages_bytes(counters: MemoryCounters, file_bytes: int | None) -
     return first_known(counters.inactive_file_bytes, file_bytes)
 
 
-def _mapped_file_bytes(counters: MemoryCounters, pages_bytes: int | None) -> int | None:
+def _mapped_file_bytes(
+    counters: MemoryCounters, pages_bytes: int | None, unlisted_bytes: int
+) -> int | None:
     """The mapped pages that are certainly among the reclaimable ones; None if that is unknown.
 
     The counter of mapped pages includes mapped shared memory, and locked pages, which are on
@@ -154,7 +161,7 @@ def _mapped_file_bytes(counters: MemoryCounters, pages_bytes: int | None) -> int
     lacks_active = counters.active_file_bytes is None and counters.inactive_file_bytes is not None
     if mapped_bytes is None or pages_bytes is None or lacks_active:
         return None
-    mapped_file_bytes = max(mapped_bytes - _unlisted_bytes(counters), 0)
+    mapped_file_bytes = max(mapped_bytes - unlisted_bytes, 0)
     return min(mapped_file_bytes, pages_bytes, counters.usage_bytes)
 
 
@@ -165,14 +172,6 @@ def _unlisted_bytes(counters: MemoryCounters) -> int:
     """
     listed_bytes = sum_of_both(counters.active_file_bytes, counters.inactive_file_bytes)
     return max(counters.shmem_bytes or 0, excess(counters.cache_bytes, listed_bytes) or 0)
-
-
-def _file_cache_bytes(counters: MemoryCounters) -> int | None:
-    """The page cache of files, mapped or not, without shared memory and tmpfs; None if unknown."""
-    not_of_files = counters.shmem_bytes
-    if not_of_files is None:
-        not_of_files = _unlisted_bytes(counters)
-    return excess(counters.cache_bytes, not_of_files)
 
 
 def _unknown_kernel_bytes(counters: MemoryCounters) -> int | None:
