@@ -125,9 +125,12 @@ def _basis(evidence: Evidence) -> str:
 
 
 def _near_limit(evidence: Evidence, required_mb: float, size_mb: float) -> str:
-    """What a task needs that has too little; a run that needed more had a larger size."""
+    """What a task needs that has too little. A run whose batch alone used more had a larger size;
+    the peaks of several containers can be at different times.
+    """
     size = format_memory(size_mb)
-    if required_mb > size_mb:
+    batch_mb = evidence.needs.batch_peak_mb or 0
+    if batch_mb > size_mb and format_memory(batch_mb) != size:
         needed = evidence.needed_memory.text(format_memory)
         return f"A run used {needed} of memory, more than the task's {size}: it would be killed."
     share = format_percent(100 * required_mb / size_mb)

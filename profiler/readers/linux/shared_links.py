@@ -16,13 +16,15 @@ from profiler.readers.linux import proc
 # A virtual machine of Java has hundreds of archives open before its first connection.
 _MAX_LINKS = 1024
 _MEMORY = "memory:["
-# Where shared memory begins and ends, its device and its inode.
-_SHARED_MEMORY = re.compile(rb"^(\w+)-(\w+) \S{3}s \w+ (\S+) (\d+)", re.MULTILINE)
+# Where shared memory that can be written begins and ends, its device and its inode.
+_SHARED_MEMORY = re.compile(rb"^(\w+)-(\w+) \Sw\Ss \w+ (\S+) (\d+)", re.MULTILINE)
 _MAX_PROCESSES = 64
 _MAX_KEPT = 1024
 # If a batch has few processes, all are asked for a link that is new.
 _MAX_ASKED_AT_ONCE = 16
 _LINKS_LAST_NS = 5 * NS_PER_SECOND
+# Reading the memory of a process costs some ms, and who shares memory keeps it.
+_MEMORIES_LAST_NS = 60 * NS_PER_SECOND
 
 
 class Memory(Struct, frozen=True, gc=False):
@@ -42,10 +44,12 @@ class _Holders(Struct, frozen=True, gc=False):
 
 
 class _Links(Struct, frozen=True, gc=False):
-    """What a process has, and until when this is known."""
+    """What a process has, when it was asked, and until when this is known."""
 
     links: frozenset[str]
+    asked_ns: int
     until_ns: int
+    memories: Sequence[Memory] = ()
 
 
 def shared_memories(maps: bytes) -> Sequence[Memory]:
@@ -57,7 +61,8 @@ def shared_memories(maps: bytes) -> Sequence[Memory]:
 
 
 class SharedLinks:
-    """Asks the processes of a batch what they have open, or mapped, and keeps it for a few seconds.
+    """Asks the processes of a batch what they have open, or mapped, and keeps it for a few seconds;
+    shared memory for a minute.
 
     ``link_of`` reads the link of a descriptor.
     """
@@ -92,26 +97,19 @@ class SharedLinks:
         pids: frozenset[int] = frozenset()
         asked: frozenset[int] = frozenset()
         until_ns = now_ns + _LINKS_LAST_NS
+        is_memory = link.startswith(_MEMORY)
         if before is None:
-            self._forget_earlier(batch, until_ns)
+            _forget_earlier(self._mapped if is_memory else self._opened, batch, now_ns)
         elif now_ns < before.until_ns:
             pids, asked, until_ns = before.pids, before.asked, before.until_ns
         if before is None or not asked.issuperset(batch):
             asked_now = [pid for pid in batch if pid not in asked]
-            links_of = self._mapped_links if link.startswith(_MEMORY) else self._open_links
+            links_of = self._mapped_links if is_memory else self._open_links
             pids |= {pid for pid in asked_now if link in links_of(pid, now_ns)}
             if len(self._holders) >= _MAX_KEPT:
                 self._holders.clear()
             self._holders[link] = _Holders(pids, asked.union(asked_now), until_ns)
         return pids
-
-    def _forget_earlier(self, batch: Collection[int], until_ns: int) -> None:
-        """Forget what was asked at earlier looks, if all can be asked again."""
-        if len(batch) > _MAX_ASKED_AT_ONCE:
-            return
-        for known in (self._opened, self._mapped):
-            for pid in [pid for pid, links in known.items() if links.until_ns < until_ns]:
-                del known[pid]
 
     def _open_links(self, pid: int, now_ns: int) -> frozenset[str]:
         """What a process has open."""
@@ -122,7 +120,7 @@ class SharedLinks:
             self._opened.clear()
         numbers = proc.all_pids(f"{self._folder}/{pid}/fd")[:_MAX_LINKS]
         links = frozenset([self._link_of(pid, number) for number in numbers])
-        self._opened[pid] = _Links(links, now_ns + _LINKS_LAST_NS)
+        self._opened[pid] = _Links(links, now_ns, now_ns + _LINKS_LAST_NS)
         return links
 
     def _mapped_links(self, pid: int, now_ns: int) -> frozenset[str]:
@@ -130,17 +128,16 @@ class SharedLinks:
         known = self._mapped.get(pid)
         if known is not None and now_ns < known.until_ns:
             return known.links
-        return self._note_mapped(pid, self._memories(pid), now_ns)
+        return self._ask_mapped(pid, now_ns).links
 
-    def _note_mapped(self, pid: int, memories: Sequence[Memory], now_ns: int) -> frozenset[str]:
+    def _ask_mapped(self, pid: int, now_ns: int) -> _Links:
         if len(self._mapped) > _MAX_PROCESSES:
             self._mapped.clear()
+        memories = shared_memories(proc.read(f"{self._folder}/{pid}/maps") or b"")
         links = frozenset([memory.link for memory in memories])
-        self._mapped[pid] = _Links(links, now_ns + _LINKS_LAST_NS)
-        return links
-
-    def _memories(self, pid: int) -> Sequence[Memory]:
-        return shared_memories(proc.read(f"{self._folder}/{pid}/maps") or b"")
+        last_ns = _MEMORIES_LAST_NS if memories else _LINKS_LAST_NS
+        self._mapped[pid] = _Links(links, now_ns, now_ns + last_ns, memories)
+        return self._mapped[pid]
 
     def memory_at(self, pid: int, address: int) -> str | None:
         """The link of the memory at an address; empty if no other process can have it, None if it
@@ -150,13 +147,21 @@ class SharedLinks:
 
     def find_memory(self, pid: int, address: int, now_ns: int) -> str:
         """Ask for the memory at an address."""
-        memories = self._memories(pid)
-        self._note_mapped(pid, memories, now_ns)
+        known = self._mapped.get(pid)
+        if known is None or known.asked_ns != now_ns:
+            known = self._ask_mapped(pid, now_ns)
         link = ""
-        for memory in memories:
+        for memory in known.memories:
             if memory.begin <= address < memory.end:
                 link = memory.link
         if len(self._memory_at) >= _MAX_KEPT:
             self._memory_at.clear()
         self._memory_at[pid, address // mmap.PAGESIZE] = link
         return link
+
+
+def _forget_earlier(known: dict[int, _Links], batch: Collection[int], now_ns: int) -> None:
+    """Forget what was asked at earlier looks, if all can be asked again."""
+    if len(batch) <= _MAX_ASKED_AT_ONCE:
+        for pid in [pid for pid, links in known.items() if links.asked_ns < now_ns]:
+            del known[pid]

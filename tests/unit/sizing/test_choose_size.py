@@ -308,6 +308,11 @@ def test_what_stands_out_is_said() -> None:
         "A run used ≥2.9 GB of memory, more than the task's 2 GB: it would be killed."
         in reasons(*earlier, report(3))
     )
+    side = {"side": Metrics(max_memory_used_mb=600)}
+    survived = reasons(report(peak_mb=1500, others=side))
+    assert "The memory peak is 103 % of the task's 2 GB" in survived
+    assert "killed" not in survived
+    assert "The memory peak is 101 % of the task's 2 GB" in reasons(report(peak_mb=2060))
     spiky, steady = ({"memory_used_mb": Distribution(p99=p99)} for p99 in (300, 1400))
     spike = "1.5 GB for less than 1 % of the time, at most 300 MB otherwise"
     assert spike in reasons(report(peak_mb=1500, metrics=spiky))

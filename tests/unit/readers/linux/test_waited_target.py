@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.readers.linux import proc
 from profiler.readers.linux.shared_links import shared_memories
 from profiler.readers.linux.sockets import (
     Socket,
@@ -621,6 +623,32 @@ class TestLocksOfProcesses:
         assert process.blocked("futex", 0x8010, 0x109, 0).helper_pids == {8}
         self.pids.append(10)
         assert process.blocked("futex", 0x8010, 0x109, 0).helper_pids == {8, 10}
+
+    def test_the_memory_of_a_process_is_read_once_in_a_look_and_then_rarely(
+        self, process: FakeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It costs some ms: a batch of twelve processes had one look in several seconds."""
+        read: Counter[str] = Counter()
+
+        def noted(path: str) -> bytes | None:
+            read[Path(path).parent.name] += 1
+            return read_file(path)
+
+        read_file = proc.read
+        monkeypatch.setattr(proc, "read", noted)
+        (tmp_path / str(PID) / "maps").write_text("8000-a000 rw-s 00000000 00:1d 4\n")
+        (tmp_path / "9" / "maps").write_text("5000-7000 rw-p 00000000 00:00 0  [heap]\n")
+        for now in (0, 20, 40, 61):
+            for address in (0x8010, 0x9010):
+                blocked = process.blocked("futex", address, 0x109, 0, now=now)
+                assert blocked.helper_pids == {8}
+        assert read == {str(PID): 2, "8": 2, "9": 4}
+
+    def test_memory_that_is_only_read_has_no_lock(
+        self, process: FakeProcess, tmp_path: Path
+    ) -> None:
+        (tmp_path / str(PID) / "maps").write_text("8000-9000 r--s 00000000 00:1d 4 /gconv\n")
+        assert process.blocked("futex", 0x8010, 0x109, 0).helpers == "threads"
 
     def test_memory_that_cannot_be_read_belongs_to_the_process(
         self, process: FakeProcess, tmp_path: Path
