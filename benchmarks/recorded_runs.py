@@ -205,7 +205,7 @@ def written_lines(
 def _first_news(lines: Iterator[tuple[float, float]], size_mb: float, peak: HighestPeak) -> float:
     """The second of the first line that is news; infinite without one."""
     for seconds, used_mb in lines:
-        if news_text(MemoryNow(used_mb=used_mb, size_mb=size_mb), peak) is not None:
+        if news_text(MemoryNow(used_mb=used_mb, size_mb=size_mb), peak):
             return seconds
     return float("inf")
 

@@ -470,7 +470,7 @@ class ContainerUsage:
 
     def traffic_bytes(self) -> tuple[int, int]:
         """The bytes of the network and of block devices in both directions so far; 0 if unknown."""
-        rx, tx, read, written = (counter.total or 0 for counter in self._counters.values())
+        rx, tx, read, written = [counter.total or 0 for counter in self._counters.values()]
         return rx + tx, read + written
 
 

@@ -205,11 +205,12 @@ class MonotonicCounter:
         """Add the counter's next value; returns the increase since the last one (None for the
         first).
         """
-        growth = self.growth(value)
-        if growth is not None:
-            self.increase = growth + (self.increase or 0)
-            if self.is_below(value):
+        growth = None
+        if self._last is not None:
+            if value < self._last:
                 self.restart()
+            growth = value - self._last
+            self.increase = growth + (self.increase or 0)
         self._last = value
         return growth
 

@@ -76,7 +76,8 @@ def all_known(*values: _Value | None) -> tuple[_Value, ...] | None:
 
 def sum_of_both(value: _Number | None, other: _Number | None) -> _Number | None:
     """Return the sum of two values; None unless both are known."""
-    return _of_both(operator.add, value, other)
+    # Without another call: each container asks this and ``excess`` several times a tick.
+    return None if value is None or other is None else value + other
 
 
 def difference(value: _Number | None, less: _Number | None) -> _Number | None:
@@ -86,7 +87,7 @@ def difference(value: _Number | None, less: _Number | None) -> _Number | None:
 
 def excess(value: _Number | None, other: _Number | None) -> _Number | None:
     """Return by how much a value is above another one, at least 0; None unless both are known."""
-    return _of_both(lambda left, right: max(left - right, 0), value, other)
+    return None if value is None or other is None else max(value - other, 0)
 
 
 def product(value: _Number | None, factor: _Number | None) -> _Number | None:

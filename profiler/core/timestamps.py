@@ -45,11 +45,16 @@ def _parsed_ns(text: str) -> int | None:
     if not match:
         return None
     seconds_text, fraction, offset = match.groups()
-    moment = parse_datetime(seconds_text + ("+00:00" if offset in "Zz" else offset)) or _EPOCH
-    whole_seconds = int(moment.timestamp())
+    whole_seconds = _whole_seconds(seconds_text + ("+00:00" if offset in "Zz" else offset))
     if whole_seconds <= 0:
         return None
     return whole_seconds * NS_PER_SECOND + int((fraction or "0").ljust(9, "0")[:9])
+
+
+# The containers of a task are read within one second.
+@lru_cache(maxsize=8)
+def _whole_seconds(text: str) -> int:
+    return int((parse_datetime(text) or _EPOCH).timestamp())
 
 
 def span_ms(start_ns: int | None, end_ns: int | None) -> int | None:

@@ -417,10 +417,9 @@ class TaskSampler:
             if is_new and self._collectors.sample_followers:
                 self._show_collectors(followed, usage, sample)
         # The vCPUs of all containers, for the steps that the batches' samples have ended.
-        task_vcpu = sum(usage.last_vcpu or 0.0 for usage in present)
+        task_vcpu = sum([usage.last_vcpu or 0.0 for usage in present])
         for followed in self.followed.all:
-            held_ns = followed.usage.take_ended_step_ns()
-            if held_ns and followed.may_be_batch:
+            if followed.may_be_batch and (held_ns := followed.usage.take_ended_step_ns()):
                 followed.demand.add(task_vcpu, held_ns)
 
     def _show_collectors(

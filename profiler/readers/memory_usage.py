@@ -9,7 +9,7 @@ changed before. A program that maps 600 MB, or changes them, runs to its end in 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import excess, first_known, sum_of_both
+from profiler.core.optional_math import any_known, excess, first_known, sum_of_both
 
 # A part of the memory is notable above both.
 _NOTABLE_SHARE = 0.05
@@ -52,11 +52,7 @@ class MemoryCounters(Struct, frozen=True, kw_only=True):
     @property
     def has_cache(self) -> bool:
         """Whether anything is known of the page cache."""
-        return (
-            self.active_file_bytes is not None
-            or self.inactive_file_bytes is not None
-            or self.cache_bytes is not None
-        )
+        return any_known(self.active_file_bytes, self.inactive_file_bytes, self.cache_bytes)
 
 
 class MemoryReading(Struct, frozen=True, kw_only=True):

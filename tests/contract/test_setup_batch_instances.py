@@ -53,7 +53,7 @@ def test_it_prints_the_user_data_with_the_pushed_image(aws: FakeAws) -> None:
         (("--image", "x", "--setting", "TASK_PROFILER_SCOPE=instance"), "cannot set"),
         (("--image", "x", "--setting", "TASK_PROFILER_FAMILES=x"), "TASK_PROFILER_FAMILIES"),
         (("--image", "x", "--setting", "NAME=a\nb"), "cannot have"),
-        (("--image", "x\ny"), "cannot have"),
+        (("--image", "x\ny"), r"'x\ny' is not an image"),
     ],
 )
 def test_a_mistake_is_one_sentence(aws: FakeAws, words: tuple[str, ...], sentence: str) -> None:

@@ -96,7 +96,7 @@ def started(
 @contextmanager
 def alone(resource: str) -> Iterator[None]:
     """No other test changes this resource of the machine, of which nothing tells who has it."""
-    with Path(f"/var/tmp/task-profiler-test-{resource}.lock").open("w") as lock:
+    with Path(f"/var/tmp/task-profiler-test-{os.geteuid()}-{resource}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

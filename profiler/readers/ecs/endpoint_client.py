@@ -229,11 +229,10 @@ class TaskMetadataSource:
         reading = decode_stats(body, self._device_mapper_majors)
         if isinstance(reading, Unavailable):
             return reading
-        samples: dict[str, ContainerSample | Unavailable] = {}
+        samples = dict(reading)
         for docker_id in self._kernel_memory.keys() - reading.keys():
             del self._kernel_memory[docker_id]
         for docker_id, sample in reading.items():
-            samples[docker_id] = sample
             if isinstance(sample, ContainerSample) and sample.memory_kernel_bytes is not None:
                 samples[docker_id] = self._without_reclaimable_kernel(docker_id, sample)
         return samples

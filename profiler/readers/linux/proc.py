@@ -271,8 +271,8 @@ def numbers_after(text: bytes, name: bytes) -> list[int]:
 
 def bytes_after(text: bytes, name: bytes) -> int | None:
     """The bytes of the number of KiB that :func:`number_after` finds."""
-    size_kib = number_after(text, name)
-    return None if size_kib is None else size_kib * BYTES_PER_KIB
+    word = _word_after(text, name)
+    return int(word) * BYTES_PER_KIB if word.isdigit() else None
 
 
 def _word_after(text: bytes, name: bytes) -> bytes:

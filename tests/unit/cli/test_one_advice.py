@@ -160,7 +160,6 @@ def test_recommend_gives_the_word(case: Case) -> None:
 @every_case
 def test_the_record_has_the_size(case: Case) -> None:
     found = case.record.recommendation
-    assert found is not None
     assert TaskSize(vcpu=found.vcpu, memory_mb=found.memory_mb) == case.task_size
 
 

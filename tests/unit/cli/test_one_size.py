@@ -92,6 +92,5 @@ def test_the_end_of_run_names_the_size_of_the_family_with_this_run(tmp_path: Pat
         LocalRuns(history_of(path, run)), RunFilter(), LAST_RUNS
     ).families.values()
     size = advise(present(found), Policy(), NONE).choice.size
-    assert shown is not None
     assert shown.vcpu == size.vcpu == 0.25
     assert shown.memory_mb == size.memory_mb == 896

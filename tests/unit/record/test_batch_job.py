@@ -64,7 +64,6 @@ def test_a_value_that_is_no_number_or_has_control_characters_is_dropped_or_clean
         "AWS_BATCH_CE_NAME": "arn:aws:batch:us-west-2:111122223333:compute-environment/spot",
     }
     job = job_of_variables(variables)
-    assert job is not None
     assert job.attempt is job.array_index is None
     assert job.compute_environment == "spot"
     assert job.queue is not None

@@ -155,14 +155,12 @@ def test_what_mps_allows_is_said() -> None:
 @pytest.mark.parametrize("number", range(1, 175))
 def test_an_error_is_never_silent_and_never_a_guess(number: int) -> None:
     text = xid_sentence((number,), is_shared=False, is_local=False)
-    assert text is not None
     assert text.startswith("The GPU's driver reported")
     assert str(number) in text
 
 
 def test_the_machines_fault_wins_over_what_follows_from_it() -> None:
     text = xid_sentence((45, 94), is_shared=True, is_local=False)
-    assert text is not None
     assert "Xid 94" in text
     assert "the machine's fault, not the program's: run it on another instance" in text
     assert "Another program" in str(xid_sentence((31,), is_shared=True, is_local=False))

@@ -254,7 +254,6 @@ def test_a_job_costs_its_share_of_an_instance_with_a_known_price() -> None:
     assert cost.usd == 0.384
     assert cost.price_basis == "EC2 m5.4xlarge with TASK_PROFILER_PRICE_INSTANCES, 50 % of it"
     whole = cost_of(on_instance(), PriceOverrides(hour_usd=0.1, instances_usd=PRICES.instances_usd))
-    assert whole is not None
     assert whole.usd == 0.1
 
 

@@ -246,7 +246,6 @@ def test_no_growth_is_seen_across_the_change_of_meaning() -> None:
         for number in range(12)
     ]
     grown = advice([*older(30, 1000), *growing]).choice.growth
-    assert grown is not None
     assert grown.runs == 12
     assert grown.per_run == pytest.approx(20)
 

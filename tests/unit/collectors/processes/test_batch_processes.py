@@ -132,12 +132,7 @@ def test_the_sources_agree_on_the_cpu_time_within_a_tolerance(
     comparison = SourceComparison()
     comparison.on_sample(sample(START_NS, 5.0, MIB))
     for second in range(61):
-        assert (
-            list(
-                comparison.on_reading(sample(START_NS + seconds(second), second * processes_cpu, 0))
-            )
-            is not None
-        )
+        list(comparison.on_reading(sample(START_NS + seconds(second), second * processes_cpu, 0)))
         if second % 10 == 5:
             at = second - 2.3
             comparison.on_sample(sample(START_NS + seconds(at), at * 0.5, 0))

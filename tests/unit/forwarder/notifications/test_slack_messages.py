@@ -85,7 +85,6 @@ def test_the_message_of_a_success_has_the_usage() -> None:
 
 def test_files_in_memory_are_said_beside_the_memory_used() -> None:
     kept = model.AverageAndMaximum(avg=300, max=600)
-    assert NOTICE.record is not None
     metrics = replace(NOTICE.record.metrics, memory_mapped_file_mb=kept)
     record = replace(NOTICE.record, metrics=metrics)
     words = value_formats.cpu_and_memory(record, story_of(record))[1]
@@ -96,7 +95,6 @@ def test_files_in_memory_are_said_beside_the_memory_used() -> None:
 
 
 def test_more_cpu_than_a_job_asked_for_is_said_in_vcpus() -> None:
-    assert NOTICE.record is not None
     metrics = replace(
         NOTICE.record.metrics,
         cpu_utilization_percent=model.Distribution(avg=91, max=100),
