@@ -49,7 +49,7 @@ class PlayedIsm:
         self.policies: dict[str, tuple[int, dict[str, Any]]] = {}
         self.indices: dict[str, ManagedIndex] = {}
         self.writes: list[str] = []
-        self._seq_no = 0
+        self._next_seq_no = 0
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         bare, _, query = path.partition("?")
@@ -78,12 +78,11 @@ class PlayedIsm:
         assert isinstance(body, dict)
         if known is not None and query != f"if_seq_no={known[0]}&if_primary_term=1":
             return ServerResponse(status=409, body={"error": {"reason": "version conflict"}})
-        self._seq_no += 5
+        seq_no = self._next_seq_no
+        self._next_seq_no += 5
         self.writes.append(f"policy {name}")
-        self.policies[name] = (self._seq_no, body["policy"])
-        return ServerResponse(
-            status=200, body={"_id": name, "_seq_no": self._seq_no, "_primary_term": 1}
-        )
+        self.policies[name] = (seq_no, body["policy"])
+        return ServerResponse(status=200, body={"_id": name, "_seq_no": seq_no, "_primary_term": 1})
 
     def _explained(self, patterns: list[str]) -> Mapping[str, object]:
         known: dict[str, object] = {}

@@ -415,18 +415,20 @@ class Rollout(Struct, kw_only=True, dict=True):
         )
 
     def _moves(self, planned: PlannedFamily) -> tuple[ScheduledTarget, ...]:
-        if not self.request.update_schedules:
+        if planned.action == "failed" or not self.request.update_schedules:
             return ()
         return planned.movable if self.part == "size" else planned.pinned
 
     def _planned_again(self, planned: PlannedFamily) -> PlannedFamily:
-        """The plan from the present definition, so that the new revision undoes no deployment."""
+        """The plan from the present definition, so that the new revision undoes no deployment.
+        Raises TaskProfilerError if it fails.
+        """
         self._create_log_group(planned)
         current = self._plan(planned.family)
         notes = " ".join(current.notes)
         if current.action == "failed":
-            self._fail(current.family, TaskProfilerError(notes))
-        elif current.document != planned.document:
+            raise TaskProfilerError(notes)
+        if current.document != planned.document:
             start = (
                 f"{current.family} changed meanwhile, so it is planned again from "
                 f"{current.revision}"

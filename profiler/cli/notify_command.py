@@ -17,6 +17,7 @@ from profiler.cli.printing import say, warn
 from profiler.cli.wiring.aws_options import aws_environment
 from profiler.core.aws_clients import bounded_client
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.files import read_text_file
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import SENDERS, ChannelKind
 from profiler.core.text import install_hint
@@ -55,8 +56,9 @@ def notify(
         raise TaskProfilerError(f"notify needs packages of the forwarder: {hint}.")
     # The function's code finds the Region and the credentials in the environment, as in AWS.
     os.environ.update(aws_environment(region, profile, os.environ))
+    text = read_text_file(file, "The event", "a stopped task's event")
     try:
-        document = json.loads(within_levels(file.read()))
+        document = json.loads(within_levels(text))
     except ValueError as error:
         raise UsageError(
             f"The event is not valid JSON ({error}): pass it as EventBridge sends it."

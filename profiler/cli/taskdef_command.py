@@ -53,6 +53,7 @@ from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.files import read_text_file
 from profiler.core.optional_math import first_known
 from profiler.core.text import similar_name, stated
 from profiler.core.version import __version__
@@ -628,9 +629,11 @@ def _change_files(
 def read_input(file: str) -> bytes:
     """The content of a file, or of standard input for a hyphen.
 
-    Raises TaskProfilerError if it cannot be read.
+    Raises TaskProfilerError if it cannot be read, or is too large.
     """
-    return sys.stdin.buffer.read() if file == STANDARD_INPUT else read_bytes(Path(file))
+    if file == STANDARD_INPUT:
+        return read_text_file(sys.stdin.buffer, source_name(file), "a task definition")
+    return read_bytes(Path(file))
 
 
 taskdef.add_command(resize)

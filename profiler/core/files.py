@@ -12,7 +12,10 @@ from profiler.core.optional_math import known_values
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+    from typing import BinaryIO
 
+# More is no text that a person or an API wrote; a device may never end.
+MAX_TEXT_BYTES = 64 * 2**20
 _LAST_STANDARD_STREAM = 2
 # The wheel ships these folders of the repository as ``profiler/shipped/NAME``.
 _IN_REPOSITORY = {"forwarder": "lambda", "image": "taskdef", "kibana": "kibana"}
@@ -36,6 +39,16 @@ def open_or_none(path: "str | Path", flags: int = os.O_RDONLY) -> int | None:
         return dup_above_standard_streams(os.open(path, flags))
     except OSError:
         return None
+
+
+def read_text_file(file: "BinaryIO", name: str, content: str) -> bytes:
+    """Read a file of this content. Raises TaskProfilerError if it is too large, as a device that
+    never ends; OSError.
+    """
+    data = file.read(MAX_TEXT_BYTES + 1)
+    if len(data) > MAX_TEXT_BYTES:
+        raise TaskProfilerError(f"{name} has more than 64 MB: name the file of {content}.")
+    return data
 
 
 def close_files(descriptors: "Iterable[int | None]") -> None:

@@ -136,9 +136,10 @@ def record_fields(record: Record, dataset: str, moment: datetime) -> Fields:
 
 
 def record_cost_fields(record: Record) -> Fields:
-    """The fields of a record's cost."""
-    cost: Fields = _read_fields(view_of(record)).get("cost", {})
-    return cost
+    """The fields of a record's cost, and of what may have been larger: the cost may."""
+    fields = _read_fields(view_of(record))
+    at_least = mapping(fields.get("usage")).get("at_least")
+    return {"cost": fields.get("cost", {}), "usage": {"at_least": at_least}}
 
 
 def event_outcome(status: str) -> str:

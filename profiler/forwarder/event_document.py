@@ -153,12 +153,12 @@ def _cost_fields(numbers: Sequence[Document], ended: EndedTask) -> Fields:
     """The cost on the task's capacity provider, which a report does not know; none, if the task
     cannot have cost what the report says.
     """
-    cost = record_cost_fields(ended.run.record)
+    fields = record_cost_fields(ended.run.record)
     of_report = mapping(numbers[0].fields.get("cost")) if numbers else {}
-    if not of_report or cost == of_report:
+    if not of_report or fields["cost"] == of_report:
         return {}
-    fields: Fields = {"cost": {**dict.fromkeys(of_report), **cost}}
-    if "usd" not in cost:
+    fields["cost"] = {**dict.fromkeys(of_report), **fields["cost"]}
+    if fields["cost"].get("usd") is None:
         fields["recommendation"] = {"saving_usd_per_month": None}
     return fields
 

@@ -7,7 +7,7 @@ any other distribution is its average.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -115,11 +115,11 @@ def emf_unit(metric: Metric) -> str:
     return _EMF_UNITS.get(metric.unit, "None")
 
 
-def _read(metric: Metric, run: RunView) -> Number | None:
+def _read(metric: Metric, run: RunView, least: Collection[str]) -> Number | None:
     """The value for CloudWatch, which averages shares and has no mark: none of a share that may
-    have been larger. Totals and peaks are what was seen.
+    have been larger, as those at the paths ``least``. Totals and peaks are what was seen.
     """
-    if metric.unit == "%" and metric.path in least_paths(run):
+    if metric.unit == "%" and metric.path in least:
         return None
     value = metric.get(run)
     if isinstance(value, str) or value is None:
@@ -137,7 +137,8 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     record = report.record
     time_ns = report.time_ns
     run = view_of(record)
-    values = known_members({name: _read(EMF_METRICS[name], run) for name in names})
+    least = least_paths(run)
+    values = known_members({name: _read(EMF_METRICS[name], run, least) for name in names})
     if time_ns is None or not record.family or not values:
         return {}
     directive = {

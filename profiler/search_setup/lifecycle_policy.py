@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from profiler.core.bounded_batches import batches
-from profiler.core.json_fields import mapping, positive_number
+from profiler.core.json_fields import count, mapping
 from profiler.search_setup.cluster_requests import (
     Product,
     SearchServer,
@@ -107,7 +107,7 @@ class LifecyclePolicy:
             index = mapping(told)
             if index.get(_ISM_POLICY) != self.name:
                 continue
-            seq_no = positive_number(index.get("policy_seq_no"))
+            seq_no = count(index.get("policy_seq_no"))
             if seq_no is not None and seq_no != self._existing.get("_seq_no"):
                 outdated.append(name)
             if mapping(index.get("state")).get("name") in _MERGED_STATES:

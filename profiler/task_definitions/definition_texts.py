@@ -15,7 +15,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
-from profiler.core.files import write_atomically
+from profiler.core.files import read_text_file, write_atomically
 from profiler.core.json_fields import mapping
 from profiler.core.optional_math import known
 from profiler.task_definitions.container_snippets import FREE_KEYS, camel_case, pascal_case
@@ -42,7 +42,6 @@ from profiler.task_definitions.text_tree import (
     yaml_tree,
 )
 
-_MAX_BYTES = 64 * 2**20
 _TYPE = "AWS::ECS::TaskDefinition"
 _JOB_TYPE = "AWS::Batch::JobDefinition"
 _CONTAINERS = "ContainerDefinitions"
@@ -470,14 +469,11 @@ def read_bytes(path: Path, content: str = "a task definition") -> bytes:
     """
     try:
         with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+            return read_text_file(file, str(path), content)
     except OSError as error:
         raise TaskProfilerError(
             f"{path} cannot be read ({error.strerror}): name the file of {content}."
         ) from error
-    if len(data) > _MAX_BYTES:
-        raise TaskProfilerError(f"{path} has more than 64 MB: name the file of {content}.")
-    return data
 
 
 def write_definition(path: Path, content: bytes, *, remedy: str) -> None:

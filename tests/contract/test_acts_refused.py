@@ -12,7 +12,7 @@ import pytest
 from moto.moto_api._internal.models import moto_api_backend
 
 from tests.aws_proxy import AwsProxy
-from tests.resize_account import KILLED, NEW, Account
+from tests.resize_account import BATCH, KILLED, NEW, Account
 from tools.moto_server import FakeAws, fake_aws
 
 Act = tuple[str, ...]
@@ -60,6 +60,24 @@ def put_back(account: Account) -> Act:
 def judged(account: Account) -> Act:
     resized(account).runs("nightly", 1, revision=2, size=NEW, **KILLED)
     return ("resize", "--from", str(account.file), "--register", "--update-schedules")
+
+
+def behind(account: Account) -> Act:
+    """The schedule and the rule start an older revision than the newest, of another size."""
+    account.family("nightly", size=(2.0, 4096))
+    account.family("nightly")
+    account.runs("nightly", 25, revision=2)
+    account.schedule("night", "nightly:1")
+    account.rule("often", "nightly:1")
+    words = ("--from", str(account.file), "--register", "--update-schedules")
+    return ("resize", "nightly", *words)
+
+
+def unmonitored(account: Account) -> Act:
+    account.family("nightly", containerDefinitions=[BATCH])
+    account.schedule("night", "nightly")
+    account.rule("often", "nightly")
+    return ("add-monitor", "nightly", "--image", "team/task-profiler:1", "--register")
 
 
 def state(account: Account) -> dict[str, object]:
@@ -114,3 +132,30 @@ def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(
         assert found.code == 1, refused
         assert "is not authorized" in found.said, refused
         assert found.changed.items() <= whole.changed.items(), refused
+
+
+def test_a_family_that_cannot_be_read_again_has_failed_once(
+    proxy: RefusingProxy, tmp_path: Path
+) -> None:
+    whole = Outcome(proxy, unmonitored, tmp_path / "whole", 0)
+    assert whole.code == 0, whole.said
+    calls = enumerate(whole.operations, 1)
+    *_, last = (nth for nth, operation in calls if operation == "DescribeTaskDefinition")
+    found = Outcome(proxy, unmonitored, tmp_path / "refused", last)
+    assert (found.code, found.changed) == (1, {})
+    assert found.said.count("is not authorized") == 1
+    assert found.said.endswith("task-profiler: 1 family: 1 failed.\n")
+
+
+@pytest.mark.parametrize("operation", ["GetResources", "ListTaskDefinitions"])
+def test_a_family_that_cannot_be_planned_is_left_alone(
+    proxy: RefusingProxy, tmp_path: Path, operation: str
+) -> None:
+    """With its schedules: what the plan did not say is not done."""
+    whole = Outcome(proxy, behind, tmp_path / "whole", 0)
+    assert {"schedule": "nightly:3", "rule": "nightly:3"}.items() <= whole.changed.items()
+    calls = [nth for nth, name in enumerate(whole.operations, 1) if name == operation]
+    for nth in {calls[0], calls[-1]}:
+        found = Outcome(proxy, behind, tmp_path / str(nth), nth)
+        assert (found.code, found.changed) == (1, {})
+        assert found.said.endswith("task-profiler: 1 failed.\n")

@@ -28,6 +28,7 @@ _OTHER_VALUE_BYTES = 160
 _OTHER_RIGHTS_CHARACTERS = 5_600
 _GROUP_RIGHT = '"arn:*:logs:*:*:log-group::log-stream:*",'
 _RETRY_RIGHT = '"arn:*:ecs:*:*:task-definition/:*",'
+_RETRY_JOB_RIGHT = '"arn:*:batch:*:*:job-definition/:*",'
 
 Values = Mapping[str, str]
 
@@ -81,6 +82,8 @@ def _rights_characters(_template: str, values: Values) -> int:
         size += len(_GROUP_RIGHT) + len(group)
     for family in values["RetryOutOfMemory"].split(","):
         size += len(_RETRY_RIGHT) + len(family)
+        if values["BatchJobs"] == "true":
+            size += len(_RETRY_JOB_RIGHT) + len(family)
     return size
 
 

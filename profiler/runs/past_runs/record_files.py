@@ -18,6 +18,7 @@ from typing import IO
 import msgspec
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.files import MAX_TEXT_BYTES
 from profiler.core.json_fields import decoded
 from profiler.core.text import first_names
 from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
@@ -162,12 +163,26 @@ def _opened(source: str) -> tuple[Iterator[bytes], KeptLines]:
     they are kept. Raises OSError.
     """
     if source == STANDARD_INPUT:
-        return messages(sys.stdin.buffer), KeptLines()
+        return messages(_lines(sys.stdin.buffer)), KeptLines()
     stream = Path(source).open("rb")  # noqa: SIM115  it is read again
-    beginning, cli_messages = _beginning(stream)
+    beginning, cli_messages = _beginning(_lines(stream))
     if cli_messages or not stream.seekable():
         return _until_closed(stream, cli_messages or beginning), KeptLines()
     return chain(beginning, stream), KeptLines(stream)
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file. Only JSON can have a first line of more than 64 MB: that of a device may
+    never end.
+    """
+    first = stream.readline(MAX_TEXT_BYTES + 1)
+    if len(first) > MAX_TEXT_BYTES and not _is_long_text(first):
+        first += stream.readline()
+    return chain((first,), stream)
+
+
+def _is_long_text(line: bytes) -> bool:
+    return len(line) > MAX_TEXT_BYTES and not line_text(line).startswith((b"{", b"["))
 
 
 def _checked(lines: Iterable[bytes], source: str) -> Iterator[bytes]:
@@ -183,6 +198,10 @@ def _checked(lines: Iterable[bytes], source: str) -> Iterator[bytes]:
 def _check_format(beginning: bytes, source: str) -> None:
     """Raise TaskProfilerError for a file of another format."""
     name = source_name(source)
+    if _is_long_text(beginning):
+        raise TaskProfilerError(
+            f"{name} has more than 64 MB without a line's end: name a file of record lines."
+        )
     if beginning.startswith(_SQLITE):
         file = "FILE" if source == STANDARD_INPUT else source
         raise TaskProfilerError(

@@ -144,6 +144,21 @@ def test_a_file_of_another_format_is_named(beginning: bytes, said: str, tmp_path
     assert "invalid" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("history", "--from"), "/dev/zero has more than 64 MB without a line's end: name a file"),
+        (("notify",), "The event has more than 64 MB: name the file of a stopped task's event"),
+        (("taskdef", "add-monitor"), "/dev/zero has more than 64 MB: name the file of a task"),
+    ],
+)
+def test_a_device_that_never_ends_is_not_read_on(command: tuple[str, ...], said: str) -> None:
+    done = run_here({}, *command, "/dev/zero")
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("before", [b"", b"\n"])
 def test_a_byte_order_mark_costs_no_run(before: bytes, file: Path) -> None:
     file.write_bytes(before + b"\xef\xbb\xbf" + file.read_bytes())

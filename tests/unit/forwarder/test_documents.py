@@ -566,6 +566,7 @@ def test_a_run_on_spot_costs_a_fraction_of_the_on_demand_price(
         document = written(*(writes[name] for name in order))
         assert document["task"]["capacity_provider"] == provider
         assert document["cost"] == {"usd": usd, "waste_usd": usd / 2}
+        assert ("cost.usd" in document["usage"]["at_least"]) is (usd == 0.006)
 
 
 IDENTITY = (

@@ -87,8 +87,12 @@ def test_the_event_pattern_has_room_for_28_clusters() -> None:
     check_limits(WHOLE, values(ClusterArns=",".join(ARNS[:28])))
 
 
+@pytest.mark.parametrize(
+    ("jobs", "families"),
+    [("false", "nightly-*,etl"), ("true", ",".join(["nightly-loads-of-orders"] * 30))],
+)
 def test_the_role_with_every_option_has_the_length_that_the_limit_assumes(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, jobs: str, families: str
 ) -> None:
     """Longer rights than assumed would fail at IAM; much shorter ones would be refused."""
     secret = f"arn:aws-us-gov:secretsmanager:{REGION}:{ACCOUNT}:secret:team/{'s' * 60}"
@@ -102,7 +106,8 @@ def test_the_role_with_every_option_has_the_length_that_the_limit_assumes(
         "SubnetIds": "subnet-0a",
         "SecurityGroupIds": "sg-0a",
         "SecretsKeyArn": f"arn:aws:kms:{REGION}:{ACCOUNT}:key/{'0' * 36}",
-        "RetryOutOfMemory": "nightly-*,etl",
+        "BatchJobs": jobs,
+        "RetryOutOfMemory": families,
         "LogGroups": "/ecs/a,/ecs/b*",
         "Subscribe": "account",
     }
