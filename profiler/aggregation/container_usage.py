@@ -455,10 +455,14 @@ class ContainerUsage:
         return interval
 
     @property
-    def cpu_seconds(self) -> float | None:
+    def cpu_total_ns(self) -> int | None:
         """The exact cumulative CPU time at the last sample."""
-        total_ns = self._cpu_ns.total
-        return quotient(total_ns, NS_PER_SECOND)
+        return self._cpu_ns.total
+
+    @property
+    def cpu_seconds(self) -> float | None:
+        """The same in seconds."""
+        return quotient(self._cpu_ns.total, NS_PER_SECOND)
 
     def traffic(self) -> dict[str, int | None]:
         """The counters by their names; None for a total above the integers of readers."""

@@ -167,7 +167,7 @@ class RunNotices:
     ) -> None:
         self._earlier_peak = earlier_peak
         self._started_ns = started_ns
-        self._expected_seconds = expected_seconds
+        self._expected_seconds = first_known(expected_seconds, math.inf)
         window_ns = round(stuck_minutes * 60 * NS_PER_SECOND)
         max_step_ns = max(_MAX_STEP_NS, round(_MAX_INTERVALS * interval_ns))
         self._idle: IdleTime | None = None
@@ -232,11 +232,11 @@ class RunNotices:
 
         No reading is necessary.
         """
-        expected_seconds = first_known(self._expected_seconds, math.inf)
+        expected_seconds = self._expected_seconds
         elapsed_ns = now_ns - self._started_ns
         if elapsed_ns <= expected_seconds * NS_PER_SECOND:
             return []
-        self._expected_seconds = None
+        self._expected_seconds = math.inf
         finding = NoticeFinding(
             kind="overdue",
             since_ns=self._started_ns + round(expected_seconds * NS_PER_SECOND),

@@ -10,8 +10,7 @@ from profiler.aggregation.run_notices import NoticeFinding, RunNotices
 from profiler.aggregation.task_record import container_limits
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import any_known, known, product, sum_of_both
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.optional_math import any_known, sum_of_both
 from profiler.monitor.followed_container import FollowedContainer, NoticeState
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.container_sample import ContainerSample
@@ -96,7 +95,7 @@ class BatchNotices(Struct, eq=False):
         """The last sample; the CPU time counts as missing, not as idle, if the container was
         restarted.
         """
-        cpu_seconds = None if sample.cpu_ns is None else usage.cpu_seconds
+        cpu_ns = None if sample.cpu_ns is None else usage.cpu_total_ns
         if task is not state.task:  # the task is read every few seconds
             state.measures_blocks = self._measures_blocks()
             state.task = task
@@ -106,7 +105,7 @@ class BatchNotices(Struct, eq=False):
             ).memory_bytes
             if attempt != state.attempt:
                 state.attempt = attempt
-                cpu_seconds = None
+                cpu_ns = None
         own_line_ns = None
         # On Fargate, the log driver uses the network of the task.
         if task.launch_type == FARGATE and container.shares_network:
@@ -116,7 +115,7 @@ class BatchNotices(Struct, eq=False):
         is_network_known = None not in (sample.network_rx_bytes, sample.network_tx_bytes)
         return NoticeReading(
             at_ns=usage.last_read_by_start_ns or sample.read_ns,
-            cpu_ns=known(round, product(cpu_seconds, NS_PER_SECOND)),
+            cpu_ns=cpu_ns,
             network_bytes=network_bytes if is_network_known else None,
             block_bytes=block_bytes if has_blocks or state.measures_blocks else None,
             own_line_ns=own_line_ns,

@@ -339,7 +339,7 @@ class MonitoredTask:
         if task is None or notices is None:
             return
         try:
-            for batch in self._unreported():
+            for batch in self._awaited:
                 for so_far, finding in notices.find(batch, task):
                     self._send_notice(
                         batch, self._line_builder.notice(batch, task, so_far, finding)
@@ -372,9 +372,7 @@ class MonitoredTask:
         now_ns = self._clock.monotonic_ns()
         is_due = self.is_checkpoint_due(now_ns)
         batches = [
-            batch
-            for batch in self._unreported()
-            if batch.was_listed and (is_due or batch.is_fuller)
+            batch for batch in self._awaited if batch.was_listed and (is_due or batch.is_fuller)
         ]
         if not (is_due or batches):
             return

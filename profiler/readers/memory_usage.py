@@ -25,7 +25,7 @@ _BYTES_PER_OPEN_FILE = 192
 _PINNED_BYTES_PER_FILE = 3072
 
 
-class MemoryCounters(Struct, frozen=True, kw_only=True):
+class MemoryCounters(Struct, frozen=True, kw_only=True, gc=False):
     """A group's counters with those of the groups below it; None where the interface has none.
 
     ``active_file_bytes`` and ``inactive_file_bytes`` are the kernel's lists of pages of files. They
@@ -55,7 +55,7 @@ class MemoryCounters(Struct, frozen=True, kw_only=True):
         return any_known(self.active_file_bytes, self.inactive_file_bytes, self.cache_bytes)
 
 
-class MemoryReading(Struct, frozen=True, kw_only=True):
+class MemoryReading(Struct, frozen=True, kw_only=True, gc=False):
     """The parts of a group's memory.
 
     ``reclaimable_bytes`` and ``used_bytes`` are the usage together. ``cache_bytes`` is the page

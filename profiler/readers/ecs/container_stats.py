@@ -36,15 +36,15 @@ StatsReading: TypeAlias = Mapping[str, ContainerSample | Unavailable]
 # of memory_stats.stats) without creating objects for them.
 
 
-class _CpuUsage(Struct):
+class _CpuUsage(Struct, gc=False):
     total_usage: Json = None
 
 
-class _CpuStats(Struct):
+class _CpuStats(Struct, gc=False):
     cpu_usage: _CpuUsage | None = None
 
 
-class _MemoryDetail(Struct):
+class _MemoryDetail(Struct, gc=False):
     total_active_file: Json = None
     active_file: Json = None
     total_inactive_file: Json = None
@@ -65,7 +65,7 @@ class _MemoryDetail(Struct):
     hugetlb: Json = None
 
 
-class _MemoryStats(Struct):
+class _MemoryStats(Struct, gc=False):
     usage: Json = None
     max_usage: Json = None
     limit: Json = None
@@ -73,7 +73,7 @@ class _MemoryStats(Struct):
     stats: _MemoryDetail | None = None
 
 
-class BlockEntry(Struct):
+class BlockEntry(Struct, gc=False):
     """Bytes of one operation on one device, as Docker and the control groups count them."""
 
     major: int = 0
@@ -82,17 +82,17 @@ class BlockEntry(Struct):
     value: Json = 0  # agents that leave out zeros leave it out
 
 
-class _BlockStats(Struct):
+class _BlockStats(Struct, gc=False):
     io_service_bytes_recursive: list[BlockEntry] | None = None
 
 
-class _Counts(Struct):  # of an interface, and of the processes
+class _Counts(Struct, gc=False):  # of an interface, and of the processes
     rx_bytes: Json = None
     tx_bytes: Json = None
     current: Json = None
 
 
-class _Entry(Struct):
+class _Entry(Struct, gc=False):
     read: Json = None
     cpu_stats: _CpuStats | None = None
     memory_stats: _MemoryStats | None = None
