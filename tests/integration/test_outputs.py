@@ -159,7 +159,7 @@ def test_the_output_of_the_command_stays_blocking(pipe: Pipe) -> None:
     """`run` and its command share one standard error: a command that writes much must not see
     EAGAIN.
     """
-    code = "import os; print(os.get_blocking(2)); os.write(2, b'y' * 100_000)"
+    code = "import os; print(os.get_blocking(2), flush=True); os.write(2, b'y' * 100_000)"
     with subprocess.Popen(
         (*RUN, "--no-history", "--", sys.executable, "-c", code),
         stdout=subprocess.PIPE,
