@@ -8,7 +8,6 @@ from profiler.aws_account.registered_definitions import TaskDefinitions, may_exi
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings
 from profiler.core.optional_math import any_known
-from profiler.core.text import stated
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.due_times import may_start_again
 from profiler.schedules.schedule_model import Schedule
@@ -101,7 +100,9 @@ class GoneRevisions:
         pin = revision_of(schedule.definition_arn)
         if pin is not None:
             why = self._why_gone(pin, schedule.is_of_jobs)
-            return stated(f"It is pinned to {pin}, which {{}}, so it starts nothing.", why) or None
+            if why is None:
+                return None
+            return f"It is pinned to {pin}, which {why}, so it starts nothing."
         has_started = any_known(*(due.task for due in judged.due_times))
         if has_started or not self._has_no_active_revision(schedule):
             return None
