@@ -8,8 +8,7 @@ import select
 import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.programs.phases import (
@@ -17,6 +16,7 @@ from tests.programs.phases import (
     compute,
     forget,
     phase,
+    rounds,
     sleep,
     started,
     time_all,
@@ -26,12 +26,6 @@ from tests.programs.phases import (
 _PAUSE_SECONDS = 0.9
 _WORK_SECONDS = 0.1
 _TIMER_SECONDS = 0.1
-
-
-def _rounds(seconds: float) -> Iterator[None]:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        yield
 
 
 def _start(work: Callable[[], None]) -> int:
@@ -100,7 +94,7 @@ def _ask_through(
     with socket.socket(middle.family) as connection:
         connection.connect(middle.getsockname())
         middle.close()
-        for _ in _rounds(seconds):
+        for _ in rounds(seconds):
             connection.sendall(b"?")
             _receive(connection)
             compute(_WORK_SECONDS)
@@ -144,7 +138,7 @@ def broker(seconds: float, listen: Callable[[str], socket.socket] = _listen_tcp)
         with socket.socket(listener.family) as connection:
             connection.connect(listener.getsockname())
             connection.sendall(b"p")
-            for _ in _rounds(seconds):
+            for _ in rounds(seconds):
                 sleep(_PAUSE_SECONDS)
                 compute(0.02)
                 connection.sendall(b"r")
@@ -186,7 +180,7 @@ def pipes(seconds: float) -> None:
         os.close(first[0])
         os.close(second[0])
         os.close(second[1])
-        for _ in _rounds(seconds):
+        for _ in rounds(seconds):
             sleep(_PAUSE_SECONDS)
             compute(0.02)
             os.write(first[1], b"r")

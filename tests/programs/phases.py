@@ -104,6 +104,13 @@ def sleep(seconds: float) -> None:
         time.sleep(seconds)
 
 
+def rounds(seconds: float) -> Iterator[None]:
+    """Begin rounds until this time is over."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield
+
+
 def forget() -> None:
     """In a new child: the phases so far are its parent's."""
     global _clock  # noqa: PLW0603 -- the thread of a fork has a clock of its own

@@ -14,7 +14,6 @@ import select
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
 from multiprocessing.pool import ThreadPool
@@ -25,6 +24,7 @@ from tests.programs.phases import (
     compute,
     forget,
     phase,
+    rounds,
     sleep,
     started,
     time_all,
@@ -35,12 +35,6 @@ _TASKS = 4
 _WORK_SECONDS = 0.05
 _TIMEOUT_SECONDS = 30
 _work = functools.partial(compute, kind="python")
-
-
-def _rounds(seconds: float) -> Iterator[None]:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        yield
 
 
 def ask(port: str, seconds: float) -> None:
@@ -72,14 +66,14 @@ def _each(results: Iterable[object]) -> Iterator[object]:
 
 def as_they_complete(seconds: float, port: str) -> None:
     with ThreadPoolExecutor(_TASKS, initializer=time_all) as pool:
-        for _ in _rounds(seconds):
+        for _ in rounds(seconds):
             for _ in _each(as_completed(_submit(pool, port), timeout=_TIMEOUT_SECONDS)):
                 pass
 
 
 def wait_for_all(seconds: float, port: str) -> None:
     with ThreadPoolExecutor(_TASKS, initializer=time_all) as pool:
-        for _ in _rounds(seconds):
+        for _ in rounds(seconds):
             tasks = _submit(pool, port)
             with phase("others"):
                 wait(tasks)
@@ -88,7 +82,7 @@ def wait_for_all(seconds: float, port: str) -> None:
 
 def in_order(seconds: float, port: str) -> None:
     with ThreadPoolExecutor(_TASKS, initializer=time_all) as pool:
-        for _ in _rounds(seconds):
+        for _ in rounds(seconds):
             for task in _submit(pool, port):
                 with phase("others"):
                     task.result(timeout=_TIMEOUT_SECONDS)
@@ -96,7 +90,7 @@ def in_order(seconds: float, port: str) -> None:
 
 def imap_unordered(seconds: float, port: str) -> None:
     with ThreadPool(_TASKS, initializer=time_all) as pool:
-        for _ in _rounds(seconds):
+        for _ in rounds(seconds):
             times = [0.3 + 0.1 * number for number in range(2 * _TASKS)]
             for _ in _each(pool.imap_unordered(functools.partial(ask, port), times)):
                 _work(_WORK_SECONDS)
@@ -118,7 +112,7 @@ def join_a_queue(seconds: float, port: str) -> None:
     threads = [threading.Thread(target=do) for _ in range(_TASKS)]
     for thread in threads:
         thread.start()
-    for _ in _rounds(seconds):
+    for _ in rounds(seconds):
         with phase("python"):
             for _ in threads:
                 tasks.put(0.7)
@@ -133,7 +127,7 @@ def join_a_queue(seconds: float, port: str) -> None:
 
 def to_threads(seconds: float, port: str) -> None:
     async def main() -> None:
-        for _ in _rounds(seconds):
+        for _ in rounds(seconds):
             with phase("others"):
                 works = [asyncio.to_thread(ask, port, 0.3 + 0.1 * n) for n in range(_TASKS)]
                 await asyncio.wait_for(asyncio.gather(*works), _TIMEOUT_SECONDS)
@@ -151,7 +145,7 @@ def _in_a_process(port: str, seconds: float) -> None:
 
 def processes_as_they_complete(seconds: float, port: str) -> None:
     with ProcessPoolExecutor(3) as pool:
-        for _ in _rounds(seconds):
+        for _ in rounds(seconds):
             with phase("python"):
                 tasks = [pool.submit(_in_a_process, port, 0.5 + 0.2 * n) for n in range(3)]
             for _ in _each(as_completed(tasks, timeout=_TIMEOUT_SECONDS)):
@@ -161,7 +155,7 @@ def processes_as_they_complete(seconds: float, port: str) -> None:
 def _produce(seconds: float, rows: "queue.Queue[str]") -> None:
     forget()
     time_all()
-    for _ in _rounds(seconds):
+    for _ in rounds(seconds):
         sleep(0.9)
         with phase("others"):
             rows.put("row")
@@ -206,7 +200,7 @@ def _ask_child(
     with socket.socket(listener.family) as connection:
         connection.connect(listener.getsockname())
         listener.close()
-        for _ in _rounds(seconds):
+        for _ in rounds(seconds):
             _work(0.3)
             with phase("others"):
                 connection.sendall(b"?")

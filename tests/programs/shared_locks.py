@@ -12,9 +12,18 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from tests.programs.phases import compute, forget, phase, sleep, started, time_all, write_down
+from tests.programs.phases import (
+    compute,
+    forget,
+    phase,
+    rounds,
+    sleep,
+    started,
+    time_all,
+    write_down,
+)
 from tests.programs.pools import ask
 from tests.simulation.known_programs import read_disk
 
@@ -34,12 +43,6 @@ WORKS: dict[str, Callable[[float], None]] = {
     "disk": _read,
 }
 Work = Callable[[], None]
-
-
-def _rounds(seconds: float) -> Iterator[None]:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        yield
 
 
 def _start(work: Work) -> multiprocessing.process.BaseProcess:
@@ -66,7 +69,7 @@ def joinable_queue(seconds: float, work: Work) -> None:
             tasks.task_done()
 
     children = [_start(do) for _ in range(_WORKERS)]
-    for _ in _rounds(seconds):
+    for _ in rounds(seconds):
         with phase("python"):
             for _ in children:
                 tasks.put("task")
@@ -91,7 +94,7 @@ def event(seconds: float, work: Work, timeout_seconds: float | None = None) -> N
             has_worked.set()
 
     child = _start(do)
-    for _ in _rounds(seconds):
+    for _ in rounds(seconds):
         has_worked.clear()
         is_wanted.release()
         with phase("others"):
@@ -137,7 +140,7 @@ def semaphore_in_memory(seconds: float, work: Work) -> None:
             library.sem_post(has_worked)
 
     child = _start(do)
-    for _ in _rounds(seconds):
+    for _ in rounds(seconds):
         library.sem_post(is_wanted)
         with phase("others"):
             library.sem_wait(has_worked)
