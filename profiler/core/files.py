@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-# More is no text that a person or an API wrote; a device may never end.
+# No person and no API writes a longer text, and a device may never end.
 MAX_TEXT_BYTES = 64 * 2**20
 _LAST_STANDARD_STREAM = 2
 # The wheel ships these folders of the repository as ``profiler/shipped/NAME``.

@@ -459,13 +459,13 @@ def _metrics(record: Record, end_ns: int) -> list[Message]:
         else:
             point["asDouble"] = float(value / gauge.divisor)
         point["timeUnixNano"] = str(end_ns)
-        told: dict[str, Value] = {}
+        qualifiers: dict[str, Value] = {}
         if gauge.direction:
-            told[f"{gauge.name}.direction"] = gauge.direction
+            qualifiers[f"{gauge.name}.direction"] = gauge.direction
         if gauge.path in least:
-            told[_AT_LEAST] = True
-        if told:
-            point["attributes"] = attributes(told)
+            qualifiers[_AT_LEAST] = True
+        if qualifiers:
+            point["attributes"] = attributes(qualifiers)
         points_by_metric.setdefault((gauge.name, gauge.unit), []).append(point)
     metrics: list[Message] = []
     for (name, unit), points in points_by_metric.items():

@@ -102,7 +102,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def silence(self) -> str:
-        """Why no line says whether a notice was posted; empty if one does."""
+        """The reason why no line says whether a notice was posted; empty if a line says it."""
         return self.unlogged_notices if self.has_stack else self.no_stack
 
     def notifies_of(self, scenario: str) -> bool:

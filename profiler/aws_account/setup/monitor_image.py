@@ -161,7 +161,7 @@ def check_default_image(
 
 
 def _document(answer: Mapping[str, Any] | None, field: str) -> Mapping[str, object]:
-    return mapping(json.loads((answer or {field: "{}"})[field]))
+    return {} if answer is None else mapping(json.loads(answer[field]))
 
 
 def _selects(selection: Mapping[str, object], tag: str) -> bool:
