@@ -1,5 +1,6 @@
 """A collector over played processes and their control group."""
 
+import threading
 from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
@@ -43,6 +44,7 @@ class FakeExitWaiter(ProcessExitWaiter):
         self.watched: tuple[int, ...] = ()
         self.watched_files: tuple[int, ...] = ()
         self.wakes = 0
+        self.has_refused = threading.Event()
 
     def open(self) -> None: ...
 
@@ -50,6 +52,7 @@ class FakeExitWaiter(ProcessExitWaiter):
         self.watched, self.watched_files = tuple(pids), tuple(events_descriptors)
 
     def wait(self, seconds: float) -> bool:
+        self.has_refused.set()
         raise AssertionError("the tests tick themselves")
 
     def wake(self) -> None:

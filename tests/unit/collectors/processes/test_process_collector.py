@@ -695,6 +695,7 @@ def test_after_an_error_the_report_has_the_stats_series() -> None:
     """After an error of our own the report has the stats series and checkpoints no processes."""
     fakes = CollectedBatch().run(30)
     fakes.collector.start()  # the fake waiter refuses to wait, which ends the thread
+    assert fakes.exit_waiter.has_refused.wait(60)  # a stop before that is no error
     fakes.collector.stop(60)
     record = fakes.record()
     assert [shown.name for shown in record.processes] == ["job", "other"]
