@@ -48,6 +48,7 @@ class PlayedIsm:
         self._delete = delete
         self.policies: dict[str, tuple[int, dict[str, Any]]] = {}
         self.indices: dict[str, ManagedIndex] = {}
+        self.unmanaged: list[str] = []  # indices without a policy
         self.writes: list[str] = []
         self._next_seq_no = 0
 
@@ -85,7 +86,9 @@ class PlayedIsm:
         return ServerResponse(status=200, body={"_id": name, "_seq_no": seq_no, "_primary_term": 1})
 
     def _explained(self, patterns: list[str]) -> Mapping[str, object]:
-        known: dict[str, object] = {}
+        known: dict[str, object] = {
+            name: {POLICY_SETTING: None, "enabled": None} for name in self.unmanaged
+        }
         for name, index in self.indices.items():
             if any(name.startswith(pattern.removesuffix("*")) for pattern in patterns):
                 known[name] = {POLICY_SETTING: index.policy_id, "enabled": True}
@@ -96,7 +99,7 @@ class PlayedIsm:
                         "policy_seq_no": index.seq_no,
                         "state": {"name": index.state},
                     }
-        return {**known, "total_managed_indices": len(known)}
+        return {**known, "total_managed_indices": len(known) - len(self.unmanaged)}
 
     def run(self, passes: int = 1) -> None:
         """Let the plugin's job look at each index so many times."""

@@ -1,7 +1,8 @@
 """What a search cluster is asked while it is set up, and what it answers."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from http import HTTPStatus
+from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
@@ -10,6 +11,8 @@ from profiler.core.json_fields import mapping
 
 Method = Literal["GET", "PUT", "POST"]
 Engine = Literal["elasticsearch", "opensearch"]
+# A server answers so to a user without the right.
+NO_RIGHTS: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 class Product(Struct, frozen=True, kw_only=True):
@@ -79,13 +82,16 @@ def detect_product(server: SearchServer) -> Product:
     )
 
 
-def put(server: SearchServer, path: str, body: Mapping[str, Any], what: str) -> ServerResponse:
+def put(server: SearchServer, path: str, body: Mapping[str, Any], what: str) -> None:
     """Write a policy or a template. Raises TaskProfilerError, RejectedError."""
-    response = server.request("PUT", path, body)
+    check_put(server.request("PUT", path, body), what)
+
+
+def check_put(response: ServerResponse, what: str) -> None:
+    """Raise TaskProfilerError, RejectedError if a policy or a template was not written."""
     if not response.ok:
-        error = TaskProfilerError if response.status in {401, 403} else RejectedError
+        error = TaskProfilerError if response.status in NO_RIGHTS else RejectedError
         raise error(f"The {what} was rejected ({rejection(response)}).")
-    return response
 
 
 def rejection(response: ServerResponse) -> str:

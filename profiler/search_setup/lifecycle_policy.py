@@ -7,6 +7,10 @@ refuses it. OpenSearch's policy therefore has a state after the merge whose ``re
 block away; Elasticsearch's has no merge. An index keeps the version of the ISM policy that it has
 had first, until the policy is changed.
 https://docs.opensearch.org/2.19/im-plugin/ism/api/
+
+A policy deletes. An existing index without one therefore gets none: a person may have taken it
+away to keep the index. Without the right to read or write the policy, a template keeps the
+lifecycle that it has.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,12 +18,15 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from profiler.core.bounded_batches import batches
-from profiler.core.json_fields import count, mapping
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import count, field_at, mapping, mappings
+from profiler.core.text import first_names
 from profiler.search_setup.cluster_requests import (
+    NO_RIGHTS,
     Product,
     SearchServer,
     TemplateStep,
-    put,
+    check_put,
     rejection,
 )
 
@@ -27,16 +34,14 @@ _ISM: Final = "/_plugins/_ism"
 _ISM_POLICY: Final = "index.plugins.index_state_management.policy_id"
 _ILM_POLICY: Final = "index.lifecycle.name"
 _BLOCK: Final = "index.blocks.write"
+# An index with none of the settings that are asked for is left out of the answer.
+_EACH_HAS: Final = "index.uuid"
 # The states of our policy in which its merge has closed the index.
 _MERGED_STATES: Final = ("past", "writable")
 # Elasticsearch 7.17 blocks an index that it merges, 8.7 does not.
 _BLOCKING_MAJOR: Final = 7
 # A server that answers so does not say whether it has the feature.
-_UNSAID: Final = (
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.TOO_MANY_REQUESTS,
-)
+_UNSAID: Final = (*NO_RIGHTS, HTTPStatus.TOO_MANY_REQUESTS)
 # Names in an address, which has at most 4,096 characters.
 _MAX_NAMES: Final = 50
 
@@ -60,9 +65,12 @@ class LifecyclePolicy:
         said = str(existing.body).lower()
         is_unknown = existing.status == HTTPStatus.NOT_FOUND and "policy not found" in said
         self.is_supported = existing.ok or is_unknown
+        self._is_unsaid = (
+            existing.status in _UNSAID or existing.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        )
         # Why it is left out, after its name.
         self.absence = ""
-        if existing.status in _UNSAID or existing.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if self._is_unsaid:
             self.absence = f" ({rejection(existing)})"
         elif not self.is_supported:
             self.absence = f": this server has no {self.feature}"
@@ -75,7 +83,7 @@ class LifecyclePolicy:
         """Install or replace the policy.
 
         OpenSearch requires the version of the policy to be replaced, and makes a new one also of
-        the same policy. Raises TaskProfilerError.
+        the same policy. Without the right to write it, it stays as it is. Raises TaskProfilerError.
         """
         path = self._path
         if self._is_opensearch and self._existing:
@@ -83,8 +91,36 @@ class LifecyclePolicy:
                 return
             path += f"?if_seq_no={self._existing['_seq_no']}"
             path += f"&if_primary_term={self._existing['_primary_term']}"
-        answer = put(self._server, path, body, f"lifecycle policy {self.name}")
+        answer = self._server.request("PUT", path, body)
+        if answer.status in NO_RIGHTS:
+            self.absence = f" ({rejection(answer)})"
+            self.is_supported = bool(self._existing)
+            self._is_unsaid = not self._existing
+            return
+        check_put(answer, f"lifecycle policy {self.name}")
         self._existing = {**self._existing, **mapping(answer.body)}
+
+    def of_template(self, name: str) -> Mapping[str, Any]:
+        """The lifecycle in the settings of an index template: this policy. If the server does not
+        say whether it has the policy, what the template has. Raises TaskProfilerError.
+        """
+        if self._is_opensearch:
+            return {}
+        if self.is_supported:
+            return {"name": self.name}
+        if not self._is_unsaid:
+            return {}
+        response = self._server.request("GET", f"/_index_template/{name}")
+        if not response.ok and response.status != HTTPStatus.NOT_FOUND:
+            raise TaskProfilerError(
+                f"The index template {name} cannot be read ({rejection(response)}), and to replace "
+                "it could remove its lifecycle: it was not changed."
+            )
+        for template in mappings(mapping(response.body).get("index_templates")):
+            if template.get("name") == name:
+                settings = field_at(template, "index_template.template.settings.index.lifecycle")
+                return mapping(settings)
+        return {}
 
     def mend(self, patterns: Sequence[str], *, dry_run: bool) -> Iterator[TemplateStep]:
         """Let existing indices with the policy have its newest version, and be written again
@@ -92,8 +128,28 @@ class LifecyclePolicy:
         """
         if self._is_opensearch:
             yield from self._mend_opensearch(patterns, dry_run=dry_run)
-        elif self._product.major <= _BLOCKING_MAJOR:
+            return
+        if self._product.major <= _BLOCKING_MAJOR:
             yield from self._unblock(patterns, with_setting=_ILM_POLICY, dry_run=dry_run)
+        asked = f"{_ILM_POLICY},{_EACH_HAS}"
+        listed = self._server.request(
+            "GET", f"/{','.join(patterns)}/_settings/{asked}?flat_settings=true"
+        )
+        names = [
+            name
+            for name, told in sorted(mapping(listed.body).items())
+            if listed.ok and not mapping(mapping(told).get("settings")).get(_ILM_POLICY)
+        ]
+        yield from self._say_without(
+            names, f'PUT /NAME/_settings {{"{_ILM_POLICY}": "{self.name}"}}'
+        )
+
+    def _say_without(self, names: Sequence[str], request: str) -> Iterator[TemplateStep]:
+        """Name existing indices without a policy, which nothing deletes."""
+        if names:
+            have = "it has none and is kept" if len(names) == 1 else "they have none and are kept"
+            what = f"lifecycle policy {self.name} in {first_names(names)}: {have}"
+            yield TemplateStep(what=f"{what}; {request} adds it", done=False)
 
     def _mend_opensearch(self, patterns: Sequence[str], *, dry_run: bool) -> Iterator[TemplateStep]:
         explained = self._server.request("GET", f"{_ISM}/explain/{','.join(patterns)}")
@@ -103,8 +159,11 @@ class LifecyclePolicy:
             return
         outdated: list[str] = []
         merged: list[str] = []
+        without: list[str] = []
         for name, told in sorted(mapping(explained.body).items()):
             index = mapping(told)
+            if index and not index.get(_ISM_POLICY):
+                without.append(name)
             if index.get(_ISM_POLICY) != self.name:
                 continue
             seq_no = count(index.get("policy_seq_no"))
@@ -116,6 +175,8 @@ class LifecyclePolicy:
             yield self._change_policy(names, dry_run=dry_run)
         for names in batches(merged, _MAX_NAMES):
             yield from self._unblock(names, dry_run=dry_run)
+        request = f'POST {_ISM}/add/NAME {{"policy_id": "{self.name}"}}'
+        yield from self._say_without(without, request)
 
     def _change_policy(self, names: Sequence[str], *, dry_run: bool) -> TemplateStep:
         noun = "existing index" if len(names) == 1 else "existing indices"

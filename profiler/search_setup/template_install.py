@@ -3,7 +3,7 @@ policies.
 
 Repeating the installation changes nothing. Elasticsearch attaches a lifecycle policy (ILM) through
 a setting in the index template. Servers without ILM reject this setting, so it is added only if the
-policy was installed. An OpenSearch policy (ISM) contains its index patterns.
+policy is there, or if the template has one. An OpenSearch policy (ISM) contains its index patterns.
 """
 
 import json
@@ -84,7 +84,7 @@ def install_templates(
     if policy.is_supported and not dry_run:
         policy.install(with_index_prefix(json.dumps(files.policies[engine]), prefix))
     what = f"lifecycle policy {policy.name}{policy.absence}"
-    yield TemplateStep(what=what, done=policy.is_supported)
+    yield TemplateStep(what=what, done=not policy.absence)
     patterns: list[str] = []
     for name, template in files.templates.items():
         full_name = prefixed_name(name, prefix)
@@ -94,8 +94,9 @@ def install_templates(
         if product.is_serverless:
             for setting in ("number_of_shards", _REPLICAS):  # it rejects them
                 settings.pop(setting, None)
-        if engine == "elasticsearch" and policy.is_supported:
-            settings["lifecycle"] = {"name": policy.name}
+        lifecycle = policy.of_template(full_name)
+        if lifecycle:
+            settings["lifecycle"] = lifecycle
         what = f"index template {full_name}"
         if not dry_run:
             what += _put_template(server, full_name, body)

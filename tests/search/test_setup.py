@@ -6,13 +6,18 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 import requests
 
 import profiler
+from profiler.search_setup.cluster_requests import Method, ServerResponse
+from profiler.search_setup.search_servers import ClusterServer
+from profiler.search_setup.template_install import install_templates, setup_files
 from tests.command_line import run_here
 from tests.integration.conftest import aws_cli  # noqa: F401  pytest finds the fixture by this name
 from tests.search.forwarding import search
@@ -99,6 +104,56 @@ def test_sign_in(secured_elasticsearch: SearchServer) -> None:
     assert "check URL and sign-in" in refused.stderr
     done = run_here(user, "kibana", "import", *there)
     assert done.returncode == 0, done.stderr
+
+
+class PlayedLifecycles(ClusterServer):
+    """Elasticsearch with lifecycles, whose policy the user may read or not."""
+
+    may_read = True
+
+    def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
+        if path.startswith("/_ilm"):
+            status = 200 if self.may_read else 403
+            return ServerResponse(status=status, body={"error": {"reason": "not yours"}})
+        if method == "PUT" and path.startswith("/_index_template"):
+            # This distribution refuses the setting.
+            body["template"]["settings"]["index"].pop("lifecycle", None)
+        return super().request(method, path, body)
+
+
+def test_a_role_without_the_policy_installs_the_templates_and_keeps_the_indices(
+    secured_elasticsearch: SearchServer,
+) -> None:
+    secured_elasticsearch.remove_ours()
+    session = requests.Session()
+    session.auth = present(secured_elasticsearch.admin)
+    there = f"{secured_elasticsearch.url}/_security"
+    privileges = [{"names": ["task-*"], "privileges": ["manage"]}]
+    role = {"cluster": ["monitor", "manage_index_templates"], "indices": privileges}
+    for path, body in (
+        ("role/importer", role),
+        ("user/importer", {"password": "of-the-importer", "roles": ["importer"]}),
+    ):
+        session.put(f"{there}/{path}", json=body, timeout=120).raise_for_status()
+    session.auth = ("importer", "of-the-importer")
+    server = PlayedLifecycles(secured_elasticsearch.url, session)
+    now = datetime(2026, 11, 27, tzinfo=UTC)
+    for server.may_read, refused in (
+        (False, ["lifecycle policy task-profiler (HTTP 403: not yours)"]),
+        (
+            True,
+            [
+                (
+                    "lifecycle policy task-profiler in task-checkpoints-2026.11, "
+                    "task-notices-2026.11, task-reports-2026.11: they have none and are kept; PUT "
+                    '/NAME/_settings {"index.lifecycle.name": "task-profiler"} adds it'
+                )
+            ],
+        ),
+    ):
+        steps = [*install_templates(server, setup_files(), prefix="task", now=now, dry_run=False)]
+        assert [step.what for step in steps if not step.done] == refused
+        assert sum(step.what.startswith("index template") for step in steps) == 4
 
 
 FAMILIES = 101  # one more than AWS lists on a page

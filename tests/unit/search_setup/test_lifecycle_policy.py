@@ -45,11 +45,14 @@ class Cluster:
             return ServerResponse(status=403, body={"error": {"reason": "no permissions"}})
         if asked.startswith("_settings") and method == "GET":
             wanted = asked.removeprefix("_settings/").split(",")
-            told = {
-                name: {"settings": {one: known[one] for one in wanted if one in known}}
-                for name, known in self.settings.items()
-                if any(name.startswith(glob.removesuffix("*")) for glob in names.split(","))
-            }
+            told: dict[str, object] = {}
+            for name, own in self.settings.items():
+                known = {one: value for one, value in own.items() if one in wanted}
+                if "index.uuid" in wanted:
+                    known["index.uuid"] = name
+                of_patterns = [glob.removesuffix("*") for glob in names.split(",")]
+                if known and name.startswith(tuple(of_patterns)):
+                    told[name] = {"settings": known}
             return ServerResponse(status=200, body=told)
         if asked == "_settings":
             return self._change(names, body)
@@ -211,3 +214,23 @@ def test_elasticsearch_8_never_closes_an_index_so_that_a_block_is_a_persons() ->
 def test_no_phase_of_elasticsearch_merges_which_would_close_the_index_in_version_7() -> None:
     phases = setup_files().policies["elasticsearch"]["policy"]["phases"]
     assert not [name for name, phase in phases.items() if "forcemerge" in phase["actions"]]
+
+
+def test_an_index_without_a_policy_is_named_and_gets_none_which_would_delete_it() -> None:
+    """Such as one of a time without the right to the policy, or one that a person keeps."""
+    cluster = Cluster("8.7.1")
+    names = [f"task-reports-2026.{month:02}" for month in range(1, 4)]
+    cluster.settings = {name: {} for name in names} | {OLD: {ILM: "theirs"}}
+    (said,) = [step for step in install(cluster) if not step.done]
+    assert said.what == (
+        f"lifecycle policy task-profiler in {', '.join(names)}: they have none and are kept; "
+        'PUT /NAME/_settings {"index.lifecycle.name": "task-profiler"} adds it'
+    )
+    assert cluster.settings[names[0]] == {}
+    _, played = opensearch(young=1)
+    played.unmanaged = ["task-reports-2026.01"]
+    (said,) = [step for step in install(played) if not step.done]
+    assert said.what == (
+        "lifecycle policy task-profiler in task-reports-2026.01: it has none and is kept; "
+        'POST /_plugins/_ism/add/NAME {"policy_id": "task-profiler"} adds it'
+    )

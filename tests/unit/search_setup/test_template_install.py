@@ -38,6 +38,7 @@ _VERSIONS = {
 }
 # Of a server without lifecycle policies.
 NO_HANDLER = ServerResponse(status=400, body={"error": "no handler found for uri [/_policy]"})
+FORBIDDEN = ServerResponse(status=403, body={"error": {"reason": "not yours"}})
 
 
 class FakeCluster:
@@ -55,7 +56,9 @@ class FakeCluster:
         reason: str = "bad mapping",
     ) -> None:
         self._engine = engine
-        self._refusal = refusal
+        self.refusal = refusal
+        self.allowed: set[Method] = set()  # what is not refused
+        self.hides_templates = False
         self._refuses, self._reason = refuses, reason
         self.put: dict[str, Any] = {}
 
@@ -63,18 +66,30 @@ class FakeCluster:
         bare = path.partition("?")[0]
         if path == "/":
             return ServerResponse(status=200, body={"version": _VERSIONS[self._engine]})
-        if ("_ilm" in path or "_ism" in path) and self._refusal is not None:
-            return self._refusal
+        is_policy = "_ilm/policy" in path or "_ism/policies" in path
+        if is_policy and self.refusal is not None and method not in self.allowed:
+            return self.refusal
         if method == "GET":
-            missing = {"error": {"reason": "Lifecycle policy not found: task-profiler"}}
-            found = {"_seq_no": 3, "_primary_term": 1} if bare in self.put else None
-            return ServerResponse(status=200 if found else 404, body=found or missing)
+            return self._get(bare)
         if self._refuses and self._refuses in path:
             return ServerResponse(status=400, body={"error": {"reason": self._reason}})
         if "_ism" in path and bare in self.put and "if_seq_no=3&if_primary_term=1" not in path:
             return ServerResponse(status=409, body={"error": {"reason": "version conflict"}})
         self.put[bare] = body
         return ServerResponse(status=200, body={"acknowledged": True})
+
+    def _get(self, path: str) -> ServerResponse:
+        is_template = path.startswith("/_index_template/")
+        if self.hides_templates and is_template:
+            return FORBIDDEN
+        if path not in self.put:
+            missing = {"error": {"reason": "Lifecycle policy not found: task-profiler"}}
+            return ServerResponse(status=404, body=missing)
+        found: dict[str, Any] = {"_seq_no": 3, "_primary_term": 1}
+        if is_template:
+            known = {"name": path.rpartition("/")[2], "index_template": self.put[path]}
+            found = {"index_templates": [known]}
+        return ServerResponse(status=200, body=found)
 
 
 def templates_and_policies(cluster: FakeCluster) -> set[str]:
@@ -158,6 +173,61 @@ def test_a_server_that_does_not_say_whether_it_has_lifecycles_is_quoted(
     assert not policy.done
     assert policy.what == f"lifecycle policy task-profiler (HTTP {status}: not now)"
     assert templates_and_policies(cluster) == {"/_index_template/task-reports"}
+
+
+TEMPLATE = "/_index_template/task-reports"
+
+
+def lifecycle_of(cluster: FakeCluster) -> object:
+    return cluster.put[TEMPLATE]["template"]["settings"]["index"].get("lifecycle")
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 503])
+def test_a_template_keeps_its_lifecycle_while_the_policy_cannot_be_read(status: int) -> None:
+    """Also another policy, of a person. A later installation attaches the policy again."""
+    cluster = FakeCluster("elasticsearch")
+    install(cluster)
+    theirs = {"name": "kept-for-years", "rollover_alias": "runs"}
+    cluster.put[TEMPLATE]["template"]["settings"]["index"]["lifecycle"] = theirs
+    cluster.refusal = ServerResponse(status=status, body={"error": {"reason": "not now"}})
+    policy, *_ = install(cluster)
+    assert policy == TemplateStep(
+        what=f"lifecycle policy task-profiler (HTTP {status}: not now)", done=False
+    )
+    assert lifecycle_of(cluster) == theirs
+    cluster.refusal = None
+    install(cluster)
+    assert lifecycle_of(cluster) == {"name": "task-profiler"}
+
+
+def test_a_template_that_cannot_be_read_is_not_replaced_while_the_policy_cannot() -> None:
+    cluster = FakeCluster("elasticsearch")
+    install(cluster)
+    before = cluster.put[TEMPLATE]
+    cluster.refusal, cluster.hides_templates = FORBIDDEN, True
+    with pytest.raises(TaskProfilerError, match=r"cannot be read \(HTTP 403: not yours\)"):
+        install(cluster)
+    assert cluster.put[TEMPLATE] is before
+
+
+@each_engine
+@pytest.mark.parametrize("exists", [True, False])
+def test_without_the_right_to_write_the_policy_the_templates_are_installed(
+    engine: Engine,
+    exists: bool,  # noqa: FBT001  a parameter of the test
+) -> None:
+    """An existing policy is attached."""
+    cluster = FakeCluster(engine)
+    if exists:
+        install(cluster)
+        del cluster.put[TEMPLATE]
+    cluster.refusal, cluster.allowed = FORBIDDEN, {"GET"}
+    policy, template, *_ = install(cluster)
+    assert policy.what == "lifecycle policy task-profiler (HTTP 403: not yours)"
+    assert not policy.done
+    assert template.done
+    is_attached = exists and engine == "elasticsearch"
+    assert lifecycle_of(cluster) == ({"name": "task-profiler"} if is_attached else None)
 
 
 @each_engine
