@@ -47,6 +47,7 @@ _EXACT_TASKS_OF_FAMILY = 1000
 _MAX_EARLIER_RUNS = 40
 _HISTORY_DAYS = 35
 _SAVED_DAYS = 30
+_MAPPED_FILES = "usage.memory.mapped_file_mb.max"
 _NEWEST: Json = [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}]
 _PRICED_ON_SPOT: Json = [
     {"term": {"task.capacity_provider": FARGATE_SPOT}},
@@ -433,6 +434,7 @@ def _earlier_by_family(count: int) -> Mapping[str, Json]:
             "task.status",
             "usage.duration_ms",
             "usage.memory.used_mb.max",
+            _MAPPED_FILES,
             "usage.memory.size_mb",
             "recommendation.saving_usd_per_month",
         ],
@@ -523,6 +525,7 @@ def _earlier_run(source: Mapping[str, Json]) -> EarlierRun | None:
         saving_usd_per_month=positive_number(
             field_at(source, "recommendation.saving_usd_per_month")
         ),
+        counts_files=field_at(source, _MAPPED_FILES) is None,
     )
 
 

@@ -178,7 +178,8 @@ def _unusual_lines(period: NightPeriod, history: FamilyHistory) -> list[SummaryL
             taken = known(format_duration, newest.duration_ms)
             text = f"{family}: took {taken}, {duration:.1f}× its usual time"
             by_ratio.append((duration, SummaryLine(text=text)))
-        memory = _ratio(newest.peak_mb, [run.peak_mb for run in before])
+        alike = [run for run in before if run.counts_files == newest.counts_files]
+        memory = _ratio(newest.peak_mb, [run.peak_mb for run in alike])
         if memory:
             used = known(format_memory, newest.peak_mb)
             text = f"{family}: used {used} of memory, {memory:.1f}× its usual peak"
@@ -223,14 +224,17 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
 
 
 def _peaks_at_the_newest_size(runs: Sequence[EarlierRun]) -> list[tuple[int, float]]:
-    """The end and the memory peak, in percent, of the runs at the newest run's size."""
-    size_mb = runs[-1].size_mb if runs else None
-    if not size_mb:
+    """The end and the memory peak, in percent, of the runs at the newest run's size, and whose
+    peaks mean the same.
+    """
+    measured = [(run, run.peak_mb) for run in runs if run.peak_mb is not None]
+    newest = measured[-1][0] if measured else None
+    if newest is None or not newest.size_mb:
         return []
     return [
-        (run.ended_ns, run.peak_mb / size_mb * _WHOLE_PERCENT)
-        for run in runs
-        if run.size_mb == size_mb and run.peak_mb is not None
+        (run.ended_ns, peak_mb / newest.size_mb * _WHOLE_PERCENT)
+        for run, peak_mb in measured
+        if (run.size_mb, run.counts_files) == (newest.size_mb, newest.counts_files)
     ]
 
 

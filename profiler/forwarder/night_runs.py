@@ -99,7 +99,10 @@ class MissedTimes(Struct, frozen=True, kw_only=True):
 
 
 class EarlierRun(Struct, frozen=True, kw_only=True):
-    """A run of a family's history. ``peak_mb`` and ``size_mb`` are the container's memory."""
+    """A run of a family's history. ``peak_mb`` and ``size_mb`` are the container's memory.
+    ``counts_files``: the peak may include pages of mapped files (see
+    :mod:`profiler.record.mapped_files`).
+    """
 
     ended_ns: int
     status: str | None
@@ -107,6 +110,7 @@ class EarlierRun(Struct, frozen=True, kw_only=True):
     peak_mb: float | None
     size_mb: float | None
     saving_usd_per_month: float | None
+    counts_files: bool = False
 
 
 class ResizedCost(Struct, frozen=True, kw_only=True):

@@ -358,8 +358,12 @@ def test_the_history_has_the_oldest_run_first_and_what_resized_runs_cost(
     days = [20, 10, 2, 1]
     for day in days:
         began_ns = now_ns - day * 24 * NS_PER_HOUR
-        size = {"taskSize": {"vcpu": 0.5, "memoryMB": 1024}}
-        forward(event(run_at(f"d{day}", began_ns, **size)), Context())
+        record: dict[str, Any] = {"taskSize": {"vcpu": 0.5, "memoryMB": 1024}}
+        if day == 1:  # of the newest schema
+            files = {"memoryMappedFileMB": {"avg": 0, "max": 0}}
+            known = {"durationMs": 600_000, "maxMemoryUsedMB": 900.0, "memorySizeMB": 1000}
+            record["metrics"] = known | files
+        forward(event(run_at(f"d{day}", began_ns, **record)), Context())
     old_ns = now_ns - 40 * 24 * NS_PER_HOUR
     forward(event(run_at("old", old_ns)), Context())
     confirm(search_server, *(f"d{day}" for day in days), "old")
@@ -374,6 +378,7 @@ def test_the_history_has_the_oldest_run_first_and_what_resized_runs_cost(
     assert ends == sorted(ends)
     assert len(ends) == len(days)
     assert history.runs["nightly-etl"][0].peak_mb == 900.0
+    assert [run.counts_files for run in history.runs["nightly-etl"]] == [True, True, True, False]
     (cost,) = history.resized
     assert cost.tag == "3/1024/2048"
     assert cost.size.vcpu == 0.5

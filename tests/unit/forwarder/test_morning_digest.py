@@ -177,6 +177,29 @@ def test_the_growth_is_that_of_the_runs_at_the_size_of_the_newest() -> None:
     assert texts(summary_of(QUIET, history_of(*smaller, *larger))) == []
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_no_peak_is_compared_with_one_that_means_something_else(before: bool) -> None:  # noqa: FBT001  a parameter
+    """Records of schema 1.3 and earlier count mapped files as used, newer ones do not."""
+    usual = [earlier(day, counts_files=before) for day in range(10, 4, -1)]
+    newer = [earlier(day, counts_files=not before) for day in range(4, 0, -1)]
+    large = {"peak_mb": 1900.0, "counts_files": not before}
+    assert texts(summary_of(QUIET, history_of(*usual, *newer, earlier(0, **large)))) == []
+    more = [earlier(day + 0.1, counts_files=not before) for day in range(4, 0, -1)]
+    runs = sorted([*usual, *newer, *more], key=lambda run: run.ended_ns)
+    (line,) = texts(summary_of(QUIET, history_of(*runs, earlier(0, **large))))
+    assert line == "nightly-etl: used 1.9 GB of memory, 1.9× its usual peak"
+    lower = [earlier(day, peak_mb=600.0, counts_files=before) for day in range(30, 20, -1)]
+    upgraded = [earlier(day, peak_mb=1900.0, counts_files=not before) for day in range(20, -1, -1)]
+    assert texts(summary_of(QUIET, history_of(*lower, *upgraded))) == []
+
+
+def test_a_newest_run_without_a_peak_does_not_hide_the_growth() -> None:
+    runs = [earlier(day, peak_mb=2048 * (0.89 - 0.007 * day)) for day in range(20, -1, -1)]
+    unmeasured = earlier(-0.1, peak_mb=None, size_mb=None, status="failure")
+    (line,) = texts(summary_of(QUIET, history_of(*runs, unmeasured)))
+    assert "full in 16 nights" in line
+
+
 def test_the_amount_that_other_sizes_save_is_the_commands_word() -> None:
     history = history_of(earlier(1, saving_usd_per_month=412.3), earlier(0, saving_usd_per_month=9))
     (line,) = summary_of(QUIET, history).lines
