@@ -392,6 +392,8 @@ def test_a_closed_index_that_can_have_the_runs_is_said(
     else:
         (sentence,) = source.completeness.sentences
         assert sentence.startswith(missing)
+    put_away = closed if missing is None and since is None else ()
+    assert source.unsearched == [f"task-reports-{month}, which is closed" for month in put_away]
 
 
 def test_nobody_acts_on_runs_of_which_an_index_is_closed(
@@ -410,6 +412,12 @@ def test_nobody_acts_on_runs_of_which_an_index_is_closed(
         assert ("is closed, so its runs are missing" in done.stderr) is is_said
         assert ("so nothing was changed" in done.stderr) is is_said, done.stderr
         assert done.returncode == (1 if is_said else 0), done.stderr
+        # Without a time, too: the last runs of a family may be there.
+        check = command("recommend", "--check", "--min-saving", "99", "--from", search_server.url)
+        assert (f"task-reports-{last_month} is closed" in check.stderr) is is_said
+        assert check.returncode == (1 if is_said else 0), check.stderr
+        shown = command("show", last_month, "--from", search_server.url)
+        assert ("was found in the part of the indices" in shown.stderr) is is_said, shown.stderr
     call(search_server, "DELETE", f"task-reports-{last_month}")
     done = command(*words, given=definition)
     assert f"there is none of {last_month}, so runs may be missing" in done.stderr

@@ -65,6 +65,10 @@ class JoinedRuns(RunSource):
         )
 
     @property
+    def unsearched(self) -> Sequence[str]:
+        return [part for source in self._sources for part in source.unsearched]
+
+    @property
     def reading(self) -> str | None:  # type: ignore[override]  # which sources know after the runs
         return " ".join(source.reading for source in self._sources if source.reading) or None
 

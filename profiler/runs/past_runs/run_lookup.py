@@ -182,6 +182,20 @@ def similar_families(selection: RunFilter, family_names: Callable[[], Collection
 
 
 def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
+    if not source.completeness.is_whole:
+        names = selection.families
+        what = "No run"
+        if selection.run:
+            what = f"No run or family {selection.run!r}"
+        elif names:
+            what = f"No run of {', '.join(names)}"
+        return f"{what} was found in the part of {source.place} that could be read."
+    sentence = _nowhere_sentence(source, selection)
+    unsearched = source.unsearched
+    return f"{sentence} Not searched: {first_names(unsearched)}." if unsearched else sentence
+
+
+def _nowhere_sentence(source: RunSource, selection: RunFilter) -> str:
     list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
     if selection.run:
         if source.is_of_this_machine and is_job_id(selection.run):

@@ -305,6 +305,11 @@ class RunSource(ABC):
         return WHOLE
 
     @property
+    def unsearched(self) -> Sequence[str]:
+        """Parts of the source that nobody expects to be read, for who has found nothing."""
+        return ()
+
+    @property
     def remarks(self) -> Sequence[str]:
         """Sentences about limits and omissions so far that leave the runs whole."""
         return ()

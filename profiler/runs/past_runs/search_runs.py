@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from profiler.core.bounded_batches import batches
+from profiler.core.clock import SystemClock
 from profiler.core.completeness import Completeness
 from profiler.core.json_fields import mapping, mappings, positive_number
 from profiler.record.notice_model import ScheduleNoticeLine
@@ -76,7 +77,7 @@ class IndexedRuns(RunSource):
         self._uncounted: dict[RunFilter, int] = {}
         self.read_one_by_one = 0  # documents over which the cluster could not compute
         self.place = f"the indices {prefix}-reports-*"
-        self._indices = SearchedIndices(server, prefix, self.place)
+        self._indices = SearchedIndices(server, prefix, self.place, SystemClock().wall_ns)
 
     @property
     def remarks(self) -> Sequence[str]:
@@ -104,6 +105,10 @@ class IndexedRuns(RunSource):
     @property
     def completeness(self) -> Completeness:
         return self._indices.completeness
+
+    @property
+    def unsearched(self) -> Sequence[str]:
+        return [f"{name}, which is closed" for name in self._indices.put_away]
 
     def ask_since(self, since_ns: int | None) -> None:
         """The first question decides since when all runs are needed; None: all times."""

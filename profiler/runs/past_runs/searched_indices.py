@@ -4,7 +4,7 @@ A pattern leaves out closed indices in silence, so they are asked for: the searc
 and names one. An index that is gone between two searches has no shards in the second one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
@@ -23,6 +23,7 @@ from profiler.core.search_answers import (
 from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.search_setup.cluster_requests import SearchServer, ServerResponse
+from profiler.sizing.family_window import WINDOW_DAYS
 
 # Of a web server that has a page, no page, or no method POST there.
 _NO_API: Final = frozenset({200, 404, 405})
@@ -32,8 +33,11 @@ _REMEDY: Final = "check the health of its indices"
 class SearchedIndices:
     """Searches the indices of each kind."""
 
-    def __init__(self, server: SearchServer, prefix: str, place: str) -> None:
+    def __init__(
+        self, server: SearchServer, prefix: str, place: str, wall_ns: Callable[[], int]
+    ) -> None:
         self._server = server
+        self._wall_ns = wall_ns
         self._prefix = quote(prefix)
         self._place = place
         self._since: datetime | None = None
@@ -83,17 +87,29 @@ class SearchedIndices:
     def _missing(self, kind: str) -> list[str]:
         """The closed indices that can have what was asked for.
 
-        Without a time, those that are older than all open ones have been put away.
+        Without a time, those that are older than all open ones, and than the runs that advice is
+        of, have been put away.
         """
-        missing: list[str] = []
-        for name in self._closed[kind]:
-            if self._since is None:
-                is_missing = name > self._first_open.get(kind, "")
-            else:
-                is_missing = may_have_runs_since(name, self._since)
-            if is_missing:
-                missing.append(name)
-        return missing
+        closed = self._closed[kind]
+        if self._since is not None:
+            return [name for name in closed if may_have_runs_since(name, self._since)]
+        now = datetime.fromtimestamp(self._wall_ns() / NS_PER_SECOND, UTC)
+        since = now - timedelta(days=WINDOW_DAYS)
+        first_open = self._first_open.get(kind, "")
+        return [name for name in closed if name > first_open or may_have_runs_since(name, since)]
+
+    @property
+    def put_away(self) -> Sequence[str]:
+        """The closed indices that count as put away: of a question about all times, they were not
+        searched either.
+        """
+        names: list[str] = []
+        if self._since is not None:
+            return names
+        for kind, closed in self._closed.items():
+            missing = self._missing(kind)
+            names += (name for name in closed if name not in missing)
+        return names
 
     def search(self, kind: str, query: object) -> Mapping[str, Any]:
         """Search all indices of a kind, if any.

@@ -1,7 +1,7 @@
 """Lines to runs, and which run a name selects."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.cli.terminal.size_lines import find_advice
+from profiler.core.completeness import WHOLE, Completeness, Gap
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
@@ -25,11 +26,12 @@ from profiler.record.record_model import (
     encode,
 )
 from profiler.record.stacks_line import is_stacks_line
+from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.record_files import FileRuns, messages
 from profiler.runs.past_runs.record_lines import group_lines, matching_runs, run_line
-from profiler.runs.past_runs.run_lookup import find_run, find_runs
+from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.runs.past_runs.schedule_notices import select_notices
 from profiler.sizing.prices import PriceOverrides
@@ -160,6 +162,47 @@ def test_no_run_is_a_sentence(
 ) -> None:
     with pytest.raises(TaskProfilerError, match=sentence):
         found(name, past(1, "a"), **conditions)
+
+
+class PartlyRead(ListedRuns):
+    """A list of which a part was read, or a part is put away."""
+
+    def __init__(self, completeness: Completeness, unsearched: Sequence[str]) -> None:
+        super().__init__([])
+        self._completeness, self._unsearched = completeness, unsearched
+
+    @property
+    def completeness(self) -> Completeness:
+        return self._completeness
+
+    @property
+    def unsearched(self) -> Sequence[str]:
+        return self._unsearched
+
+
+@pytest.mark.parametrize(
+    ("selection", "what"),
+    [
+        (RunFilter(), "No run"),
+        (RunFilter(run="abc"), "No run or family 'abc'"),
+        (RunFilter(families=("etl", "dwh")), "No run of etl, dwh"),
+        (RunFilter(statuses=("failure",)), "No run"),
+    ],
+)
+def test_of_a_part_nobody_says_that_there_are_no_runs(selection: RunFilter, what: str) -> None:
+    part = PartlyRead(Completeness((Gap(place="the list"),)), ())
+    joined = JoinedRuns([part], lambda _: None)
+    for source in (part, joined):
+        assert no_run_sentence(source, selection) == (
+            f"{what} was found in the part of the list that could be read."
+        )
+
+
+def test_who_finds_nothing_hears_what_was_not_searched() -> None:
+    away = PartlyRead(WHOLE, ["task-reports-2025.01, which is closed"])
+    for source in (away, JoinedRuns([away], lambda _: None)):
+        said = no_run_sentence(source, RunFilter(run="abc"))
+        assert said.endswith(" Not searched: task-reports-2025.01, which is closed.")
 
 
 LINES = [b"\n", b"x\n", b"{\n", b"[1]\n", b"[\n", b'{"a": [\n', b"}\n", encode(report()) + b"\n"]
