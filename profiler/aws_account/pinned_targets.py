@@ -187,10 +187,18 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         return self.revisions[revision]
 
     def move(
-        self, schedules: Schedules, planned: PlannedFamily, target: ScheduledTarget, arn: str
+        self,
+        schedules: Schedules,
+        planned: PlannedFamily,
+        target: ScheduledTarget,
+        arn: str,
+        shown: Mapping[tuple[str, ...], ScheduledTarget],
     ) -> tuple[MoveOutcome, str]:
         """Move a pinned target to the revision, unless it is pinned to another version of the job
-        at this moment. Returns what was done, and the sentence about it. Raises TaskProfilerError.
+        at this moment. Returns what was done, and the sentence about it.
+
+        ``shown`` are the targets that the printed plan was made from, by their keys. Raises
+        TaskProfilerError, also if the target differs from that one.
         """
         current = schedules.read(target)
         if current is None or not current.is_pin_of(arn):
@@ -201,11 +209,27 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return "unchanged", ""
         if self._obstacle(planned, current, pin_difference):
             return "skipped", f"{current.title} skipped: pinned to {current.pinned_revision}"
+        _check_as_shown(current, shown)
         owner = self._owner_of(current)
         if owner:
             return "skipped", f"{current.title} skipped: {owner}: set {revision_of(arn)} there"
         without = schedules.move(current, arn)
         return "moved", f"moved {current.title} to {revision_of(arn)}{without}"
+
+
+def _check_as_shown(
+    current: ScheduledTarget, shown: Mapping[tuple[str, ...], ScheduledTarget]
+) -> None:
+    """Raise TaskProfilerError if somebody has made or changed a target since the plan."""
+    why = "it is newer than the plan"
+    if current.key in shown:
+        fields = shown[current.key].changes(current)
+        if not fields:
+            return
+        why = f"somebody has changed it since the plan ({', '.join(fields)})"
+    raise TaskProfilerError(
+        f"The {current.title} was not moved, because {why}: run the command again."
+    )
 
 
 def _dead(target: ScheduledTarget, death: str, *, is_movable: bool) -> DeadTarget:

@@ -36,6 +36,7 @@ from profiler.aws_account.started_tasks import (
 )
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known_values
 from profiler.core.text import did_you_mean
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.family_owner import FamilyOwner, owner_of_cluster
@@ -111,6 +112,9 @@ class Rollout(Struct, kw_only=True, dict=True):
     counts: Counter[str] = field(default_factory=Counter)  # steps, and ``unmatched`` globs
     done: list[PlannedFamily] = []  # whose revisions were registered
     _groups: set[str] = set()
+    # The targets that the printed plan was made from, by their keys; empty before the first step.
+    _shown: dict[tuple[str, ...], ScheduledTarget] = {}
+    _is_read_again: bool = False
 
     @property
     def is_of_jobs(self) -> bool:
@@ -401,7 +405,9 @@ class Rollout(Struct, kw_only=True, dict=True):
         moved = []
         for target in self._moves(planned):
             try:
-                outcome, sentence = self._pins.move(self._schedules, planned, target, arn)
+                outcome, sentence = self._pins.move(
+                    self._schedules, planned, target, arn, self._shown
+                )
             except TaskProfilerError as error:
                 self._fail(planned.family, error)
                 continue
@@ -423,12 +429,15 @@ class Rollout(Struct, kw_only=True, dict=True):
         """The plan from the present definition, so that the new revision undoes no deployment.
         Raises TaskProfilerError if it fails.
         """
+        self._read_again(planned.family)
         self._create_log_group(planned)
-        current = self._plan(planned.family)
+        (current,) = self.plan((planned.family,))
         notes = " ".join(current.notes)
         if current.action == "failed":
             raise TaskProfilerError(notes)
-        if current.document != planned.document:
+        if current.action == "skipped":
+            self.on_step(f"{current.family} is left alone now: {notes}")
+        elif current.document != planned.document:
             start = (
                 f"{current.family} changed meanwhile, so it is planned again from "
                 f"{current.revision}"
@@ -436,8 +445,34 @@ class Rollout(Struct, kw_only=True, dict=True):
             self.on_step(f"{start}: {current.action} {notes}".rstrip())
         elif planned.is_new_revision and not current.is_new_revision and not current.obstacle:
             self.on_step(f"{current.family} is left alone now: {notes}")
+        elif current.changed.definition != planned.changed.definition:
+            self.on_step(
+                f"{current.family} is planned again, because what starts it has changed: "
+                f"{current.action} {notes}"
+            )
         self._create_log_group(current)
         return current
+
+    def _read_again(self, family: str) -> None:
+        """Read what the plan was made from again, because a person may have been asked meanwhile:
+        before the first family, the schedules, rules and services of all; before each other one,
+        its own schedules and rules. Raises TaskProfilerError.
+        """
+        depends_on_targets = self.part == "size" or self.request.update_schedules
+        if not self._is_read_again:
+            if depends_on_targets:
+                shown = self.targets
+                self.targets = self._schedules.targets(of_jobs=self.is_of_jobs)
+                self._shown.update({target.key: target for target in shown})
+            if "families_of_services" in self.__dict__:
+                self.families_of_services = self._definitions.families_of_services()
+            self._is_read_again = True
+        elif depends_on_targets:
+            current: list[ScheduledTarget] = []
+            for target in self.targets:
+                again = self._schedules.read(target) if target.family == family else target
+                current += known_values((again,))
+            self.targets = tuple(current)
 
     def _create_log_group(self, planned: PlannedFamily) -> None:
         group = planned.log_group
@@ -469,11 +504,15 @@ class Rollout(Struct, kw_only=True, dict=True):
                     self._fail(role, error)
 
     def attach_policies(self, policies: Iterable[RolePolicy]) -> None:
+        """Attach the policies that do not suffice, each made again from what the role has now."""
         for policy in policies:
-            if policy.document is None:
+            if policy.suffices:
                 continue
             try:
-                attach_policy(self.open_client, policy)
+                current = plan_policy(self.open_client, policy.role, policy.streams)
+                if current.suffices:
+                    continue  # somebody else has attached it
+                attach_policy(self.open_client, current)
                 self.on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
                 self.counts["attached"] += 1
             except TaskProfilerError as error:

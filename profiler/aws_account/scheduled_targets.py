@@ -32,7 +32,10 @@ _PARAMETERS = "EcsParameters"
 _ARN = "TaskDefinitionArn"
 LIST_RULES = "events:ListEventBuses, events:ListRules and events:ListTargetsByRule"
 LIST_SCHEDULES = "scheduler:ListSchedules and scheduler:GetSchedule"
-_READ = {"rule": "events:ListTargetsByRule", "schedule": "scheduler:GetSchedule"}
+_READ = {
+    "rule": "events:ListRules and events:ListTargetsByRule",
+    "schedule": "scheduler:GetSchedule",
+}
 _WRITE = {
     "rule": "events:PutTargets and iam:PassRole",
     "schedule": "scheduler:UpdateSchedule and iam:PassRole",
@@ -85,6 +88,26 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     def is_of_job(self) -> bool:
         return self.job_name is not None
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What identifies it in the account."""
+        return self.kind, self.group, self.name, str(self.content.get("Id"))
+
+    def changes(self, later: "ScheduledTarget") -> tuple[str, ...]:
+        """The names of the fields that differ in a later reading of the same target."""
+        now, then = later.settings, self.settings
+        names = now.keys() | then.keys()
+        return tuple(sorted(name for name in names if now.get(name) != then.get(name)))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What a person sets, by the names of the fields, the target's among them."""
+        if self.kind == "rule":
+            return {**self.rule, **self.content}
+        fields = {name: value for name, value in self.content.items() if name not in _READ_ONLY}
+        target = mapping(fields.pop("Target"))
+        return {**fields, **target}
+
     def is_pin_of(self, revision_arn: str) -> bool:
         """Whether it is pinned to a revision of the family of this ARN, in the same account and
         Region.
@@ -118,7 +141,10 @@ class Schedules:
         self._known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
 
     def targets(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
-        """All targets that start ECS tasks; ``of_jobs``: those that submit jobs of AWS Batch."""
+        """All targets that start ECS tasks; ``of_jobs``: those that submit jobs of AWS Batch.
+
+        Again, GetSchedule is called only for schedules that were changed.
+        """
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
             targets: list[ScheduledTarget] = []
             for bus in self._buses():
@@ -126,8 +152,12 @@ class Schedules:
                     targets += self.targets_of_rule(rule, with_jobs=of_jobs)
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
             for summary in self.summaries(with_universal=not of_jobs, with_jobs=of_jobs):
-                target = self.target_of_schedule(summary["Name"], summary["GroupName"])
-                targets += known_values((target,))
+                key = (summary["GroupName"], summary["Name"], summary["LastModificationDate"])
+                if key not in self._known:
+                    self._known[key] = self.target_of_schedule(
+                        summary["Name"], summary["GroupName"]
+                    )
+                targets += known_values((self._known[key],))
         return tuple(target for target in targets if target.is_of_job is of_jobs)
 
     def rules(self, **selection: str) -> Iterator[Mapping[str, Any]]:
@@ -274,14 +304,15 @@ class Schedules:
         with aws_errors(f"The {target.title} could not be read", _READ[target.kind]):
             if target.kind == "schedule":
                 return self.target_of_schedule(target.name, target.group)
-            try:
-                of_rule = self.targets_of_rule(target.rule, with_jobs=target.is_of_job)
-                return next(
-                    (other for other in of_rule if other.content["Id"] == target.content["Id"]),
-                    None,
-                )
-            except self._events.exceptions.ResourceNotFoundException:
-                return None
+            named = self.rules(EventBusName=target.group, NamePrefix=target.name)
+            with suppress(self._events.exceptions.ResourceNotFoundException):  # just deleted
+                for rule in named:
+                    if rule["Name"] != target.name:
+                        continue
+                    for other in self.targets_of_rule(rule, with_jobs=target.is_of_job):
+                        if other.key == target.key:
+                            return other
+            return None
 
     def timed(
         self,

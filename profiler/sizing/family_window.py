@@ -57,8 +57,9 @@ class FamilyWindow:
     container without a report may be missing. ``close`` comes after the last run.
 
     The runs of Container Insights are never mixed with those of reports: ``by_minute`` counts those
-    that are left out. ``is_by_minute``: there are no others. Until the end, they are in
-    ``minutes``.
+    that are left out. They can only forbid a size: by ``used_by_minute_mb``, the largest mean of a
+    minute, and ``killed_by_minute_mb``, the largest size at which ECS says that one was killed; 0
+    without. ``is_by_minute``: there are no others. Until the end, they are in ``minutes``.
     """
 
     def __init__(self, span: WindowSpan, launch_type: str = FARGATE) -> None:
@@ -69,6 +70,8 @@ class FamilyWindow:
         self.sizes: dict[TaskSize, RunsAtSize] = {}
         self.elsewhere: dict[TaskSize, RunsAtSize] = {}
         self.by_minute = 0
+        self.used_by_minute_mb = 0.0
+        self.killed_by_minute_mb = 0.0
         self.is_by_minute = False
         self.minutes: FamilyWindow | None = None
         self.older: Kept[RunFacts] = Kept(span.min_runs)
@@ -181,10 +184,10 @@ class FamilyWindow:
         self.owner = self.owner or other.owner
         if other.is_by_minute is not self.is_by_minute and not other.is_empty:
             if not self.is_empty and other.is_by_minute:
-                self.by_minute += other.counts.tasks
+                self._leave_out(other)
                 return
             if not self.is_empty:
-                self.by_minute += self.counts.tasks
+                self._leave_out(self)
                 self.sizes = {}
                 self.elsewhere = {}
             self.is_by_minute = other.is_by_minute
@@ -199,9 +202,22 @@ class FamilyWindow:
         self.unconfirmed += other.unconfirmed
         self.contradicted += other.contradicted
         self.by_minute += other.by_minute
+        self._keep_needs(other.used_by_minute_mb, other.killed_by_minute_mb)
         self.is_counted = self.is_counted or other.is_counted
         if other.minutes is not None:
             self._of_minutes().merge(other.minutes)
+
+    def _leave_out(self, minutes: "FamilyWindow") -> None:
+        """Leave the runs of a window of Container Insights out, but for what they forbid."""
+        self.by_minute += minutes.counts.tasks
+        for size, runs in minutes.everywhere():
+            used_mb = max((run.needed_memory_mb or 0 for run in runs.deciding()), default=0)
+            killed_mb = size.memory_mb if runs.counts.outcomes["killed"] else 0
+            self._keep_needs(used_mb, killed_mb or 0)
+
+    def _keep_needs(self, used_mb: float, killed_mb: float) -> None:
+        self.used_by_minute_mb = max(self.used_by_minute_mb, used_mb)
+        self.killed_by_minute_mb = max(self.killed_by_minute_mb, killed_mb)
 
     def at(self, size: TaskSize) -> RunsAtSize:
         """The runs at a size, of the launch type that judges it; none at another one."""

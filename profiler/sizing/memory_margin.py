@@ -22,6 +22,7 @@ UNKNOWN_PERCENT: Final = 20.0
 MAX_SPREAD_PERCENT: Final = 30.0
 # The means of minutes do not show shorter peaks.
 MINUTE_PERCENT: Final = 50.0
+MINUTE_FACTOR: Final = 1 + MINUTE_PERCENT / 100
 # A period of a second is measured as a little more or less.
 _MAX_SECOND_MS: Final = 1500
 

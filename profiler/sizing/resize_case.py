@@ -24,6 +24,7 @@ from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
 from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.instance_memory import room_for_jobs_mb
+from profiler.sizing.memory_margin import MINUTE_FACTOR
 from profiler.sizing.resize_effect import (
     MIN_FAILURES,
     Judged,
@@ -428,6 +429,7 @@ class MeasuredCase(ResizeCase):
         """Why a size may not be taken."""
         return (
             self._refused_by_target(option)
+            or self._refused_by_minutes(option)
             or self._refused_by_overlap(option)
             or self._refused_by_timeout(option)
         )
@@ -452,6 +454,28 @@ class MeasuredCase(ResizeCase):
                 size = option.size.text
                 return f"{override.target} overrides sizes, so ECS would refuse it with {size}"
         return None
+
+    def _refused_by_minutes(self, option: SizeOption) -> str | None:
+        """A run that only Container Insights saw, and that used more than any report says, forbids
+        less memory than it may have needed. It calls for none.
+        """
+        memory_mb = option.size.memory_mb
+        if memory_mb >= (self.size.memory_mb or 0):
+            return None
+        killed_mb = self.window.killed_by_minute_mb
+        if memory_mb <= killed_mb:
+            return (
+                "a run that only Container Insights saw was killed with "
+                f"{format_memory(killed_mb)} of memory"
+            )
+        used_mb = self.window.used_by_minute_mb
+        known_mb = first_known(self.advice_of_all.evidence.needs.required_memory_mb, 0)
+        if used_mb <= known_mb or memory_mb >= MINUTE_FACTOR * used_mb:
+            return None
+        return (
+            f"a run that only Container Insights saw used {format_memory(used_mb)} in the mean of "
+            f"a minute, so its peak may have been above {format_memory(memory_mb)}"
+        )
 
     def _refused_by_overlap(self, option: SizeOption) -> str | None:
         """The longest run at a due time decides. A size at which no run is slower changes

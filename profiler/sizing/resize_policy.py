@@ -36,9 +36,9 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
     ``days``. ``duration`` has the bounds of the duration at the new size. ``unconfirmed`` runs do
     not count: nobody vouches for their task, or their report is not in the log group and under
     the prefix of the definition. Of the runs ``elsewhere`` than on Fargate, only the needs count;
-    ``by_minute`` are Container Insights' beside reports, and do not count. ``killed_above_mb`` is
-    the largest size at which a run was killed: it needs more than that. ``margin_percent`` is that
-    above the largest need.
+    ``by_minute`` are Container Insights' beside reports, which can only forbid a size.
+    ``killed_above_mb`` is the largest size at which a run was killed: it needs more than that.
+    ``margin_percent`` is that above the largest need.
     """
 
     runs: int
@@ -63,8 +63,8 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
             )
         if self.by_minute:
             sentences.append(
-                f"{_not_counted(self.by_minute, 'run')}: Container Insights knows neither the "
-                "peaks nor the ends."
+                f"{_not_counted(self.by_minute, 'run')} but against less memory: Container "
+                "Insights knows neither the peaks nor the ends."
             )
         if self.elsewhere:
             sentences.append(

@@ -67,15 +67,20 @@ def policy(streams: Iterable[str]) -> Mapping[str, object]:
 
 
 class RolePolicy(Struct, frozen=True, kw_only=True):
-    """The planned inline policy of a role; ``document`` None: it suffices.
+    """The planned inline policy of a role for these log streams; ``document`` None: it suffices.
 
     ``prefixes`` replace log streams.
     """
 
     role: str
+    streams: frozenset[str]
     document: Mapping[str, object] | None = None
     exact_characters: int = 0
     prefixes: tuple[str, ...] = ()
+
+    @property
+    def suffices(self) -> bool:
+        return self.document is None
 
     @property
     def note(self) -> str | None:
@@ -113,7 +118,7 @@ def planned_policy(
             allowed = frozenset(map(str, listed(own.get("Resource"))))
             break
     if existing is not None and all(is_allowed(stream, allowed) for stream in streams):
-        return RolePolicy(role=role)
+        return RolePolicy(role=role, streams=streams)
 
     def document(resources: Iterable[str]) -> Mapping[str, object]:
         (new,) = mappings(policy(resources)["Statement"])
@@ -140,6 +145,7 @@ def planned_policy(
     prefixes = tuple(resource for resource in resources if resource not in exact)
     return RolePolicy(
         role=role,
+        streams=streams,
         document=document(resources),
         exact_characters=exact_characters,
         prefixes=prefixes,

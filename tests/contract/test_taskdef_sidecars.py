@@ -210,7 +210,7 @@ def test_deliberate_pins_and_deployments_survive_a_rollout_and_its_removal(
         "CreateLogGroup": lambda: account.deploy("job-firelens", 3),
     }
     added = account.run(*ADD, "--register", "--update-schedules")
-    assert added.returncode == 0, added.stdout + added.stderr
+    assert added.returncode == 1, added.stdout + added.stderr
     assert account.meanwhile == {}
     assert "created the log group /ecs/job-firelens\n" in added.stdout
     for family in ("job-envoy", "job-firelens"):
@@ -222,8 +222,16 @@ def test_deliberate_pins_and_deployments_survive_a_rollout_and_its_removal(
         assert f"rule {family} skipped: pinned to {family}:2\n" in added.stdout
         assert "etl:3" in account.definition(family)
     assert "schedule job-datadog-hourly skipped: pinned to job-datadog:1\n" in added.stdout
-    assert "moved rule job-xray to job-xray:3\n" in added.stdout
-    assert "5 schedules moved, 10 schedules skipped" in added.stderr
+    assert (
+        "job-xray: The rule job-xray was not moved, because somebody has changed it since the plan "
+        "(Input): run the command again.\n"
+    ) in added.stderr
+    assert "4 schedules moved, 10 schedules skipped, 1 failed" in added.stderr
+
+    # The next rollout moves what the first has refused, with what the person wrote.
+    again = account.run(*ADD, "--register", "--update-schedules")
+    assert again.returncode == 0, again.stderr
+    assert "moved rule job-xray to job-xray:3\n" in again.stdout
 
     expected = dict(before)
     for family in ("job-xray", "job-adot", "job-datadog"):
@@ -238,7 +246,7 @@ def test_deliberate_pins_and_deployments_survive_a_rollout_and_its_removal(
         assert after[name] == expected[name]
     assert f"{account.arn('job-datadog', 1)}" in after["schedule job-datadog-hourly"]
 
-    # The next rollout finds nothing to do, and moves nothing.
+    # Another one finds nothing to do, and moves nothing.
     again = account.run(*ADD, "--register", "--update-schedules")
     assert again.returncode == 0, again.stderr
     assert "registered" not in again.stdout

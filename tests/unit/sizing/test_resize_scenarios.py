@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, format_ms
 from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize
@@ -303,14 +304,42 @@ def test_runs_of_container_insights_never_count_beside_reports() -> None:
     found = decide([*means, *runs(2, start=5.5)])
     assert found.action == "none"
     assert found.reason == "2 of 20 runs seen"
-    assert present(found.evidence).left_out == (
-        "30 runs do not count: Container Insights knows neither the peaks nor the ends.",
+    (left_out,) = present(found.evidence).left_out
+    assert left_out == (
+        "30 runs do not count but against less memory: Container Insights knows neither the peaks "
+        "nor the ends."
     )
-    large = by_minutes(30, peak_mb=1900)
-    resized_by_reports = decide([*large, *runs(20, start=5.5)])
+    resized_by_reports = decide([*means, *runs(20, start=5.5)])
     assert_resized(resized_by_reports)
     assert resized_by_reports.runs == 20
     assert decide([*runs(2, start=5.5), *means]) == found
+
+
+def test_a_run_that_only_container_insights_saw_forbids_less_memory_and_calls_for_none() -> None:
+    """Its memory is the mean of a minute. Above what reports say, its peak may be half as much
+    again.
+    """
+    reports = runs(34)
+
+    def memory_mb(*more: Report) -> float:
+        found = decide([*reports, *more])
+        assert found == decide([*more, *reports])
+        assert found.action == "resize"
+        return present(found.size).memory_mb or 0
+
+    assert memory_mb() == 512
+    assert memory_mb(*by_minutes(1, start=5.5, peak_mb=400)) == 512
+    assert memory_mb(*by_minutes(1, start=5.5, peak_mb=500)) == 1024
+    assert memory_mb(*by_minutes(1, start=5.5, peak_mb=1500)) == 2048
+    at_another_size = by_minutes(1, start=5.5, size=(4, 16384), peak_mb=12_000)
+    assert memory_mb(*at_another_size) == 2048
+    large = decide([*reports, *at_another_size])
+    assert "a run that only Container Insights saw used 11.7 GB in the mean" in large.reason
+    (by_minute,) = by_minutes(1, start=5.5)
+    killed = replace(by_minute, record=replace(by_minute.record, **KILLED))
+    assert memory_mb(killed) == 2048
+    reason = decide([*reports, killed]).reason
+    assert "a run that only Container Insights saw was killed with 2 GB of memory" in reason
 
 
 # --- whose word ---------------------------------------------------------------------------------

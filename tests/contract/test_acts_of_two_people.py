@@ -1,0 +1,203 @@
+"""Two people at once: what somebody changes after a plan is printed is never undone by the plan.
+
+An act reads again, just before each write, what its plan was made from. The other person acts at
+the beginning of the act, which lists the schedules and rules once more, or between the registration
+and the moves.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.aws_proxy import AwsProxy
+from tests.resize_account import ACCOUNT, BATCH, Account, logs_to
+from tools.moto_server import FakeAws, fake_aws
+
+ACT = ("--register", "--update-schedules")
+
+
+class TwoPeople:
+    """An account whose commands go through a proxy, and what the other person does, once, when an
+    operation is sent for the n-th time.
+    """
+
+    def __init__(self, aws: FakeAws, proxy: AwsProxy, folder: Path) -> None:
+        self.account = Account(aws, folder)
+        self.account.url = proxy.url
+        self.proxy = proxy
+        self.operations = proxy.operations
+        self._other: tuple[str, int, Callable[[], object]] = ("", 0, lambda: None)
+        proxy.before = self._act
+
+    def _act(self, operation: str, _body: bytes) -> None:
+        name, nth, change = self._other
+        if operation == name and self.operations.count(name) == nth:
+            self._other = ("", 0, lambda: None)
+            change()
+
+    def when_the_act_begins(self, change: Callable[[], object]) -> None:
+        self.operations.clear()
+        self._other = ("ListEventBuses", 2, change)
+
+    def when_the_revision_is_registered(self, change: Callable[[], object]) -> None:
+        self.operations.clear()
+        self._other = ("RegisterTaskDefinition", 1, change)
+
+    def set_schedule(self, name: str, **changed: object) -> None:
+        """Change members of a schedule."""
+        scheduler = self.account.aws.client("scheduler")
+        present = scheduler.get_schedule(Name=name)
+        for member in ("Arn", "CreationDate", "LastModificationDate", "ResponseMetadata"):
+            present.pop(member, None)
+        scheduler.update_schedule(**{**present, **changed})
+
+    def set_input(self, name: str, text: str) -> None:
+        target = self.account.aws.client("scheduler").get_schedule(Name=name)["Target"]
+        self.set_schedule(name, Target={**target, "Input": text})
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Iterator[TwoPeople]:
+    with fake_aws() as aws, AwsProxy(aws.url) as proxy:
+        yield TwoPeople(aws, proxy, tmp_path)
+
+
+def test_a_changed_schedule_is_not_moved_and_the_next_call_moves_it(people: TwoPeople) -> None:
+    account = people.account
+    account.oversized("nightly")
+    for name in ("off", "free", "other"):
+        account.schedule(name, "nightly:1")
+    account.rule("often", "nightly:1")
+    events = account.aws.client("events")
+
+    def change() -> None:
+        people.set_schedule("off", State="DISABLED")
+        people.set_input("free", '{"containerOverrides": []}')
+        account.schedule("newer", "nightly:1")
+        events.disable_rule(Name="often")
+
+    people.when_the_act_begins(change)
+    done = account.resize(*ACT)
+    assert done.returncode == 1
+    for title, why in (
+        ("schedule off", "somebody has changed it since the plan (State)"),
+        ("schedule free", "somebody has changed it since the plan (Input)"),
+        ("schedule newer", "it is newer than the plan"),
+        ("rule often", "somebody has changed it since the plan (State)"),
+    ):
+        sentence = f"The {title} was not moved, because {why}: run the command again."
+        assert f"nightly: {sentence}\n" in done.stderr
+    assert done.stderr.endswith("1 registered, 1 schedules moved, 4 failed.\n")
+    assert account.started_by_schedule("other") == "nightly:2"
+    assert account.started_by_schedule("off") == "nightly:1"
+    assert account.started_by_rule("often") == "nightly:1"
+
+    again = account.resize("nightly", *ACT)
+    assert again.returncode == 0, again.stderr
+    for name in ("off", "free", "newer"):
+        assert account.started_by_schedule(name) == "nightly:2"
+    assert account.started_by_rule("often") == "nightly:2"
+    scheduler = account.aws.client("scheduler")
+    assert scheduler.get_schedule(Name="off")["State"] == "DISABLED"
+    assert scheduler.get_schedule(Name="free")["Target"]["Input"] == '{"containerOverrides": []}'
+
+
+def test_what_changes_between_the_registration_and_the_move_is_seen(people: TwoPeople) -> None:
+    account = people.account
+    account.oversized("nightly")
+    account.schedule("night", "nightly:1")
+    account.rule("often", "nightly:1")
+
+    def change() -> None:
+        people.set_input("night", '{"containerOverrides": []}')
+        account.aws.client("events").disable_rule(Name="often")
+
+    people.when_the_revision_is_registered(change)
+    done = account.resize(*ACT)
+    assert done.returncode == 1
+    assert "The schedule night was not moved, because somebody has changed it" in done.stderr
+    assert "The rule often was not moved, because somebody has changed it" in done.stderr
+    assert account.started_by_schedule("night") == "nightly:1"
+    assert account.started_by_rule("often") == "nightly:1"
+
+
+@pytest.mark.parametrize("name", ["night", "newer"])
+def test_an_override_that_somebody_adds_counts(people: TwoPeople, name: str) -> None:
+    """Its schedule has no revision, so that it would start the new one at once: ECS refuses a
+    container's memory above the task's.
+    """
+    account = people.account
+    account.oversized("nightly")
+    account.schedule("night", "nightly")
+    override = '{"containerOverrides": [{"name": "batch", "memory": 1800}]}'
+
+    def change() -> None:
+        if name == "night":
+            people.set_input(name, override)
+        else:
+            account.schedule(name, "nightly", override)
+
+    people.when_the_act_begins(change)
+    done = account.resize("--register")
+    assert done.returncode == 0, done.stderr
+    assert "nightly  resize  1 vCPU, 2 GB  0.25 vCPU, 512 MB" in done.stdout
+    said = done.stdout.partition("nightly is planned again, because what starts it has changed: ")
+    assert "overrides sizes" in said[2]
+    newest, _ = account.described("nightly")
+    assert (newest["cpu"], newest["memory"]) == ("256", "2048")
+
+
+@pytest.mark.parametrize("command", ["resize", "add-monitor"])
+def test_a_family_that_becomes_a_services_is_left_alone(people: TwoPeople, command: str) -> None:
+    account = people.account
+    act: tuple[str, ...] = ("resize", "--from", str(account.file))
+    if command == "add-monitor":
+        account.family("nightly", containerDefinitions=[BATCH])
+        act = ("add-monitor", "nightly", "--image", "team/task-profiler:1")
+    else:
+        account.oversized("nightly")
+    account.schedule("night", "nightly:1")
+
+    def serve() -> None:
+        account.ecs.create_service(
+            cluster="jobs", serviceName="web", taskDefinition="nightly:1", desiredCount=1
+        )
+
+    people.when_the_act_begins(serve)
+    done = account.command("taskdef", *act, *ACT)
+    assert done.returncode == 0, done.stderr
+    assert "nightly is left alone now: " in done.stdout
+    assert "service" in done.stdout.partition("left alone now")[2]
+    assert account.newest("nightly") == [1]
+
+
+def test_a_policy_keeps_what_somebody_attaches_meanwhile(people: TwoPeople) -> None:
+    account = people.account
+    iam = account.aws.client("iam")
+    iam.create_role(RoleName="shared", AssumeRolePolicyDocument="{}")
+    role = f"arn:aws:iam::{ACCOUNT}:role/shared"
+    for name in ("nightly", "weekly"):
+        container = {**BATCH, **logs_to(f"/ecs/{name}")}
+        account.family(name, containerDefinitions=[container], taskRoleArn=role)
+
+    def attach(name: str) -> list[str]:
+        words = ("taskdef", "add-monitor", name, "--image", "team/task-profiler:1")
+        done = account.command(*words, "--attach-policy", "--yes")
+        assert done.returncode == 0, done.stderr
+        document = iam.get_role_policy(RoleName="shared", PolicyName="task-profiler")
+        (statement,) = document["PolicyDocument"]["Statement"]
+        return sorted(one.split(":log-group:")[1].split(":")[0] for one in statement["Resource"])
+
+    reads = 0
+
+    def count(_operation: str, body: bytes) -> None:
+        """The second person acts after the first has read the role."""
+        nonlocal reads
+        if b"Action=ListRolePolicies" in body:
+            reads += 1
+            if reads == 2:
+                assert attach("weekly") == ["/ecs/weekly"]
+
+    people.proxy.before = count
+    assert attach("nightly") == ["/ecs/nightly", "/ecs/weekly"]
