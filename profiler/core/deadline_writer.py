@@ -9,12 +9,19 @@ import os
 import signal
 import threading
 from collections import deque
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from profiler.core.threads import start_thread
 
+if TYPE_CHECKING:
+    import select
+
 _NOT_READ = "takes no more bytes because nothing reads it"
+# On a busy machine a writer can get its processor late although the output is read.
+_MAX_LATE_SECONDS = 2.0
+_LOOK_SECONDS = 0.05
 
 
 class _Block(Struct):
@@ -31,8 +38,8 @@ class Output:
 
     Threads may share it; none of its methods raises an OSError.
 
-    A caller waits at most ``patience_seconds``. A block that was begun is completed when the output
-    is read again.
+    A caller waits at most ``patience_seconds`` for an output that takes no bytes. A block that was
+    begun is completed when the output is read again.
     """
 
     def __init__(self, descriptor: int, patience_seconds: float = 0.25) -> None:
@@ -78,12 +85,31 @@ class Output:
         ):
             self._write_blocks()
         with self._changed:
-            if not self._changed.wait_for(
-                lambda: block.is_done, 0 if self._is_stalled else self._patience_seconds
-            ):
+            if not self._wait_for(block):
                 self._is_stalled = True
                 return _NOT_READ
         return block.reason
+
+    def _wait_for(self, block: _Block) -> bool:
+        """Wait for the block while the output may be read; returns False if it is not done."""
+        if self._is_stalled:
+            return block.is_done
+        is_done = self._changed.wait_for(lambda: block.is_done, self._patience_seconds)
+        if not is_done:
+            poll = self._poll()
+            for _ in range(round(_MAX_LATE_SECONDS / _LOOK_SECONDS)):
+                if is_done or not poll.poll(0):
+                    break
+                is_done = self._changed.wait_for(lambda: block.is_done, _LOOK_SECONDS)
+        return is_done
+
+    def _poll(self) -> "select.poll":
+        """Tells whether the output takes bytes."""
+        import select  # rarely used, and `run` imports this module
+
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        return poll
 
     def _write_blocks(self) -> None:
         # In the background of a terminal with `stty tostop`, writing would stop this process.
@@ -111,11 +137,7 @@ class Output:
                     rest = rest[os.write(self._descriptor, rest) :]
                 except BlockingIOError:
                     # The caller of this program made the descriptor non-blocking.
-                    import select  # rarely used, and `run` imports this module
-
-                    poll = select.poll()
-                    poll.register(self._descriptor, select.POLLOUT)
-                    poll.poll()
+                    self._poll().poll()
         except OSError as error:
             # What follows a block that was cut off begins a new line.
             self._is_at_line_start = self._is_at_line_start and len(rest) == length

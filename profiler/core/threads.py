@@ -9,7 +9,7 @@ import math
 import os
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -290,15 +290,19 @@ class PeriodicReader(StoppableThread):
         self._waiter.wake()
         return self._final_done.wait(max_seconds)
 
+    def _run_to_end(self) -> None:
+        try:
+            super()._run_to_end()
+        finally:  # who waited finds the failure
+            self._end_waits()
+
     def _end_waits(self) -> None:
         self._has_ended = True
         self._first_done.set()
         self._final_done.set()
 
     def _read_on_grid(self) -> None:
-        with ExitStack() as stack:
-            stack.callback(self._end_waits)
-            stack.callback(self._close)
+        try:
             ticker = Ticker(self._clock.monotonic_ns(), self._interval_ns)
             next_tick_ns = 0
             is_after_event = False
@@ -315,6 +319,8 @@ class PeriodicReader(StoppableThread):
                 if now_ns >= next_tick_ns:
                     next_tick_ns = now_ns + round(ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
                 is_after_event = self._wait_until(next_tick_ns)
+        finally:
+            self._close()
 
     def _wait_until(self, tick_ns: int) -> bool:
         """Wait for the next reading; returns True if it follows an event."""

@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+from profiler.core import deadline_writer
 from profiler.core.deadline_writer import Output
 from profiler.core.log import JsonLog
 from tests.terminals import Pipe
@@ -94,6 +95,30 @@ def test_what_follows_a_line_that_was_cut_off_is_a_line_of_its_own() -> None:
         wait_for(output)
         assert pipe.read_lines() == [b"", b"next"]
     os.close(theirs)
+
+
+def test_a_writer_that_gets_its_processor_late_drops_no_line(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The output is read, so that it is not called unread and the next line is not dropped."""
+    may_write, write_blocks = threading.Event(), Output._write_blocks
+
+    def write_late(output: Output) -> None:
+        may_write.wait()
+        write_blocks(output)
+
+    class AskedOutput(Output):
+        def _poll(self) -> select.poll:
+            may_write.set()
+            return super()._poll()
+
+    monkeypatch.setattr(Output, "_write_blocks", write_late)
+    monkeypatch.setattr(deadline_writer, "_MAX_LATE_SECONDS", 60.0)
+    output = AskedOutput(pipe.write_end, patience_seconds=0)
+    assert output.write(b"one\n") is None
+    assert output.write(b"two\n") is None
+    assert pipe.read_lines() == [b"one", b"two"]
+    assert output.dropped == 0
 
 
 @pytest.mark.usefixtures("no_threads")
