@@ -23,6 +23,7 @@ UNKNOWN = "-"
 STANDARD_OUTPUT = "-"  # as the name of a file
 NOT_APPLIED = "Nothing was changed; --yes carries this out."
 _WARNED = "profiler.warned"  # the sentences, in the meta of click's context
+STDIN = 0
 STDOUT = 1
 STDERR = 2
 _ASCII = str.maketrans("▁▂▃▄▅▆▇█▓▒░━╸·▔●→≥×…", "_.:-=+*#%=-=-.^*>>x~")

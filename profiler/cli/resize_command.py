@@ -3,7 +3,6 @@ for.
 """
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -37,7 +36,7 @@ from profiler.cli.options import (
     policy_options,
     repeatable,
 )
-from profiler.cli.printing import STDERR, say, warn
+from profiler.cli.printing import STDERR, STDIN, say, warn
 from profiler.cli.progress import sign_of_life
 from profiler.cli.resize_files import plan_files
 from profiler.cli.resize_jobs import UNSEEN_SUBMITTERS, read_job_runs, with_job_names
@@ -496,7 +495,7 @@ def _first(planned: Sequence[PlannedFamily], first: int | None) -> list[PlannedF
 
 
 def _is_at_terminal() -> bool:
-    return sys.stdin.isatty() and os.isatty(STDERR)
+    return os.isatty(STDIN) and os.isatty(STDERR)
 
 
 def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -53,7 +52,7 @@ from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.files import read_text_file
+from profiler.core.files import read_text_file, standard_input
 from profiler.core.optional_math import first_known
 from profiler.core.text import similar_name, stated
 from profiler.core.version import __version__
@@ -632,7 +631,13 @@ def read_input(file: str) -> bytes:
     Raises TaskProfilerError if it cannot be read, or is too large.
     """
     if file == STANDARD_INPUT:
-        return read_text_file(sys.stdin.buffer, source_name(file), "a task definition")
+        name = source_name(file)
+        try:
+            return read_text_file(standard_input(), name, "a task definition")
+        except OSError as error:
+            raise TaskProfilerError(
+                f"{name} cannot be read ({error.strerror}): name the file of a task definition."
+            ) from error
     return read_bytes(Path(file))
 
 

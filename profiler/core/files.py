@@ -1,6 +1,8 @@
 """Files: descriptors that stay open, atomic writes, and the data folders of the package."""
 
+import errno
 import os
+import sys
 from contextlib import suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from stat import S_IMODE
@@ -39,6 +41,13 @@ def open_or_none(path: "str | Path", flags: int = os.O_RDONLY) -> int | None:
         return dup_above_standard_streams(os.open(path, flags))
     except OSError:
         return None
+
+
+def standard_input() -> "BinaryIO":
+    """The bytes of standard input. Raises OSError if the caller has closed it."""
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    return sys.stdin.buffer
 
 
 def read_text_file(file: "BinaryIO", name: str, content: str) -> bytes:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profiler.core.command_lines import command_line
 from profiler.core.completeness import Completeness, joined
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known_values, median
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_ms, parse_datetime
 from profiler.forwarder.night_period import NightPeriod
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes, NightRuns
@@ -163,37 +163,60 @@ def _missed_lines(missed: MissedTimes) -> Iterator[SummaryLine]:
 
 
 def _unusual_lines(period: NightPeriod, history: FamilyHistory) -> list[SummaryLine]:
-    """The families whose newest success of the night took much longer, or used much more memory,
-    than the median of their successes before.
+    """The families whose successes of the night took much longer, or used much more memory, than
+    their successes before. Of several runs in the night, their median counts: one of them is large
+    by chance.
     """
     by_ratio: list[tuple[float, SummaryLine]] = []
     for family, runs in history.runs.items():
         successes = [run for run in runs if run.status == "success"]
         before = [run for run in successes if run.ended_ns < period.start_ns]
-        if not successes or successes[-1].ended_ns < period.start_ns:
-            continue
-        newest = successes[-1]
-        duration = _ratio(newest.duration_ms, [run.duration_ms for run in before])
-        if duration:
-            taken = known(format_duration, newest.duration_ms)
-            text = f"{family}: took {taken}, {duration:.1f}× its usual time"
-            by_ratio.append((duration, SummaryLine(text=text)))
-        alike = [run for run in before if run.counts_files == newest.counts_files]
-        memory = _ratio(newest.peak_mb, [run.peak_mb for run in alike])
-        if memory:
-            used = known(format_memory, newest.peak_mb)
-            text = f"{family}: used {used} of memory, {memory:.1f}× its usual peak"
-            by_ratio.append((memory, SummaryLine(text=text)))
+        of_night = successes[len(before) :]
+        duration = _unusual(
+            [run.duration_ms for run in of_night], [run.duration_ms for run in before]
+        )
+        if duration.ratio:
+            text = f"{family}: took {format_duration(duration.middle)}{duration.of_runs}, "
+            line = SummaryLine(text=f"{text}{duration.ratio:.1f}× its usual time")
+            by_ratio.append((duration.ratio, line))
+        alike = [run for run in successes if run.counts_files == successes[-1].counts_files]
+        memory = _unusual(
+            [run.peak_mb for run in alike if run.ended_ns >= period.start_ns],
+            [run.peak_mb for run in alike if run.ended_ns < period.start_ns],
+        )
+        if memory.ratio:
+            text = f"{family}: used {format_memory(memory.middle)} of memory{memory.of_runs}, "
+            line = SummaryLine(text=f"{text}{memory.ratio:.1f}× its usual peak")
+            by_ratio.append((memory.ratio, line))
     by_ratio.sort(key=lambda ratio_and_line: -ratio_and_line[0])
     return [line for _, line in by_ratio[:_MAX_UNUSUAL]]
 
 
-def _ratio(value: float | None, before: Sequence[float | None]) -> float | None:
-    """How many times the median the value is, if that is notable; a median of 0 has no multiple."""
+class _OfNight(Struct, frozen=True):
+    """The median of a night's values, and how many times the usual value it is; 0: it does not
+    stand out.
+    """
+
+    middle: float = 0
+    ratio: float = 0
+    count: int = 0
+
+    @property
+    def of_runs(self) -> str:
+        return f" (median of {self.count} runs)" if self.count > 1 else ""
+
+
+def _unusual(values: Sequence[float | None], before: Sequence[float | None]) -> _OfNight:
+    """The values of the night beside those before, the oldest first; a median of 0 has no
+    multiple.
+    """
     usual = usual_of(reversed(before))
-    if value is None or usual is None or not usual.middle or not usual.is_notably_more(value):
-        return None
-    return value / usual.middle
+    night = sorted(known_values(values))
+    if not night or usual is None or not usual.middle:
+        return _OfNight()
+    middle = median(night)
+    ratio = middle / usual.middle if usual.stands_out(middle) else 0
+    return _OfNight(middle, ratio, len(night))
 
 
 def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:

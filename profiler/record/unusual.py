@@ -52,6 +52,18 @@ class Usual(Struct, frozen=True):
         """Whether the value is so far above what is usual that it is worth a sentence."""
         return value > self.middle and self.differs(value) and not self.holds(value)
 
+    def stands_out(self, value: float) -> bool:
+        """Whether the value is worth a line in a message about many families: notably more than
+        usual, and by as much above all of at least eight earlier values but the latest, because of
+        weekly larger runs.
+
+        Where inputs differ from run to run, one in nine runs is notably more than usual by chance;
+        of the runs of three public workflows, 0.6 % (duration) and 0.2 % (memory) stand out.
+        """
+        if len(self.values) < MIN_FAR_RUNS or not self.is_notably_more(value):
+            return False
+        return value >= _NOTABLE_RATIO * max(self.values[1:])
+
     def is_far(self, value: float, small: float) -> bool:
         """Whether the value is far outside at least eight earlier ones; values far below
         ``small`` count as equal.

@@ -190,7 +190,7 @@ const ADVICE = {
 test("advice says what a change saves, or why there is none", () => {
   assert.equal(monthlySaving(ADVICE), 10);
   assert.equal(adviceText(ADVICE), "saves 50 %, $10.00 a month");
-  assert.equal(adviceText({ ...ADVICE, mark: "≈ " }), "saves 50 %, ≈ $10.00 a month");
+  assert.equal(adviceText({ ...ADVICE, mark: "≈ " }), "saves 50 %, ≈\u00a0$10.00 a month");
   assert.equal(adviceText({ ...ADVICE, changes: false }), "more is needed");
   assert.equal(adviceText({ changes: false, risk: "1 run ran out of memory" }), "1 run ran out of memory");
   assert.equal(adviceText({ changes: false }), "–");
@@ -312,7 +312,7 @@ test("the possible saving of a month is the sum of recommend, beside what the sa
   const larger = { ...ADVICE, verdict: "too small", savingUsdPerMonth: -4, usdPerMonth: 8, mark: "≈ " };
   const margin = { ...ADVICE, verdict: "fits", savingUsdPerMonth: -1, usdPerMonth: 1 };
   const { saved, cost, asText } = possibleSaving([saves, larger, margin, { verdict: "not known" }]);
-  assert.deepEqual([saved, cost, asText(saved)], [6, 29, "≈ $6.00"]);
+  assert.deepEqual([saved, cost, asText(saved)], [6, 29, "≈\u00a0$6.00"]);
   assert.equal(possibleSaving([margin]).saved, undefined);
 });
 

@@ -360,11 +360,15 @@ def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
     it begins.
     """
     cells = [" "] * width
-    for number, moment in reversed(list(enumerate(moments[:_MAX_NUMBERED], start=1))):
-        place = min(int(moment.start_ms / max(length_ms, 1) * width), width - 1)
-        while place + 1 < width and cells[place] != " ":
-            place += 1
+    numbered = sorted(
+        (moment.start_ms, number) for number, moment in enumerate(moments[:_MAX_NUMBERED], start=1)
+    )
+    least = 0
+    for left, (start_ms, number) in zip(range(len(numbered), 0, -1), numbered, strict=True):
+        # Beside the one before, and with room for those after it.
+        place = min(max(int(start_ms / max(length_ms, 1) * width), least), width - left)
         cells[place] = str(number)
+        least = place + 1
     if cells[0] == " ":
         cells[0] = "0"
     return line(label("", ""), Span(f"{''.join(cells)} {format_duration(length_ms)}", "dim"))

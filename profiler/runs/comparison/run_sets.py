@@ -108,7 +108,12 @@ class _FamilyRuns:
 
     def __init__(self, text: str, last: int, container: str | None) -> None:
         self.text = text
-        self.name, _, self.suffix = text.partition("@")
+        self.name, at, self.suffix = text.partition("@")
+        if at and not self.suffix:
+            raise UsageError(
+                f"'{text}' has nothing after the @: write {self.name}, {self.name}@REVISION or "
+                f"{self.name}@LABEL=VALUE."
+            )
         # The containers, revisions and labels of the family's other runs, the newest first.
         self.others: dict[str, None] = {}
         self.families: dict[RunKey, FamilyKey] = {}  # of the runs that were judged

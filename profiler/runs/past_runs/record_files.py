@@ -5,7 +5,6 @@
 are lines as in a file.
 """
 
-import sys
 from array import array
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -18,7 +17,7 @@ from typing import IO
 import msgspec
 
 from profiler.core.errors import TaskProfilerError
-from profiler.core.files import MAX_TEXT_BYTES
+from profiler.core.files import MAX_TEXT_BYTES, standard_input
 from profiler.core.json_fields import decoded
 from profiler.core.text import first_names
 from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
@@ -163,7 +162,7 @@ def _opened(source: str) -> tuple[Iterator[bytes], KeptLines]:
     they are kept. Raises OSError.
     """
     if source == STANDARD_INPUT:
-        return messages(_lines(sys.stdin.buffer)), KeptLines()
+        return messages(_lines(standard_input())), KeptLines()
     stream = Path(source).open("rb")  # noqa: SIM115  it is read again
     beginning, cli_messages = _beginning(_lines(stream))
     if cli_messages or not stream.seekable():

@@ -31,6 +31,7 @@ from profiler.record.record_model import (
     Record,
     Report,
     Sampling,
+    Series,
     Visible,
     encode,
 )
@@ -305,6 +306,19 @@ def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: in
     assert not is_cut or shown[-1].split()[0] == str(left_out)
     assert kept == sorted(kept, key=lambda one: tuple(map(int, one.split("."))))
     assert "" not in (shown[:1] + shown[-1:])
+
+
+def test_moments_that_begin_together_stand_on_the_axis_in_their_order() -> None:
+    series = Series(
+        started_at=shown_runs.at(0),
+        step_ms=60_000,
+        vcpu_used=(0.0,) * 20,
+        memory_used_mb=(3900.0, *(900.0,) * 19),
+    )
+    report = etl_with(max_memory_used_mb=3900.0, max_memory_used_at=shown_runs.at(1))
+    rows = page(with_record(report, series=series))
+    assert [row for row in rows if row.startswith("           12  ")]
+    assert [row for row in rows if row.startswith("           1 idle from +0s")]
 
 
 def test_colours_only_where_they_are_wanted() -> None:

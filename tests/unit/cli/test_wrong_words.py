@@ -1,5 +1,6 @@
 """What commands say of a source or a family that is nearly right."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,21 @@ def test_a_device_that_never_ends_is_not_read_on(command: tuple[str, ...], said:
     assert done.returncode == 1
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("history", "--from"), ("taskdef", "add-monitor"), ("doctor",)], ids=" ".join
+)
+def test_a_closed_standard_input_is_one_sentence(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``task-profiler history --from - <&-``, and some daemons."""
+    monkeypatch.setattr(sys, "stdin", None)
+    done = run_here({}, *words, "-")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(
+        "task-profiler: standard input cannot be read (Bad file descriptor): name "
+    )
 
 
 @pytest.mark.parametrize("before", [b"", b"\n"])

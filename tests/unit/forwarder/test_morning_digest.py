@@ -141,6 +141,27 @@ def test_a_success_much_slower_or_larger_than_usual_is_said() -> None:
     assert texts(before) == []
 
 
+def test_what_differs_from_run_to_run_is_not_said() -> None:
+    """The inputs of a workflow differ by more than a half, and once a week they are large."""
+    minutes = (4, 9, 30, 7, 12, 5, 18, 8, 6, 11)
+    usual = [earlier(10 - day, duration_ms=6e4 * taken) for day, taken in enumerate(minutes)]
+    large = summary_of(QUIET, history_of(*usual, earlier(0, duration_ms=6e4 * 32)))
+    assert texts(large) == []
+    larger = summary_of(QUIET, history_of(*usual, earlier(0, duration_ms=6e4 * 60)))
+    assert texts(larger) == ["nightly-etl: took 1h 00m, 7.1× its usual time"]
+
+
+def test_of_several_runs_in_the_night_the_median_is_said() -> None:
+    usual = [earlier(day) for day in range(10, 0, -1)]
+    one_of_three = [earlier(0, duration_ms=taken) for taken in (6e5, 7e5, 36e5)]
+    assert texts(summary_of(QUIET, history_of(*usual, *one_of_three))) == []
+    all_three = [earlier(0, duration_ms=taken, peak_mb=2e3) for taken in (12e5, 15e5, 36e5)]
+    assert texts(summary_of(QUIET, history_of(*usual, *all_three))) == [
+        "nightly-etl: took 25m 00s (median of 3 runs), 2.5× its usual time",
+        "nightly-etl: used 2 GB of memory (median of 3 runs), 2.0× its usual peak",
+    ]
+
+
 def test_memory_that_grows_to_its_limit_is_said_with_the_nights_left() -> None:
     runs = [earlier(day, peak_mb=2048 * (0.89 - 0.007 * day)) for day in range(20, -1, -1)]
     assert texts(summary_of(QUIET, history_of(*runs))) == [

@@ -2,7 +2,7 @@
 
 import { content } from "#page/content.js";
 import { breakable, byId, countCell, element, shortTable } from "#page/elements.js";
-import { asDuration, asTime, escapeControls, UNKNOWN, upperFirst } from "#page/formats.js";
+import { asDuration, asTime, asWhole, escapeControls, UNKNOWN, upperFirst } from "#page/formats.js";
 import { byOutcome, ENDED_AS, isFailed, isKilled, OUTCOMES, outcomeColour } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
 import { costText, cpuTimeText, familyOf } from "#page/run_values.js";
@@ -45,7 +45,7 @@ export function drawTiles(runs) {
   const tiles = [
     ...OUTCOMES.filter(isShown).map((outcome) => [
       outcome === "out of memory" ? "Out of memory" : upperFirst(ENDED_AS[outcome]),
-      counts.get(outcome)?.length ?? 0,
+      asWhole(counts.get(outcome)?.length ?? 0),
       outcome,
     ]),
     ["Median duration", asDuration(median(known(ended, (run) => run.ms)))],
@@ -53,7 +53,7 @@ export function drawTiles(runs) {
   ];
   if (costText(runs)) tiles.push(["Cost of these runs", costText(runs)]);
   // Both are of a month, and of the families' last runs, as in `recommend`.
-  if (saved > 0) tiles.push([`Possible saving a month, of ${asText(cost).replace(" ", "\u00a0")}`, asText(saved)]);
+  if (saved > 0) tiles.push([`Possible saving a month, of ${asText(cost)}`, asText(saved)]);
   byId("tiles").replaceChildren(
     ...tiles.map(([name, value, outcome]) =>
       element(

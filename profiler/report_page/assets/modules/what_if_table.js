@@ -40,15 +40,16 @@ const isChange = ({ changes, verdict }) => changes && (verdict === "saves" || ve
 /** What the recommended sizes of the families save in a month, and what their runs cost in it, as `recommend` sums it up. */
 export function possibleSaving(advices) {
   const sum = (amounts) => (amounts.length ? total(amounts) : undefined);
-  const mark = advices.find((advice) => advice.mark)?.mark ?? "";
+  const mark = advices.find((advice) => advice.mark)?.mark;
   return {
     saved: sum(known(advices.filter(isChange), (advice) => advice.savingUsdPerMonth)),
     cost: sum(known(advices, (advice) => advice.usdPerMonth)),
-    asText: (usd) => `${mark}${asUsd(usd)}`,
+    asText: (usd) => asMarked(usd, { mark }),
   };
 }
 
-const asMarked = (usd, advice) => `${advice.mark ?? ""}${asUsd(usd)}`;
+// No line ends between the mark and its amount.
+const asMarked = (usd, { mark = "" }) => `${mark.replace(" ", "\u00a0")}${asUsd(usd)}`;
 const asMonth = (usd, advice) => `${asMarked(Math.abs(usd), advice)} a month`;
 
 /** Returns what the advice means for these runs of the family: "saves 35 %, $4.10 a month". */

@@ -2,15 +2,20 @@
 
 import json
 
+import pytest
 from msgspec.structs import replace
 
 from profiler.forwarder.ended_run import EndedRun
+from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.slack_messages import message_of
+from profiler.record.batch_detail import parse_job
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import Recommendation, TaskSize
-from tests.batch_jobs import CLUSTER, job_id
+from tests.batch_jobs import CLUSTER, end_without_attempt, job_id
 from tests.ended_runs import NOTICE, in_task, recorded
+from tests.fake_batch import FakeBatch
+from tests.values import present
 
 JOB = BatchJob(job_id=f"{job_id(1)}:17", queue="nightly", attempt=2, array_index=17)
 SMALLER = {
@@ -49,3 +54,16 @@ def test_a_jobs_name_is_anybodys_words() -> None:
 def test_no_command_resizes_what_batch_registers() -> None:
     assert "taskdef resize" in blocks(recorded(NOTICE, **SMALLER))
     assert "taskdef resize" not in blocks(recorded(of_job(), **SMALLER))
+
+
+@pytest.mark.parametrize("is_blocked", [False, True])
+def test_of_a_job_that_does_not_start_the_next_command_is_doctor(*, is_blocked: bool) -> None:
+    with FakeBatch() as batch:
+        batch.add_queue("nightly", "spot")
+        batch.define("etl")
+        job = batch.submit("orders", "nightly", "etl")
+        if not is_blocked:
+            end_without_attempt(job, batch.now_ms, "Dependent Job failed")
+        notice = JobNotice(job=present(parse_job(job)), is_blocked=is_blocked)
+    sent = json.dumps(message_of(notice, kibana_url=None).blocks)
+    assert f"```task-profiler doctor {notice.job.id} --region us-west-2```" in sent

@@ -267,6 +267,7 @@ def test_ids_and_their_beginnings_count_whatever_the_status() -> None:
             UsageError,
             "nightly is not the id of a run: name one family, or run ids joined by commas",
         ),
+        ("nightly@", UsageError, "'nightly@' has nothing after the @: write nightly, nightly@REV"),
         ("night*", UsageError, r"night\* is not the id of a run"),
         ("task-9", TaskProfilerError, "The run task-9 has no report yet"),
     ):
