@@ -187,7 +187,6 @@ class Sockets:
                 socket = Socket(end.peer, is_unix=True, end_inode=other_inode)
                 self._known[inode] = (socket, math.inf)
 
-
     def _endless_until_ns(self, inode: int, now_ns: int) -> int:
         """Until when a client has no other end: the server has not accepted it yet, or is in
         another network namespace. It is asked again at the next look, and then ever more rarely.
