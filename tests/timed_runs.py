@@ -26,7 +26,7 @@ from tests.programs.phases import FOLDER
 from tests.simulation.known_runs import Execution, Limits, can_limit, control_group
 from tests.task_endpoint import Task
 from tests.timed_programs import Program
-from tests.true_parts import PARTS, Part, Phase, read_phases, true_parts
+from tests.true_parts import PARTS, Part, read_phases, true_parts
 from tools.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -272,6 +272,24 @@ _PREPARATIONS: dict[str, Callable[[Path], contextlib.AbstractContextManager[str]
 }
 
 
+@contextlib.contextmanager
+def prepared(
+    program: Program, folder: Path, known: Mapping[str, str] | None = None
+) -> Iterator[list[str]]:
+    """The words of the program's command, while what they name is there; ``known`` is what needs
+    no preparation. MissingError if this machine cannot.
+    """
+    with contextlib.ExitStack() as stack:
+        values = dict(known or {})
+        names = {field for _, field, _, _ in Formatter().parse(program.command) if field}
+        for name in sorted(names - values.keys()):
+            values[name] = stack.enter_context(_PREPARATIONS[name](folder))
+        words = shlex.split(program.command.format(**values))
+        if known is None:
+            _need(words[0])
+        yield words
+
+
 def observe(program: Program, *, by_monitor: bool = False) -> Observation:
     """Run the program under ``task-profiler run``, or beside a monitor that watches a simulated
     task with it; MissingError if this machine cannot.
@@ -282,21 +300,16 @@ def observe(program: Program, *, by_monitor: bool = False) -> Observation:
         folder, phases = Path(name), Path(name, "phases")
         phases.mkdir()
         folder.chmod(0o755)
-        names = {field for _, field, _, _ in Formatter().parse(program.command) if field}
-        values = {
-            field: stack.enter_context(_PREPARATIONS[field](folder)) for field in sorted(names)
-        }
-        words = shlex.split(program.command.format(**values))
-        _need(words[0])
+        words = stack.enter_context(prepared(program, folder))
         enter: list[str] = []
-        if "slow_disk" in names:
+        if "{slow_disk}" in program.command:
             limits = Limits(has_slow_disk=True)
             groups = stack.enter_context(control_group(limits, folder.name, folder))
             join = "".join(f"echo $$ > {group}/cgroup.procs; " for group in groups)
             enter = ["sh", "-c", f'{join} exec "$@"', "sh"]
         profile = _profile_by_monitor if by_monitor else _profile
         record, waited_seconds = profile([*enter, *words], folder, phases, program.interval_seconds)
-        truth = _truth(read_phases(phases), record, program.cpus)
+        truth = truth_of(phases, record, program.cpus)
         return Observation(truth=truth, record=record, waited_seconds=waited_seconds)
 
 
@@ -391,5 +404,6 @@ def _profile_by_monitor(
     return record, 0.0
 
 
-def _truth(phases: tuple[Phase, ...], record: Record, cpus: int) -> dict[str, Part]:
-    return true_parts(phases, (record.metrics.duration_ms or 0) / 1000, cpus)
+def truth_of(phases: Path, record: Record, cpus: int) -> dict[str, Part]:
+    """The true parts of a run, of the phases that its processes have written into the folder."""
+    return true_parts(read_phases(phases), (record.metrics.duration_ms or 0) / 1000, cpus)

@@ -176,10 +176,7 @@ class Division:
         """
         if self._firm and not self._handing:
             return _in_proportion(self._firm)
-        carried: dict[ThreadWait, float] = {wait: wait.weight_ns for wait in self._firm}
-        heaviest = sorted(self._handing, key=lambda wait: -wait.weight_ns)
-        for wait in heaviest[:_MAX_HANDING]:
-            self._hand_on(wait, carried)
+        carried = self._carried()
         if not carried:
             carried = {wait: wait.weight_ns for wait in self._idle}
         if not carried:
@@ -189,6 +186,23 @@ class Division:
             weights[self._name_of(wait)] += weight  # type: ignore[assignment]  # Counter of floats
         total = weights.total()
         return {name: weight / total for name, weight in weights.items()}
+
+    def held_back_ns(self) -> Mapping[int, float]:
+        """The work that the wait of each thread held back: its own, and what those who wait for it
+        hand on. A thread that waits for somebody to come has none.
+        """
+        held_back_ns = {wait.thread: float(wait.weight_ns) for wait in self._handing}
+        for wait, weight in self._carried().items():
+            held_back_ns[wait.thread] = max(held_back_ns.get(wait.thread, 0), weight)
+        return held_back_ns
+
+    def _carried(self) -> dict[ThreadWait, float]:
+        """The weights of the threads at the ends of all chains."""
+        carried: dict[ThreadWait, float] = {wait: wait.weight_ns for wait in self._firm}
+        heaviest = sorted(self._handing, key=lambda wait: -wait.weight_ns)
+        for wait in heaviest[:_MAX_HANDING]:
+            self._hand_on(wait, carried)
+        return carried
 
     def _name_of(self, wait: ThreadWait) -> Wait:
         if wait in self._handing:

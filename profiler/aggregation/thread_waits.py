@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.critical_thread import ThreadWait
+from profiler.aggregation.critical_thread import Division, ThreadWait
 from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
 from profiler.readers.linux.waits import Blocked
 
@@ -86,6 +86,12 @@ class ThreadWaits:
             self._end(thread, change)
         self._threads.clear()
         return change
+
+    def held_back_ns(self) -> Mapping[int, float]:
+        """The work that the present wait of each thread holds back, by what is known now."""
+        present = [thread.present for thread in self._threads.values()]
+        waits = [wait for wait in present if wait is not None]
+        return Division(waits, self.children).held_back_ns()
 
     def _follow(self, processes: Mapping[int, ProcessSeen]) -> None:
         self._processes = processes

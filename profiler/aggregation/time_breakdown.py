@@ -420,6 +420,13 @@ class TimeAccount:
         """What the run waited for longest since then; None if unknown."""
         return self._so_far().recent.longest(since_ns)
 
+    def held_back_ns(self) -> Mapping[int, float]:
+        """The work that the present wait of each thread holds back; empty if nobody knows."""
+        self._add_waiting()
+        if not self._sees_calls or self.failure is not None:
+            return {}
+        return self._threads.held_back_ns()
+
     def _breakdown(self, parts: TimeParts | None, duration_ns: int | None = None) -> TimeBreakdown:
         if parts is None or not self._is_sampled or self.failure is not None:
             return NO_BREAKDOWN

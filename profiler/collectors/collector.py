@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         SampleFollower,
         ThreadCollector,
         WaitCollector,
+        WaitFollower,
     )
     from profiler.readers.ecs.task_metadata import ContainerMetadata
     from profiler.readers.linux.waits import Wait
@@ -59,6 +60,7 @@ class Collectors:
         self._forgetting: tuple[ForgettingCollector, ...] = self._with("forget")
         self.required: tuple[RequiredCollector, ...] = self._with("child_pid")
         self._waits: tuple[WaitCollector, ...] = self._with("longest_wait")
+        self._wait_followers: tuple[WaitFollower, ...] = self._with("on_waits")
         self._lines: tuple[LineCollector, ...] = self._with("stacks_line")
 
     def _with(self, method: str) -> tuple[Any, ...]:
@@ -98,6 +100,19 @@ class Collectors:
 
     def longest_wait(self, batch: str, since_ns: int) -> "Wait | None":
         return first_of(collector.longest_wait(batch, since_ns) for collector in self._waits)
+
+    def held_back_ns(self, batch: str) -> Mapping[int, float]:
+        """The work that the present wait of each thread of the batch holds back."""
+        held_back_ns: dict[int, float] = {}
+        for collector in self._waits:
+            held_back_ns.update(collector.held_back_ns(batch))
+        return held_back_ns
+
+    def pass_waits_on(self, batch: str, held_back_ns: Callable[[], Mapping[int, float]]) -> None:
+        """Tell those who want to know it now what the waits of the batch's threads hold back."""
+        for follower in self._wait_followers:
+            if follower.wants_waits(batch):
+                follower.on_waits(batch, held_back_ns())
 
     def final_readings(self) -> None:
         for collector in self.threads:

@@ -3,6 +3,7 @@
 Only type checkers import this module: to make the classes would delay each run.
 """
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from profiler.aggregation.statistics import DeviceReadings
@@ -91,11 +92,21 @@ class RequiredCollector(Protocol):
 
 
 class WaitCollector(Protocol):
-    """Knows what a batch waited for longest since a time, as of its last record; None if it is
-    unknown.
+    """Knows what a batch waited for longest since a time, as of its last record, None if it is
+    unknown; and the work that the present wait of each thread holds back, empty if unknown.
     """
 
     def longest_wait(self, batch: str, since_ns: int) -> Wait | None: ...
+    def held_back_ns(self, batch: str) -> Mapping[int, float]: ...
+
+
+class WaitFollower(Protocol):
+    """Is told, where it ``wants_waits`` now, what the present wait of each thread of a batch holds
+    back.
+    """
+
+    def wants_waits(self, batch: str) -> bool: ...
+    def on_waits(self, batch: str, held_back_ns: Mapping[int, float]) -> None: ...
 
 
 class LineCollector(Protocol):

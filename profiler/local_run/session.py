@@ -114,6 +114,10 @@ class _Session:
         if is_tick:
             for follower in self._plan.collectors.sample_followers:
                 follower.on_sample(COMMAND, sample, self._sizes)
+            if self._sampler.details is not None:
+                self._plan.collectors.pass_waits_on(
+                    COMMAND, self._sampler.details.time.held_back_ns
+                )
             self._look_for_notices(sample)
         if self._has_shown:
             self._around.on_sample(sample, self._sampler.command.processes)

@@ -3,6 +3,7 @@ about the measurement.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
@@ -430,8 +431,10 @@ class TaskSampler:
             return
         sample = replace(sample, read_ns=usage.last_read_by_start_ns or sample.read_ns)
         sizes = container_limits(followed.container, self.task, self.host, usage.memory_limit_bytes)
+        batch = followed.container.followed_id
         for collector in self._collectors.sample_followers:
-            collector.on_sample(followed.container.followed_id, sample, sizes)
+            collector.on_sample(batch, sample, sizes)
+        self._collectors.pass_waits_on(batch, partial(self._collectors.held_back_ns, batch))
 
     def _begin_usage(self, followed: FollowedContainer) -> None:
         """Begin the usage of a container; until the batches are known, each may be one."""

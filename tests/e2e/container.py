@@ -59,6 +59,7 @@ class ContainerSpec(Struct, frozen=True, kw_only=True):
     add_capabilities: tuple[str, ...] = ()
     no_new_privileges: bool = False
     read_only_mounts: tuple[tuple[Path, str], ...] = ()
+    sees_all_processes: bool = False  # of the machine
     log_group: str | None = None
     type: str = "NORMAL"
 
@@ -115,6 +116,7 @@ class Placement(Struct, frozen=True, kw_only=True):
 
     docker_name: str
     environment: Mapping[str, str]
+    labels: Mapping[str, str]
     cgroup_parent: str | None
     pid_mode: str
     stats_period_seconds: float = 0
@@ -304,7 +306,7 @@ def _creation(spec: ContainerSpec, placement: Placement) -> dict[str, Any]:
     memory = (spec.memory_mib or 0) * _MIB
     host = {
         "NetworkMode": "host",
-        "PidMode": placement.pid_mode,
+        "PidMode": "host" if spec.sees_all_processes else placement.pid_mode,
         "Memory": memory,
         "MemorySwap": memory,
         "NanoCpus": round((spec.cpus or 0) * _NANO_CPUS),
@@ -321,6 +323,7 @@ def _creation(spec: ContainerSpec, placement: Placement) -> dict[str, Any]:
         "Image": spec.image,
         "Cmd": list(spec.command) or None,
         "Env": [f"{name}={value}" for name, value in placement.environment.items()],
+        "Labels": dict(placement.labels),
         "User": spec.user,
         "HostConfig": host,
     }

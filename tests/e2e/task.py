@@ -256,6 +256,7 @@ class Task:
                 "ECS_CONTAINER_METADATA_URI_V4": url,
                 **spec.environment,
             },
+            labels=self._labels(spec.name),
             cgroup_parent=f"/e2e-task-profiler/{name}" if self._engine.owns_cgroups else None,
             stats_period_seconds=self._stats_period_seconds,
             pid_mode=f"container:{self._docker_name(PAUSE)}" if PAUSE in spec.depends_on else "",

@@ -4,7 +4,7 @@ Ends of main processes and groups wake it, before the group is removed.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 
@@ -348,6 +348,12 @@ class ProcessCollector:
         with self._lock:
             tracked = self._tracked.get(batch)
             return None if tracked is None else tracked.batch.time.longest_wait(since_ns)
+
+    def held_back_ns(self, batch: str) -> Mapping[int, float]:
+        """The work that the present wait of each thread of the batch holds back."""
+        with self._lock:
+            tracked = self._tracked.get(batch)
+            return {} if tracked is None else tracked.batch.time.held_back_ns()
 
     def _close(self) -> None:
         for tracked in self._tracked.values():

@@ -76,13 +76,15 @@ _Answer = tuple[int, int, bytes]  # the exit status, the CPU time in nanoseconds
 class ThreadStack(Struct, frozen=True, kw_only=True):
     """A thread's stack, outermost function first, and how often it was seen.
 
-    ``is_active``: it runs or could. ``thread_id`` is Python's; in a recording the kernel's.
+    ``is_active``: it runs or could. ``thread_id`` is Python's; in a recording the kernel's, which
+    otherwise is ``kernel_id``, 0 if unknown.
     """
 
     frames: tuple[Frame, ...]
     is_active: bool
     is_main: bool = False
     thread_id: int = 0
+    kernel_id: int = 0
     count: int = 1
 
     @property
@@ -143,6 +145,7 @@ def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailabl
             is_active=thread.active,
             is_main=thread.thread_name == "MainThread" or thread.os_thread_id == pid,
             thread_id=thread.thread_id,
+            kernel_id=thread.os_thread_id or 0,
         )
         stacks.append(stack)
     return tuple(stacks)

@@ -1,7 +1,7 @@
 """Samples the call stacks of the batch's Python processes in a thread, at a bounded cost."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import msgspec
@@ -217,6 +217,16 @@ class StackCollector:
         if begins:
             self._waiter.wake()
             self._interrupt()
+
+    def wants_waits(self, batch: str) -> bool:
+        followed = self._batches.get(batch)
+        return followed is not None and followed.profile.moments.is_idle
+
+    def on_waits(self, batch: str, held_back_ns: Mapping[int, float]) -> None:
+        with self._lock:
+            followed = self._batches.get(batch)
+            if followed is not None:
+                followed.profile.moments.held_back_ns = held_back_ns
 
     def forget(self, batch: str) -> None:
         with self._lock:

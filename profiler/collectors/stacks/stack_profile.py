@@ -33,6 +33,8 @@ _HIGH_MEMORY = 0.8
 # Closer samples add nothing: the window would only become longer.
 _MIN_STEP_NS = NS_PER_SECOND * 9 // 10
 _MAX_STACKS = 200
+# A thread whose wait held back less than this share of the most is no reason for an idle moment.
+_MIN_HELD_BACK = 0.1
 _PERCENT_DIGITS = 1
 # The frames that are kept of a very deep stack, because the record's line has 64 KiB.
 _OUTER_FRAMES = 8
@@ -114,6 +116,13 @@ class StackMoments:
         self._short: _Moment | None = None  # nothing has run so far, for less than 30 s
         self._sampled_until_ns: dict[MomentKind, int] = {}
         self._past: list[_Moment] = []
+        # The work that the wait of each thread holds back, by the kernel's ids; empty if unknown.
+        self.held_back_ns: Mapping[int, float] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has run for a while."""
+        return self._short is not None or "idle" in self._present
 
     def add_usage(self, sample: ContainerSample, sizes: ResourceLimits, now_ns: int) -> None:
         if self._window:
@@ -138,18 +147,30 @@ class StackMoments:
         return any(now_ns < self._sampled_until_ns.get(kind, 0) for kind in self._present)
 
     def add_stacks(self, stacks: Sequence[ThreadStack]) -> None:
-        """Count the most informative ones of the stacks that were read at one time, at least
-        one.
+        """Count the most informative ones of the stacks that were read at one time; of those in
+        an idle moment, of the threads whose waits hold the run back.
         """
         if self._present or self._short is not None:
-            by_rank: defaultdict[int, set[tuple[Frame, ...]]] = defaultdict(set)
-            for stack in stacks:
-                by_rank[stack.rank].add(shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES))
-            chosen = by_rank[min(by_rank)]
+            chosen = _best_ranked(stacks)
+            waiting = self._waiting(stacks)
             for moment in self._present.values():
-                moment.add(chosen)
-            if self._short is not None:
-                self._short.add(chosen)
+                if moment.kind != "idle":
+                    moment.add(chosen)
+                elif waiting:
+                    moment.add(_best_ranked(waiting))
+            if self._short is not None and waiting:
+                self._short.add(_best_ranked(waiting))
+
+    def _waiting(self, stacks: Sequence[ThreadStack]) -> Sequence[ThreadStack]:
+        """The stacks of the threads whose waits hold the run back; none while a thread runs."""
+        if any(stack.is_active for stack in stacks):
+            return ()
+        most_ns = max([self.held_back_ns.get(stack.kernel_id, 0) for stack in stacks])
+        return [
+            stack
+            for stack in stacks
+            if self.held_back_ns.get(stack.kernel_id, 0) >= _MIN_HELD_BACK * most_ns
+        ]
 
     def add_recording(self, stacks: Sequence[ThreadStack], samples: int, from_ns: int) -> None:
         """Count what ran in a recording, for the moments that had begun before it."""
@@ -216,6 +237,14 @@ class StackMoments:
         until_ns = self._sampled_until_ns.get(kind, LONG_AGO_NS)
         if now_ns >= until_ns + 600 * NS_PER_SECOND:
             self._sampled_until_ns[kind] = now_ns + 60 * NS_PER_SECOND
+
+
+def _best_ranked(stacks: Iterable[ThreadStack]) -> Collection[tuple[Frame, ...]]:
+    """The frames of the most informative stacks, at least of one."""
+    by_rank: defaultdict[int, set[tuple[Frame, ...]]] = defaultdict(set)
+    for stack in stacks:
+        by_rank[stack.rank].add(shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES))
+    return by_rank[min(by_rank)]
 
 
 class _Function(Struct):

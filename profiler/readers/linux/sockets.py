@@ -28,6 +28,8 @@ _ADVANCE_NS = 20 * NS_PER_MS
 # it stops early.
 _FIRST_READ_BYTES = 512
 _MAX_READ_BYTES = 1 << 16
+# A socket that is not connected may be connected later.
+_UNCONNECTED_LASTS_NS = 10 * NS_PER_SECOND
 # Positions in a line of these tables.
 _LOCAL = 1
 _REMOTE = 2
@@ -101,6 +103,7 @@ class Sockets:
         self._own_cpu_ns = own_cpu_ns
         self._peer_inode = peer_inode
         self._known: dict[int, tuple[Socket, float]] = {}  # until when they are known
+        self._endless: dict[int, int] = {}  # when the other end was not known first
         self._budget_ns = float(_ADVANCE_NS)
         self._budget_at_ns = 0
         self.lookup_ns = 0
@@ -120,11 +123,11 @@ class Sockets:
     def _look_up(self, pid: int, missing: set[int], now_ns: int) -> None:
         if len(self._known) + len(missing) > 1024:  # noqa: PLR2004  the most that are kept
             self._known.clear()
+            self._endless.clear()
         earned_ns = (now_ns - self._budget_at_ns) * _MAX_CPU_SHARE
         self._budget_ns = min(self._budget_ns + earned_ns, _ADVANCE_NS)
         self._budget_at_ns = now_ns
-        # A socket that is not connected may be connected later.
-        until_ns = now_ns + 10 * NS_PER_SECOND
+        until_ns = now_ns + _UNCONNECTED_LASTS_NS
         began_ns = self._own_cpu_ns()
         for name in _TABLES:
             if not missing:
@@ -141,7 +144,7 @@ class Sockets:
                     continue
                 is_lasting = name in _STREAMS and socket.peer is not None
                 self._known[inode] = (socket, math.inf if is_lasting else until_ns)
-            self._find_other_ends(pid, of_unix, until_ns, began_ns)
+            self._find_other_ends(pid, of_unix, now_ns, began_ns)
         else:
             self._known.update((inode, (Socket(), until_ns)) for inode in missing)
         took_ns = self._own_cpu_ns() - began_ns
@@ -149,7 +152,7 @@ class Sockets:
         self.lookup_ns += took_ns
 
     def _find_other_ends(
-        self, pid: int, of_unix: Mapping[int, str], until_ns: float, began_ns: int
+        self, pid: int, of_unix: Mapping[int, str], now_ns: int, began_ns: int
     ) -> None:
         """Connected Unix sockets, with a server's path or without one: clients of a server, or ends
         of a pair.
@@ -162,7 +165,9 @@ class Sockets:
             other_inode = None if is_spent else self._peer_inode(inode)
             if path != _UNIX_SOCKET:
                 socket = Socket(path, is_unix=True, end_inode=other_inode)
-                self._known[inode] = (socket, until_ns if other_inode is None else math.inf)
+                is_lasting = other_inode is not None
+                until_ns = math.inf if is_lasting else now_ns + _UNCONNECTED_LASTS_NS
+                self._known[inode] = (socket, until_ns)
             elif is_spent:
                 self.has_postponed = True
             else:
@@ -174,12 +179,20 @@ class Sockets:
         for inode, other_inode in others.items():
             end = ends.get(other_inode or 0)
             if end is None:
-                self._known[inode] = (Socket(_UNIX_SOCKET, is_unix=True), until_ns)
+                socket = Socket(_UNIX_SOCKET, is_unix=True)
+                self._known[inode] = (socket, self._endless_until_ns(inode, now_ns))
             elif end.peer == _UNIX_SOCKET:
                 self._known[inode] = (Socket(is_unix=True, pair_inode=other_inode), math.inf)
             else:
                 socket = Socket(end.peer, is_unix=True, end_inode=other_inode)
                 self._known[inode] = (socket, math.inf)
+
+    def _endless_until_ns(self, inode: int, now_ns: int) -> int:
+        """Until when a client has no other end: the server has not accepted it yet, or is in
+        another network namespace. It is asked again at the next look, and then ever more rarely.
+        """
+        first_ns = self._endless.setdefault(inode, now_ns)
+        return now_ns + min(now_ns - first_ns, _UNCONNECTED_LASTS_NS)
 
 
 def ask_peer_inode(inode: int) -> int | None:

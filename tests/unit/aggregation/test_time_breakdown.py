@@ -577,6 +577,17 @@ class TestTheLongestWait:
             run.look()
         assert run.account.longest_wait(START_NS + seconds(2)) == Wait("lock")
 
+    def test_the_threads_at_both_ends_held_the_run_back_and_no_listener(self) -> None:
+        """One that works waits for another one of its pool, which has hardly run."""
+        run = LookedRun().look(
+            Did(1, LOCK, 1.0), Did(2, NETWORK, 0.001), Did(3, LISTENS, 0.5), Did(4, CHILD, 0.001)
+        )
+        held_back_ns = run.account.held_back_ns()
+        assert held_back_ns.keys() == {1, 2, 4}
+        assert 0.9e9 < held_back_ns[1] < held_back_ns[2] < 1.1e9
+        assert held_back_ns[4] < 0.01e9
+        assert LookedRun().look(Did(1, HIDDEN, 0.1), sees_calls=False).account.held_back_ns() == {}
+
     def test_what_is_not_known_is_not_named(self) -> None:
         assert LookedRun().account.longest_wait(0) is None
         assert LookedRun().look(Did(1, HIDDEN, 0.1)).account.longest_wait(0) is None

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.collectors.collector import Collectors
 from profiler.collectors.stacks.py_spy import Dump, Frame, PySpy, ThreadStack
 from profiler.collectors.stacks.python_processes import Identity
 from profiler.collectors.stacks.stack_collector import (
@@ -356,6 +358,31 @@ def test_in_the_mode_of_moments_only_these_are_sampled(every: int) -> None:
     assert moment.stack[-1] == "recv (job.py:7)"
     assert 25 <= (moment.samples or 0) <= 40
     assert stacks.samples == moment.samples == len(fakes.reader.asked)
+
+
+def test_an_idle_moment_asks_what_the_waits_of_its_threads_hold_back() -> None:
+    fakes = SampledPython(mode="moments").begin()
+    asked: list[int] = []
+
+    def held_back_ns() -> Mapping[int, float]:
+        asked.append(len(asked))
+        return {7: 1e9}
+
+    waits = Collectors(fakes.collector)
+    fakes.reader.dumped = Dump(
+        stacks=(
+            replace(stack("serve", is_active=False), kernel_id=8),
+            replace(stack("<module>", "recv", is_active=False), kernel_id=7),
+        ),
+        cpu_ns=seconds(0.01),
+    )
+    for second in range(80):
+        usage(fakes, 1, 0.5 if second < 20 else 0.0)
+        waits.pass_waits_on("d1", held_back_ns)
+    waits.pass_waits_on("another", held_back_ns)
+    assert len(asked) == 60  # from the second reading without a run on
+    (moment,) = present(fakes.record().stacks).moments
+    assert (moment.stack[-1], moment.percent) == ("recv (job.py:7)", 100)
 
 
 def test_a_checkpoint_has_only_the_innermost_functions_of_a_moment() -> None:

@@ -1,10 +1,11 @@
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.collectors.stacks.py_spy import Frame, ThreadStack
 from profiler.collectors.stacks.stack_profile import (
@@ -231,6 +232,46 @@ def test_an_idle_moment_of_a_few_seconds_has_the_samples_that_were_taken_anyway(
     assert moment.stack[-1] == "wait (job.py:1)"
     assert (moment.from_at, moment.to_at) == (time_at(5), time_at(9))
     assert in_seconds(1) == ()
+
+
+def moment_of(*stacks: ThreadStack, held_back_ns: Mapping[int, float]) -> str | None:
+    """The innermost function of an idle moment in which all samples are these."""
+    run = Run().go_on(10)
+    run.moments.held_back_ns = held_back_ns
+    found = run.go_on(60, vcpu=0, stacks=stacks).go_on(70, stacks=stacks).found()
+    return found[0].stack[-1].partition(" ")[0] if found else None
+
+
+def test_an_idle_moment_names_a_thread_whose_wait_held_the_run_back() -> None:
+    """Not one that waits for somebody to come, or does little, though its function is the user's
+    and that of the main thread is Python's.
+    """
+    queue = Frame("get", "queue.py")
+    main = ThreadStack(
+        frames=(Frame("take_orders", "job.py", is_own=True), queue),
+        is_active=False,
+        is_main=True,
+        kernel_id=7,
+    )
+    listener = replace(stack("serve", is_main=False), kernel_id=8)
+    ticker = replace(stack("tick", is_main=False), kernel_id=9)
+    worker = replace(stack("fetch", is_main=False), kernel_id=10)
+    every = (main, listener, ticker)
+    assert moment_of(*every, held_back_ns={7: 1.5e9, 9: 1e5}) == "get"
+    assert moment_of(*every, worker, held_back_ns={7: 1.5e9, 9: 1e5, 10: 1.5e9}) == "fetch"
+    # Of a child that is no Python program, its parent is what is known.
+    assert moment_of(*every, held_back_ns={7: 1e9, 99: 2e9}) == "get"
+    assert moment_of(listener, held_back_ns={}) == "serve"
+
+
+def test_what_runs_in_a_sample_is_not_what_an_idle_moment_waits_for() -> None:
+    """It began before the reading of the usage that shows the moment's end."""
+    assert moment_of(stack("<module>", "burn", is_active=True), held_back_ns={}) is None
+    run = Run().go_on(10).go_on(50, vcpu=0, stacks=(stack("<module>", "wait"),))
+    burning = (stack("<module>", "burn", is_active=True), stack("<module>", "tick"))
+    (moment,) = run.go_on(60, vcpu=0, stacks=burning).go_on(70, stacks=burning).found()
+    assert moment.stack[-1] == "wait (job.py:1)"
+    assert moment.percent == 100
 
 
 def test_memory_that_is_high_and_rises_is_a_moment() -> None:

@@ -319,6 +319,43 @@ def test_the_processes_of_the_batch_at_the_other_ends_of_unix_connections(
     assert not blocked.may_wait_for_children
 
 
+def test_a_unix_connection_that_was_not_accepted_yet_gets_its_other_end(
+    process: FakeProcess,
+) -> None:
+    """The kernel knows no other end until then. Where it never does, it is asked ever more
+    rarely.
+    """
+    ends: dict[int, int] = {}
+    asked: list[int] = []
+
+    def peer_inode(inode: int) -> int | None:
+        asked.append(inode)
+        return ends.get(inode)
+
+    process.resolver = WaitResolver(
+        calls_of("x86_64"),
+        str(process.folder.parent),
+        lambda: 0,
+        peer_inode=peer_inode,
+        batch_pids=lambda: (PID, 8),
+    )
+    server = process.folder.parent / "8" / "fd"
+    server.mkdir(parents=True)
+    process.table("unix", unix_line(501), unix_line(503))
+    process.opens(fd3="socket:[501]", fd4="socket:[503]")
+    assert process.waits("recvmsg", 3) == Wait("network", "unix socket")
+    process.table("unix", unix_line(501), unix_line(502, " /tmp/listener"), unix_line(503))
+    (server / "5").symlink_to("socket:[502]")
+    ends[501] = 502
+    blocked = process.blocked("recvmsg", 3, now=0.2)
+    assert blocked.helper_pids == {8}
+    assert blocked.wait == Wait("network", "/tmp/listener")
+    asked.clear()
+    for number in range(500):
+        process.waits("recvmsg", 4, now=number / 5)
+    assert 8 < len(asked) < 20
+
+
 def test_few_processes_are_asked_at_once_for_a_connection_that_is_new(process: FakeProcess) -> None:
     process.resolver = WaitResolver(
         calls_of("x86_64"),
