@@ -6,7 +6,7 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,6 +32,7 @@ def compile_driver(folder: Path) -> Path:
 
 MIB = 1024 * 1024
 _NOT_AVAILABLE = 2**64 - 1
+COMPUTING, DRAWING, OF_MPS = 1, 2, 4
 GPM_NUMBERS = {
     "any_kernel": 1,
     "sm_active": 2,
@@ -109,6 +110,9 @@ class FakeGpu(ctypes.Structure):
         ("instance", ctypes.c_uint),
         ("xid_instance", ctypes.c_uint),
         ("parts", ctypes.c_void_p * 7),
+        ("lists", ctypes.c_uint * 8),
+        ("has_long_entries", ctypes.c_uint),
+        ("is_lost", ctypes.c_uint),
     ]
 
     def __init__(self, uuid: str = "GPU-0", **numbers: int) -> None:
@@ -139,12 +143,13 @@ class FakeGpu(ctypes.Structure):
                 if GPM_NUMBERS[name] == metric.number:
                     metric.result, metric.value = result, value
 
-    def list_processes(self, *processes: tuple[int, int | None]) -> None:
+    def list_processes(self, *processes: tuple[int, int | None], lists: Sequence[int] = ()) -> None:
         """The processes with a context: their ids and bytes, None if the driver does not say
-        them.
+        them. ``lists`` are COMPUTING, DRAWING and OF_MPS of each, of which several may be added.
         """
         self.has_lists = 1
         self.process_count = len(processes)
+        self.lists = (ctypes.c_uint * 8)(*lists)
         for entry, (pid, size) in zip(self.processes, processes, strict=False):
             entry.pid = pid
             entry.used_bytes = _NOT_AVAILABLE if size is None else size
@@ -185,17 +190,30 @@ class _Calls:
         return int(_library().calls_of(function.encode()))
 
 
+class _OldLibrary:
+    """The library of an older driver, which lacks some functions."""
+
+    def __init__(self, missing: Collection[str]) -> None:
+        self._missing = missing
+
+    def __getattr__(self, name: str) -> object:
+        if name in self._missing:
+            raise AttributeError(name)
+        return getattr(_library(), name)
+
+
 class FakeNvml:
     """A driver with these GPUs. There is one at a time: a new one replaces the one before.
 
-    ``fail(function, value, …)`` scripts errors; ``calls`` counts what was asked.
+    ``fail(function, value, …)`` scripts errors; ``calls`` counts what was asked. The driver is
+    older than the ``missing`` functions.
     """
 
-    def __init__(self, *gpus: FakeGpu) -> None:
+    def __init__(self, *gpus: FakeGpu, missing: Collection[str] = ()) -> None:
         self._gpus: dict[int, FakeGpu] = {}
         self.calls = _Calls()
         self.binding: Any = pynvml
-        pynvml.nvmlLib = _library()
+        pynvml.nvmlLib = _OldLibrary(missing) if missing else _library()
         pynvml._nvmlGetFunctionPointer_cache.clear()
         _library().reset()
         self.show(*gpus)

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from profiler.record.hardware import gpu_totals
 from profiler.record.record_model import Distribution, Record, Report, Series
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
@@ -19,10 +20,15 @@ STEP_MS = 1000
 def gpu_run(tape: str, *, as_batch: bool = False) -> Report:
     """The report of the program on a tape; with ``as_batch``, of a container with this GPU."""
     record = PlayedTape(tape, as_batch=as_batch).play()
+    return report_of(record, f"{tape}-{'batch' if as_batch else 'run'}")
+
+
+def report_of(record: Record, task_id: str) -> Report:
+    """The report of a run on GPUs, with numbers of CPU and memory beside."""
     duration_ms = record.metrics.duration_ms or 0
     metrics = replace(
         record.metrics,
-        billed_duration_ms=duration_ms if as_batch else None,
+        billed_duration_ms=None if record.launch_type == "LOCAL" else duration_ms,
         vcpu_size=16,
         memory_size_mb=128_878,
         cpu_seconds=duration_ms / 1000,
@@ -35,7 +41,7 @@ def gpu_run(tape: str, *, as_batch: bool = False) -> Report:
     )
     record = replace(
         record,
-        task_id=f"{tape}-{'batch' if as_batch else 'run'}",
+        task_id=task_id,
         metrics=metrics,
         series=_series(record),
         likely_out_of_memory=False,
@@ -50,10 +56,9 @@ def _series(record: Record) -> Series:
     steps = max(round((record.metrics.duration_ms or 0) / STEP_MS), 1)
     values: dict[str, Any] = {}
     if record.gpus:
-        (gpu,) = record.gpus
-        first = gpu.first_used_seconds or 0.0
-        last = gpu.last_used_seconds or 0.0
-        use = gpu.utilization_percent
+        first = min(gpu.first_used_seconds or 0.0 for gpu in record.gpus)
+        last = max(gpu.last_used_seconds or 0.0 for gpu in record.gpus)
+        use = gpu_totals(record.gpus).utilization_percent
         works = [first <= second + 1 and second <= last for second in range(steps)]
         values["gpu_utilization_percent"] = tuple((use.max or 0.0) * work for work in works)
     return Series(

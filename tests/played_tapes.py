@@ -2,7 +2,7 @@
 fake clock.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from profiler.collectors.collector import COMMAND
 from profiler.collectors.nvidia.gpu_collector import GpuCollector, GpuSurroundings
@@ -18,7 +18,7 @@ from profiler.sizing.prices import PriceOverrides
 from tests.collected import with_collected
 from tests.fakes import FakeClock, FakeLog, seconds
 from tests.nvml_tape import Tape
-from tests.tape_driver import HOST_PIDS, Pids, TapeDriver
+from tests.tape_driver import HOST_PIDS, OtherProgram, Pids, TapeDriver
 
 _PROFILER_PID = 2
 _QUICK_CPU_NS = 75_000  # each of the two readings of the CPU clock adds this
@@ -30,7 +30,8 @@ class PlayedTape:
 
     ``opening`` is how long it takes to import the binding and to open the driver, ``delay`` how
     long after the program the thread starts. With ``as_batch`` a monitor follows a container,
-    whose processes it sees with ``sees_batch``.
+    whose processes it sees with ``sees_batch``. The machine has ``gpus``, and ``others`` run beside.
+    ``sees_all``: in no container.
     """
 
     def __init__(
@@ -48,6 +49,11 @@ class PlayedTape:
         as_batch: bool = False,
         sees_batch: bool = True,
         limits: GpuLimits | None = None,
+        gpus: int = 1,
+        others: Sequence[OtherProgram] = (),
+        missing: Sequence[str] = (),
+        sees_all: bool = False,
+        is_divided: bool = False,
     ) -> None:
         self.tape = Tape(name)
         self.clock = FakeClock()
@@ -63,8 +69,13 @@ class PlayedTape:
             has_samples=has_samples,
             pids=pids,
             list_seconds=list_seconds,
+            gpus=gpus,
+            others=others,
+            missing=missing,
+            is_divided=is_divided,
         )
         self._cpu_ns = 0
+        self._sees_all = sees_all
         self.collector = GpuCollector(
             NvmlSource(self._load, self.clock),
             scope or GpuScope(()),
@@ -82,12 +93,13 @@ class PlayedTape:
 
     def _owners(self, *, sees_batch: bool) -> GpuOwners:
         if not self._as_batch:
-            return Descendants(_PROFILER_PID, read_status=self._status)
+            return Descendants(_PROFILER_PID, read_status=self._status, sees_all=self._sees_all)
         return GroupMembers(
             lambda batch: batch if sees_batch else None,
             lambda docker_id, groups: docker_id.encode() in groups,
             self._groups,
             lambda _: b"python3",
+            sees_all=self._sees_all,
         )
 
     def _load(self) -> Nvml:
@@ -104,12 +116,12 @@ class PlayedTape:
             return None
         if pid == _PROFILER_PID:
             return 1, b"profiler"
-        return (1 if pid in self.tape.other_pids else _PROFILER_PID), b"python3"
+        return (_PROFILER_PID if pid in self.driver.own_pids else 1), b"python3"
 
     def _groups(self, pid: int) -> bytes | None:
         if pid >= HOST_PIDS:
             return None
-        return b"0::/ecs/" + (b"c" if pid in self.tape.other_pids else b"b") * 64
+        return b"0::/ecs/" + (b"b" if pid in self.driver.own_pids else b"c") * 64
 
     @property
     def batch(self) -> str:

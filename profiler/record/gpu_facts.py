@@ -231,6 +231,7 @@ def gpu_error_text(record: Record) -> str:
         [xid for gpu in record.gpus for xid in gpu.xids],
         is_shared=any(gpu.shared for gpu in record.gpus),
         is_local=record.launch_type == LOCAL,
+        is_own=record.gpu_scope != WHOLE_INSTANCE,
     )
 
 

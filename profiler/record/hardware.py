@@ -49,7 +49,8 @@ _PROCESSOR_WORDS = (
 
 
 class GpuTotals(Struct, frozen=True, kw_only=True):
-    """All GPUs of a run as one: the mean of their averages, and the largest maximum.
+    """All GPUs of a run as one: the mean of their averages, and the largest maximum. Without a use
+    that is known of all, there is none.
 
     ``memory_size_mb`` is what the run may hold on the GPU with the largest peak. Of a GPU that is
     ``shared`` only the memory is the run's own, so that its other values do not count.
@@ -84,10 +85,10 @@ def gpu_totals(gpus: Sequence[Gpu]) -> GpuTotals:
         count=len(gpus),
         idle=sum(map(is_idle, gpus)),
         shared=len(gpus) - len(own),
-        utilization_percent=_combine(gpu.utilization_percent for gpu in own),
-        sm_active_percent=_combine(gpu.sm_active_percent for gpu in own),
-        tensor_active_percent=_combine(gpu.tensor_active_percent for gpu in own),
-        dram_active_percent=_combine(gpu.dram_active_percent for gpu in own),
+        utilization_percent=_of_all(gpu.utilization_percent for gpu in own),
+        sm_active_percent=_of_all(gpu.sm_active_percent for gpu in own),
+        tensor_active_percent=_of_all(gpu.tensor_active_percent for gpu in own),
+        dram_active_percent=_of_all(gpu.dram_active_percent for gpu in own),
         memory_used_mb=_combine(gpu.memory_used_mb for gpu in gpus),
         memory_size_mb=fullest.memory_limit_mb or fullest.memory_size_mb,
     )
@@ -113,6 +114,14 @@ def neuron_totals(neuron: Neuron) -> NeuronTotals:
         utilization_percent=_combine(core.utilization_percent for core in neuron.cores),
         device_memory_used_mb=neuron.device_memory_used_mb,
     )
+
+
+def _of_all(distributions: Iterable[Distribution]) -> Distribution:
+    """As `_combine`; not measured if one is not: the mean of the others says nothing of it."""
+    found = list(distributions)
+    if any(distribution.avg is None for distribution in found):
+        return NOT_MEASURED
+    return _combine(found)
 
 
 def _combine(distributions: Iterable[Distribution]) -> Distribution:

@@ -84,8 +84,12 @@ def _place(number: int) -> float:
     return _ORDER.index(meaning.fault)
 
 
-def xid_sentence(numbers: Sequence[int], *, is_shared: bool, is_local: bool) -> str:
-    """What the error means for a failed run; "" without an error."""
+def xid_sentence(
+    numbers: Sequence[int], *, is_shared: bool, is_local: bool, is_own: bool = True
+) -> str:
+    """What the error means for a failed run; "" without an error. Without ``is_own``, it is not
+    known which of the machine's GPUs the run used.
+    """
     number = worst_xid(numbers)
     if number is None:
         return ""
@@ -93,16 +97,21 @@ def xid_sentence(numbers: Sequence[int], *, is_shared: bool, is_local: bool) -> 
     if meaning is None:
         return f"The GPU's driver reported the error Xid {number} during the run."
     text = f"The GPU's driver reported Xid {number} during the run: {meaning.text}"
-    if is_shared and meaning.fault == "program":
-        return f"{text}. Another program used this GPU, too, and may have caused it."
+    whose = "" if is_own else " It is not known whether the run used this GPU."
     if meaning.fault == "program":
-        return (
-            f"{text}. That is usually an error of the program itself: compute-sanitizer finds the "
-            "place."
-        )
+        return f"{text}. {_of_programs(is_shared=is_shared, is_own=is_own)}{whose}"
     if meaning.fault in ("machine", "driver"):
         remedy = "run it on another instance, and drain this one"
         if is_local:
             remedy = "reset the GPU (nvidia-smi --gpu-reset) or restart the machine"
-        return f"{text}. That is the machine's fault, not the program's: {remedy}."
+        return f"{text}. That is the machine's fault, not the program's: {remedy}.{whose}"
     return f"{text}."
+
+
+def _of_programs(*, is_shared: bool, is_own: bool) -> str:
+    """Whose error of a program it usually is."""
+    if not is_own:
+        return "Another program may have caused it."
+    if is_shared:
+        return "Another program used this GPU, too, and may have caused it."
+    return "That is usually an error of the program itself: compute-sanitizer finds the place."

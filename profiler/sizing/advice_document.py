@@ -1,14 +1,15 @@
 """The line of ``recommend --json``: a family's recommended size with its evidence."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from profiler.core.optional_math import known, rounded, sum_of_both
+from profiler.core.optional_math import first_known, known, rounded, sum_of_both
 from profiler.record.family import MonthBasis
+from profiler.record.measured import AtLeast, measured
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import Number, PeakSource, SlowdownBounds, TaskSize
 from profiler.record.units import VCPU_DIGITS, as_number
@@ -68,7 +69,7 @@ class AdviceDocument(JsonLine, frozen=True, kw_only=True):
 
     ``recommended`` null: the runs do not suffice, and ``reasons`` say why. ``onFargate`` is the
     Region of ``--on-fargate``, ``requested`` what jobs of AWS Batch asked for. ``monthBasis`` says
-    where the runs a month come from.
+    where the runs a month come from. ``atLeast`` names the numbers that may have been larger.
     """
 
     family: str
@@ -85,6 +86,7 @@ class AdviceDocument(JsonLine, frozen=True, kw_only=True):
     runs_per_month: float | None
     month_basis: MonthBasis | None
     idle_gpu_hours_per_month: float | None
+    at_least: tuple[str, ...]
     sizes: tuple[OptionDocument, ...]
     margin_percent: float | None
     reasons: tuple[str, ...]
@@ -111,11 +113,30 @@ def advice_document(advice: Advice) -> AdviceDocument:
         runs_per_month=rounded(advice.runs_per_month, 2),
         month_basis=known(attrgetter("basis"), advice.month),
         idle_gpu_hours_per_month=rounded(idle_gpu_hours_per_month(evidence).value, 6),
+        at_least=tuple(_at_least(advice)),
         sizes=tuple(map(_option, choice.options)),
         margin_percent=rounded_percent(choice.margin.percent),
         reasons=advice.reasons,
         evidence=_evidence(evidence),
     )
+
+
+def _at_least(advice: Advice) -> Iterator[str]:
+    """The names of the numbers that may have been larger."""
+    on_spot = advice.evidence.usage.on_spot
+    saving_usd = advice.saving_usd_per_month
+    # Of a size that costs more, the difference is not a least saving.
+    is_saving = first_known(saving_usd, 0) > 0
+    numbers = {
+        "usdPerMonth": measured(advice.usd_per_month, is_least=on_spot),
+        "savingUsdPerMonth": measured(saving_usd, is_least=on_spot and is_saving),
+        "sizes.usdPerRun": measured(advice.usd_per_run, is_least=on_spot),
+        "idleGpuHoursPerMonth": idle_gpu_hours_per_month(advice.evidence),
+        "evidence.peakMB": advice.evidence.needed_memory,
+    }
+    for name, number in numbers.items():
+        if isinstance(number, AtLeast):
+            yield name
 
 
 def as_json(advice: Advice) -> Mapping[str, Any]:

@@ -49,6 +49,10 @@ _UNMATCHED = (
     "The driver's list of processes cannot be matched with the batch's processes: pidMode task "
     "shows whose use it is."
 )
+_UNLISTED = (
+    "{} had memory in use that belongs to no process that can be seen here (to a program of "
+    "another container, or it is managed memory): use, power and energy are of all programs."
+)
 # One every 10 s.
 _MAX_LOOKS_FOR_LIMITS = 6
 _IDLE_IS_BOUNDED = "The work of {} is known for {} of the run: the idle time is a lower bound."
@@ -221,6 +225,9 @@ class GpuCollector:
         warnings = [*self._warnings(matches_none=matches_none), *stopped]
         if any(run_gpu.has_unmatched for run_gpu in found):
             warnings.append(_UNMATCHED)
+        unlisted = [str(run_gpu.gpu.index) for run_gpu in found if run_gpu.has_unlisted]
+        if unlisted:
+            warnings.append(_UNLISTED.format(f"GPU{'s' * (len(unlisted) > 1)} {listed(unlisted)}"))
         if not selection.is_assigned:
             # Visible GPUs are the run's if one of its processes was on them.
             found = tuple(run_gpu for run_gpu in found if run_gpu.is_own is not False)
@@ -228,6 +235,7 @@ class GpuCollector:
         values: dict[str, Any] = {}
         if gpus:
             is_known = selection.is_known or all(run_gpu.is_own for run_gpu in found)
+            is_known = is_known and not unlisted
             warnings.extend(_partial_warnings(gpus))
             values["gpus"] = gpus
             values["gpu_scope"] = None if is_known else WHOLE_INSTANCE

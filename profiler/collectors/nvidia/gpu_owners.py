@@ -6,8 +6,10 @@ cannot see; older drivers by the host's ids. So an id counts only if there is su
 
 import os
 from collections.abc import Callable, Collection, Hashable
+from pathlib import Path
 from typing import Protocol
 
+from profiler.core.optional_math import first_known
 from profiler.readers.linux import proc
 
 # CUDA's server of MPS, which has the contexts of its clients: no program of anybody.
@@ -16,6 +18,8 @@ MPS_SERVER = "mps-server"
 _OWN = "own"
 _OTHER = "other"
 _MAX_GENERATIONS = 1000
+# The kernel's number of the machine's first pid namespace (PROC_PID_INIT_INO).
+_FIRST_NAMESPACE = 0xEFFFFFFC
 # Whether an identity is a run's; None if that cannot be said.
 Owns = Callable[[Hashable], bool | None]
 
@@ -25,9 +29,11 @@ class GpuOwners(Protocol):
 
     An identity is None if there is no such process here. ``owner_of`` returns None if the run's
     processes cannot be seen here. ``keep`` forgets the processes that are not listed any more,
-    whose ids may be used again.
+    whose ids may be used again. ``sees_all``: no process of the machine is hidden from the lists.
     """
 
+    @property
+    def sees_all(self) -> bool: ...
     def identify(self, pid: int) -> Hashable: ...
     def owner_of(self, batch: str) -> Owns | None: ...
     def keep(self, pids: Collection[int]) -> None: ...
@@ -35,6 +41,8 @@ class GpuOwners(Protocol):
 
 class NoOwners:
     """The processes of the batch are not visible."""
+
+    sees_all = False
 
     def identify(self, pid: int) -> Hashable:  # noqa: ARG002
         return None
@@ -48,8 +56,9 @@ class NoOwners:
 class _Identities:
     """The identities of the processes that are listed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sees_all: bool | None) -> None:
         self._known: dict[int, Hashable] = {}
+        self.sees_all = first_known(sees_all, is_in_first_namespace())
 
     def identify(self, pid: int) -> Hashable:
         if pid not in self._known:
@@ -77,8 +86,10 @@ class Descendants(_Identities):
         self,
         own_pid: int,
         read_status: Callable[[int], tuple[int, bytes] | None] | None = None,
+        *,
+        sees_all: bool | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(sees_all=sees_all)
         self._own_pid = own_pid
         self._read_status = read_status or _read_status
 
@@ -128,8 +139,10 @@ class GroupMembers(_Identities):
         is_group_of: Callable[[str, bytes], bool],
         read_groups: Callable[[int], bytes | None] = lambda pid: proc.read(f"/proc/{pid}/cgroup"),
         read_name: Callable[[int], bytes | None] = lambda pid: proc.read(f"/proc/{pid}/comm"),
+        *,
+        sees_all: bool | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(sees_all=sees_all)
         self._docker_id_of = docker_id_of
         self._is_group_of = is_group_of
         self._read_groups = read_groups
@@ -153,6 +166,14 @@ class GroupMembers(_Identities):
             return is_group_of(docker_id, identity) if isinstance(identity, bytes) else None
 
         return owns
+
+
+def is_in_first_namespace() -> bool:
+    """Whether this process sees the ids of all processes of the machine: in no container."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino == _FIRST_NAMESPACE
+    except OSError:
+        return False
 
 
 def of_this_process() -> Descendants:

@@ -21,10 +21,13 @@ _KEPT_NS = 60 * NS_PER_SECOND
 
 
 class GpuTimeline:
-    """Keeps readings and windows for ``notice_ns``, then adds them to the runs."""
+    """Keeps readings and windows for ``notice_ns``, then adds them to the runs. ``sees_all``: the
+    lists have the processes of all containers.
+    """
 
-    def __init__(self, notice_ns: int) -> None:
+    def __init__(self, notice_ns: int, *, sees_all: bool = True) -> None:
         self._notice_ns = notice_ns
+        self._sees_all = sees_all
         self._readings: deque[GpuReading] = deque()
         self._windows: deque[UseWindow] = deque()  # that no run has yet
         self._recent_windows: deque[UseWindow] = deque()
@@ -37,7 +40,7 @@ class GpuTimeline:
         """Begin a run, or look again for its processes, which may not have been visible."""
         use = self.runs.get(run)
         if use is None:
-            self.runs[run] = RunUse(started_ns, find_owner())
+            self.runs[run] = RunUse(started_ns, find_owner(), sees_all=self._sees_all)
         elif use.owns is None:
             use.owns = find_owner()
 

@@ -105,7 +105,7 @@ class GpuUsage:
         for sample in reading.samples:
             self._impossible += len(sample.impossible)
             if sample.facts.uuid not in self._gpus:
-                added = _GpuAggregate(sample.facts)
+                added = _GpuAggregate(sample.facts, sees_all=self._owners.sees_all)
                 self._gpus[sample.facts.uuid] = added
                 for run, started_ns in self._runs.items():
                     self._begin((added,), run, started_ns)
@@ -221,7 +221,13 @@ class GpuUsage:
         ``finished_ns`` (monotonic) is the end of the run. One that was not begun has all readings.
         """
         return tuple(
-            gpu.in_run(run, duration_ms, finished_ns, mps or GpuLimits())
+            gpu.in_run(
+                run,
+                duration_ms,
+                finished_ns,
+                mps or GpuLimits(),
+                is_lost=gpu.facts.uuid not in self._present,
+            )
             for gpu in self._selected(selectors)
         )
 
@@ -274,7 +280,7 @@ class GpuUsage:
 
 
 class _GpuAggregate:
-    def __init__(self, facts: GpuFacts) -> None:
+    def __init__(self, facts: GpuFacts, *, sees_all: bool) -> None:
         self.facts = facts
         self.last = GpuSample(facts=facts)
         self._read_ns = 0
@@ -287,7 +293,7 @@ class _GpuAggregate:
         self._whole = GpuPeriod(facts.link_bytes_per_second)
         self._runs: dict[str, GpuRun] = {}
         self._recent: deque[TimedSample] = deque()
-        self.timeline = GpuTimeline(_NOTICE_NS)
+        self.timeline = GpuTimeline(_NOTICE_NS, sees_all=sees_all)
         self._idle_ns = 0.0
         self._known_ns = 0
         self._taken_ns: dict[str, int] = {}
@@ -388,7 +394,13 @@ class _GpuAggregate:
         self.recent_memory_bytes.forget(batch)
 
     def in_run(
-        self, run: str, duration_ms: float | None, finished_ns: int | None, mps: GpuLimits
+        self,
+        run: str,
+        duration_ms: float | None,
+        finished_ns: int | None,
+        mps: GpuLimits,
+        *,
+        is_lost: bool,
     ) -> RunGpu:
         period = self._whole
         if run in self._runs:
@@ -402,6 +414,7 @@ class _GpuAggregate:
             mps=mps,
             duration_ms=duration_ms,
             finished_ns=finished_ns,
+            lost_ns=self._read_ns if is_lost else None,
         ).entry()
 
     def latest(self) -> LatestGpu:

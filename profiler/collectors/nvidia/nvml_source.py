@@ -2,13 +2,14 @@
 restarts and lost GPUs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, call_nvml
 from profiler.collectors.nvidia.open_gpus import open_devices
 from profiler.collectors.nvidia.read_one_gpu import Device, XidEvents
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample
 from profiler.core.clock import Clock
+from profiler.core.text import listed
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 
@@ -28,11 +29,12 @@ class NvmlSource:
         # Of the open driver, whose shutdown ends the handles of its devices.
         self._devices: list[Device] = []
         self._events: XidEvents | None = None
-        self._unreadable: Sequence[str] = ()
+        self._unreadable: Mapping[int, str] = {}  # the reasons, by the numbers of GPUs
         # By UUID: an index may mean another GPU after a restart.
         self._known_gpus: dict[str, GpuFacts] = {}
         self._lost: set[str] = set()
         self._next_look_ns = 0
+        self._next_events_ns = 0
         self._next_try_ns = 0
         self._reason = Unavailable("NVML was not initialized yet")
         self.permanently_unavailable = False
@@ -66,6 +68,10 @@ class NvmlSource:
                 self._reason = Unavailable(answer.reason)
                 self._next_try_ns = 0
                 return self._reason
+        if events.is_broken and now_ns >= self._next_events_ns:
+            events.close()
+            events = self._events = XidEvents(self._nvml, self._devices)
+            self._next_events_ns = now_ns + _RETRY_NS
         # The GPUs that are lost since the last reading, or not visible since NVML was initialized
         # again.
         before = self._lost
@@ -73,7 +79,7 @@ class NvmlSource:
         lost = tuple(
             facts for uuid, facts in self._known_gpus.items() if uuid in self._lost - before
         )
-        notes = dict.fromkeys(self._unreadable)
+        notes = dict.fromkeys(_unreadable_gpus(self._unreadable))
         for device in self._devices:
             notes.update(dict.fromkeys(device.notes))
         notes.update(dict.fromkeys(events.notes))
@@ -138,21 +144,30 @@ class NvmlSource:
             call_nvml(nvml, "nvmlShutdown")
             return count
         devices: list[Device] = []
-        unreadable: list[str] = []
+        unreadable: dict[int, str] = {}
         for index in range(count):
             # Further parts of a GPU have the numbers after those of the GPUs.
             more = count + sum(device.facts.index >= count for device in devices)
             opened = open_devices(nvml, index, more, self._clock)
-            if isinstance(opened, str):
-                unreadable.append(opened)
+            if isinstance(opened, Failure):
+                unreadable[index] = opened.reason
                 continue
             devices.extend(opened)
         if not devices:
             call_nvml(nvml, "nvmlShutdown")
             if unreadable:
-                return Failure(ErrorAction.RETRY, unreadable[0])
+                return Failure(ErrorAction.RETRY, next(iter(unreadable.values())))
             return Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
         self._known_gpus.update((device.facts.uuid, device.facts) for device in devices)
         self._devices = devices
         self._unreadable = unreadable
         return XidEvents(nvml, devices)
+
+
+def _unreadable_gpus(reasons: Mapping[int, str]) -> Iterator[str]:
+    """A sentence for each reason. A container that may use one of eight GPUs sees all."""
+    for reason in dict.fromkeys(reasons.values()):
+        numbers = [str(index) for index, other in reasons.items() if other == reason]
+        gpus = "GPU" if len(numbers) == 1 else "GPUs"
+        are = "is" if len(numbers) == 1 else "are"
+        yield f"{gpus} {listed(numbers)} {are} visible and cannot be read: {reason}."

@@ -14,9 +14,9 @@ from profiler.core.optional_math import product
 _LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 
 
-def open_devices(nvml: Nvml, index: int, more: int, clock: Clock) -> list[Device] | str:
+def open_devices(nvml: Nvml, index: int, more: int, clock: Clock) -> list[Device] | Failure:
     """The visible GPU with this index, or its parts where MIG divides it and they are visible, of
-    which the second has the number ``more``; a sentence if it cannot be opened.
+    which the second has the number ``more``; the failure if it cannot be opened.
     """
     handle = call_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
     if isinstance(handle, Failure):
@@ -24,7 +24,7 @@ def open_devices(nvml: Nvml, index: int, more: int, clock: Clock) -> list[Device
     else:
         uuid = call_nvml(nvml, "nvmlDeviceGetUUID", handle)
     if isinstance(uuid, Failure):
-        return f"GPU {index} is visible and cannot be read: {uuid.reason}."
+        return uuid
     is_divided = _is_divided(nvml, handle)
     if is_divided:
         whole = GpuFacts(uuid=uuid, index=index)

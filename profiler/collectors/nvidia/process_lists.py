@@ -1,6 +1,6 @@
 """The driver's lists of the processes with a context on a GPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from profiler.collectors.nvidia.reading_pace import SlowCall
@@ -8,12 +8,19 @@ from profiler.collectors.nvidia.visible_gpus import CHANGED_BYTES, GpuProcess
 from profiler.core.clock import Clock
 from profiler.core.optional_math import difference
 
-# The binding's functions; the second for drivers before 510.
-_COMPUTE = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2")
+_COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
 # Asked only for complete readings, and always once they had an entry.
 _MPS = "nvmlDeviceGetMPSComputeRunningProcesses"
 _GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses"
-LISTS = (*_COMPUTE, _MPS, _GRAPHICS)
+# Drivers before 510 have only the second version of each list. The first 535 ones (535.54) have
+# longer entries in the newest one, under the same name: from its second entry on, the binding reads
+# wrong numbers (XuehaiPan/nvitop#79, wookayin/gpustat#161).
+_BEFORE = "_v2"
+LISTS = tuple(
+    f"{name}{version}" for name in (_COMPUTE, _MPS, _GRAPHICS) for version in ("", _BEFORE)
+)
+# Linux has no larger ids, and 0 is the kernel's.
+_MAX_PID = 1 << 22
 # Asks the driver; returns None if it has no answer.
 Ask = Callable[[str], Any]
 
@@ -30,6 +37,7 @@ class ProcessLists:
         self._clock = clock
         self._call = SlowCall()
         self._used_lists: set[str] = set()
+        self._is_newest_wrong = False
         self._memory_bytes: int | None = None  # at the last list
 
     def read(
@@ -42,10 +50,8 @@ class ProcessLists:
         began_ns = self._clock.monotonic_ns()
         if not (is_complete or self._call.is_due(began_ns) or self._has_changed(memory_bytes)):
             return None
-        computing = self._ask(_COMPUTE[0])
+        computing = self._list(_COMPUTE)
         self._call.add(began_ns, self._clock.monotonic_ns())
-        if computing is None:
-            computing = self._ask(_COMPUTE[1])
         if computing is None:
             return None
         if memory_bytes is not None:
@@ -67,7 +73,22 @@ class ProcessLists:
     def _others(self, function: str, *, is_complete: bool) -> list[Any]:
         if not is_complete and function not in self._used_lists:
             return []
-        found = list(self._ask(function) or ())
+        found = list(self._list(function) or ())
         if found:
             self._used_lists.add(function)
         return found
+
+    def _list(self, function: str) -> list[Any] | None:
+        """One of the driver's lists; None if it has none, or one that cannot be read."""
+        if not self._is_newest_wrong:
+            newest = self._ask(function)
+            self._is_newest_wrong = not _is_possible(newest or ())
+            if newest is not None and not self._is_newest_wrong:
+                return list(newest)
+        before = self._ask(f"{function}{_BEFORE}")
+        return list(before) if before is not None and _is_possible(before) else None
+
+
+def _is_possible(processes: Sequence[Any]) -> bool:
+    """Whether all ids are those of processes."""
+    return all(0 < process.pid <= _MAX_PID for process in processes)

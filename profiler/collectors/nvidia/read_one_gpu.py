@@ -2,6 +2,7 @@
 events (Xid) of all GPUs.
 """
 
+import ctypes
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -130,8 +131,8 @@ class Device:
             yield REFUSED
         if self.facts.part is not None:
             yield (
-                f"MIG divides the GPU {self.facts.part.gpu_uuid}: of its parts, the driver says "
-                "the memory and the processes, not how much they work."
+                f"MIG divides the GPU {self.facts.part.gpu_uuid}: the memory and the processes of "
+                "its parts are read, not how much they work."
             )
         if self.facts.is_divided:
             yield (
@@ -255,6 +256,9 @@ class XidEvents:
         self._nvml = nvml
         self._parts: dict[tuple[str, int | None], str] = {}
         self._divided: set[str] = set()
+        self._uuids: dict[int | None, str] = {}  # by the address of the handle
+        # A GPU of the set is lost: until a new one is made, the driver waits for no GPU.
+        self.is_broken = False
         events = call_nvml(nvml, "nvmlEventSetCreate")
         self._events = None if isinstance(events, Failure) else events
         self._unregistered: dict[str, None] = {}
@@ -272,11 +276,13 @@ class XidEvents:
     def register(self, device: Device) -> None:
         handle = device.handle
         part = device.facts.part
+        uuid = device.facts.uuid
         if part is not None:
-            self._parts[part.gpu_uuid, part.instance] = device.facts.uuid
-            if part.gpu_uuid in self._divided:
+            uuid = part.gpu_uuid
+            self._parts[uuid, part.instance] = device.facts.uuid
+            if uuid in self._divided:
                 return
-            handle = call_nvml(self._nvml, "nvmlDeviceGetHandleByUUID", part.gpu_uuid)
+            handle = call_nvml(self._nvml, "nvmlDeviceGetHandleByUUID", uuid)
         kind = self._nvml.nvmlEventTypeXidCriticalError
         if (
             self._events is None
@@ -287,8 +293,10 @@ class XidEvents:
             )
         ):
             self._unregistered[device.facts.uuid] = None
-        elif part is not None:
-            self._divided.add(part.gpu_uuid)
+            return
+        self._uuids[_address(handle)] = uuid
+        if part is not None:
+            self._divided.add(uuid)
 
     def drain(self) -> tuple[Xid, ...]:
         xids: list[Xid] = []
@@ -296,20 +304,25 @@ class XidEvents:
             # The shortest timeout is 1 ms. Without an event the driver returns "timeout" after it.
             event = call_nvml(self._nvml, "nvmlEventSetWait_v2", self._events, 1)
             if isinstance(event, Failure):
+                self.is_broken = event.action is ErrorAction.DEVICE_LOST
                 break
             xids.append(Xid(self._gpu_of(event), int(event.eventData)))
         return tuple(xids)
 
     # The driver's type.
     def _gpu_of(self, event: Any) -> str | None:  # noqa: ANN401
-        uuid = call_nvml(self._nvml, "nvmlDeviceGetUUID", event.device)
-        if isinstance(uuid, Failure):
-            return None
+        # A GPU that has fallen off the bus does not say its UUID any more.
+        uuid = self._uuids.get(_address(event.device))
         if uuid in self._divided:
             return self._parts.get((uuid, event.gpuInstanceId))
-        return str(uuid)
+        return uuid
 
     def close(self) -> None:
         if self._events is not None:
             call_nvml(self._nvml, "nvmlEventSetFree", self._events)
             self._events = None
+
+
+# The driver's type.
+def _address(handle: Any) -> int | None:  # noqa: ANN401
+    return ctypes.cast(handle, ctypes.c_void_p).value

@@ -32,17 +32,22 @@ class RunGpu(Struct, frozen=True, kw_only=True):
     """A GPU in a run: its entry in the record, and what the record does not say of it.
 
     ``is_own``: a process of the run was on it; None if that cannot be seen. ``has_unmatched``: a
-    process was there whose owner cannot be seen.
+    process was there whose owner cannot be seen. ``has_unlisted``: memory was in use beside that of
+    the listed processes, and another container may be the user.
     """
 
     gpu: Gpu
     is_own: bool | None = None
     has_unmatched: bool = False
+    has_unlisted: bool = False
     at_limit: MemoryAtLimit | None = None
 
 
 class GpuInRun(Struct, frozen=True, kw_only=True):
-    """One GPU over a run. ``duration_ms`` is None for one that goes on, and ``finished_ns``."""
+    """One GPU over a run. ``duration_ms`` is None for one that goes on, and ``finished_ns``.
+
+    ``lost_ns`` is when it was read for the last time, if its driver has lost it.
+    """
 
     facts: GpuFacts
     period: GpuPeriod
@@ -52,6 +57,7 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
     mps: GpuLimits
     duration_ms: float | None
     finished_ns: int | None
+    lost_ns: int | None
 
     def entry(self) -> RunGpu:
         mps_bytes = self.mps.memory_bytes(self.facts.index)
@@ -69,21 +75,24 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
             return RunGpu(gpu=gpu)
         is_seen = self._sees_processes(use)
         is_shared = use.is_shared or self.mps.is_mps
+        is_open = use.has_unlisted and not is_shared
+        is_of_all = is_shared or is_open
         values: dict[str, Any] = {
             "memory_used_mb": self._memory(use, is_shared=is_shared),
             "utilization_source": self.source,
             "shared": True,
             # Of a GPU that is shared, the device's work is not the run's.
-            **self._work(use, use.device_work if is_shared else use.work, is_shared=is_shared),
+            **self._work(use, use.device_work if is_of_all else use.work, is_shared=is_shared),
         }
         if not is_shared:
-            values["shared"] = False if is_seen else None
+            values["shared"] = False if is_seen and not is_open else None
         if 2 * self.period.gpm_covered_ns < self._duration_ns(use):
             values |= dict.fromkeys(GPM_SERIES, NOT_MEASURED)  # of the rest nothing is known
         return RunGpu(
             gpu=replace(gpu, **values),
             is_own=use.has_own if is_seen else None,
             has_unmatched=use.has_unmatched and not use.sees_processes,
+            has_unlisted=is_open,
             at_limit=use.growth.at_limit(mps_bytes or self.memory_size_bytes),
         )
 
@@ -95,7 +104,10 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         return max(first_known(measured_ns, self._until_ns(use) - use.started_ns), 1)
 
     def _sees_processes(self, use: RunUse) -> bool:
-        is_watched = use.listed_ns >= _WATCHED_SHARE * self._duration_ns(use)
+        present_ns = self._duration_ns(use)
+        if self.lost_ns is not None:  # nobody can use it afterwards
+            present_ns = min(present_ns, max(self.lost_ns - use.started_ns, 0))
+        is_watched = use.listed_ns >= _WATCHED_SHARE * present_ns
         return use.sees_processes and (use.has_own or is_watched)
 
     def _memory(self, use: RunUse, *, is_shared: bool) -> Distribution:

@@ -23,6 +23,10 @@ _KEPT_NS = 60 * NS_PER_SECOND
 _MAX_OTHERS = 64
 # Up to so long before the end of the run, its last window may not be readable yet.
 _MAX_TAIL_NS = NS_PER_SECOND // 2
+# The driver's own need beside the bytes of each process: 9 MiB on an H100.
+_DRIVER_BYTES = 32 << 20
+# So long after the last process of the run, the driver has cleared its memory.
+_CLEARED_NS = 2 * NS_PER_SECOND
 # A reading counts for the time since the one before, but not for a gap without readings.
 _MAX_COVERED_NS = 2 * NS_PER_SECOND
 
@@ -60,17 +64,24 @@ class _Listed(Struct, kw_only=True):
     all_bytes: int = 0
     own_bytes: int | None = 0
     has_own: bool = False
+    has_unmatched: bool = False
 
 
 class RunUse:
     """Takes the readings and windows of one GPU in the order of time.
 
     ``owns``: whether an identity is the run's; None if the processes of the run are not visible.
+    ``sees_all``: the lists have the processes of all containers.
     """
 
-    def __init__(self, started_ns: int, owns: Owns | None = None) -> None:
+    def __init__(self, started_ns: int, owns: Owns | None = None, *, sees_all: bool = True) -> None:
         self.started_ns = started_ns
         self.owns = owns
+        self._sees_all = sees_all
+        # Memory that is no listed process's: of a process of another container, or managed memory
+        # of the run's own.
+        self.has_unlisted = False
+        self._was_unmatched = False
         # From when to when a process of the run was on the GPU, the last ones.
         self._presence: deque[tuple[int, int]] = deque()
         self._was_present = False
@@ -153,19 +164,34 @@ class RunUse:
         listed = self._count(reading.processes)
         if reading.used_bytes is not None:
             self._listed_used_bytes = reading.used_bytes
-        is_hidden = not reading.processes and (reading.used_bytes or 0) >= CHANGED_BYTES
-        if is_hidden and not self.has_own and not listed.has_own:
-            self._has_hidden_use = True
+        self._find_hidden_use(reading, listed)
         self._add_presence(start_ns, reading.end_ns, is_present=listed.has_own)
         if listed.own_bytes is None:
             return
         own_bytes = listed.own_bytes
         if listed.has_own and reading.used_bytes is not None and not self.is_shared:
             # What the driver counts for no process: its own need, and managed memory.
-            own_bytes += max(reading.used_bytes - listed.all_bytes, 0)
+            unlisted_bytes = max(reading.used_bytes - listed.all_bytes, 0)
+            needed_bytes = CHANGED_BYTES + len(reading.processes) * _DRIVER_BYTES
+            if self._sees_all or unlisted_bytes < needed_bytes:
+                own_bytes += unlisted_bytes
+            else:
+                self.has_unlisted = True
         self.own_memory.add(own_bytes, max(reading.end_ns - start_ns, 1))
         if listed.has_own:
             self.growth.add(reading.end_ns, listed.own_bytes, reading.used_bytes)
+
+    def _find_hidden_use(self, reading: GpuReading, listed: _Listed) -> None:
+        """Whether a process was there that is not the run's, and that cannot be seen here."""
+        is_hidden = not reading.processes and (reading.used_bytes or 0) >= CHANGED_BYTES
+        if is_hidden:
+            gone_ns = reading.end_ns - self._presence[-1][1] if self._presence else _CLEARED_NS
+            self._has_hidden_use = self._has_hidden_use or gone_ns >= _CLEARED_NS
+        # An id without a process here, beside those of the run, is another user's process where
+        # /proc hides these (hidepid). One that ends between the list and the look misses once.
+        is_unmatched = listed.has_own and listed.has_unmatched
+        self._has_hidden_use = self._has_hidden_use or (is_unmatched and self._was_unmatched)
+        self._was_unmatched = is_unmatched
 
     def _count(self, processes: tuple[ProcessOnGpu, ...]) -> _Listed:
         listed = _Listed()
@@ -178,6 +204,8 @@ class RunUse:
                 listed.own_bytes = sum_of_both(listed.own_bytes, process.memory_bytes)
             elif is_own is False:
                 self._add_other(process)
+            elif process.identity is None:
+                listed.has_unmatched = True
         return listed
 
     def _add_other(self, process: ProcessOnGpu) -> None:

@@ -29,11 +29,13 @@
 
 typedef int nvmlReturn_t;
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
-       INSUFFICIENT_SIZE = 7, TIMEOUT = 10,
+       INSUFFICIENT_SIZE = 7, TIMEOUT = 10, GPU_IS_LOST = 15,
        VERSION_MISMATCH = 25 };
 
 struct metric { unsigned id; nvmlReturn_t result; double value; const char *names[3]; };
 struct process { unsigned pid; unsigned long long used_bytes; unsigned gpu_instance, compute_instance; };
+/* Which lists have a process: 1 computing, 2 drawing, 4 through MPS; 0 is as 1. */
+enum { COMPUTING = 1, DRAWING = 2, OF_MPS = 4 };
 struct use { unsigned long long microseconds; union { double real; unsigned percent; } value; };
 
 struct device {
@@ -50,6 +52,11 @@ struct device {
     /* MIG: the parts of a GPU, with holes, and a part's number in events. */
     unsigned is_divided, instance, xid_instance;
     struct device *parts[MAX_PARTS];
+    unsigned lists[MAX_PROCESSES];
+    /* An early 535 driver: the newest lists have entries of 32 bytes. */
+    unsigned has_long_entries;
+    /* It has fallen off the bus: every call fails, and each wait for events. */
+    unsigned is_lost;
 };
 
 static struct device fixed[GPUS];
@@ -134,7 +141,12 @@ static void cost(double microseconds) {
 
 #define SCRIPTED(function, device) \
     do { nvmlReturn_t code_ = scripted(function, device); if (code_) return code_; } while (0)
-#define ENTER(function, device) SCRIPTED(function, device); if (!is_open) return UNINITIALIZED
+static int is_lost(struct device *device) { return device && device->is_lost; }
+
+#define ENTER(function, device) \
+    SCRIPTED(function, device); \
+    if (!is_open) return UNINITIALIZED; \
+    if (is_lost(device)) return GPU_IS_LOST
 
 static void make_fixed_devices(void) {
     static const unsigned ids[METRICS] = {1, 2, 3, 5, 10, 20, 21, 60, 61};
@@ -345,30 +357,37 @@ static void add_samples_until_now(struct device *device) {
 #endif
 }
 
-static nvmlReturn_t listed(const char *function, struct device *device, int is_all, unsigned *count,
-                           struct process *to) {
+static nvmlReturn_t listed(const char *function, struct device *device, unsigned list, int is_newest,
+                           unsigned *count, void *to) {
     ENTER(function, device);
     if (!device->has_lists) return NOT_SUPPORTED;
-    cost(is_all ? 170 : 30);
-    unsigned found = is_all ? device->process_count : 0, room = *count;
+    cost(list == COMPUTING ? 170 : 30);
+    size_t stride = is_newest && device->has_long_entries ? sizeof(struct process) + 8 : sizeof(struct process);
+    unsigned found = 0, room = *count;
+    for (unsigned index = 0; index < device->process_count; index++) {
+        if (!((device->lists[index] ? device->lists[index] : COMPUTING) & list)) continue;
+        if (to && found < room) {
+            char *entry = (char *)to + found * stride;
+            memset(entry, 0, stride);
+            memcpy(entry, &device->processes[index], sizeof(struct process));
+        }
+        found++;
+    }
     *count = found;
-    if (!found) return SUCCESS;
-    if (room < found) return INSUFFICIENT_SIZE;
-    memcpy(to, device->processes, found * sizeof *to);
-    return SUCCESS;
+    return found && room < found ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(struct device *device, unsigned *count, struct process *to) {
-    return listed("nvmlDeviceGetComputeRunningProcesses", device, 1, count, to);
-}
+#define LIST(name, list) \
+    nvmlReturn_t name##_v3(struct device *device, unsigned *count, void *to) { \
+        return listed(#name, device, list, 1, count, to); \
+    } \
+    nvmlReturn_t name##_v2(struct device *device, unsigned *count, void *to) { \
+        return listed(#name "_v2", device, list, 0, count, to); \
+    }
 
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(struct device *device, unsigned *count, struct process *to) {
-    return listed("nvmlDeviceGetMPSComputeRunningProcesses", device, 0, count, to);
-}
-
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(struct device *device, unsigned *count, struct process *to) {
-    return listed("nvmlDeviceGetGraphicsRunningProcesses", device, 0, count, to);
-}
+LIST(nvmlDeviceGetComputeRunningProcesses, COMPUTING)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses, OF_MPS)
+LIST(nvmlDeviceGetGraphicsRunningProcesses, DRAWING)
 
 nvmlReturn_t nvmlDeviceGetSamples(struct device *device, unsigned kind, unsigned long long last, unsigned *value_kind,
                                   unsigned *count, struct use *to) {
@@ -503,7 +522,9 @@ nvmlReturn_t nvmlEventSetWait_v2(int *set, struct event *event, unsigned timeout
     cost(36);
     for (int index = 0; index < device_count; index++) {
         struct device *device = devices[index];
-        if (!device->is_registered || !device->xids[0]) continue;
+        if (!device->is_registered) continue;
+        if (device->is_lost && !device->xids[0]) return GPU_IS_LOST;
+        if (!device->xids[0]) continue;
         memset(event, 0, sizeof *event);
         event->device = device;
         event->kind = 8;

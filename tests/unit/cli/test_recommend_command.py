@@ -94,6 +94,7 @@ def test_the_idle_time_of_the_gpus_in_a_month(
         assert [one for one in rows if "GPU-hours" in one] == [one + more for one in shown]
         (found,) = cli("recommend", "--json", "--from", source).objects
         assert found["idleGpuHoursPerMonth"] == (gpu_hours and gpu_hours * 30.4375)
+        assert found["atLeast"] == ["evidence.peakMB"]
 
 
 def test_idle_time_that_was_not_seen_throughout_is_the_least_of_a_month(cli: Cli) -> None:
@@ -101,8 +102,11 @@ def test_idle_time_that_was_not_seen_throughout_is_the_least_of_a_month(cli: Cli
     runs = [
         report(n, gpu_idle=GpuIdle(percent=50, gpu_hours=0.5), gpus=(partial,)) for n in range(5)
     ]
-    rows = cli("recommend", "--from", kept(runs)).out.splitlines()
+    source = kept(runs)
+    rows = cli("recommend", "--from", source).out.splitlines()
     assert "nightly: ≥15.22 idle GPU-hours a month" in rows
+    (found,) = cli("recommend", "--json", "--from", source).objects
+    assert "idleGpuHoursPerMonth" in found["atLeast"]
 
 
 def test_a_family_on_a_gpu_says_how_it_uses_it(cli: Cli) -> None:
@@ -269,6 +273,10 @@ def test_the_least_that_spot_costs_is_marked(cli: Cli) -> None:
     assert re.search(r"0\.25 vCPU, 512 MB +1 +≈ \$0\.00062 +≈ \$0\.019 ", found.out)
     assert "≈ is an estimate: the least that Spot costs of 1 family." in found.out
     assert "saves 75 %, ≈ $0.056 a month." in found.err
+    (line,) = cli("recommend", "--json", "--from", source).objects
+    assert line["atLeast"] == [
+        *("usdPerMonth", "savingUsdPerMonth", "sizes.usdPerRun", "evidence.peakMB")
+    ]
 
 
 def test_an_estimate_of_the_month_is_no_saving_of_a_minimum(cli: Cli) -> None:

@@ -15,6 +15,7 @@ from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron
 from profiler.record.metric_catalogue import METRICS, TIME_PARTS, Metric, view_of
 from profiler.record.record_model import (
     NO_NEURON,
+    NOT_MEASURED,
     Container,
     Cost,
     Distribution,
@@ -256,12 +257,17 @@ def test_gpus_and_neuron_cores_are_combined() -> None:
         utilization_source="driver-samples",
         energy_joules=6.5,
     )
-    assert gpu_totals((busy, idle, Gpu(uuid="c"))) == GpuTotals(
-        count=3,
+    totals = GpuTotals(
+        count=2,
         idle=1,
         utilization_percent=Distribution(avg=5, max=90),
         sm_active_percent=Distribution(avg=5, max=90),
         memory_used_mb=Distribution(avg=3.5, max=9),
+    )
+    assert gpu_totals((busy, idle)) == totals
+    # Of a third one nothing is known: the mean of two is not that of three.
+    assert gpu_totals((busy, idle, Gpu(uuid="c"))) == replace(
+        totals, count=3, utilization_percent=NOT_MEASURED, sm_active_percent=NOT_MEASURED
     )
     assert gpu_totals(()) == GpuTotals()
     cores = (

@@ -379,7 +379,7 @@ def test_the_json_has_the_names_of_the_contract() -> None:
     )
     assert list(shown) == [
         *names.split(),
-        *["idleGpuHoursPerMonth", "sizes", "marginPercent", "reasons", "evidence"],
+        *["idleGpuHoursPerMonth", "atLeast", "sizes", "marginPercent", "reasons", "evidence"],
     ]
     assert shown["family"] == "nightly"
     assert shown["accountId"] is None
@@ -387,6 +387,7 @@ def test_the_json_has_the_names_of_the_contract() -> None:
     assert shown["runs"] == 2
     assert shown["current"] == {"vcpu": 1, "memoryMB": 2048}
     assert shown["recommended"] == {"vcpu": 0.5, "memoryMB": 3072}
+    assert shown["atLeast"] == ("evidence.peakMB",)
     assert shown["evidence"] == {
         "runs": 2,
         "failed": 1,

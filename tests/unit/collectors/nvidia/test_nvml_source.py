@@ -140,6 +140,34 @@ def test_a_forbidden_field_or_gpu_is_noted_once_and_the_others_are_read() -> Non
     )
 
 
+def test_gpus_that_cannot_be_read_for_one_reason_are_one_sentence() -> None:
+    """A container that may use one of eight GPUs, and whose driver counts all."""
+    machine = Machine(*(FakeGpu(f"GPU-{index}") for index in range(8)))
+    for index in (0, 1, 2, 4, 5, 6, 7):
+        machine.nvml.fail("nvmlDeviceGetHandleByIndex", 4, uuid=f"GPU-{index}", always=True)
+    (note,) = machine.read().notes
+    assert note == (
+        "GPUs 0, 1, 2, 4, 5, 6 and 7 are visible and cannot be read: Insufficient Permissions "
+        "(NVML error 4)."
+    )
+
+
+def test_the_error_of_a_lost_gpu_is_its_own_and_later_ones_of_others_are_known() -> None:
+    """A lost GPU does not say its UUID, and the driver waits for no GPU beside it."""
+    first, second = FakeGpu("GPU-0"), FakeGpu("GPU-1")
+    machine = Machine(first, second)
+    machine.read()
+    first.fall_with(79)
+    first.is_lost = 1
+    reading = machine.read()
+    assert reading.xids == (Xid("GPU-0", 79),)
+    assert [facts.uuid for facts in reading.lost] == ["GPU-0"]
+    second.fall_with(31)
+    assert machine.read().xids == (Xid("GPU-1", 31),)
+    assert machine.read().notes == ()
+    assert machine.nvml.calls["nvmlEventSetCreate"] == 2
+
+
 @pytest.mark.parametrize("value", [15, 16])
 def test_a_lost_gpu_leaves_the_others_and_is_found_again(value: int) -> None:
     machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
@@ -263,8 +291,8 @@ def test_the_parts_of_a_gpu_that_mig_divides_have_their_memory_and_their_process
     assert part.windows is None
     (note,) = reading.notes
     assert note == (
-        "MIG divides the GPU GPU-0: of its parts, the driver says the memory and the processes, "
-        "not how much they work."
+        "MIG divides the GPU GPU-0: the memory and the processes of its parts are read, not how much "
+        "they work."
     )
     assert [machine.nvml.calls[function] for function in _OF_WHOLE_GPUS] == [1] * len(
         _OF_WHOLE_GPUS

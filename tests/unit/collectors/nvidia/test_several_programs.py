@@ -1,0 +1,171 @@
+"""Runs on machines as people have them: several GPUs, another container on the same GPU, a GPU that
+falls off the bus, MIG, drivers of other versions. The programs are those of the tapes.
+"""
+
+import pytest
+
+from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu, RunUse
+from profiler.collectors.nvidia.visible_gpus import GpuScope
+from profiler.record.gpu_facts import gpu_error_text, gpu_use_text
+from profiler.record.gpu_sentences import all_gpu_advice, gpu_idle_texts
+from profiler.record.record_model import NOT_MEASURED, Record
+from tests.fakes import seconds
+from tests.played_tapes import PlayedTape, gpu_of
+from tests.tape_driver import UUID, OtherProgram, uuid_of
+from tests.values import present
+
+PHASES = (0.05, 0.17, 0.35, 0.6, 0.85, 1.1)
+at_each_phase = pytest.mark.parametrize("opening", PHASES)
+# Memory that the driver needs for the two processes of "two".
+_DRIVERS_MB = 20
+_LISTS = tuple(f"nvmlDeviceGet{kind}RunningProcesses_v3" for kind in ("Compute", "Graphics"))
+_LISTS_OF_MPS = ("nvmlDeviceGetMPSComputeRunningProcesses_v3",)
+# What a driver before 510 lacks.
+_MISSING_IN_470 = (
+    *_LISTS,
+    *_LISTS_OF_MPS,
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlGpmQueryDeviceSupport",
+)
+
+
+def warnings(record: Record) -> tuple[str, ...]:
+    return present(record.monitor).warnings
+
+
+def lost_after(played: PlayedTape, place: int, when: float, xid: int) -> Record:
+    """The record if the GPU falls off the bus at this second of the run."""
+    gpu = played.driver.gpus[place].gpu
+
+    def lose() -> None:
+        if played.clock.now_ns > seconds(when) and not gpu.is_lost:
+            gpu.fall_with(xid)
+            gpu.is_lost = 1
+
+    return played.play(lose)
+
+
+@pytest.mark.parametrize("opening", PHASES[::3])
+def test_of_eight_gpus_the_record_has_those_that_the_run_used(opening: float) -> None:
+    """One first, then another beside it; a neighbour is on a third."""
+    others = (
+        OtherProgram(tape="short", place=5, after=6.0),
+        OtherProgram(tape="neighbour", place=2, is_own=False),
+    )
+    record = PlayedTape("two", opening=opening, gpus=8, others=others).play()
+    first, second = record.gpus
+    assert [first.index, second.index] == [0, 5]
+    assert [first.shared, second.shared] == [False, False]
+    assert present(second.first_used_seconds) == pytest.approx(9.6, abs=0.3)
+    assert present(first.memory_used_mb.max) > present(second.memory_used_mb.max)
+    sentence, _ = gpu_idle_texts(record)
+    assert sentence.startswith("the 2 GPUs were idle 81 % of the run on average")
+
+
+@at_each_phase
+@pytest.mark.parametrize("as_batch", [False, True], ids=["run", "monitor"])
+def test_memory_of_another_container_is_not_the_runs(opening: float, *, as_batch: bool) -> None:
+    """Its program comes after that of the run, and the driver does not list it here."""
+    hidden = OtherProgram(tape="burn-half", place=0, after=8.0, is_own=False, is_listed=False)
+    scope = GpuScope((UUID,)) if as_batch else None
+    played = PlayedTape("two", opening=opening, others=(hidden,), as_batch=as_batch, scope=scope)
+    record = played.play()
+    gpu = gpu_of(record)
+    assert present(gpu.memory_used_mb.max) <= played.tape.own_peak_mb + _DRIVERS_MB
+    assert gpu.shared is None
+    assert record.gpu_scope == "instance"
+    assert all_gpu_advice(record) == []
+    (warning,) = warnings(record)
+    assert warning.startswith("GPU 0 had memory in use that belongs to no process that can be")
+
+
+def test_where_no_process_is_hidden_other_memory_is_the_runs_managed_memory() -> None:
+    managed = OtherProgram(tape="burn-half", place=0, after=8.0, is_own=False, is_listed=False)
+    record = PlayedTape("two", others=(managed,), has_gpm=False, sees_all=True).play()
+    gpu = gpu_of(record)
+    assert present(gpu.memory_used_mb.max) > 4000
+    assert gpu.shared is False
+    assert warnings(record) == ()
+
+
+@pytest.mark.parametrize("is_long", [False, True], ids=["470", "535.54"])
+@pytest.mark.parametrize("name", ["two", "beside"])
+def test_the_lists_of_older_drivers_say_the_same(name: str, *, is_long: bool) -> None:
+    usual = gpu_of(PlayedTape(name, has_gpm=False).play())
+    played = PlayedTape(name, has_gpm=False, missing=() if is_long else _MISSING_IN_470)
+    played.driver.gpu.has_long_entries = is_long
+    gpu = gpu_of(played.play())
+    assert gpu.shared == usual.shared
+    assert gpu.idle_seconds == usual.idle_seconds
+    assert gpu.utilization_percent == usual.utilization_percent
+    peak = present(gpu.memory_used_mb.max)
+    # Without the driver's sum, its own need is not known.
+    assert (
+        present(usual.memory_used_mb.max) - _DRIVERS_MB <= peak <= present(usual.memory_used_mb.max)
+    )
+    assert (gpu.memory_size_mb is None) == (not is_long)
+
+
+@at_each_phase
+def test_a_gpu_that_was_lost_unused_is_no_reason_of_a_failure(opening: float) -> None:
+    record = lost_after(PlayedTape("illegal", opening=opening, gpus=2), 1, 1.2, 79)
+    assert [(gpu.index, gpu.xids) for gpu in record.gpus] == [(0, (31,))]
+    assert "Xid 31" in gpu_error_text(record)
+    (warning,) = warnings(record)
+    assert warning.startswith(f"GPU 1 ({uuid_of(1)}) was lost by its driver at ")
+    record = lost_after(PlayedTape("neighbour", opening=opening, gpus=2), 1, 2.0, 79)
+    assert record.gpus == ()
+    assert gpu_error_text(record) == ""
+
+
+def test_of_gpus_whose_use_is_known_in_part_no_average_is_told() -> None:
+    played = PlayedTape("two", gpus=2, others=(OtherProgram(tape="starved", place=1),))
+    record = lost_after(played, 0, 9.0, 79)
+    assert [gpu.xids for gpu in record.gpus] == [(79,), ()]
+    assert "That is the machine's fault" in gpu_error_text(record)
+    assert gpu_use_text(record).startswith("2 GPUs use unknown, ≥")
+
+
+def test_the_parts_of_a_gpu_have_their_own_programs_and_no_use() -> None:
+    others = (
+        OtherProgram(tape="neighbour", place=1, is_own=False),
+        OtherProgram(tape="starved", place=2),
+    )
+    record = PlayedTape("two", gpus=3, others=others, is_divided=True).play()
+    assert [gpu.uuid for gpu in record.gpus] == ["MIG-1", "MIG-3"]
+    assert [gpu.shared for gpu in record.gpus] == [False, False]
+    assert {gpu.utilization_percent for gpu in record.gpus} == {NOT_MEASURED}
+    assert record.gpu_idle is None
+    assert all_gpu_advice(record) == []
+    assert gpu_use_text(record).startswith("2 GPUs use unknown, ≥2.8 GB of ")
+
+
+def use(*lists: tuple[ProcessOnGpu, ...]) -> RunUse:
+    """The use of a GPU with these processes, a second each, whose memory stays the same."""
+    made = RunUse(0, lambda identity: identity == "own")
+    for number, processes in enumerate(lists, start=1):
+        made.add_reading(
+            GpuReading(
+                start_ns=seconds(number - 1),
+                end_ns=seconds(number),
+                processes=processes,
+                used_bytes=2 << 30,
+            )
+        )
+    return made
+
+
+OWN, HIDDEN = ProcessOnGpu("own", 1 << 30), ProcessOnGpu(None, 1 << 30)
+
+
+def test_a_process_that_proc_hides_is_of_another_user() -> None:
+    """With hidepid, its id is listed and not found; one that ends is not found once."""
+    assert use((OWN,), (OWN, HIDDEN), (OWN, HIDDEN)).is_shared
+    assert not use((OWN,), (OWN, HIDDEN), (OWN,), (OWN, HIDDEN)).is_shared
+    assert not use((HIDDEN,), (HIDDEN,)).is_shared
+
+
+def test_memory_that_stays_when_the_run_has_left_is_of_another_program() -> None:
+    """The driver clears that of the run at once."""
+    assert not use((OWN,), (), ()).is_shared
+    assert use((OWN,), (), (), ()).is_shared
