@@ -275,6 +275,7 @@ def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
             metrics,
             max_pids=max_known(metrics.max_pids, evidence.max_pids),
             memory_usage_peak_mb=max_known(metrics.memory_usage_peak_mb, evidence.usage_peak_mb),
+            memory_used_bound_mb=max_known(metrics.memory_used_bound_mb, evidence.memory_bound_mb),
             memory_huge_pages_mb=_larger(metrics.memory_huge_pages_mb, evidence.huge_pages),
         )
     record = replace(run, metrics=metrics, series=series)

@@ -201,7 +201,8 @@ class BatchProcesses:
     CPU time and memory come from the control group if it is readable, else from the processes. All
     times are by the wall clock as it was set at the start of the collector, ``started_ns`` is the
     start of the run. ``is_new`` is False if the container was restarted before it was first read.
-    ``counts_huge_pages``: the memory used has them.
+    ``counts_huge_pages``: the memory used has them. ``ring_bound_bytes``: the most that was used
+    together with packet rings; 0 without rings.
     """
 
     def __init__(
@@ -233,6 +234,7 @@ class BatchProcesses:
         self._mark_bytes: int | None = None
         self._max_cache_bytes = 0
         self._huge_page_bytes = MeanAndMaximum()
+        self.ring_bound_bytes = 0
         self.counts_huge_pages = False
         self.has_data = False
         self.usage = ContainerUsage(interval_ns, series_points)
@@ -258,12 +260,13 @@ class BatchProcesses:
         threads: ThreadReadings | None = None,
         *,
         machine_bytes: int | None = None,
+        ring_bytes: int = 0,
     ) -> None:
         """Add a reading of the batch's processes, at ``read_ns``.
 
         ``group``: its control group's counters; without them, memory is the processes' sum, or lies
         between it and ``machine_bytes``. ``host_kills``: the machine's kills for lack of memory so
-        far. ``threads``: None if they are not read.
+        far. ``threads``: None if they are not read. ``ring_bytes``: the rings of packet sockets.
         """
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
@@ -294,6 +297,9 @@ class BatchProcesses:
                 used_bytes = tree_bytes
             else:
                 machine_bytes = None
+            if ring_bytes:
+                bound_bytes = ring_bytes + (used_bytes or 0)
+                self.ring_bound_bytes = max(self.ring_bound_bytes, bound_bytes)
             self._add_sample(used_bytes, read_ns, machine_bytes)
         if threads is not None:
             self._add_threads(threads, processes, read_ns, is_alive=is_alive)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from profiler.collectors.processes.machine_processes import MachineProcesses
 from profiler.readers.linux.followed_process import CpuClock, TrackedProcess
+from profiler.readers.linux.packet_rings import PacketRings
 from profiler.readers.linux.process_tree import ProcessReading, own_cpu_ns
 from profiler.readers.linux.shmem_parts import ShmemParts
 
@@ -50,6 +51,7 @@ class ContainerProcesses:
         self._first_pid: int | None = None
         self._processes: tuple[ProcessReading, ...] = ()
         self._shmem_parts = ShmemParts(machine.folder, machine.monotonic_ns, time.thread_time_ns)
+        self._rings = PacketRings(machine.folder)
         machine.follow(docker_id)
 
     def read(self) -> ProcessSnapshot:
@@ -71,6 +73,12 @@ class ContainerProcesses:
             missed_pids=new.missed_pids + never_alive,
             main_pid=self._first_pid,
         )
+
+    def ring_bytes(self, counted_bytes: int) -> int:
+        """The most that the rings of packet sockets take which the processes map; the control group
+        counts ``counted_bytes`` of mapped files.
+        """
+        return self._rings.held_bytes(self._processes, counted_bytes)
 
     def _readings(self) -> tuple[ProcessReading, ...]:
         readings = [tracked.reading for tracked in self._tracked.values()]

@@ -4,7 +4,7 @@ Ends of main processes and groups wake it, before the group is removed.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
 
@@ -12,9 +12,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.idle_gpus import IdleGpus
-from profiler.aggregation.memory_evidence import MemoryEvidence, evidence_from, group_evidence
+from profiler.aggregation.memory_evidence import (
+    MemoryEvidence,
+    choose_peak,
+    evidence_from,
+    group_evidence,
+)
 from profiler.aggregation.process_table import ShowArguments
-from profiler.aggregation.process_tree_usage import GroupPeak
+from profiler.aggregation.process_tree_usage import GroupPeak, lacks_memory
 from profiler.aggregation.run_evidence import (
     CpuEvidence,
     KillEvidence,
@@ -44,7 +49,7 @@ from profiler.readers.linux.thread_times import ThreadReader
 from profiler.readers.linux.waits import Wait
 from profiler.record.record_model import NO_INTERVAL, Number, Record, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
+from profiler.record.units import CPU_SECONDS_DIGITS, MIB, format_memory, mebibytes
 
 # After this many refusals the control group counts as unreadable. (A process may belong to another
 # user.)
@@ -53,6 +58,10 @@ _MAX_CGROUP_ATTEMPTS = 5
 _MIN_PENDING_NS = 20 * NS_PER_SECOND
 # The share of a core that looks at the threads of a batch may take beyond one in each interval.
 _MAX_LOOKS_SHARE = 0.001
+_RINGS_ARE_NOT_COUNTED = (
+    "The memory peak may have been {}, and the average is a lower bound: the batch maps rings of "
+    "packet sockets, which no control group counts."
+)
 _PLACES = 9973  # the first look is at one of so many places in its part of the interval
 
 SeriesWithCommands = Callable[[Series | None], Series | None]
@@ -86,9 +95,11 @@ def _run_evidence(
         rows = replace(rows, with_commands=with_commands)
     cpu_seconds = round(batch.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
     readings = _readings(record, batch)
+    memory = _memory_evidence(batch, group_peak)
     return RunEvidence(
         cpu=CpuEvidence(cpu_seconds=cpu_seconds, until_ns=batch.cpu_read_ns),
-        memory=_memory_evidence(batch, group_peak),
+        memory=memory,
+        memory_bound_mb=mebibytes(batch.ring_bound_bytes or None),
         usage_peak_mb=mebibytes(group_peak.size_bytes),
         max_pids=batch.usage.max_pids,
         huge_pages=batch.huge_pages,
@@ -105,6 +116,7 @@ def _run_evidence(
             *batch.comparison.warnings(),
             *batch.totals.warnings(batch.cpu_ns),
             *batch.time.warnings,
+            *_ring_warnings(batch, memory),
         ),
     )
 
@@ -136,7 +148,19 @@ def _readings(record: Record, batch: BatchProcesses) -> ProcessReadings:
 def _memory_evidence(batch: BatchProcesses, group: GroupPeak) -> tuple[MemoryEvidence, ...]:
     """What the processes and the group's mark, which bounds them, say of the memory of a batch."""
     sampled_bytes = min_known(batch.peak_bytes, group.size_bytes)
-    return (*evidence_from("samples", sampled_bytes), *group_evidence(group))
+    bound_bytes = batch.ring_bound_bytes or None
+    return (
+        *evidence_from("samples", sampled_bytes),
+        *group_evidence(group),
+        *evidence_from("kernel memory", bound_bytes, "unsure"),
+    )
+
+
+def _ring_warnings(batch: BatchProcesses, memory: tuple[MemoryEvidence, ...]) -> Iterator[str]:
+    """A warning if packet rings may have taken notably more than was measured."""
+    bound_bytes = batch.ring_bound_bytes
+    if lacks_memory(choose_peak(memory).size_bytes or 0, bound_bytes):
+        yield _RINGS_ARE_NOT_COUNTED.format(format_memory(bound_bytes / MIB))
 
 
 def _bytes(size_mb: Number | None) -> float | None:
@@ -216,6 +240,15 @@ class _TrackedContainer(Struct):
             self.group = machine.open_cgroup(process.pid, self.docker_id)
             self.group_main_pid = snapshot.main_pid
         return snapshot
+
+    def ring_bytes(self, group: GroupReading | None) -> int:
+        """The packet rings that the processes map beside the files that the group counts."""
+        if self.source is None:
+            return 0
+        counted_bytes = (
+            None if group is None or group.memory is None else group.memory.mapped_file_bytes
+        )
+        return self.source.ring_bytes(counted_bytes or 0)
 
     def read_group(self, now_ns: int | None = None) -> GroupReading | None:
         """The group's counters; None without a group, or after the kernel has removed it.
@@ -473,6 +506,7 @@ class ProcessCollector:
         snapshot = tracked.read_processes(self._machine)
         machine_bytes = self._machine.machine_memory()
         group = tracked.read_group(None if is_complete else now_ns)
+        ring_bytes = tracked.ring_bytes(group)
         # The reading of threads has its own limit.
         threads = None
         threads_cpu_ns = 0
@@ -488,7 +522,13 @@ class ProcessCollector:
             self._host_kills = self._machine.oom_kills()
         with self._lock:
             tracked.batch.add(
-                snapshot, group, self._host_kills, read_ns, threads, machine_bytes=machine_bytes
+                snapshot,
+                group,
+                self._host_kills,
+                read_ns,
+                threads,
+                machine_bytes=machine_bytes,
+                ring_bytes=ring_bytes,
             )
         if tracked.has_opened:
             tracked.budget.add_cost(

@@ -1,4 +1,4 @@
-"""The rings of packet sockets that a command's processes map.
+"""The rings of packet sockets that the processes of a run map.
 
 The kernel charges their pages to no control group, and cannot drop them. A process's RSS counts
 them as pages of files.
@@ -23,7 +23,8 @@ class PacketRings:
     Else it counts the files, or another group has loaded them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, proc_folder: str = "/proc") -> None:
+        self._folder = proc_folder
         self._looked_at: dict[tuple[int, int], int] = {}
         self._rings: dict[tuple[int, int], dict[bytes, int]] = {}
 
@@ -44,7 +45,9 @@ class PacketRings:
     def _rings_of(self, identity: tuple[int, int], mapped_bytes: int) -> dict[bytes, int]:
         if mapped_bytes >= _GROWTH * self._looked_at.get(identity, 0):
             self._looked_at[identity] = mapped_bytes
-            self._rings[identity] = parse_rings(proc.read(f"/proc/{identity[0]}/maps") or b"")
+            self._rings[identity] = parse_rings(
+                proc.read(f"{self._folder}/{identity[0]}/maps") or b""
+            )
         return self._rings[identity]
 
 

@@ -418,3 +418,16 @@ def test_a_cut_argument_shows_no_part_of_itself(end: bytes, position: int) -> No
         b"job\0" + b"x" * (4096 - 5 - position) + b"\0" + b"s" * (position + 1) + end
     )
     assert "s" not in "".join(words[1:])
+
+
+def test_the_rings_of_packet_sockets_are_those_that_the_containers_processes_map(
+    machine: FakeProc,
+) -> None:
+    machine.process(7, rss=200, anonymous=20)
+    ring = "7f3175432000-7f317d432000 rw-s 00000000 00:09 18028425       socket:[18028425]\n"
+    (machine.folder / "7" / "maps").write_text(ring)
+    with (machine.folder / "7" / "status").open("a") as status:
+        status.write("RssShmem:\t0 kB\n")
+    source = machine.read_source()
+    assert source.ring_bytes(counted_bytes=20 * MIB) == 128 * MIB
+    assert source.ring_bytes(counted_bytes=180 * MIB) == 0
