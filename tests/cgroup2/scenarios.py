@@ -572,6 +572,7 @@ _MOUNTS = tuple((path, str(path)) for path in (Path("/usr"), _CHECKOUT))
 _IMAGE_LINKS = ("bin", "sbin", "lib", "lib64")
 _MONITOR_ENVIRONMENT = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/tmp"}
 SPIKE_MIB = 800
+WRAPPED_MIB = 300
 
 
 def _perform(memory_mib: int, *load: str) -> dict[str, Any]:
@@ -599,6 +600,29 @@ def _perform(memory_mib: int, *load: str) -> dict[str, Any]:
             "exitCode": task[BATCH].facts.exit_code,
             "report": _report_of_task(output.splitlines()),
             "errors": errors,
+            "kernelPeakMB": (task[BATCH].kernel().memory_peak_bytes or 0) / 2**20,
+        }
+
+
+def _wrap(memory_mib: int, *load: str) -> dict[str, Any]:
+    """Run a task of one container, whose entry point is `run` before the batch's command."""
+    batch = batch_container(*load, memory_mib=memory_mib)
+    wrapped = replace(
+        batch,
+        command=(PYTHON, "-B", "-m", "profiler", "run", "--no-history", "--", *batch.command),
+        read_only_mounts=(*batch.read_only_mounts, *_MOUNTS),
+    )
+    with Task(_engine(), wrapped) as task:
+        task.start()
+        task.wait_stopped(LIMIT_SECONDS)
+        output, errors = task[BATCH].logs()
+        return {
+            "exitCode": task[BATCH].facts.exit_code,
+            "report": _report_of_task(errors.splitlines()),
+            "output": output,
+            "errors": errors,
+            "dockerId": task[BATCH].facts.docker_id,
+            "taskId": task.task_id,
             "kernelPeakMB": (task[BATCH].kernel().memory_peak_bytes or 0) / 2**20,
         }
 
@@ -643,6 +667,12 @@ SCENARIOS |= {
     ),
     "container_child_killed": lambda: _perform(
         256, "--oom-child", "--idle-seconds", "30", "--exit-code", "3"
+    ),
+    "wrapped_spike": lambda: _wrap(
+        512, "--wait-seconds", "5", "--spike-mib", str(WRAPPED_MIB), "--idle-seconds", "2"
+    ),
+    "wrapped_child_killed": lambda: _wrap(
+        128, "--wait-seconds", "2", "--oom-child", "--idle-seconds", "2", "--exit-code", "3"
     ),
     "instance_tasks": lambda: Instance(_engine(), _CHECKOUT).run_tasks(),
     REPLACED: lambda: Instance(_engine(), _CHECKOUT).replace_monitor(),

@@ -10,7 +10,7 @@ import pytest
 
 from profiler.record.record_model import NO_RECOMMENDATION, Record, decode
 from tests.cgroup2.conftest import Results, max_used_mb, of, record_of
-from tests.cgroup2.scenarios import SPIKE_MIB
+from tests.cgroup2.scenarios import SPIKE_MIB, WRAPPED_MIB
 from tests.values import present
 
 # On an emulated processor readings are so expensive that `run` takes few: processes and threads end
@@ -256,3 +256,30 @@ def test_a_child_killed_for_memory_is_known(results: Results) -> None:
     assert record.likely_out_of_memory is True
     assert record.out_of_memory_evidence == "kernel-counter"
     assert present(record.memory_kills).count == 1
+
+
+def _wrapped_record(results: Results, *, exit_code: int, size_mb: int) -> Record:
+    """The record of a wrapper in a container, with what Docker and the endpoint know of it."""
+    record = record_of(results, exit_code=exit_code)
+    assert record.task_id == results["taskId"]
+    assert record.container.id == results["dockerId"]
+    assert record.exit_code == exit_code
+    assert record.metrics.memory_size_mb == size_mb
+    return record
+
+
+@pytest.mark.scenario("wrapped_spike")
+def test_the_wrapper_in_a_container_reports_the_batchs_spike(results: Results) -> None:
+    """Docker mounts the groups read-only: `run` has no group of its own."""
+    record = _wrapped_record(results, exit_code=0, size_mb=512)
+    assert record.status == "success"
+    assert WRAPPED_MIB <= max_used_mb(record) < WRAPPED_MIB + 20
+    assert max_used_mb(record) <= results["kernelPeakMB"]
+
+
+@pytest.mark.scenario("wrapped_child_killed")
+def test_the_wrapper_in_a_container_knows_of_a_killed_child(results: Results) -> None:
+    record = _wrapped_record(results, exit_code=3, size_mb=128)
+    assert record.status == "failure"
+    assert record.likely_out_of_memory is True
+    assert record.out_of_memory_evidence == "kernel-counter"
