@@ -479,7 +479,8 @@ def command_not_found() -> Results:
 @scenario
 def orphan() -> Results:
     """The command leaves a process, which keeps the scope alive after `run` has ended."""
-    result = profile("sh", "-c", "sleep 600 > /dev/null 2>&1 & echo $!", is_scope=True)
+    leaves = "sleep 600 > /dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do :; done; echo $!"
+    result = profile("sh", "-c", leaves, is_scope=True)
     own = Path(f"/proc/{int(result['output'])}/cgroup").read_text()
     group = _CGROUPS / own.strip().removeprefix("0::/")
     found = {

@@ -217,7 +217,7 @@ def test_a_kill_in_a_shared_group_is_never_denied(results: Results) -> None:
 @pytest.mark.scenario("command_not_found")
 def test_a_command_that_does_not_start_leaves_no_group(results: Results) -> None:
     assert results["exitCode"] == 127
-    assert results["groupsBefore"] == results["groupsAfter"] == []
+    assert results["groupsBefore"] == results["groupsAfter"]  # a scenario before it may leave some
 
 
 @pytest.mark.scenario("orphan")
