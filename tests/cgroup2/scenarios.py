@@ -34,7 +34,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.cgroup2.instance_tasks import PYTHON, REPLACED, RESTARTED, Instance
-from tests.e2e.container import BATCH, MONITOR, batch_container, monitor_container
+from tests.e2e.container import (
+    BATCH,
+    MONITOR,
+    ContainerSpec,
+    batch_container,
+    monitor_container,
+)
 from tests.e2e.engine import DockerApi, Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.e2e.task import Task
@@ -573,16 +579,32 @@ _MOUNTS = tuple((path, str(path)) for path in (Path("/usr"), _CHECKOUT))
 _IMAGE_LINKS = ("bin", "sbin", "lib", "lib64")
 _MONITOR_ENVIRONMENT = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/tmp"}
 SPIKE_MIB = 800
+RING_MIB = 128
+_MAPS_A_RING = f"""
+import mmap, socket, struct, time
+block, number, frame = 2**20, {RING_MIB}, 2048
+taker = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+request = struct.pack("IIII", block, number, frame, block * number // frame)
+taker.setsockopt(263, 5, request)  # SOL_PACKET, PACKET_RX_RING
+ring = mmap.mmap(taker.fileno(), block * number)
+for place in range(0, len(ring), 4096): ring[place]
+time.sleep(60)
+"""
 WRAPPED_MIB = 300
 
 
 def _perform(memory_mib: int, *load: str) -> dict[str, Any]:
-    """Run a task whose containers share a process namespace; return the monitor's report and the
-    kernel's mark.
+    """Run a batch with this load beside the monitor.
 
     The batch waits for the monitor, whose start takes some seconds on an emulated processor.
     """
-    batch = batch_container("--wait-seconds", "40", *load, memory_mib=memory_mib)
+    return _monitor(batch_container("--wait-seconds", "40", *load, memory_mib=memory_mib))
+
+
+def _monitor(batch: ContainerSpec) -> dict[str, Any]:
+    """Run a task whose containers share a process namespace; return the monitor's report and the
+    kernel's mark.
+    """
     monitor = replace(
         monitor_container(_MONITOR_ENVIRONMENT, as_root=True),
         image=BASE_IMAGE,
@@ -668,6 +690,9 @@ SCENARIOS |= {
     ),
     "container_child_killed": lambda: _perform(
         256, "--oom-child", "--idle-seconds", "30", "--exit-code", "3"
+    ),
+    "container_ring": lambda: _monitor(
+        replace(batch_container(memory_mib=256), command=_python(_MAPS_A_RING))
     ),
     "wrapped_spike": lambda: _wrap(
         512, "--wait-seconds", "5", "--spike-mib", str(WRAPPED_MIB), "--idle-seconds", "2"

@@ -10,7 +10,7 @@ import pytest
 
 from profiler.record.record_model import NO_RECOMMENDATION, Record, decode
 from tests.cgroup2.conftest import Results, max_used_mb, of, record_of
-from tests.cgroup2.scenarios import SPIKE_MIB, WRAPPED_MIB
+from tests.cgroup2.scenarios import RING_MIB, SPIKE_MIB, WRAPPED_MIB
 from tests.values import present
 
 # On an emulated processor readings are so expensive that `run` takes few: processes and threads end
@@ -256,6 +256,15 @@ def test_a_child_killed_for_memory_is_known(results: Results) -> None:
     assert record.likely_out_of_memory is True
     assert record.out_of_memory_evidence == "kernel-counter"
     assert present(record.memory_kills).count == 1
+
+
+@pytest.mark.scenario("container_ring")
+def test_the_ring_of_a_packet_socket_is_a_bound_in_the_monitors_numbers(results: Results) -> None:
+    record = _record_of_task(results)
+    assert max_used_mb(record) < 30
+    bound_mb = present(record.metrics.memory_used_bound_mb)
+    assert RING_MIB <= bound_mb < RING_MIB + 30
+    assert any("rings of packet sockets" in text for text in present(record.monitor).warnings)
 
 
 def _wrapped_record(results: Results, *, exit_code: int, size_mb: int) -> Record:
