@@ -72,11 +72,12 @@ class SearchClusterError(DeliveryError):
 class PartialAnswerError(SearchClusterError):
     """The search cluster has answered with a part of the documents; ``why`` is a clause.
 
-    Another search can be whole unless shards are lost.
+    Another search can be whole unless shards are lost, or an index is closed (``is_closed``), which
+    may stay so for days.
     """
 
-    def __init__(self, answer: Mapping[str, object], why: str) -> None:
-        is_lost = missing_shards(answer) > 0
+    def __init__(self, answer: Mapping[str, object], why: str, *, is_closed: bool = False) -> None:
+        is_lost = is_closed or missing_shards(answer) > 0
         super().__init__(f"A search is not whole: {why}.", status=200 if is_lost else 503)
         self.answer = answer
         self.why = why

@@ -213,7 +213,7 @@ class _WebhookAnswer(Struct, frozen=True, kw_only=True):
 
     ok: bool | None = None
     success: bool | None = None
-    error: str | None = None
+    error: object = None
 
 
 def _decoded(body: str) -> _WebhookAnswer:

@@ -152,7 +152,7 @@ class SearchCluster(ABC):
         if closed:
             why = f"{closed} is closed"
         if why:
-            raise PartialAnswerError(answer, why)
+            raise PartialAnswerError(answer, why, is_closed=bool(closed))
         return answer
 
     def search_part(

@@ -239,6 +239,10 @@ def test_a_part_of_the_cluster_says_nothing_about_the_size() -> None:
     search.now_ns = round(STOPPED.timestamp() * 10**9)
     search.answer = {"_shards": {"total": 2, "successful": 1}}
     assert RetryAccount(search).handle() == STARTED
+    search.answer = {}
+    search.closed = f"task-reports-{STOPPED:%Y.%m}"  # it may stay so for days
+    assert RetryAccount(search).handle() == STARTED
+    search.closed = None
     search.answer = {"timed_out": True}  # another search can be whole
     fakes = RetryAccount(search)
     with pytest.raises(SearchClusterError):
