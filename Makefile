@@ -38,7 +38,7 @@ help: ## This list
 demo: $(VENV)/.runtime ## Profile a real little batch on this machine and show its report
 	@$(BIN)/python examples/demo.py $(BIN)/task-profiler build/demo/task-report.html
 
-test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integration, faults, simulation (COVERAGE=1: with coverage)
+test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integration, faults, simulation (COVERAGE=1: with coverage; LATE=threads|starters|processes|waits: as on a busy machine)
 	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(if $(COVERAGE),--cov --cov-report=term)
 	$(if $(COVERAGE),$(BIN)/python -m tools.coverage_floors)
 

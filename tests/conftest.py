@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from tests.botocore_caches import cached_botocore
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch
+from tests.late_starts import begin_late
 from tests.terminals import Pipe
 
 # Tests print local times. A test of another zone has the fixture los_angeles or set_zone.
@@ -57,6 +58,9 @@ _FOLDERS = (*_WAITING, *_COMPUTING, "unit")
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 # No test is a web page of another origin.
 os.environ["MOTO_DISABLE_GLOBAL_CORS"] = "true"
+
+if "LATE" in os.environ:
+    begin_late(os.environ["LATE"])
 
 # Python ignores these two itself; subprocess resets both in the processes it starts.
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}

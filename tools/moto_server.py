@@ -83,9 +83,9 @@ def _drop_no_values(value: Any, resources: Any) -> Any:
 
 
 class _AttributePicker(XFormedAttributePicker):
-    """As moto's, with the names under which a member may be found in a dictionary made once."""
+    """As moto's, with the names under which a member may be found in a class made once."""
 
-    _names: ClassVar[dict[tuple[int, str], tuple[Any, tuple[str, ...]]]] = {}
+    _names: ClassVar[dict[tuple[int, str, type], tuple[Any, tuple[str, ...]]]] = {}
 
     def __call__(self, context: Any) -> Any:
         if type(context.obj) is not dict:
@@ -103,12 +103,10 @@ class _AttributePicker(XFormedAttributePicker):
         return value
 
     def get_possible_keys(self, context: Any) -> Generator[str, None, None]:
-        if type(context.obj) is not dict:
-            return super().get_possible_keys(context)
         return (name for name in self._made_once(context))
 
     def _made_once(self, context: Any) -> tuple[str, ...]:
-        key = id(context.shape), context.key
+        key = id(context.shape), context.key, type(context.obj)
         if key not in self._names:
             names = tuple(dict.fromkeys(super().get_possible_keys(context)))
             self._names[key] = context.shape, names  # the shape stays, and so does its id

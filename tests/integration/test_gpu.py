@@ -4,13 +4,14 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from profiler.record.record_model import NOT_MEASURED
+from profiler.record.activity_model import NO_BREAKDOWN
+from profiler.record.record_model import NOT_MEASURED, Record
 from profiler.runs.step_series import decode_steps
 from tests.fake_nvml import compile_driver
 from tests.integration.profiled import lacks_advice, profiled
@@ -76,15 +77,31 @@ def test_run_reports_the_gpus_of_the_command_and_keeps_their_series(
     assert {*steps.gpu_memory_mb} - {None} == {2048}
 
 
+def sleep_until(is_seen: Callable[[Record], bool], driver: Mapping[str, str], uuid: str) -> Record:
+    """The record of a command that sleeps longer and longer: a busy machine begins to read the
+    driver seconds after the command.
+    """
+    for seconds in (4, 8, 16, 32, 64):
+        record, _ = profiled(driver, "sleep", str(seconds), GPU_UUIDS=uuid)
+        if is_seen(record):
+            return record
+    raise AssertionError(record)
+
+
 def test_the_idle_time_between_the_work_of_a_gpu_is_divided(driver: Mapping[str, str]) -> None:
-    record, _ = profiled(driver, "sleep", "4", GPU_UUIDS=BUSY)
-    between = present(present(record.gpu_idle).waiting_for)
-    assert between.sleep_percent is not None
-    assert between.sleep_percent > 80
+    def is_divided(record: Record) -> bool:
+        idle = record.gpu_idle
+        return idle is not None and idle.waiting_for != NO_BREAKDOWN
+
+    record = sleep_until(is_divided, driver, BUSY)
+    assert present(present(record.gpu_idle).waiting_for.sleep_percent) > 80
 
 
 def test_the_setting_selects_the_gpus_and_idle_ones_are_reported(driver: Mapping[str, str]) -> None:
-    record, _ = profiled(driver, "sleep", "3", GPU_UUIDS=IDLE)
+    def is_whole(record: Record) -> bool:
+        return bool(record.gpus) and not record.gpus[0].is_use_partial
+
+    record = sleep_until(is_whole, driver, IDLE)
     assert [gpu.uuid for gpu in record.gpus] == [IDLE]
     assert record.gpu_scope is None
     assert present(record.gpu_idle).percent == pytest.approx(95, abs=20)
