@@ -22,6 +22,7 @@ from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronRep
 from profiler.collectors.neuron.neuron_monitor_supervisor import (
     NO_NEURON_MONITOR,
     NeuronMonitorSource,
+    silence_seconds,
 )
 from profiler.core.log import Log
 from profiler.core.optional_math import (
@@ -41,7 +42,7 @@ from profiler.record.record_model import (
     NeuronLatency,
     Record,
 )
-from profiler.record.units import MIB, mebibytes
+from profiler.record.units import MIB, format_count, mebibytes
 
 _Key = TypeVar("_Key", int, str)
 
@@ -50,6 +51,7 @@ _MIN_PERIOD_FRACTION = 0.5
 # After this many reports without a device, the devices count as missing; the first reports may lack
 # parts.
 _REPORTS_BEFORE_ABSENT = 5
+_MAX_REASON = 200
 _REQUIREMENTS = (
     "the monitor needs an image with neuron-monitor, the batch's /dev/neuron* in "
     "linuxParameters.devices, IPC_LOCK, and root."
@@ -104,8 +106,11 @@ class NeuronUsage:
             TimeWeightedStatistics
         )
         self._device_memory_bytes = TimeWeightedStatistics()
+        self._longest_seconds = silence_seconds(period_seconds)
         self.has_devices = False
         self.impossible = 0  # values
+        # The reports that lacked a process's use or memory as it could not be read, and why.
+        self.unread: Counter[str] = Counter()
         self._latency = Latency()
         self._ecc: dict[int, MonotonicCounter] = {}
         self._latest = LiveNeuron(reports=0)
@@ -125,6 +130,11 @@ class NeuronUsage:
                 readable = ()
             core_bytes, device_bytes = self._add_memory(readable)
             self.impossible += report.impossible
+            is_whole = all(map(_has_use, report.runtimes)) and all(
+                map(_has_memory, report.runtimes)
+            )
+            if report.problems and not is_whole:
+                self.unread[report.problems[0]] += 1
             last = self._latest
             completed = last.completed
             failed = last.failed
@@ -244,8 +254,13 @@ class NeuronUsage:
         return total
 
     def _covered_ns(self, seconds: float | None) -> int:
-        """The period that a group covers; the configured one if the group does not report it."""
-        return round(first_known(seconds, self._period_seconds) * NS_PER_SECOND)
+        """The period that a group covers; the configured one if the group does not report it, or
+        one in which neuron-monitor would have been restarted: its clock was set meanwhile.
+        """
+        covered = first_known(seconds, self._period_seconds)
+        if covered > self._longest_seconds:
+            covered = self._period_seconds
+        return round(covered * NS_PER_SECOND)
 
 
 def _summed(runtimes: Iterable[Mapping[_Key, int | None]]) -> Mapping[_Key, int]:
@@ -261,6 +276,10 @@ def _summed(runtimes: Iterable[Mapping[_Key, int | None]]) -> Mapping[_Key, int]
     return {key: total for key, total in totals.items() if key not in unknown}
 
 
+def _has_use(runtime: RuntimeReport) -> bool:
+    return runtime.utilization_percent is not None
+
+
 def _has_memory(runtime: RuntimeReport) -> bool:
     return runtime.device_memory_bytes is not None or bool(runtime.core_memory_bytes)
 
@@ -270,6 +289,19 @@ def _max_latency(first: Latency, second: Latency) -> Latency:
     others = asdict(second)
     maxima = {name: max_known(value, others[name]) for name, value in asdict(first).items()}
     return Latency(**maxima)
+
+
+def _unread_warning(unread: Counter[str]) -> tuple[str, ...]:
+    """The sentence about reports that lacked a process, with the most frequent reason."""
+    if not unread:
+        return ()
+    ((reason, _),) = unread.most_common(1)
+    reports = format_count(unread.total(), "report")
+    warning = (
+        f"neuron-monitor could not read a process in {reports}, whose use and memory are left out: "
+        f"{reason[:_MAX_REASON].rstrip('.')}."
+    )
+    return (warning,)
 
 
 class NeuronCollector:
@@ -340,6 +372,7 @@ class NeuronCollector:
             warnings=(
                 *known_values((self.startup_error,)),
                 *impossible_warning("neuron-monitor", self._usage.impossible),
+                *_unread_warning(self._usage.unread),
                 *stopped,
             ),
         )

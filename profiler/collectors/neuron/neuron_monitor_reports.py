@@ -5,6 +5,7 @@ numbers is ``object``, so that an impossible one makes only itself absent.
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
@@ -171,12 +172,21 @@ class NeuronReport(Struct, frozen=True, kw_only=True):
 
 
 _decoder = msgspec.json.Decoder(_Document)
+# Numbers that JSON does not have. As a text, each is an impossible value.
+_NOT_FINITE = re.compile(rb"(?<=[:\[,\s])(-?(?:NaN|Infinity|Inf))(?=[\s,}\]])")
+
+
+def _decoded(line: bytes) -> _Document:
+    try:
+        return _decoder.decode(line)
+    except msgspec.DecodeError:
+        return _decoder.decode(_NOT_FINITE.sub(rb'"\1"', line))
 
 
 def decode_report(line: bytes) -> NeuronReport | Unavailable:
     """Decode one line; returns the reason if it is not a report."""
     try:
-        document = _decoder.decode(within_levels(line))
+        document = _decoded(within_levels(line))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Unavailable(f"it printed a line that is not a report: {error}")
     if document == _Document():
@@ -201,8 +211,11 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
     return NeuronReport(
         device_count=devices,
         device_memory_size_bytes=size_bytes,
+        # Of a process with an error and without groups nothing is known.
         runtimes=tuple(
-            _runtime(entry, numbers, most_bytes) for entry in groups if entry != _RuntimeGroups()
+            _runtime(runtime.report or _RuntimeGroups(), numbers, most_bytes)
+            for runtime in runtimes
+            if runtime.error or (runtime.report or _RuntimeGroups()) != _RuntimeGroups()
         ),
         ecc_uncorrected=_ecc_uncorrected(counters, numbers),
         problems=tuple(problems)[:8],

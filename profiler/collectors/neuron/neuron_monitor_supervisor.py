@@ -183,13 +183,18 @@ class Outage(ThreadFailure, frozen=True):
         )
 
 
+def silence_seconds(period_seconds: int) -> int:
+    """How long neuron-monitor may be silent before it is started again."""
+    return max(10, 5 * period_seconds)
+
+
 class Supervision:
     """When neuron-monitor starts next or, while it runs, counts as silent: at ``deadline_ns``
     (monotonic).
     """
 
     def __init__(self, period_seconds: int) -> None:
-        self.silence_timeout_ns = max(10, 5 * period_seconds) * NS_PER_SECOND
+        self.silence_timeout_ns = silence_seconds(period_seconds) * NS_PER_SECOND
         self.deadline_ns = 0
         self.starts = 0
         self._reports = 0

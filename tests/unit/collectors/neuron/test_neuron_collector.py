@@ -127,6 +127,35 @@ def test_a_zero_is_believed_only_when_all_runtimes_answered() -> None:
     assert shown(core(record, 0).utilization_percent) == (50.0, 50.0)
 
 
+def test_a_process_that_cannot_be_read_is_told_with_the_number_of_reports() -> None:
+    """Its entry has an error and no groups, as of one that ends just then: its cores are not 0."""
+    owner, other = runtime({0: 0, 1: 90}, {1: 8}), runtime({0: 50, 1: 0}, {0: 4})
+    gone = {"pid": 7, "neuron_runtime_tag": "7", "error": "the process is gone.", "report": None}
+    without = {**gone, "report": {}}
+    fakes = CollectedReports()
+    parts = (report(other, owner), report(other, gone), report(other, without))
+    fakes.report(*map(decoded, parts))
+    record = fakes.record()
+    neuron = present(record.neuron)
+    assert shown(core(neuron, 1).utilization_percent) == (90.0, 90.0)
+    assert shown(neuron.device_memory_used_mb) == (12.0, 12.0)
+    (warning,) = present(record.monitor).warnings
+    assert warning == (
+        "neuron-monitor could not read a process in 2 reports, whose use and memory are left out: "
+        "the process is gone."
+    )
+
+
+def test_a_period_in_which_a_clock_was_set_weighs_as_the_others() -> None:
+    periods = (1.0, 3600.0, 1.0)
+    uses = (10, 70, 10)
+    parts = [
+        runtime({0: use}, {0: 8}, period=period) for use, period in zip(uses, periods, strict=True)
+    ]
+    record = record_of(*map(report, parts))
+    assert shown(core(record, 0).utilization_percent) == (30.0, 70.0)
+
+
 def test_unreadable_memory_of_one_runtime_is_neither_zero_nor_a_smaller_sum() -> None:
     """Runtime A owns core 0, B core 1; in the second report B's memory could not be read."""
     owner, other = runtime({0: 50, 1: 0}, {0: 100, 1: 0}), runtime({0: 0, 1: 70}, {0: 0, 1: 200})
