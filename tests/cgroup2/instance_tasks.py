@@ -98,7 +98,13 @@ BATCHES = {
     "stopped": Batch(program="burn(1); signal.pause()", exit_code=143),
     "through": Batch(program=_UNTIL_USR1, scenario=REPLACED),
     "away": Batch(program=_UNTIL_USR1, scenario=REPLACED),
-    "other_was_reported": Batch(program=_UNTIL_USR1, other=_OTHER, scenario=REPLACED),
+    # The other one ends while the batch runs: what Docker does to start a container counts in the
+    # container's group, too.
+    "other_was_reported": Batch(
+        program=_UNTIL_USR1,
+        other=f"{_OTHER}; signal.sigwait([signal.SIGUSR1])",
+        scenario=REPLACED,
+    ),
     "without_dockerd": Batch(program=_UNTIL_USR1, scenario=RESTARTED),
     "killed_without_dockerd": Batch(
         program=f"{_UNTIL_USR1}; {_GROW}", options=_SMALL, exit_code=137, scenario=RESTARTED
@@ -139,6 +145,9 @@ class Instance:
             name for name, batch in BATCHES.items() if batch.scenario == REPLACED
         ]
         self._start(*names)
+        other = self._containers[beside, "other"]
+        _wait(lambda: "ready" in _output(other), "the other container")
+        self._go_on(beside, "other")
         _wait(lambda: self._reports(beside, "other"), "the report of the other container")
         self._engine.command("kill", self._monitors[-1])
         self._go_on(away)
@@ -285,8 +294,8 @@ class Instance:
             "GET", f"/containers/{self._containers[name, container]}/json"
         )["State"]
 
-    def _go_on(self, name: str) -> None:
-        self._engine.command("kill", "--signal=USR1", self._containers[name, "batch"])
+    def _go_on(self, name: str, container: str = "batch") -> None:
+        self._engine.command("kill", "--signal=USR1", self._containers[name, container])
 
     def _wait_ended(self, name: str) -> None:
         _wait(lambda: not self._state(name)["Running"], f"the end of {name}")
