@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -28,7 +29,7 @@ from profiler.core.index_names import DEFAULT_PREFIX
 from profiler.core.optional_math import first_known, known
 from profiler.core.redaction import without_credentials
 from profiler.core.text import did_you_mean, listed, similar_name
-from profiler.core.timestamps import LONG_AGO_NS, NEVER_NS, NS_PER_MS
+from profiler.core.timestamps import LONG_AGO_NS, NEVER_NS, NS_PER_MS, NS_PER_SECOND
 from profiler.record.batch_job import BatchJob
 from profiler.record.run_labels import BATCH_PREFIX
 from profiler.record.units import format_count
@@ -228,11 +229,16 @@ def open_search(
     # With requests, which no other source needs.
     from profiler.runs.past_runs.search_runs import IndexedRuns
     from profiler.search_setup.search_servers import ClusterServer, checked_address
+    from profiler.sizing.family_window import WINDOW_DAYS
 
     scheme, _, place = checked_address(url).partition("://")
     address, _, prefix = place.rpartition("/") if "/" in place else (place, "", "")
+    now = datetime.fromtimestamp(SystemClock().wall_ns() / NS_PER_SECOND, UTC)
     return IndexedRuns(
-        ClusterServer(f"{scheme}://{address}", session), prefix or DEFAULT_PREFIX, show
+        ClusterServer(f"{scheme}://{address}", session),
+        prefix or DEFAULT_PREFIX,
+        show,
+        advice_since=now - timedelta(days=WINDOW_DAYS),
     )
 
 

@@ -2,13 +2,13 @@
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
 from msgspec.structs import replace
 
 from profiler.core.bounded_batches import batches
-from profiler.core.clock import SystemClock
 from profiler.core.completeness import Completeness
 from profiler.core.json_fields import mapping, mappings, positive_number
 from profiler.record.notice_model import ScheduleNoticeLine
@@ -57,16 +57,25 @@ _MAX_FAMILIES = 100
 # Of a definition of AWS Batch, at most so many runs are read.
 _MAX_JOBS = 10_000
 _EMPTY: Mapping[str, Any] = {}
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class IndexedRuns(RunSource):
-    """The runs in the indices of a prefix."""
+    """The runs in the indices of a prefix.
+
+    ``advice_since``: without a time in a question, an index of the days since then must be open.
+    """
 
     remedy = "check --from https://HOST/PREFIX, and that the forwarder works"
     leaves_out_older = True
 
     def __init__(
-        self, server: SearchServer, prefix: str, open_progress: OpenProgress = no_progress
+        self,
+        server: SearchServer,
+        prefix: str,
+        open_progress: OpenProgress = no_progress,
+        *,
+        advice_since: datetime = _NEVER,
     ) -> None:
         self.server = server
         self.prefix = prefix
@@ -77,7 +86,7 @@ class IndexedRuns(RunSource):
         self._uncounted: dict[RunFilter, int] = {}
         self.read_one_by_one = 0  # documents over which the cluster could not compute
         self.place = f"the indices {prefix}-reports-*"
-        self._indices = SearchedIndices(server, prefix, self.place, SystemClock().wall_ns)
+        self._indices = SearchedIndices(server, prefix, self.place, advice_since)
 
     @property
     def remarks(self) -> Sequence[str]:

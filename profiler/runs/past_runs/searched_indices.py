@@ -4,7 +4,7 @@ A pattern leaves out closed indices in silence, so they are asked for: the searc
 and names one. An index that is gone between two searches has no shards in the second one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
@@ -23,7 +23,6 @@ from profiler.core.search_answers import (
 from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.search_setup.cluster_requests import SearchServer, ServerResponse
-from profiler.sizing.family_window import WINDOW_DAYS
 
 # Of a web server that has a page, no page, or no method POST there.
 _NO_API: Final = frozenset({200, 404, 405})
@@ -34,10 +33,10 @@ class SearchedIndices:
     """Searches the indices of each kind."""
 
     def __init__(
-        self, server: SearchServer, prefix: str, place: str, wall_ns: Callable[[], int]
+        self, server: SearchServer, prefix: str, place: str, advice_since: datetime
     ) -> None:
         self._server = server
-        self._wall_ns = wall_ns
+        self._advice_since = advice_since
         self._prefix = quote(prefix)
         self._place = place
         self._since: datetime | None = None
@@ -93,8 +92,7 @@ class SearchedIndices:
         closed = self._closed[kind]
         if self._since is not None:
             return [name for name in closed if may_have_runs_since(name, self._since)]
-        now = datetime.fromtimestamp(self._wall_ns() / NS_PER_SECOND, UTC)
-        since = now - timedelta(days=WINDOW_DAYS)
+        since = self._advice_since
         first_open = self._first_open.get(kind, "")
         return [name for name in closed if name > first_open or may_have_runs_since(name, since)]
 
