@@ -304,15 +304,16 @@ class Schedules:
         with aws_errors(f"The {target.title} could not be read", _READ[target.kind]):
             if target.kind == "schedule":
                 return self.target_of_schedule(target.name, target.group)
-            named = self.rules(EventBusName=target.group, NamePrefix=target.name)
             with suppress(self._events.exceptions.ResourceNotFoundException):  # just deleted
-                for rule in named:
-                    if rule["Name"] != target.name:
-                        continue
-                    for other in self.targets_of_rule(rule, with_jobs=target.is_of_job):
-                        if other.key == target.key:
-                            return other
+                named = self._of_rule_now(target)
+                return next((other for other in named if other.key == target.key), None)
             return None
+
+    def _of_rule_now(self, target: ScheduledTarget) -> Iterator[ScheduledTarget]:
+        """The targets that the rule of a target has now."""
+        for rule in self.rules(EventBusName=target.group, NamePrefix=target.name):
+            if rule["Name"] == target.name:
+                yield from self.targets_of_rule(rule, with_jobs=target.is_of_job)
 
     def timed(
         self,

@@ -104,6 +104,27 @@ def error_status(error: Exception) -> int:
     return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
+def is_certain(error: BaseException | None) -> bool:
+    """Whether a call has certainly changed nothing: AWS refused it, or was not asked."""
+    # Slow to import.
+    from botocore.exceptions import (
+        ConnectTimeoutError,
+        EndpointConnectionError,
+        NoCredentialsError,
+        ParamValidationError,
+    )
+
+    not_asked = (
+        ConnectTimeoutError,
+        EndpointConnectionError,
+        NoCredentialsError,
+        ParamValidationError,
+    )
+    if isinstance(error, not_asked):
+        return True
+    return isinstance(error, Exception) and 0 < error_status(error) < SERVER_FAULT
+
+
 def may_pass(error: Exception) -> bool:
     """Whether the same call can succeed later, after an error of boto3: no answer, too many calls,
     or a server's fault.

@@ -22,10 +22,9 @@ from msgspec import Struct
 from profiler.aws_account.scheduled_targets import ScheduledTarget, why_off
 from profiler.core.aws_clients import (
     ACCESS_DENIED,
-    SERVER_FAULT,
     AwsClient,
     error_code,
-    error_status,
+    is_certain,
     may_pass,
 )
 from profiler.core.ecs_terms import RETRY_OF
@@ -416,7 +415,7 @@ def _submitted(batch: AwsClient, request: Mapping[str, Any], change: str) -> Mem
     # What botocore raises for an answer that it cannot read is of no class of its own.
     except Exception as error:  # noqa: BLE001  after any other end, the key would be taken back
         code = error_code(error)
-        if not _is_certain(error):
+        if not is_certain(error):
             return MemoryRetry(sentence=_UNKNOWN)
         if may_pass(error):
             raise not_yet("AWS Batch did not take it", code) from None
@@ -426,25 +425,6 @@ def _submitted(batch: AwsClient, request: Mapping[str, Any], change: str) -> Mem
         return MemoryRetry(sentence=_UNKNOWN)
     name = submitted[:SHORT_ID_LENGTH]
     return MemoryRetry(sentence=f"Started again with {change}: job {name}.", retried_as=submitted)
-
-
-def _is_certain(error: Exception) -> bool:
-    """Whether Batch has certainly not submitted the job: it refused it, or was not asked."""
-    # Slow to import.
-    from botocore.exceptions import (
-        ConnectTimeoutError,
-        EndpointConnectionError,
-        NoCredentialsError,
-        ParamValidationError,
-    )
-
-    not_asked = (
-        ConnectTimeoutError,
-        EndpointConnectionError,
-        NoCredentialsError,
-        ParamValidationError,
-    )
-    return isinstance(error, not_asked) or 0 < error_status(error) < SERVER_FAULT
 
 
 def _refusal(error: Exception, code: str) -> str:

@@ -18,6 +18,7 @@ from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, Undo
 from profiler.aws_account.proof.task_plan import TasksPlan
 from profiler.aws_account.registered_definitions import TaskDefinitions, read_items
 from profiler.aws_account.report_paths import ReportPaths
+from profiler.core.aws_clients import is_certain
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.errors import TaskProfilerError
@@ -49,11 +50,22 @@ class TaskRunner(Struct, kw_only=True):
             on_step(f"attached the policy {plan.name} to the role {plan.role}")
         revisions = "aws ecs list-task-definitions --family-prefix task-profiler-proof"
         take_step(lambda: None, Undo(self._delete_revisions, revisions))
-        definitions = TaskDefinitions(self.open_client("ecs"))
         if ON_INSTANCE in plan.scenarios:
-            take_step(lambda: self._revisions.append(definitions.register(plan.plain)))
-        take_step(lambda: self._revisions.append(definitions.register(plan.definition)))
+            take_step(partial(self._register, plan.plain, revisions))
+        take_step(partial(self._register, plan.definition, revisions))
         on_step(f"registered {plan.planned.family}")
+
+    def _register(self, definition: Mapping[str, object], revisions: str) -> None:
+        """Register a revision. Of one without an answer, nobody knows the number."""
+        definitions = TaskDefinitions(self.open_client("ecs"))
+        try:
+            self._revisions.append(definitions.register(definition))
+        except TaskProfilerError as error:
+            if is_certain(error.__cause__):
+                raise
+            raise TaskProfilerError(
+                f"{error} ECS has not answered, so a revision may stay: {revisions}"
+            ) from error.__cause__
 
     def _put_policy(self) -> None:
         document = json.dumps(policy(self.plan.policy_streams))

@@ -3,7 +3,7 @@ event.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from msgspec import Struct, convert, field
@@ -16,6 +16,7 @@ from profiler.aws_account.forwarder_stack import (
     obstacle,
     read_forwarder,
 )
+from profiler.core.aws_clients import error_code, is_certain
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
@@ -24,6 +25,12 @@ _POLL_SECONDS = 3.0
 _FIVE_MINUTES = {"Delay": 3, "MaxAttempts": 100}
 _NO_CHANGES = ("didn't contain changes", "No updates are to be performed")
 _MAX_REASONS = 3
+# Of a change set that another change of the stack has overtaken, or that somebody has deleted.
+_STALE = frozenset({"InvalidChangeSetStatus", "ChangeSetNotFound"})
+
+
+class GoesOnError(TaskProfilerError):
+    """CloudFormation goes on, or may do so: what it does, or has done, is not known."""
 
 
 class Change(Struct, frozen=True):
@@ -76,12 +83,16 @@ class ForwarderChanges(Struct):
     ) -> ChangeSet | None:
         """Create a change set; None if nothing would change. ``tags`` are all of the stack."""
         cloudformation = self.open_client("cloudformation")
-        with aws_errors(
-            f"The stack {self.name} cannot be changed", "cloudformation:CreateChangeSet"
+        name = f"task-profiler-{self.clock.wall_ns() // NS_PER_SECOND}"
+        with (
+            _unless_lost(f"it may have made the change set {name}"),
+            aws_errors(
+                f"The stack {self.name} cannot be changed", "cloudformation:CreateChangeSet"
+            ),
         ):
             created = cloudformation.create_change_set(
                 StackName=self.name,
-                ChangeSetName=f"task-profiler-{self.clock.wall_ns() // NS_PER_SECOND}",
+                ChangeSetName=name,
                 ChangeSetType="CREATE" if is_new else "UPDATE",
                 TemplateURL=template_url,
                 Parameters=parameters,
@@ -90,13 +101,29 @@ class ForwarderChanges(Struct):
                 Description="task-profiler setup stack",
             )
         change_set = ChangeSet(arn=created["Id"], stack_id=created["StackId"], is_new=is_new)
-        changes = None
-        try:
+        with self.discarded_on_error(change_set):
             changes = self._changes(change_set.arn)
-        finally:
-            if changes is None:
+        if changes is None:
+            self.discard(change_set)
+            return None
+        return replace(change_set, changes=changes)
+
+    @contextmanager
+    def discarded_on_error(self, change_set: ChangeSet) -> Iterator[None]:
+        """Discard a change set if something ends before it is applied, also Ctrl-C; if that fails,
+        the first error says it, too.
+        """
+        try:
+            yield
+        except TaskProfilerError as error:
+            try:
                 self.discard(change_set)
-        return None if changes is None else replace(change_set, changes=changes)
+            except TaskProfilerError as left:
+                raise TaskProfilerError(f"{error} {left}") from error.__cause__
+            raise
+        except BaseException:
+            self.discard(change_set)
+            raise
 
     def _changes(self, arn: str) -> tuple[Change, ...] | None:
         """Wait for the change set, and read it; None if it is empty."""
@@ -148,13 +175,16 @@ class ForwarderChanges(Struct):
 
         Raises TaskProfilerError with the causes if CloudFormation undid it.
         """
-        self._new_events(change_set.stack_id)  # the earlier ones
-        with aws_errors(
-            f"The stack {self.name} cannot be changed", "cloudformation:ExecuteChangeSet"
-        ):
-            self.open_client("cloudformation").execute_change_set(ChangeSetName=change_set.arn)
+        with self.discarded_on_error(change_set):
+            self._new_events(change_set.stack_id)  # the earlier ones
+        self._execute(change_set)
         end, failed, _ = self._follow(change_set.stack_id)
-        state = read_forwarder(self.open_client, change_set.stack_id)
+        try:
+            state = read_forwarder(self.open_client, change_set.stack_id)
+        except TaskProfilerError as error:
+            raise GoesOnError(
+                f"{error} The change has ended ({end}): run the command again, which does the rest."
+            ) from error.__cause__
         if end not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
             problem = obstacle(state) or (
                 f"The stack {self.name} could not be updated, and its previous version is active: "
@@ -162,6 +192,28 @@ class ForwarderChanges(Struct):
             )
             raise TaskProfilerError(f"{problem.rstrip('.')}; cause: {_causes(failed)}.")
         return state
+
+    def _execute(self, change_set: ChangeSet) -> None:
+        """Begin to apply the change set, or discard it if CloudFormation refuses that."""
+        try:
+            with (
+                _unless_lost("it may have begun the change"),
+                aws_errors(
+                    f"The stack {self.name} cannot be changed", "cloudformation:ExecuteChangeSet"
+                ),
+            ):
+                self.open_client("cloudformation").execute_change_set(ChangeSetName=change_set.arn)
+        except GoesOnError:
+            raise
+        except TaskProfilerError as error:
+            refusal = error
+            if isinstance(error.__cause__, Exception) and error_code(error.__cause__) in _STALE:
+                refusal = TaskProfilerError(
+                    f"The stack {self.name} is not changed, because somebody has changed it since "
+                    "this change was planned: run the command again."
+                )
+            with self.discarded_on_error(change_set):
+                raise refusal from error.__cause__
 
     def read_earlier(self, stack_id: str) -> None:
         """Read the events until now. Without the right to it, no change can be followed."""
@@ -171,7 +223,11 @@ class ForwarderChanges(Struct):
         """Delete the stack, whose earlier events were read. Returns the events of the resources
         that stay.
         """
-        with aws_errors(f"The stack {self.name} cannot be deleted", "cloudformation:DeleteStack"):
+        what = f"The stack {self.name} cannot be deleted"
+        with (
+            _unless_lost("it may have begun to delete it"),
+            aws_errors(what, "cloudformation:DeleteStack"),
+        ):
             self.open_client("cloudformation").delete_stack(StackName=stack_id)
         end, failed, kept = self._follow(stack_id)
         if end != "DELETE_COMPLETE":
@@ -193,7 +249,7 @@ class ForwarderChanges(Struct):
         failed: list[CloudFormationEvent] = []
         kept: list[CloudFormationEvent] = []
         while True:  # a function in a VPC takes up to 40 minutes to delete
-            for event in self._new_events(stack_id):
+            for event in self._further_events(stack_id):
                 if not event.status.endswith(("_COMPLETE", "_FAILED", "_SKIPPED")):
                     continue
                 self.on_event(event)
@@ -204,6 +260,16 @@ class ForwarderChanges(Struct):
                 elif event.status == "DELETE_SKIPPED":
                     kept.append(event)
             self.clock.sleep(_POLL_SECONDS)
+
+    def _further_events(self, stack_id: str) -> list[CloudFormationEvent]:
+        """The new events of a change that has begun."""
+        try:
+            return self._new_events(stack_id)
+        except TaskProfilerError as error:
+            raise GoesOnError(
+                f"{error} CloudFormation goes on: run the command again later, which says the "
+                "result and does the rest."
+            ) from error.__cause__
 
     def _new_events(self, stack_id: str) -> list[CloudFormationEvent]:
         """The events that were not returned before, oldest first."""
@@ -222,6 +288,19 @@ class ForwarderChanges(Struct):
         self._seen.update(event["EventId"] for event in new)
         events = convert(new[::-1], list[CloudFormationEvent])
         return [replace(event, reason=" ".join(event.reason.split())) for event in events]
+
+
+@contextmanager
+def _unless_lost(effect: str) -> Iterator[None]:
+    """Say what CloudFormation may have done, if a call had no answer: raises GoesOnError."""
+    try:
+        yield
+    except TaskProfilerError as error:
+        if is_certain(error.__cause__):
+            raise
+        raise GoesOnError(
+            f"{error} CloudFormation has not answered, and {effect}: run the command again later."
+        ) from error.__cause__
 
 
 def _causes(failed: Sequence[CloudFormationEvent]) -> str:

@@ -57,7 +57,7 @@ from profiler.core.aws_clients import error_status, service_domain
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.notice_channels import SLACK
 from profiler.core.optional_math import known
-from profiler.core.text import names_in, on_one_line
+from profiler.core.text import first_names, names_in, on_one_line
 from profiler.core.version import __version__
 from profiler.record.units import format_count
 
@@ -372,6 +372,12 @@ class ForwarderDeployment(Struct, frozen=True):
 
     def prepare(self, plan: DeploymentPlan, bucket: CodeBucket) -> ChangeSet | None:
         """Upload code and template, and create a change set; None if nothing would change."""
+        if plan.filters.unread:
+            raise TaskProfilerError(
+                f"The stack {plan.state.name} is not changed. Its parameters would no longer name "
+                f"{first_names(plan.filters.unread)}, and it is unknown whether a subscription "
+                "filter of it would stay there."
+            )
         if not bucket.exists():
             bucket.create()
             self.on_step(f"created the bucket {bucket.name}")

@@ -23,6 +23,7 @@ from profiler.aws_account.clusters_and_log_groups import (
 from profiler.aws_account.forwarder_stack import ForwarderStack, monitor_log_group
 from profiler.aws_account.registered_definitions import glob_prefix
 from profiler.core.clock import Clock
+from profiler.core.command_lines import aws_command_line
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.optional_math import known_members
@@ -88,7 +89,8 @@ class GroupSelection(Struct, frozen=True, kw_only=True):
 class FilterPlan(Struct, frozen=True, kw_only=True):
     """The changes of the filters: ``put`` makes or corrects, ``delete`` removes.
 
-    ``refused`` are sentences about groups that should be subscribed and cannot.
+    ``refused`` are sentences about groups that should be subscribed and cannot. ``unread`` are
+    groups that lose the filter, if they have one, which could not be read.
     """
 
     name: str = ""
@@ -97,6 +99,7 @@ class FilterPlan(Struct, frozen=True, kw_only=True):
     delete: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 class GroupFilters(Struct, frozen=True):
@@ -210,6 +213,7 @@ class GroupFilters(Struct, frozen=True):
             delete=tuple(gone),
             left_out=wanted.left_out,
             refused=tuple(refused),
+            unread=tuple(group for group in others if group not in filters),
         )
 
     def plan_deletion(self, state: ForwarderStack) -> FilterPlan:
@@ -340,15 +344,20 @@ class GroupFilters(Struct, frozen=True):
     def _delete(self, group: str) -> None:
         logs = self.open_client("logs")
         with aws_errors(
-            f"The subscription filter {self.name} of {group} stays (aws logs "
-            f"delete-subscription-filter --log-group-name {group} --filter-name {self.name} "
-            "deletes it)",
+            f"The subscription filter {self.name} of {group} stays "
+            f"({removal_command(group, self.name)} deletes it)",
             "logs:DeleteSubscriptionFilter",
         ):
             try:
                 logs.delete_subscription_filter(logGroupName=group, filterName=self.name)
             except logs.exceptions.ResourceNotFoundException:
                 return  # the group, or another run deleted the filter
+
+
+def removal_command(group: str, name: str) -> str:
+    """The command of AWS that deletes a subscription filter."""
+    words = ("--log-group-name", group, "--filter-name", name)
+    return aws_command_line("logs", "delete-subscription-filter", *words)
 
 
 def check_group_names(names: Iterable[str]) -> None:

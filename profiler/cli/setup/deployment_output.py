@@ -1,7 +1,7 @@
 """What ``setup stack`` prints: the changes as a table, the events, the outputs, and what stays."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -22,6 +22,7 @@ from profiler.aws_account.setup.change_sets import (
     ChangeSet,
     CloudFormationEvent,
     ForwarderChanges,
+    GoesOnError,
     remains,
 )
 from profiler.aws_account.setup.forwarder_deployment import (
@@ -30,7 +31,7 @@ from profiler.aws_account.setup.forwarder_deployment import (
     ForwarderDeployment,
     filter_sentences,
 )
-from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters
+from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters, removal_command
 from profiler.aws_account.setup.template_parameters import find_gap
 from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, warn, write_json_lines
 from profiler.cli.styled_text import Span, write_lines
@@ -153,19 +154,15 @@ def deploy(
         output.plan(request.name, deployment.describe(plan, bucket))
         return 0
     change_set = deployment.prepare(plan, bucket)
-    try:
+    with nullcontext() if change_set is None else changes.discarded_on_error(change_set):
         if change_set is not None and not output.as_json:
             _print_changes(change_set.changes)
         deployment.store_secrets(plan)
         if cluster is not None:
             cluster.install(plan.values["IndexPrefix"], plan.values["IndexPeriod"], output.step)
-    except BaseException:  # also Ctrl-C: a change set that nobody will apply must not stay
-        if change_set is not None:
-            changes.discard(change_set)
-        raise
     state = plan.state
     if change_set is not None:
-        with _interruption_explained(state.name):
+        with _interruption_explained(state.name, plan.filters):
             state = changes.apply(change_set)
     failures = deployment.put_filters(plan, state, change_set)
     _print_result(plan, state, change_set, failures, output)
@@ -215,15 +212,22 @@ def _warn_of(failures: Sequence[str]) -> None:
 
 
 @contextmanager
-def _interruption_explained(name: str) -> Iterator[None]:
+def _interruption_explained(name: str, filters: FilterPlan) -> Iterator[None]:
+    """Say that CloudFormation goes on, and which filters only this run knows."""
+    stays = ""
+    if filters.delete:
+        commands = "; ".join(removal_command(group, filters.name) for group in filters.delete)
+        stays = f" Then delete the filters that a later run does not find: {commands}"
     try:
         yield
     except KeyboardInterrupt:
         warn(
             f"CloudFormation goes on with the stack {name}: repeat the command later to see the "
-            "result."
+            f"result.{stays}"
         )
         raise
+    except GoesOnError as error:
+        raise GoesOnError(f"{error}{stays}") from error.__cause__
 
 
 @contextmanager
@@ -231,6 +235,8 @@ def _filters_explained(name: str, filters: FilterPlan) -> Iterator[None]:
     """Say of a stack that is not deleted that the filters are: its functions get no line."""
     try:
         yield
+    except GoesOnError:  # it may be deleted
+        raise
     except TaskProfilerError as error:
         if not filters.delete:
             raise
@@ -271,7 +277,7 @@ def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None
     if failures:
         _warn_of(failures)
         raise TaskProfilerError(f"The stack {name} is not deleted, because filters of it are left.")
-    with _interruption_explained(name), _filters_explained(name, filter_plan):
+    with _interruption_explained(name, FilterPlan()), _filters_explained(name, filter_plan):
         kept = [*remains(state, changes.delete(state.stack_id))]
     head = f"The stack {state.place} is deleted. These stay:"
     _print_remains(name, head, kept, output, is_deleted=True)

@@ -1,0 +1,182 @@
+"""``task-profiler setup redrive`` and ``replay`` with one of their calls to AWS refused, throttled,
+or carried out without an answer, each in turn: the error is said, and the command, run again, sends
+the rest.
+"""
+
+import base64
+import gzip
+import json
+from collections import Counter
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import pytest
+
+from profiler.cli.replay_command import replay
+from profiler.cli.setup.setup_commands import redrive
+from profiler.core.errors import TaskProfilerError
+from tests.nth_calls import SAID, Failure, NthCallFails
+
+FUNCTIONS = ("forward-logs", "task-stopped")
+EVENTS = 12
+
+
+class Queues:
+    """The dead-letter queues of a stack, with events that each function accepts or not. What is
+    read is hidden until it is shown again.
+    """
+
+    def __init__(self) -> None:
+        self.messages = {
+            name: {f"{name}-{number}": True for number in range(EVENTS)} for name in FUNCTIONS
+        }
+        self.accepted: Counter[str] = Counter()
+        outputs = {
+            "ForwardLogsDeadLetterQueueUrl": "forward-logs",
+            "ForwardLogsFunctionName": "forward-logs",
+            "TaskStoppedDeadLetterQueueUrl": "task-stopped",
+            "TaskStoppedFunctionName": "task-stopped",
+        }
+        named = [{"OutputKey": name, "OutputValue": outputs[name]} for name in outputs]
+        stack = {
+            "StackName": "task-profiler",
+            "StackId": "arn:aws:cloudformation:eu-west-1:123456789012:stack/task-profiler/1",
+            "StackStatus": "UPDATE_COMPLETE",
+            "Outputs": named,
+        }
+        self.clients = {
+            "cloudformation": SimpleNamespace(describe_stacks=lambda **_: {"Stacks": [stack]}),
+            "lambda": SimpleNamespace(invoke=self._accept),
+            "sqs": SimpleNamespace(
+                receive_message=self._receive,
+                delete_message=self._delete,
+                change_message_visibility_batch=self._show,
+            ),
+        }
+
+    def open(self, service: str) -> Any:
+        return self.clients[service]
+
+    def _accept(self, **given: Any) -> None:
+        self.accepted[json.loads(given["Payload"])["id"]] += 1
+
+    def _receive(self, **given: Any) -> dict[str, Any]:
+        queue = self.messages[given["QueueUrl"]]
+        visible = [name for name, is_visible in queue.items() if is_visible][:10]
+        queue.update(dict.fromkeys(visible, False))
+        return {
+            "Messages": [
+                {
+                    "MessageId": name,
+                    "ReceiptHandle": name,
+                    "Body": json.dumps({"id": name}),
+                    "Attributes": {"SentTimestamp": "0"},
+                }
+                for name in visible
+            ]
+        }
+
+    def _delete(self, **given: Any) -> None:
+        self.messages[given["QueueUrl"]].pop(given["ReceiptHandle"], None)
+
+    def _show(self, **given: Any) -> None:
+        queue = self.messages[given["QueueUrl"]]
+        for entry in given["Entries"]:
+            if entry["ReceiptHandle"] in queue:
+                queue[entry["ReceiptHandle"]] = True
+
+    def pass_the_timeout(self) -> None:
+        for queue in self.messages.values():
+            queue.update(dict.fromkeys(queue, True))
+
+
+def tried(command: Any, monkeypatch: pytest.MonkeyPatch, calls: NthCallFails, **given: Any) -> str:
+    """The error of a command."""
+    monkeypatch.setitem(command.callback.__globals__, "open_clients", lambda *_: calls.open)
+    try:
+        command.callback(**given, region="eu-west-1", profile=None, yes=True, as_json=False)
+    except TaskProfilerError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("failure", get_args(Failure))
+def test_a_redrive_with_one_failed_call_loses_no_event(
+    failure: Failure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Queues()
+    calls = NthCallFails(whole.open)
+    assert tried(redrive, monkeypatch, calls, name="task-profiler") == ""
+    assert set(whole.accepted.values()) == {1}
+    assert len(whole.accepted) == EVENTS * len(FUNCTIONS)
+    for nth, name in enumerate(calls.calls, 1):
+        queues = Queues()
+        failing = NthCallFails(queues.open, nth, failure)
+        error = tried(redrive, monkeypatch, failing, name="task-profiler")
+        assert SAID[failure] in error, (nth, name, error)
+        queues.pass_the_timeout()
+        assert tried(redrive, monkeypatch, NthCallFails(queues.open), name="task-profiler") == ""
+        assert queues.accepted.keys() == whole.accepted.keys(), (nth, name)
+        # An event may be sent twice, because the functions are idempotent.
+        assert queues.accepted.total() <= len(queues.accepted) + 1, (nth, name)
+        assert not any(queues.messages.values())
+
+
+class Groups:
+    """Two log groups with reports, and the forwarder's function."""
+
+    def __init__(self) -> None:
+        self.forwarded: Counter[str] = Counter()
+        self.clients = {
+            "logs": SimpleNamespace(
+                get_paginator=lambda name: SimpleNamespace(
+                    paginate=lambda **given: iter([self._page(name, given)])
+                ),
+                meta=SimpleNamespace(region_name="eu-west-1"),
+            ),
+            "sts": SimpleNamespace(get_caller_identity=lambda: {"Account": "123456789012"}),
+            "lambda": SimpleNamespace(invoke=self._forward),
+        }
+
+    def open(self, service: str) -> Any:
+        return self.clients[service]
+
+    def _page(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        if name == "describe_log_groups":
+            return {"logGroups": [{"logGroupName": "/ecs/a"}, {"logGroupName": "/ecs/b"}]}
+        message = '{"type": "task.report"}'
+        stream = f"{given['logGroupName']} {given['startTime']}"
+        event = {"logStreamName": stream, "eventId": "1", "timestamp": 1, "message": message}
+        return {"events": [event]}
+
+    def _forward(self, **given: Any) -> dict[str, Any]:
+        event = json.loads(given["Payload"])
+        sent = json.loads(gzip.decompress(base64.b64decode(event["awslogs"]["data"])))
+        self.forwarded[sent["logStream"]] += 1
+        counts = b'{"indexed": 1, "failed": 0}'
+        return {"Payload": BytesIO(counts)}
+
+
+@pytest.mark.parametrize("failure", get_args(Failure))
+def test_a_replay_with_one_failed_call_continues_where_it_stopped(
+    failure: Failure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    times = {"since": "2026-11-01T00:00:00Z", "until": "2026-11-01T12:00:00Z"}
+    given = {"name": "/ecs/*", "function_name": "forward-logs", **times}
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    whole = Groups()
+    calls = NthCallFails(whole.open)
+    assert tried(replay, monkeypatch, calls, **given) == ""
+    assert set(whole.forwarded.values()) == {1}
+    for nth, name in enumerate(calls.calls, 1):
+        groups = Groups()
+        error = tried(replay, monkeypatch, NthCallFails(groups.open, nth, failure), **given)
+        assert SAID[failure] in error, (nth, name, error)
+        assert tried(replay, monkeypatch, NthCallFails(groups.open), **given) == ""
+        assert groups.forwarded.keys() == whole.forwarded.keys(), (nth, name)
+        assert groups.forwarded.total() <= len(groups.forwarded) + 1, (nth, name)
+        assert not [*(tmp_path / "state").rglob("replay-*")]

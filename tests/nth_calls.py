@@ -1,0 +1,66 @@
+"""Clients of AWS of which one call fails: refused, throttled, or carried out without an answer."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Final, Literal
+
+from botocore.exceptions import ClientError, ReadTimeoutError
+from msgspec import Struct, field
+
+Failure = Literal["denied", "throttled", "lost"]
+# What a person is told of each.
+SAID: Final[dict[Failure, str]] = {
+    "denied": "AWS refused (AccessDenied",
+    "throttled": "wait a minute",
+    "lost": "AWS cannot be reached",
+}
+_CODES: Final = {"denied": "AccessDeniedException", "throttled": "ThrottlingException"}
+_UNCOUNTED: Final = frozenset({"meta", "exceptions"})
+
+
+class NthCallFails(Struct):
+    """Opens clients that count their calls, of which the one with the number ``nth`` fails; 0: none
+    does. A paginator and a waiter are one call.
+    """
+
+    opens: Callable[[str], Any]
+    nth: int = 0
+    failure: Failure = "denied"
+    calls: list[str] = field(default_factory=list)
+
+    def open(self, service: str) -> Any:
+        return _Client(self, self.opens(service))
+
+    def made(self, name: str, call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """The answer of a call. Raises boto3's error for the one that fails."""
+        self.calls.append(name)
+        if len(self.calls) != self.nth:
+            return call(**arguments)
+        if self.failure == "lost":
+            with suppress(ClientError):
+                call(**arguments)
+            raise ReadTimeoutError(endpoint_url="https://aws.example.com")
+        error = {"Error": {"Code": _CODES[self.failure], "Message": "no"}}
+        answer: Any = {**error, "ResponseMetadata": {"HTTPStatusCode": 400}}
+        raise ClientError(answer, name)
+
+
+class _Client(Struct):
+    """A client, or a paginator or a waiter of one."""
+
+    of: NthCallFails
+    client: Any
+    name: str = ""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.client, name)
+        if name in _UNCOUNTED:
+            return found
+        if name in ("get_paginator", "get_waiter"):
+            return lambda part: _Client(self.of, found(part), part)
+        if name == "paginate":
+            return lambda **arguments: self._pages(found, arguments)
+        return lambda **arguments: self.of.made(self.name or name, found, arguments)
+
+    def _pages(self, call: Callable[..., Any], arguments: dict[str, Any]) -> Iterator[Any]:
+        yield from self.of.made(self.name, lambda **given: [*call(**given)], arguments)
