@@ -1,8 +1,15 @@
-"""A dozen and more runs, most of them awkward, that each screen has to show alike: lower bounds,
+"""Two dozen runs and more, most of them awkward, that each screen has to show alike: lower bounds,
 mapped files, a shared CPU, GPUs, a job of AWS Batch, kills, short ones.
+
+``tests/data/local_runs.jsonl`` has what ``task-profiler run`` wrote of real programs on a busy
+machine: one killed in a control group of 64 MB, ``make`` with its compilers (lower bounds), a
+pipeline as a job of AWS Batch, threads whose stacks were sampled, a failure and a success without
+statistics.
 """
 
+import functools
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,6 +27,7 @@ from profiler.record.record_model import (
     Report,
     Sampling,
     Visible,
+    decode,
 )
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
@@ -188,6 +196,10 @@ def lonely_wait() -> Report:
     return changed(made, time_breakdown=times)
 
 
+LOCAL_LINES = (Path(__file__).parent / "data/local_runs.jsonl").read_bytes().splitlines()
+LOCAL_RUNS = {
+    f"real: {decode(line).record.family}": functools.partial(decode, line) for line in LOCAL_LINES
+}
 RUNS: Mapping[str, Callable[[], Report]] = {
     "success": shown_runs.etl,
     "killed": shown_runs.out_of_memory,
@@ -213,6 +225,7 @@ RUNS: Mapping[str, Callable[[], Report]] = {
     "unseen limits": unseen_limits,
     "Spot": on_spot,
     "partial": partial,
+    **LOCAL_RUNS,
 }
 
 

@@ -592,10 +592,12 @@ def _runs(count: int) -> str:
 def _spike_and_devices(evidence: Evidence) -> Iterator[str]:
     peak_mb = evidence.needs.batch_peak_mb or 0
     p99_mb = first_known(evidence.needs.batch_p99_mb, math.inf)
-    if p99_mb < 0.5 * peak_mb:
+    if p99_mb < 0.5 * peak_mb and peak_mb - p99_mb >= MEMORY_STEP_MB:  # less changes no size
+        is_least = isinstance(evidence.needed_memory, AtLeast)
+        peak = measured(peak_mb, is_least=is_least).text(format_memory)
         yield (
-            f"The memory peak is a short spike: {format_memory(peak_mb)} for less than 1 % of the "
-            f"time, at most {format_memory(p99_mb)} otherwise."
+            f"The memory peak is a short spike: {peak} for less than 1 % of the time, at most "
+            f"{format_memory(p99_mb)} otherwise."
         )
     if (
         evidence.usage.gpus_idle and evidence.outcomes.runs > 1

@@ -55,4 +55,5 @@ def test_the_page_of_a_run_has_the_numbers_and_sentences_of_show(
         for row in measured_rows(report.record.processes, report.record.metrics):
             memory = row.peak_mb.text(format_memory)
             assert memory in text, (name, memory)
-            assert memory in shown, (name, memory)
+            # It has room for the largest ones.
+            assert memory in shown or row.process.name not in shown, (name, memory)

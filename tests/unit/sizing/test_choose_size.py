@@ -314,8 +314,12 @@ def test_what_stands_out_is_said() -> None:
     assert "killed" not in survived
     assert "The memory peak is 101 % of the task's 2 GB" in reasons(report(peak_mb=2060))
     spiky, steady = ({"memory_used_mb": Distribution(p99=p99)} for p99 in (300, 1400))
-    spike = "1.5 GB for less than 1 % of the time, at most 300 MB otherwise"
+    spike = "a short spike: ≥1.5 GB for less than 1 % of the time, at most 300 MB otherwise"
     assert spike in reasons(report(peak_mb=1500, metrics=spiky))
+    of_kernel = {**spiky, "memory_peak_source": "kernel"}
+    assert spike.replace("≥", "") in reasons(report(peak_mb=1500, metrics=of_kernel))
+    tiny = {"memory_used_mb": Distribution(p99=0.2)}
+    assert "spike" not in reasons(report(peak_mb=40, metrics=tiny)), "it changes no size"
     assert "spike" not in reasons(report(peak_mb=1500, metrics=steady))
     few = reasons(report(sampling=Sampling(samples=60, stats_period_ms=10_000)))
     assert "1 run is a small sample" in few
