@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import GpuMemoryEvidence
 from profiler.record.units import mebibytes
@@ -41,6 +42,7 @@ class _Reading(Struct, frozen=True, gc=False):
     at_ns: int
     own_bytes: int
     used_bytes: int | None
+    largest_bytes: int
 
 
 class MemoryGrowth:
@@ -49,9 +51,23 @@ class MemoryGrowth:
     def __init__(self) -> None:
         self._readings: deque[_Reading] = deque(maxlen=_KEPT_READINGS)
 
-    def add(self, at_ns: int, own_bytes: int, used_bytes: int | None) -> None:
-        """Add a reading: what the run's processes held, and what all programs held, if known."""
-        self._readings.append(_Reading(at_ns, own_bytes, used_bytes))
+    def add(
+        self, at_ns: int, own_bytes: int, used_bytes: int | None, largest_bytes: int | None = None
+    ) -> None:
+        """Add a reading: what the run's processes held, what all programs held, if known, and the
+        largest of the run's processes, if there are several.
+        """
+        largest_bytes = first_known(largest_bytes, own_bytes)
+        self._readings.append(_Reading(at_ns, own_bytes, used_bytes, largest_bytes))
+
+    def at_limit_of_process(self, limit_bytes: int | None) -> MemoryAtLimit | None:
+        """As `at_limit`, of a limit that each process has (MPS): what others hold does not count
+        against it.
+        """
+        alone = MemoryGrowth()
+        for reading in self._readings:
+            alone.add(reading.at_ns, reading.largest_bytes, None)
+        return alone.at_limit(limit_bytes)
 
     def at_limit(self, limit_bytes: int | None) -> MemoryAtLimit | None:
         """The evidence that the memory grew step by step up to ``limit_bytes``; None without."""

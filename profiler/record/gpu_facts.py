@@ -247,10 +247,14 @@ def gpu_memory_evidence(record: Record) -> str:
     seen = record.gpu_memory_evidence
     if seen is None:
         return ""
-    return _held_gpu_memory(seen) if seen.text is None else f"Its log says: {seen.text}"
+    if seen.text is not None:
+        return f"Its log says: {seen.text}"
+    limits = {gpu.uuid: gpu.memory_limit_mb for gpu in record.gpus}
+    return _held_gpu_memory(seen, is_of_process=limits.get(seen.uuid or "") == seen.limit_mb)
 
 
-def _held_gpu_memory(seen: GpuMemoryEvidence) -> str:
+def _held_gpu_memory(seen: GpuMemoryEvidence, *, is_of_process: bool) -> str:
+    """What the run held; ``is_of_process``: of the limit that MPS sets for each process."""
     if seen.own_mb is None or seen.used_mb is None or not seen.limit_mb:
         return ""
     others = ""
@@ -258,6 +262,11 @@ def _held_gpu_memory(seen: GpuMemoryEvidence) -> str:
         others = f", other programs {format_memory(seen.used_mb - seen.own_mb)}"
     share = format_percent(_PERCENT * seen.used_mb / seen.limit_mb)
     held = measured(seen.own_mb, is_least=True).text(format_memory)
+    if is_of_process:
+        return (
+            f"One of its processes held {held} of the {format_memory(seen.limit_mb)} that MPS lets "
+            f"a process use ({share}), and had taken more and more just before the end."
+        )
     return (
         f"Its processes held {held} of the GPU's "
         f"{format_memory(seen.limit_mb)}{others} ({share} in use), and had taken more and more "

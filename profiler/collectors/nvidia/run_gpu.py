@@ -93,7 +93,10 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
             is_own=use.has_own if is_seen else None,
             has_unmatched=use.has_unmatched and not use.sees_processes,
             has_unlisted=is_open,
-            at_limit=use.growth.at_limit(mps_bytes or self.memory_size_bytes),
+            at_limit=(
+                use.growth.at_limit_of_process(mps_bytes)
+                or use.growth.at_limit(self.memory_size_bytes)
+            ),
         )
 
     def _until_ns(self, use: RunUse) -> int:

@@ -63,6 +63,7 @@ class _Listed(Struct, kw_only=True):
 
     all_bytes: int = 0
     own_bytes: int | None = 0
+    largest_bytes: int = 0  # of a process of the run
     has_own: bool = False
     has_unmatched: bool = False
 
@@ -179,7 +180,9 @@ class RunUse:
                 self.has_unlisted = True
         self.own_memory.add(own_bytes, max(reading.end_ns - start_ns, 1))
         if listed.has_own:
-            self.growth.add(reading.end_ns, listed.own_bytes, reading.used_bytes)
+            self.growth.add(
+                reading.end_ns, listed.own_bytes, reading.used_bytes, listed.largest_bytes
+            )
 
     def _find_hidden_use(self, reading: GpuReading, listed: _Listed) -> None:
         """Whether a process was there that is not the run's, and that cannot be seen here."""
@@ -202,6 +205,7 @@ class RunUse:
                 listed.has_own = True
                 self.lacks_memory = self.lacks_memory or process.memory_bytes is None
                 listed.own_bytes = sum_of_both(listed.own_bytes, process.memory_bytes)
+                listed.largest_bytes = max(listed.largest_bytes, process.memory_bytes or 0)
             elif is_own is False:
                 self._add_other(process)
             elif process.identity is None:

@@ -113,10 +113,19 @@ def test_a_slow_leak_is_left_to_the_log() -> None:
     assert growth(curve, end, 10).at_limit(LIMIT) is None
 
 
-def test_the_limit_of_mps_counts_instead_of_the_gpu() -> None:
-    memory = growth(ramp((0, 0.005), (3, 0.049)), 3.3, 10)
+def test_the_limit_of_mps_is_each_processs_own() -> None:
+    """What other programs hold does not count against it, nor the sum of several processes."""
+    memory = growth(ramp((0, 0.005), (3, 0.049)), 3.3, 10, others=0.2)
     assert memory.at_limit(LIMIT) is None
-    assert memory.at_limit(4 * GB) is not None
+    found = memory.at_limit_of_process(4 * GB)
+    assert found is not None
+    assert found.used_bytes == found.own_bytes < 4 * GB
+    small = growth(ramp((0, 0.005), (3, 0.02)), 3.3, 10, others=0.2)
+    assert small.at_limit_of_process(4 * GB) is None
+    several = MemoryGrowth()
+    for number in range(30):
+        several.add(number * NS_PER_SECOND // 10, 4 * number * GB // 30, None, number * GB // 30)
+    assert several.at_limit_of_process(4 * GB) is None
 
 
 def test_what_other_programs_hold_counts() -> None:

@@ -5,8 +5,8 @@ falls off the bus, MIG, drivers of other versions. The programs are those of the
 import pytest
 
 from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu, RunUse
-from profiler.collectors.nvidia.visible_gpus import GpuScope
-from profiler.record.gpu_facts import gpu_error_text, gpu_use_text
+from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
+from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence, gpu_use_text
 from profiler.record.gpu_sentences import all_gpu_advice, gpu_idle_texts
 from profiler.record.record_model import NOT_MEASURED, Record
 from tests.fakes import seconds
@@ -104,6 +104,22 @@ def test_the_lists_of_older_drivers_say_the_same(name: str, *, is_long: bool) ->
         present(usual.memory_used_mb.max) - _DRIVERS_MB <= peak <= present(usual.memory_used_mb.max)
     )
     assert (gpu.memory_size_mb is None) == (not is_long)
+
+
+def test_the_limit_of_mps_is_held_against_the_runs_processes_alone() -> None:
+    """A neighbour holds 10 GB, which is more than one process of the run may have."""
+    neighbour = OtherProgram(tape="neighbour", place=0, is_own=False)
+    small = GpuLimits(memory={"0": 4 << 30}, is_mps=True)
+    failed = PlayedTape("starved", others=(neighbour,), limits=small)
+    failed.tape.exit_code = 1
+    assert not failed.play().likely_out_of_gpu_memory
+    large = GpuLimits(memory={"0": 79 << 30}, is_mps=True)
+    record = PlayedTape("oom", limits=large).play()
+    assert record.likely_out_of_gpu_memory
+    text = gpu_memory_evidence(record)
+    assert text.startswith(
+        "One of its processes held ≥76.6 GB of the 79 GB that MPS lets a process"
+    )
 
 
 @at_each_phase
