@@ -226,7 +226,7 @@ class StackCollector:
         with self._lock:
             followed = self._batches.get(batch)
             if followed is not None:
-                followed.profile.moments.held_back_ns = held_back_ns
+                followed.profile.moments.on_waits(held_back_ns)
 
     def forget(self, batch: str) -> None:
         with self._lock:

@@ -35,6 +35,9 @@ _MIN_STEP_NS = NS_PER_SECOND * 9 // 10
 _MAX_STACKS = 200
 # A thread whose wait held back less than this share of the most is no reason for an idle moment.
 _MIN_HELD_BACK = 0.1
+# That nothing has run since a reading of the usage shows the next one: so many samples of the
+# stacks may have been taken meanwhile.
+_MAX_RECENT = 8
 _PERCENT_DIGITS = 1
 # The frames that are kept of a very deep stack, because the record's line has 64 KiB.
 _OUTER_FRAMES = 8
@@ -116,8 +119,10 @@ class StackMoments:
         self._short: _Moment | None = None  # nothing has run so far, for less than 30 s
         self._sampled_until_ns: dict[MomentKind, int] = {}
         self._past: list[_Moment] = []
+        self._recent: deque[tuple[int, Sequence[ThreadStack]]] = deque(maxlen=_MAX_RECENT)
+        self._late: list[Sequence[ThreadStack]] = []  # of the moment that has just begun
         # The work that the wait of each thread holds back, by the kernel's ids; empty if unknown.
-        self.held_back_ns: Mapping[int, float] = {}
+        self._held_back_ns: Mapping[int, float] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -132,6 +137,7 @@ class StackMoments:
             vcpu = vcpu_between(last, sample)
             if first_known(vcpu, math.inf) > idle_vcpu(sizes.vcpu):
                 self._idle_since_ns = None
+                self._add_late()
                 self._keep(self._short)
                 self._short = None
             else:
@@ -146,30 +152,46 @@ class StackMoments:
     def is_sampling(self, now_ns: int) -> bool:
         return any(now_ns < self._sampled_until_ns.get(kind, 0) for kind in self._present)
 
-    def add_stacks(self, stacks: Sequence[ThreadStack]) -> None:
+    def on_waits(self, held_back_ns: Mapping[int, float]) -> None:
+        """The work that the wait of each thread holds back now."""
+        self._held_back_ns = held_back_ns
+        self._add_late()
+
+    def add_stacks(self, stacks: Sequence[ThreadStack], at_ns: int) -> None:
         """Count the most informative ones of the stacks that were read at one time; of those in
         an idle moment, of the threads whose waits hold the run back.
         """
-        if self._present or self._short is not None:
-            chosen = _best_ranked(stacks)
-            waiting = self._waiting(stacks)
-            for moment in self._present.values():
-                if moment.kind != "idle":
-                    moment.add(chosen)
-                elif waiting:
-                    moment.add(_best_ranked(waiting))
-            if self._short is not None and waiting:
-                self._short.add(_best_ranked(waiting))
+        self._add_late()
+        self._recent.append((at_ns, stacks))
+        for moment in self._present.values():
+            if moment.kind == "idle":
+                self._add_to_idle(moment, stacks)
+            else:
+                moment.add(_best_ranked(stacks))
+        if self._short is not None:
+            self._add_to_idle(self._short, stacks)
+
+    def _add_late(self) -> None:
+        """Add the samples that were taken before the reading that has shown the moment."""
+        for stacks in self._late:
+            if self._short is not None:
+                self._add_to_idle(self._short, stacks)
+        self._late = []
+
+    def _add_to_idle(self, moment: _Moment, stacks: Sequence[ThreadStack]) -> None:
+        waiting = self._waiting(stacks)
+        if waiting:
+            moment.add(_best_ranked(waiting))
 
     def _waiting(self, stacks: Sequence[ThreadStack]) -> Sequence[ThreadStack]:
         """The stacks of the threads whose waits hold the run back; none while a thread runs."""
         if any(stack.is_active for stack in stacks):
             return ()
-        most_ns = max([self.held_back_ns.get(stack.kernel_id, 0) for stack in stacks])
+        most_ns = max([self._held_back_ns.get(stack.kernel_id, 0) for stack in stacks])
         return [
             stack
             for stack in stacks
-            if self.held_back_ns.get(stack.kernel_id, 0) >= _MIN_HELD_BACK * most_ns
+            if self._held_back_ns.get(stack.kernel_id, 0) >= _MIN_HELD_BACK * most_ns
         ]
 
     def add_recording(self, stacks: Sequence[ThreadStack], samples: int, from_ns: int) -> None:
@@ -183,6 +205,7 @@ class StackMoments:
                 moment.add_counts(samples, counts)
 
     def record(self) -> tuple[StackMoment, ...]:
+        self._add_late()
         sampled = [moment for moment in (*self._past, *self._present.values()) if moment.samples]
         if self._short is not None and self._short.is_shown:
             sampled.append(self._short)
@@ -194,6 +217,7 @@ class StackMoments:
             return
         if self._short is None:
             self._short = _Moment("idle", from_ns)
+            self._late = [stacks for at_ns, stacks in self._recent if at_ns >= from_ns]
         self._short.to_ns = read_ns
 
     def _keep(self, moment: _Moment | None) -> None:
@@ -431,7 +455,7 @@ class StackProfile:
         self.samples += sum(map(bool, dumps))
         self._add_functions(stacks)
         self.folded.add(wall_ns, _folded(stacks))
-        self.moments.add_stacks(stacks)
+        self.moments.add_stacks(stacks, wall_ns)
 
     def add_recordings(
         self, recordings: Sequence[Collection[ThreadStack]], from_ns: int, until_ns: int

@@ -3,6 +3,7 @@
 A gap is neither idle nor busy.
 """
 
+import math
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -356,9 +357,12 @@ def _is_waiting(stack: _SampledStack, record: Record, series: Series | None) -> 
     """Whether the run waited for a CPU during a stack."""
     if series is None or series.cpu_wait is None or not series.step_ms:
         return is_long_cpu_wait(record)
-    first = int(stack.start_ms // series.step_ms)
-    last = int(stack.end_ms // series.step_ms)
-    waits = [wait or 0 for wait in series.cpu_wait[first : last + 1]]
+    # In the steps at its ends, the run may have worked, and waited for a CPU.
+    first = math.ceil(stack.start_ms / series.step_ms)
+    end = int(stack.end_ms // series.step_ms)
+    if first >= end:
+        first, end = int(stack.start_ms // series.step_ms), end + 1
+    waits = [wait or 0 for wait in series.cpu_wait[first:end]]
     return sum(waits) > _MAX_IDLE_WAIT * len(waits)
 
 

@@ -186,7 +186,8 @@ class Run:
             for tenth in range(round(self.step)):
                 if self.moments.is_sampling(seconds(self.at + tenth)):
                     self.sampled.append(self.at + tenth)
-                    self.moments.add_stacks(stacks)
+                    at_ns = START_NS + seconds(self.at + tenth)
+                    self.moments.add_stacks(stacks, at_ns)
             self.at += self.step
             self.cpu += vcpu * self.step
         return self
@@ -224,7 +225,8 @@ def test_an_idle_moment_of_a_few_seconds_has_the_samples_that_were_taken_anyway(
             moments.add_usage(sample(START_NS + seconds(at), cpu, 100), _SIZES, seconds(at))
             assert not moments.is_sampling(seconds(at))
             cpu += 0 if is_idle else 0.5
-            moments.add_stacks((stack("<module>", "wait" if is_idle else "work"),))
+            each = stack("<module>", "wait" if is_idle else "work", is_active=not is_idle)
+            moments.add_stacks((each,), START_NS + seconds(at))
         return moments.record()
 
     (moment,) = in_seconds(4)
@@ -234,10 +236,24 @@ def test_an_idle_moment_of_a_few_seconds_has_the_samples_that_were_taken_anyway(
     assert in_seconds(1) == ()
 
 
+def test_the_one_sample_of_a_short_idle_moment_may_be_before_the_reading_that_shows_it() -> None:
+    """Of a local run the waiting threads are read every few seconds."""
+    moments = StackMoments()
+    for at, cpu in ((0, 0.0), (1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0), (5, 2.0), (6, 3.0)):
+        moments.add_usage(sample(START_NS + seconds(at), cpu, 100), _SIZES, seconds(at))
+        if at == 2:
+            main = replace(stack("<module>", "wait"), kernel_id=7)
+            listener = replace(stack("serve"), kernel_id=8)
+            moments.add_stacks((main, listener), START_NS + seconds(2.2))
+        moments.on_waits({7: 1e9})
+    (moment,) = moments.record()
+    assert (moment.stack[-1], moment.samples) == ("wait (job.py:1)", 1)
+
+
 def moment_of(*stacks: ThreadStack, held_back_ns: Mapping[int, float]) -> str | None:
     """The innermost function of an idle moment in which all samples are these."""
     run = Run().go_on(10)
-    run.moments.held_back_ns = held_back_ns
+    run.moments.on_waits(held_back_ns)
     found = run.go_on(60, vcpu=0, stacks=stacks).go_on(70, stacks=stacks).found()
     return found[0].stack[-1].partition(" ")[0] if found else None
 

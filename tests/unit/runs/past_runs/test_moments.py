@@ -244,6 +244,20 @@ def waits(target: str = "10.0.3.9:5432", percent: float = 48.3, **parts: Any) ->
     )
 
 
+def test_an_idle_moment_has_its_stack_though_the_run_waited_for_a_cpu_before_and_after() -> None:
+    """In the steps at its ends; a moment within a step has that step's wait."""
+    run = record([2.0, 0.0, 0.0, 0.0, 2.0], duration_ms=50_000)
+    stack = Stacks(source="", moments=(moment("idle", 7, 42),))
+    run = replace(run, stacks=stack, started_at=at(0))
+    assert texts(with_wait(run, [0.9, 0.0, 0.0, 0.0, 0.9])) == [
+        "idle from +10s to +40s: load_orders → recv"
+    ]
+    short = Stacks(source="", moments=(moment("idle", 2, 8),))
+    assert texts(with_wait(replace(run, stacks=short), [0.9, 0.0, 0.0, 0.0, 0.9])) == [
+        "idle from +10s to +40s"
+    ]
+
+
 def test_a_record_of_schema_1_2_has_own_code_by_short_names() -> None:
     """A record of schema 1.2 has own code as far as short names show it."""
     own = ("job.py", "etl/load.py", "/app/etl/load.py", "<string>", "library/python/load.py")
