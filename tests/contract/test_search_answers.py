@@ -143,6 +143,7 @@ def test_a_document_of_another_form_is_no_traceback(
     [
         ({"root_cause": [{"reason": "no sign-in"}], "reason": "all shards failed"}, "no sign-in"),
         ({"root_cause": [], "type": "x", "reason": "too many buckets"}, "too many buckets"),
+        ({"root_cause": [{"reason": None}], "reason": "all shards failed"}, "all shards failed"),
         ("boom", "boom"),
         (None, "no reason given"),
     ],

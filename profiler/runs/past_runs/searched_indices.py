@@ -13,6 +13,7 @@ from profiler.core.completeness import Completeness, Gap
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import may_have_runs_since
 from profiler.core.json_fields import field_at, integer, mapping, mappings, text
+from profiler.core.optional_math import known_values
 from profiler.core.search_answers import (
     WITH_CLOSED,
     WITHOUT_CLOSED,
@@ -171,8 +172,9 @@ def _refusal(response: ServerResponse) -> TaskProfilerError:
 
 
 def _reason(body: Mapping[str, Any]) -> str:
-    match body.get("error"):
-        case {"root_cause": [{"reason": reason}, *_]} | {"reason": str(reason)}:
-            return str(reason)
-        case error:
-            return str(error or "no reason given")
+    """The first reason that the answer has: a shard without a node has none."""
+    error = body.get("error")
+    whole = mapping(error)
+    causes = [*mappings(whole.get("root_cause")), whole]
+    reasons = known_values(text(cause.get("reason")) for cause in causes)
+    return next(iter(reasons), text(error) or "no reason given")
