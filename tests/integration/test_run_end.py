@@ -321,6 +321,17 @@ def test_quiet_prints_only_what_the_command_prints_and_stores_the_run(history: s
     assert len(subprocess.run(listing, capture_output=True, check=True).stdout.splitlines()) == 4
 
 
+@pytest.mark.usefixtures("history")
+@pytest.mark.parametrize("words", [(), ("--quiet",)])
+def test_only_an_end_that_is_printed_is_made(words: tuple[str, ...]) -> None:
+    """It reads the earlier runs of the history, and imports what draws."""
+    imports = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+    command = (*RUN, *words, "--", "true")
+    done = subprocess.run(command, env=imports, capture_output=True, text=True, check=True)
+    assert ("profiler.cli.terminal.end_page" in done.stderr) == (not words)
+    assert "profiler.runs.history" in done.stderr
+
+
 def test_quiet_says_why_the_exit_code_is_not_that_of_the_command() -> None:
     for words, code, sentence in (
         (("--max-duration", "1ms", "--", "sleep", "0.1"), 3, "exceeded the budget"),

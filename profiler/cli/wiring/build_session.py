@@ -106,6 +106,8 @@ class RunSession:
     def lines(self, result: RunResult) -> tuple[bytes, bytes]:
         """The report as a record line, and as the lines to print."""
         line = encode_line(result.report)
+        if self._options.quiet and self._options.output is None:
+            return line, b""
         if self._format == "human":
             with suppress(Exception):  # a defect of the picture must not lose the run
                 return line, self._end(result)
