@@ -142,7 +142,9 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         idle_ns = _idle_ns(work, known_ns)
         values["idle_seconds"] = _seconds(idle_ns)
         values["idle_percent"] = round(_PERCENT * idle_ns / known_ns, 3)
-        if not is_partial:  # else it may have worked before, after or in between
+        # Else it may have worked before, after or in between: one moment of each second misses
+        # most pieces of work.
+        if not is_partial and self.source != "once-a-second":
             values |= _work_values(use, work.limits(self._until_ns(use)), idle_ns)
         return values
 

@@ -11,6 +11,7 @@ from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope, parse_l
 from profiler.record.fact_list import GPU_IDLE, number_fact
 from profiler.record.gpu_facts import gpu_idle_text, gpu_use_text
 from profiler.record.gpu_sentences import (
+    all_gpu_advice,
     gpu_advice,
     gpu_idle_sentence,
     gpu_idle_texts,
@@ -151,10 +152,22 @@ def test_the_memory_peak_is_nearly_reached_and_never_passed(name: str, opening: 
 @pytest.mark.parametrize("opening", OPENINGS[:4])
 @pytest.mark.parametrize("name", ["starved", "two", "bursts"])
 def test_the_parts_of_the_idle_time_are_the_whole(name: str, opening: float) -> None:
-    """Also of readings once a second, which lack the time before the first."""
-    gpu = gpu_of(PlayedTape(name, opening=opening, has_samples=False, has_gpm=False).play())
+    """Also of GPM's spans, which lack the time before the first."""
+    gpu = gpu_of(PlayedTape(name, opening=opening, has_samples=False).play())
     parts = (gpu.idle_before_seconds, gpu.idle_between_seconds, gpu.idle_after_seconds)
     assert sum(map(present, parts)) == pytest.approx(present(gpu.idle_seconds), abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["starved", "bursts"])
+def test_one_moment_of_each_second_does_not_say_when_the_work_began(name: str) -> None:
+    """A virtual GPU: of the pieces of work, it shows some, and others at another phase."""
+    record = PlayedTape(name, has_samples=False, has_gpm=False).play()
+    gpu = gpu_of(record)
+    assert gpu.idle_seconds is not None
+    assert gpu.first_used_seconds is gpu.last_used_seconds is gpu.idle_between_seconds is None
+    sentence, _ = gpu_idle_texts(record)
+    assert sentence.endswith("of the run")
+    assert list(all_gpu_advice(record)) == []
 
 
 @pytest.mark.parametrize("name", ["short", "starved", "two", "bursts"])
