@@ -81,6 +81,7 @@ class LookedRun:
         unread: float = 0,
         has_total: bool = True,
         misses_child: bool = False,
+        is_behind: bool = False,
     ) -> "LookedRun":
         """A look after a step; a thread that is not mentioned has done nothing.
 
@@ -109,6 +110,7 @@ class LookedRun:
             processes=self._processes,
             sees_calls=sees_calls,
             misses_child=misses_child,
+            is_behind=is_behind,
             pressure=pressure,
             cpus=self._cpus,
         )

@@ -200,6 +200,20 @@ def _framework(name: str, times: str, address: str = "") -> Program:
     return _long(command, "waits", IN_TURNS_POINTS)
 
 
+def _java_pool(how: str, workers: int) -> Program:
+    return _long(f"java -cp {{java}} Pool {how} 15 {workers} {{port}}", "waits", IN_TURNS_POINTS)
+
+
+def _node_workers(how: str, workers: int) -> Program:
+    command = f"node {{sources}}/workers.mjs {how} 15 {workers} {{port}}"
+    return _long(command, "waits", IN_TURNS_POINTS)
+
+
+def _joblib(backend: str, workers: int) -> Program:
+    command = f"{{frameworks}} -m tests.programs.jobs {backend} 15 {workers} {{port}}"
+    return _long(command, "waits", IN_TURNS_POINTS)
+
+
 _JMX = (
     "-Dcom.sun.management.jmxremote.port=0 -Dcom.sun.management.jmxremote.ssl=false "
     "-Dcom.sun.management.jmxremote.authenticate=false"
@@ -255,6 +269,22 @@ _PROGRAMS_OF_OTHERS = {
     "dask in threads": _framework("dask_threads", "12 0.5 0.5"),
     "papermill": _framework("papermill", "12 0.5 0.5"),
     "PySpark": _framework("spark", "30 0.5 0.5"),
+    **{
+        f"Java's pool of {workers}: {how}": _java_pool(how, workers)
+        for how, workers in (
+            *(("invoke_all", 2), ("get", 12), ("get_for_a_time", 2), ("completion", 12)),
+        )
+    },
+    **{
+        f"Node's {workers} workers: {how}": _node_workers(how, workers)
+        for how, workers in (("threads", 1), ("threads", 8), ("cluster", 3), ("fork", 3))
+    },
+    **{
+        f"joblib's {workers} workers: {backend}": _joblib(backend, workers)
+        for backend, workers in (
+            *(("loky", 2), ("loky", 6), ("multiprocessing", 2), ("threading", 6)),
+        )
+    },
     **{
         f"celery {pool}": _framework(f"celery_{pool}", "12 0.5 0.5", "{redis}")
         for pool in ("solo", "prefork", "threads")

@@ -129,7 +129,8 @@ def _address(_: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _java_classes(folder: Path) -> Iterator[str]:
-    subprocess.run([_need("javac"), "-d", folder, _SOURCES / "Idle.java"], check=True)
+    sources = [_SOURCES / f"{name}.java" for name in ("Idle", "Pool")]
+    subprocess.run([_need("javac"), "-d", folder, *sources], check=True)
     yield str(folder)
 
 

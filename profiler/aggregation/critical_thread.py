@@ -59,8 +59,21 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
     @property
     def weight_ns(self) -> int:
-        """The work that this wait held back; at least 1, so that equal threads share."""
-        return 1 + max(self.before_ns, self.after_ns or 0)
+        """The work that this wait held back; at least 1, so that equal threads share.
+
+        The timeout of a loop, which may be one of many timers, held back what followed.
+        """
+        after_ns = self.after_ns
+        if after_ns is None:
+            return 1 + self.before_ns
+        if after_ns >= self.before_ns or (self.is_of_loop and not self.was_woken):
+            return 1 + after_ns
+        return 1 + self.before_ns
+
+    @property
+    def is_of_loop(self) -> bool:
+        """Whether a loop waits for its own wake-up, for a limited time."""
+        return self.blocked is not None and self.blocked.is_loops_timeout
 
     def did_not_run_in(self, other: "ThreadWait") -> bool:
         """Whether the thread did not run while the other one waited."""
@@ -69,6 +82,10 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         if self.over is None:
             return True
         return other.over is not None and self.over >= other.over
+
+    def may_have_ended(self, other: "ThreadWait") -> bool:
+        """Whether the thread has run again, or ended, before the wait of the other one was over."""
+        return self.over is not None and other.over is not None and self.over <= other.over
 
 
 def _is_for_comers(blocked: Blocked, wait: ThreadWait) -> bool:
@@ -212,8 +229,9 @@ class Division:
     def _hand_on(self, wait: ThreadWait, carried: dict[ThreadWait, float]) -> None:
         """Add the weight of a thread that waits for others to those for which it waits."""
         ends = self._ends(wait)
-        if ends == (wait,) and self._handing[wait].wait.kind == "other":
-            self._idle[wait] = self._handing[wait].wait  # a signal, or its own wake-up
+        handing = self._handing[wait].wait
+        if ends == (wait,) and (handing.kind == "other" or wait.is_of_loop):
+            self._idle[wait] = handing  # a signal, or its own wake-up
             return
         if all(end in self._idle for end in ends):
             # A thread that waits for a child or a pipe may serve others, as those for which it
@@ -245,15 +263,19 @@ class Division:
 
     def _ends(self, wait: ThreadWait) -> Collection[ThreadWait]:
         """The threads at the ends of the chains that begin with this one."""
-        own = self._handing[wait].wait
-        for only_still in (True, False):
-            reached = list(self._reached(wait, only_still=only_still))
-            known = [end for end in reached if end in self._firm and self._is_known(end)]
-            known = known or [end for end in reached if self._has_timeout(end)]
-            if known:
-                return known
-            if own.kind == "sleep":
-                return (wait,)  # its timeout may end it
+        reached = list(self._reached(wait, only_still=True))
+        known = self._known_of(reached, wait)
+        if known:
+            return known
+        if self._handing[wait].wait.kind == "sleep":
+            return (wait,)  # its timeout may end it
+        timed = [end for end in reached if self._has_timeout(end) and end.may_have_ended(wait)]
+        reached = list(self._reached(wait, only_still=False))
+        if not timed:
+            timed = [end for end in reached if self._has_timeout(end)]
+        known = [*self._known_of(reached, wait), *timed]
+        if known:
+            return known
         polling = [end for end in reached if self._polls_pipe(end)]
         if polling:  # as a server that sleeps, and watches whether its parent lives
             self._woken.update(dict.fromkeys(polling, _SLEEP))
@@ -265,6 +287,11 @@ class Division:
         ]
         idle = [end for end in reached if end in self._idle and end not in self._handing]
         return handing or idle or (wait,)
+
+    def _known_of(self, reached: Iterable[ThreadWait], wait: ThreadWait) -> list[ThreadWait]:
+        """Those of a known kind, of which those come first that may have ended the wait."""
+        known = [end for end in reached if end in self._firm and self._is_known(end)]
+        return [end for end in known if end.may_have_ended(wait)] or known
 
     def _has_timeout(self, wait: ThreadWait) -> bool:
         """Whether a thread waits for others, and its timeout may end that."""
@@ -289,6 +316,7 @@ class Division:
         """
         known = {start}
         passed: set[int] = set()
+        asked: dict[int, ThreadWait] = {}  # for the threads of a process
         pending = [start]
         while pending and self._steps < _MAX_STEPS:
             wait = pending.pop()
@@ -300,6 +328,11 @@ class Division:
             has_timeout = self._has_timeout(wait) or self._polls_pipe(wait)
             if wait is not start and (is_idle or has_timeout or not helpers):
                 yield wait
+            blocked = self._handing.get(wait)
+            if blocked is not None and blocked.helpers == "threads":
+                first = asked.setdefault(wait.process, wait)
+                if first is not wait and (not only_still or wait.did_not_run_in(first)):
+                    continue  # which reaches no others of the same process
             for helper in helpers:
                 self._steps += 1
                 if helper in known or (only_still and not helper.did_not_run_in(wait)):

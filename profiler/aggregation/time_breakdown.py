@@ -92,7 +92,7 @@ class _OpenLook(Struct, eq=False):
     """A look that is not settled, and the stretch before it. It stands for ``part_ns``.
 
     ``number`` is that of the look, ``shares`` its division as of the last question, None if more
-    is known since.
+    is known since. ``misses_able``: a thread that could run at the look before was not read.
     """
 
     stretch: Stretch
@@ -102,7 +102,13 @@ class _OpenLook(Struct, eq=False):
     children: Mapping[int, Collection[int]]
     number: int
     is_stopped: bool = False
+    misses_able: bool = False
     shares: Mapping[Wait, float] | None = None
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it says nothing about blocked time."""
+        return self.stretch.says_nothing or self.misses_able
 
 
 class _Pause(Struct):
@@ -286,13 +292,20 @@ class TimeAccount:
             last.stretch.end_ns = read_ns
             last.number = self._threads.number
         else:
-            self._append(stretch, change, part_ns)
+            self._append(stretch, change, part_ns, misses_able=self._misses_able(look))
         self._open_waits += len(change.begun)
         self._add_growth(stretch, look.growth or (), change.over)
         self._add_waits(stretch, waiting)
         self._add_late_throttled(stretch)
         self._pass_waits_to(series)
         self._settle(read_ns)
+
+    def _misses_able(self, look: Look) -> bool:
+        """Whether a thread that could run at the last look was not read since."""
+        if not (look.is_behind and look.sees_calls):
+            return False
+        last = self._threads.number - 1
+        return any(wait.begun == last for wait in self._able)
 
     def _continues_at(self, read_ns: int) -> bool:
         """Whether a look in which no thread had its turn may continue the last one."""
@@ -347,7 +360,12 @@ class TimeAccount:
         look.is_stopped = True
 
     def _append(
-        self, stretch: Stretch, change: ChangedWaits, part_ns: int | None = None
+        self,
+        stretch: Stretch,
+        change: ChangedWaits,
+        part_ns: int | None = None,
+        *,
+        misses_able: bool = False,
     ) -> _OpenLook:
         look = _OpenLook(
             stretch,
@@ -356,6 +374,7 @@ class TimeAccount:
             change,
             self._threads.children,
             self._threads.number,
+            misses_able=misses_able,
         )
         self._open.append(look)
         return look
@@ -648,7 +667,7 @@ class TimeAccount:
         return min(idle_ns / stretch.length_ns, 1.0)
 
     def _sum_up(self, look: _OpenLook, waits: Collection[ThreadWait], sums: _Sums) -> None:
-        is_able = look.stretch.says_nothing
+        is_able = look.says_nothing
         if look.shares is None and not (is_able and sums.has_quiet):
             look.shares = _shares(look, waits)
         shares = look.shares or {}

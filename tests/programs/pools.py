@@ -136,7 +136,7 @@ def to_threads(seconds: float, port: str) -> None:
     asyncio.run(main())
 
 
-def _in_a_process(port: str, seconds: float) -> None:
+def ask_in_a_process(port: str, seconds: float) -> None:
     forget()
     time_all()
     ask(port, seconds)
@@ -147,7 +147,7 @@ def processes_as_they_complete(seconds: float, port: str) -> None:
     with ProcessPoolExecutor(3) as pool:
         for _ in rounds(seconds):
             with phase("python"):
-                tasks = [pool.submit(_in_a_process, port, 0.5 + 0.2 * n) for n in range(3)]
+                tasks = [pool.submit(ask_in_a_process, port, 0.5 + 0.2 * n) for n in range(3)]
             for _ in _each(as_completed(tasks, timeout=_TIMEOUT_SECONDS)):
                 pass
 

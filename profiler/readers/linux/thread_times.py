@@ -484,7 +484,7 @@ class ThreadReader:
 
     def _due(self, now: ReadingTime, *, is_required: bool) -> list[_Process]:
         """The processes whose threads may have run or are new, and are read now; those that take
-        several readings come last.
+        several readings come last, and first at every other look, so that they are read at all.
         """
         due: list[_Process] = []
         in_turn: list[_Process] = []
@@ -496,7 +496,8 @@ class ThreadReader:
             else:
                 due.append(process)
         if len(due) > 1 and any(process.left for process in due):
-            due.sort(key=lambda process: bool(process.left) and not process.is_refused)
+            place = 1 if now.number % 2 else -1
+            due.sort(key=lambda process: place * (bool(process.left) and not process.is_refused))
         if in_turn and self._have_turn(threads, now):
             due += in_turn
         return due

@@ -65,6 +65,11 @@ class Blocked(Struct, frozen=True, kw_only=True):
         return has_end or blocked.helpers in ("children", "memory")
 
     @property
+    def is_loops_timeout(self) -> bool:
+        """Whether a loop waits for its own wake-up, at most for a limited time."""
+        return self.has_timeout and self.wait.kind == "sleep"
+
+    @property
     def may_ask_for_children(self) -> bool:
         """Whether the thread may sleep until it asks again whether a child has ended."""
         return self.wait.kind == "sleep" and self.helpers == "nobody"

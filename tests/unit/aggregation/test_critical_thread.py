@@ -78,6 +78,13 @@ class TestWeights:
             "sleep": 25.0,
         }
 
+    def test_the_timeout_of_a_loop_held_back_what_followed(self) -> None:
+        """A worker of Node that has no work has timers of its own."""
+        loop = replace(SLEEP, has_timeout=True)
+        idle = wait(loop, 50, after_ns=1 * NS_PER_MS)
+        assert shares(idle, wait(NETWORK, 99)) == {"sleep": 1.0, "network": 99.0}
+        assert shares(wait(loop, 50), wait(NETWORK, 50)) == {"sleep": 50.0, "network": 50.0}
+
     def test_threads_that_never_run_share(self) -> None:
         assert shares(wait(NETWORK), wait(SLEEP)) == {"network": 50.0, "sleep": 50.0}
 
@@ -159,6 +166,25 @@ class TestHandingOn:
         assert found["sleep"] == pytest.approx(100 * 101 / 151, abs=0.2)
         assert shares(waiting, ran) == {"network": 100.0}  # all ran
 
+    def test_to_those_of_them_that_ran_before_it_was_over(self) -> None:
+        waiting = wait(LOCK, 100, over=5)
+        found = shares(waiting, wait(NETWORK, 1, over=5), wait(SLEEP, 1, over=9))
+        assert found["network"] > 98
+
+    @pytest.mark.parametrize("over", [None, 5])
+    def test_a_thread_of_a_pool_waits_for_those_that_work_and_not_for_a_timeout_beside_them(
+        self, over: int | None
+    ) -> None:
+        """The threads of a virtual machine wait for a limited time, and nothing wakes them."""
+        pool = (wait(LOCK, 50, over=over), wait(NETWORK, 50, begun=3, over=4))
+        for timeout in (wait(TIMED_FUTEX, 0.2), wait(TIMED_FUTEX, 0.2, over=over)):
+            assert shares(*pool, timeout)["network"] > 99
+
+    def test_to_a_timeout_if_nothing_else_works(self) -> None:
+        waiting = wait(LOCK, 100, over=5)
+        assert shares(waiting, wait(TIMED_FUTEX, 1, over=5)) == {"sleep": 100.0}
+        assert shares(wait(LOCK, 100), wait(TIMED_FUTEX, 1, over=5)) == {"sleep": 100.0}
+
     def test_to_one_that_began_meanwhile(self) -> None:
         began = wait(SLEEP, 1, begun=5, is_first=True)
         assert shares(wait(LOCK, 100, begun=1), began, wait(NETWORK, 1, begun=5))["sleep"] > 95
@@ -212,6 +238,10 @@ class TestHandingOn:
         assert division.shares() == {Wait("lock"): 1.0}
         assert division._steps < 16 * 4 * 4000
 
+    def test_all_threads_of_a_large_pool_hand_on(self) -> None:
+        waits = [wait(LOCK, 50, over=5) for _ in range(60)]
+        assert shares(*waits, wait(NETWORK, 50, over=5)) == {"network": 100.0}
+
     def test_a_parent_of_a_child_that_waits_for_a_signal_waits_for_the_child(self) -> None:
         waits = (wait(CHILD, 1), wait(SIGNAL, 50, process=2))
         assert shares(*waits, children={1: [2]}) == {"child": 100.0}
@@ -232,6 +262,12 @@ class TestHandingOn:
         worker = wait(NETWORK, 1, begun=5)
         assert shares(wait(blocked, 99, begun=1, was_woken=True), worker) == {"network": 100.0}
         assert shares(wait(blocked, 99, was_woken=True)) == {"lock": 100.0}
+
+    def test_a_loop_that_an_unknown_process_woke_decides_nothing(self) -> None:
+        """A worker of joblib without work, whose parent gives it the next one."""
+        idle = wait(replace(SLEEP, has_timeout=True), 50, was_woken=True)
+        assert shares(idle, wait(NETWORK, 1, process=2)) == {"network": 100.0}
+        assert shares(idle) == {"lock": 100.0}
 
     def test_a_lock_whose_threads_wait_with_a_timeout_is_their_sleep(self) -> None:
         """A virtual machine's compiler waits for work beside the program's sleep."""

@@ -326,6 +326,12 @@ class TestWhoseWaitHeldTheRunBack:
             run.look(Did(1, None, 0.2)).look(Did(1, SLEEP, 0.2), Did(2, SLEEP, 0.2))
         assert run.parts.get("network", 0) <= 6
 
+    def test_a_look_that_leaves_out_a_thread_able_to_run_says_nothing(self) -> None:
+        run = LookedRun().look(Did(1, NETWORK, 0.2), Did(2, SLEEP))
+        for _ in range(10):
+            run.look(Did(1, None, 0.2)).look(is_behind=True).look(Did(1, NETWORK, 0.2))
+        assert "sleep" not in run.parts
+
     def test_a_wait_that_is_over_at_the_end_of_its_first_look_counts_nowhere(self) -> None:
         """A thread is asked, and can run when its state is read at the end of the look."""
         run = LookedRun()

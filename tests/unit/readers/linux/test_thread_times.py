@@ -746,6 +746,20 @@ def test_more_threads_than_a_reading_may_cost_are_read_in_several(machine: FakeM
     assert min(steps.values()) > 39 - 10
 
 
+def test_where_not_all_can_be_read_each_process_has_its_turn(machine: FakeMachine) -> None:
+    machine.cost_ns = seconds(0.0005)
+    turns: Counter[int] = Counter()
+    pids = (10, 30, 50)
+    for at in range(1, 51):
+        for pid in pids:
+            for tid in range(pid, pid + 11):
+                machine.thread(pid, tid, run=0.0001 * at)
+        sample = machine.read(*(process(pid, cpu=at, threads=11) for pid in pids), at=at)
+        if at > 30:  # what it may cost in advance is spent
+            turns.update({grown.process for grown in sample.growth or ()})
+    assert min(turns[pid] for pid in pids) >= 8
+
+
 def test_a_sample_has_only_what_was_read_of_the_threads_that_may_have_run(
     machine: FakeMachine,
 ) -> None:
