@@ -137,7 +137,9 @@ def report(
     title = "Task report"
     if is_one:
         title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}"
-    page = render_page(data, assets, title=printable(title)).encode("utf-8", errors="replace")
+    missing = [printable(sentence) for sentence in source.completeness.sentences]
+    text = render_page(data, assets, title=printable(title), missing=missing)
+    page = text.encode("utf-8", errors="replace")
     path = Path(out)
     if out == STANDARD_OUTPUT:
         write_out(page)
