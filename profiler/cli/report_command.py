@@ -144,13 +144,7 @@ def report(
     if out == STANDARD_OUTPUT:
         write_out(page)
     else:
-        try:
-            write_atomically(path, page)
-        except OSError as error:
-            message = (
-                f"{path} cannot be written ({error.strerror}): name another file with --output."
-            )
-            raise TaskProfilerError(message) from error
+        _write_page(path, page)
         shown = 1 if is_one else data.runs
         if as_json:
             write_json_lines([PageDocument(file=out, bytes=len(page), runs=shown)])
@@ -163,6 +157,14 @@ def report(
         _warn_about_omissions(data, len(runs) + older.count)
     if opens and not webbrowser.open(path.resolve().as_uri()):
         warn(f"No browser could be started: open {path} yourself.")
+
+
+def _write_page(path: Path, page: bytes) -> None:
+    try:
+        write_atomically(path, page)
+    except OSError as error:
+        message = f"{path} cannot be written ({error.strerror}): name another file with --output."
+        raise TaskProfilerError(message) from error
 
 
 def _months(
