@@ -137,18 +137,14 @@ def report(
     title = "Task report"
     if is_one:
         title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}"
-    page = render_page(data, assets, title=printable(title)).encode("utf-8", errors="replace")
+    missing = [printable(sentence) for sentence in source.completeness.sentences]
+    text = render_page(data, assets, title=printable(title), missing=missing)
+    page = text.encode("utf-8", errors="replace")
     path = Path(out)
     if out == STANDARD_OUTPUT:
         write_out(page)
     else:
-        try:
-            write_atomically(path, page)
-        except OSError as error:
-            message = (
-                f"{path} cannot be written ({error.strerror}): name another file with --output."
-            )
-            raise TaskProfilerError(message) from error
+        _write_page(path, page)
         shown = 1 if is_one else data.runs
         if as_json:
             write_json_lines([PageDocument(file=out, bytes=len(page), runs=shown)])
@@ -161,6 +157,14 @@ def report(
         _warn_about_omissions(data, len(runs) + older.count)
     if opens and not webbrowser.open(path.resolve().as_uri()):
         warn(f"No browser could be started: open {path} yourself.")
+
+
+def _write_page(path: Path, page: bytes) -> None:
+    try:
+        write_atomically(path, page)
+    except OSError as error:
+        message = f"{path} cannot be written ({error.strerror}): name another file with --output."
+        raise TaskProfilerError(message) from error
 
 
 def _months(

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 from string import Template
@@ -43,11 +43,16 @@ def read_assets() -> Mapping[str, str]:
     }
 
 
-def render_page(data: PageData, assets: Mapping[str, str], *, title: str) -> str:
-    """Render the document around the data."""
+def render_page(
+    data: PageData, assets: Mapping[str, str], *, title: str, missing: Sequence[str] = ()
+) -> str:
+    """Render the document around the data. ``missing``: sentences why its runs are only a part."""
     # The end tag is in scripts only within strings, where both spellings mean the same.
     scripts = {name: assets[name].replace("</script", "<\\/script") for name in ("check", "plotly")}
     texts = {"policy": _POLICY, "title": escape(title), "data": data.text, "series": data.series}
+    texts["missing"] = "".join(
+        f'\n<p class="panel" role="note">{escape(sentence)}</p>' for sentence in missing
+    )
     return Template(assets["document"]).substitute(
         {**assets, **scripts, **texts}, activity=data.activity
     )

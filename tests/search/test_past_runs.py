@@ -416,6 +416,9 @@ def test_nobody_acts_on_runs_of_which_an_index_is_closed(
         check = command("recommend", "--check", "--min-saving", "99", "--from", search_server.url)
         assert (f"task-reports-{last_month} is closed" in check.stderr) is is_said
         assert check.returncode == (1 if is_said else 0), check.stderr
+        page = command("report", "--output=-", "--from", search_server.url).stdout
+        note = f'<p class="panel" role="note">task-reports-{last_month} is closed, so its runs'
+        assert (note in page) is is_said
         shown = command("show", last_month, "--from", search_server.url)
         assert ("was found in the part of the indices" in shown.stderr) is is_said, shown.stderr
     call(search_server, "DELETE", f"task-reports-{last_month}")

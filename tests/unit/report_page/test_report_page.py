@@ -61,6 +61,13 @@ EMPTY = PageData(text="", series="", activity="", runs=0, without_details=0)
 PAGE = render_page(EMPTY, {**read_assets(), "plotly": "var a = '</script>';"}, title="a")
 
 
+def test_the_page_says_why_its_runs_are_only_a_part() -> None:
+    page = render_page(EMPTY, read_assets(), title="a", missing=["<b> is closed."])
+    note = '\n<p class="panel" role="note">&lt;b&gt; is closed.</p>'
+    assert note in page
+    assert page.replace(note, "") == render_page(EMPTY, read_assets(), title="a")
+
+
 class _Tags(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
