@@ -238,9 +238,12 @@ class Division:
         over = wait.over
         if self._handing[wait].helpers != "threads" or over is None:
             return None
-        together = [end for end in ends if end.over in (over, over - 1) and end in self._idle]
-        if wait.was_cut:  # the end of a process ends the waits of all its threads
-            together = [end for end in together if not end.was_cut]
+        # The end of a process ends the waits of all its threads.
+        together = [
+            end
+            for end in ends
+            if end.over in (over, over - 1) and end in self._idle and not end.was_cut
+        ]
         for end in together:
             if end.blocked is not None and end.blocked.has_timeout:
                 return _SLEEP  # that of a loop, whose pool does the work
