@@ -34,9 +34,9 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     before; ``after_ns`` the same of when it runs next, None until that is known. ``had_come``: on a
     connection of the wait before, something came. ``came`` says this of each connection of this
     wait. ``was_woken``: it was over before its timeout. ``is_first``: the thread was not seen
-    before, ``is_last``: it has ended since. ``is_known``: nothing later changes it. ``blocked`` is
-    None while the thread can run, and ``counted_ns`` what is counted already of how long it waits
-    for a CPU.
+    before, ``is_last``: it has ended since, ``was_cut``: before the next look. ``is_known``:
+    nothing later changes it. ``blocked`` is None while the thread can run, and ``counted_ns`` what
+    is counted already of how long it waits for a CPU.
     """
 
     thread: int
@@ -52,6 +52,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     over: int | None = None
     is_first: bool = False
     is_last: bool = False
+    was_cut: bool = False
     had_come: bool = False
     came: Sequence[bool | None] | None = None
     was_woken: bool = False
@@ -255,7 +256,12 @@ class Division:
         over = wait.over
         if self._handing[wait].helpers != "threads" or over is None:
             return None
-        together = [end for end in ends if end.over in (over, over - 1) and end in self._idle]
+        # The end of a process ends the waits of all its threads.
+        together = [
+            end
+            for end in ends
+            if end.over in (over, over - 1) and end in self._idle and not end.was_cut
+        ]
         for end in together:
             if end.blocked is not None and end.blocked.has_timeout:
                 return _SLEEP  # that of a loop, whose pool does the work

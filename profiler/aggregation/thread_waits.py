@@ -170,6 +170,7 @@ class ThreadWaits:
         self._end_present(thread, change)
         last = thread.last
         if last is not None:
+            last.was_cut = last.over == self.number
             last.after_ns = thread.run_ns - last.run_ns
             last.is_last = last.is_known = True
             change.known.append(last)

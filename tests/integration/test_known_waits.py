@@ -211,19 +211,22 @@ def test_short_programs_under_a_quota_wait_for_a_cpu_and_for_no_child(tmp_path: 
     assert (made.child_percent or 0) <= _CHILD_POINTS, made
 
 
-# Waits for a lock that nobody releases, beside a subscriber to whom nobody writes.
+# Waits for a lock that nobody releases, or for a queue into which nobody puts anything, beside a
+# subscriber to whom nobody writes.
 _WAITS_BESIDE_A_SUBSCRIBER = """
-import os, signal, sys, threading
+import os, queue, signal, sys, threading
 from tests.programs.bystanders import BYSTANDERS
 from tests.programs.phases import compute
-def wait_for_orders(lock):
-    lock.acquire()
+def wait_for_orders(wait):
     signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
     signal.setitimer(signal.ITIMER_REAL, 5)
-    lock.acquire()
+    wait()
+lock = threading.Lock()
+lock.acquire()
+waits = {"lock": lock.acquire, "queue": queue.Queue().get}
 BYSTANDERS[sys.argv[1]]()
 compute(1.5)
-wait_for_orders(threading.Lock())
+wait_for_orders(waits[sys.argv[-1]])
 """
 
 
@@ -236,14 +239,15 @@ def _shown(environment: Mapping[str, str]) -> str:
 
 
 @pytest.mark.waits
+@pytest.mark.parametrize("wait", ["lock", "queue"])
 def test_an_idle_moment_of_seconds_names_the_waiting_function_and_no_bystander(
-    tmp_path: Path, history_file: Path
+    wait: str, tmp_path: Path, history_file: Path
 ) -> None:
     with answering_server() as port:
         peer = f"127.0.0.1:{port}"
         program = tmp_path / "orders.py"
         program.write_text(_WAITS_BESIDE_A_SUBSCRIBER)
-        words = (sys.executable, str(program), "subscriber", *4 * ("0",), peer)
+        words = (sys.executable, str(program), "subscriber", *4 * ("0",), peer, wait)
         with _running(words, tmp_path, "--name", "orders", "--stacks"):
             pass
     text = _shown({"TASK_PROFILER_HISTORY": str(history_file), "NO_COLOR": "1"})

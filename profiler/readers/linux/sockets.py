@@ -30,6 +30,8 @@ _FIRST_READ_BYTES = 512
 _MAX_READ_BYTES = 1 << 16
 # A socket that is not connected may be connected later.
 _UNCONNECTED_LASTS_NS = 10 * NS_PER_SECOND
+# A connection whose other end was not asked for, because no budget was left.
+_UNASKED_LASTS_NS = NS_PER_SECOND
 # Positions in a line of these tables.
 _LOCAL = 1
 _REMOTE = 2
@@ -165,8 +167,8 @@ class Sockets:
             other_inode = None if is_spent else self._peer_inode(inode)
             if path != _UNIX_SOCKET:
                 socket = Socket(path, is_unix=True, end_inode=other_inode)
-                is_lasting = other_inode is not None
-                until_ns = math.inf if is_lasting else now_ns + _UNCONNECTED_LASTS_NS
+                lasts_ns = _UNASKED_LASTS_NS if is_spent else _UNCONNECTED_LASTS_NS
+                until_ns = math.inf if other_inode is not None else now_ns + lasts_ns
                 self._known[inode] = (socket, until_ns)
             elif is_spent:
                 self.has_postponed = True

@@ -231,6 +231,8 @@ class TestHandingOn:
         for over in (5, 8, None):
             assert shares(worker, wait(TIMED, 0.1, over=over)) == {"lock": 100.0}
         assert shares(wait(LOCK, 300), wait(TIMED, 0.1)) == {"lock": 100.0}
+        ended = wait(LISTENS, 0.1, over=7, was_cut=True)
+        assert shares(worker, ended) == {"lock": 100.0}
 
     def test_many_threads_that_wait_for_each_other_cost_a_bounded_time(self) -> None:
         waits = [wait(LOCK, number % 7) for number in range(2000)]

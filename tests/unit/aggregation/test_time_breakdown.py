@@ -569,6 +569,14 @@ def test_the_threads_of_a_restarted_container_wait_no_more() -> None:
     assert run.parts["sleep"] > 90
 
 
+def test_a_lock_beside_a_listener_is_a_lock_though_both_waits_end_with_the_process() -> None:
+    run = LookedRun().look(Did(1, LOCK, 1.0), Did(2, LISTENS, 0.001))
+    for _ in range(20):
+        run.look()
+    run.look(Did(1, None, 0.001), ended=(2,))  # the first thread is a zombie
+    assert run.parts["lock"] > 90
+
+
 class TestTheLongestWait:
     def test_a_socket_that_was_closed_before_a_lock_hung_is_not_named(self) -> None:
         run = LookedRun()
