@@ -81,6 +81,17 @@ def test_memory_of_another_container_is_not_the_runs(opening: float, *, as_batch
     assert warning.startswith("GPU 0 had memory in use that belongs to no process that can be")
 
 
+def test_the_error_of_a_gpu_that_the_run_used_with_memory_of_nobody_may_be_anothers() -> None:
+    """Managed memory looks the same: nobody says that the run may not have used its own GPU."""
+    managed = OtherProgram(tape="burn-half", place=0, after=3.0, is_own=False, is_listed=False)
+    record = PlayedTape("illegal", others=(managed,), scope=GpuScope((UUID,))).play()
+    assert gpu_of(record).xids == (31,)
+    assert record.gpu_scope == "instance"
+    assert gpu_error_text(record).endswith(
+        "Another program may have caused it. It is not known which programs used this GPU."
+    )
+
+
 def test_where_no_process_is_hidden_other_memory_is_the_runs_managed_memory() -> None:
     managed = OtherProgram(tape="burn-half", place=0, after=8.0, is_own=False, is_listed=False)
     record = PlayedTape("two", others=(managed,), has_gpm=False, sees_all=True).play()
