@@ -87,8 +87,8 @@ def _place(number: int) -> float:
 def xid_sentence(
     numbers: Sequence[int], *, is_shared: bool, is_local: bool, is_own: bool = True
 ) -> str:
-    """What the error means for a failed run; "" without an error. Without ``is_own``, it is not
-    known which of the machine's GPUs the run used.
+    """What the error means for a failed run; "" without an error. Without ``is_own``, the GPU
+    may not be the run's, or not its alone.
     """
     number = worst_xid(numbers)
     if number is None:
@@ -97,7 +97,7 @@ def xid_sentence(
     if meaning is None:
         return f"The GPU's driver reported the error Xid {number} during the run."
     text = f"The GPU's driver reported Xid {number} during the run: {meaning.text}"
-    whose = "" if is_own else " It is not known whether the run used this GPU."
+    whose = "" if is_own else " It is not known which programs used this GPU."
     if meaning.fault == "program":
         return f"{text}. {_of_programs(is_shared=is_shared, is_own=is_own)}{whose}"
     if meaning.fault in ("machine", "driver"):

@@ -52,6 +52,7 @@ _MIN_PERIOD_FRACTION = 0.5
 # parts.
 _REPORTS_BEFORE_ABSENT = 5
 _MAX_REASON = 200
+_MAX_REASONS = 100
 _REQUIREMENTS = (
     "the monitor needs an image with neuron-monitor, the batch's /dev/neuron* in "
     "linuxParameters.devices, IPC_LOCK, and root."
@@ -109,8 +110,10 @@ class NeuronUsage:
         self._longest_seconds = silence_seconds(period_seconds)
         self.has_devices = False
         self.impossible = 0  # values
-        # The reports that lacked a process's use or memory as it could not be read, and why.
-        self.unread: Counter[str] = Counter()
+        # The reports that lacked a process's use or memory as it could not be read, and why: the
+        # most frequent reasons.
+        self._unread_reports = 0
+        self.unread_reasons: Counter[str] = Counter()
         self._latency = Latency()
         self._ecc: dict[int, MonotonicCounter] = {}
         self._latest = LiveNeuron(reports=0)
@@ -130,11 +133,7 @@ class NeuronUsage:
                 readable = ()
             core_bytes, device_bytes = self._add_memory(readable)
             self.impossible += report.impossible
-            is_whole = all(map(_has_use, report.runtimes)) and all(
-                map(_has_memory, report.runtimes)
-            )
-            if report.problems and not is_whole:
-                self.unread[report.problems[0]] += 1
+            self._add_unread(report.runtimes)
             last = self._latest
             completed = last.completed
             failed = last.failed
@@ -159,6 +158,32 @@ class NeuronUsage:
                 latency=latency,
                 ecc_uncorrected=self._add_errors(report.ecc_uncorrected),
             )
+
+    def _add_unread(self, runtimes: Iterable[RuntimeReport]) -> None:
+        reasons = [
+            runtime.problem[:_MAX_REASON]
+            for runtime in runtimes
+            if runtime.problem and not (_has_use(runtime) and _has_memory(runtime))
+        ]
+        if not reasons:
+            return
+        self._unread_reports += 1
+        self.unread_reasons[reasons[0]] += 1
+        if len(self.unread_reasons) > _MAX_REASONS:  # such as those with a process's id
+            self.unread_reasons = Counter(dict(self.unread_reasons.most_common(_MAX_REASONS // 2)))
+
+    def unread_warning(self) -> tuple[str, ...]:
+        """The sentence about reports that lacked a process, with the most frequent reason."""
+        with self._lock:
+            if not self._unread_reports:
+                return ()
+            ((reason, _),) = self.unread_reasons.most_common(1)
+            reports = format_count(self._unread_reports, "report")
+        warning = (
+            f"neuron-monitor could not read a process in {reports}, whose use and memory are left "
+            f"out: {reason.rstrip('.')}."
+        )
+        return (warning,)
 
     def latest(self) -> LiveNeuron | None:
         """The last report with the counts so far; None if neither a device nor a runtime was
@@ -291,19 +316,6 @@ def _max_latency(first: Latency, second: Latency) -> Latency:
     return Latency(**maxima)
 
 
-def _unread_warning(unread: Counter[str]) -> tuple[str, ...]:
-    """The sentence about reports that lacked a process, with the most frequent reason."""
-    if not unread:
-        return ()
-    ((reason, _),) = unread.most_common(1)
-    reports = format_count(unread.total(), "report")
-    warning = (
-        f"neuron-monitor could not read a process in {reports}, whose use and memory are left out: "
-        f"{reason[:_MAX_REASON].rstrip('.')}."
-    )
-    return (warning,)
-
-
 class NeuronCollector:
     """Aggregates the reports of neuron-monitor (``source``, if it is installed), and warns of
     missing devices.
@@ -372,7 +384,7 @@ class NeuronCollector:
             warnings=(
                 *known_values((self.startup_error,)),
                 *impossible_warning("neuron-monitor", self._usage.impossible),
-                *_unread_warning(self._usage.unread),
+                *self._usage.unread_warning(),
                 *stopped,
             ),
         )

@@ -142,7 +142,7 @@ class RuntimeReport(Struct, frozen=True, kw_only=True):
     node. Every runtime lists all cores, with 0 for the cores of others. Memory is a reading of the
     moment; its categories are sums over all cores. ``completed`` and ``failed`` are the executions
     in the period. A core's number is None, and a category None, if the report had an impossible one
-    for it.
+    for it. ``problem`` is why the use or the memory could not be read; "" without one.
     """
 
     utilization_percent: Mapping[int, float | None] | None = None
@@ -154,6 +154,7 @@ class RuntimeReport(Struct, frozen=True, kw_only=True):
     completed: int | None = None
     failed: int | None = None
     latency: Latency = Latency()
+    problem: str = ""
 
 
 class NeuronReport(Struct, frozen=True, kw_only=True):
@@ -213,7 +214,7 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
         device_memory_size_bytes=size_bytes,
         # Of a process with an error and without groups nothing is known.
         runtimes=tuple(
-            _runtime(runtime.report or _RuntimeGroups(), numbers, most_bytes)
+            _runtime(runtime, numbers, most_bytes)
             for runtime in runtimes
             if runtime.error or (runtime.report or _RuntimeGroups()) != _RuntimeGroups()
         ),
@@ -260,8 +261,9 @@ def _number(value: Json) -> float | None:
     return float(value) if type(value) in (int, float) and isinstance(value, int | float) else None
 
 
-def _runtime(groups: _RuntimeGroups, numbers: _Numbers, most_bytes: int) -> RuntimeReport:
+def _runtime(runtime: _Runtime, numbers: _Numbers, most_bytes: int) -> RuntimeReport:
     """``most_bytes``: of memory on all devices."""
+    groups = runtime.report or _RuntimeGroups()
     cores = groups.neuroncore_counters or _CoreCounters()
     percents: dict[int, float | None] | None = None
     if cores.neuroncores_in_use is not None:
@@ -294,6 +296,7 @@ def _runtime(groups: _RuntimeGroups, numbers: _Numbers, most_bytes: int) -> Runt
         completed=numbers.count(summary.get("completed")),
         failed=failed,
         latency=device_latency if latency == Latency() else latency,
+        problem=runtime.error or cores.error or memory.error or "",
     )
 
 

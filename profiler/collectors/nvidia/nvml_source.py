@@ -68,7 +68,7 @@ class NvmlSource:
                 self._reason = Unavailable(answer.reason)
                 self._next_try_ns = 0
                 return self._reason
-        if events.is_broken and now_ns >= self._next_events_ns:
+        if events.is_broken and self._devices and now_ns >= self._next_events_ns:
             events.close()
             events = self._events = XidEvents(self._nvml, self._devices)
             self._next_events_ns = now_ns + _RETRY_NS

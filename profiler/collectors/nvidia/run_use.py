@@ -25,7 +25,7 @@ _MAX_OTHERS = 64
 _MAX_TAIL_NS = NS_PER_SECOND // 2
 # The driver's own need beside the bytes of each process: 9 MiB on an H100.
 _DRIVER_BYTES = 32 << 20
-# So long after the last process of the run, the driver has cleared its memory.
+# So long after the end of a process, the driver has cleared its memory.
 _CLEARED_NS = 2 * NS_PER_SECOND
 # A reading counts for the time since the one before, but not for a gap without readings.
 _MAX_COVERED_NS = 2 * NS_PER_SECOND
@@ -82,6 +82,8 @@ class RunUse:
         # Memory that is no listed process's: of a process of another container, or managed memory
         # of the run's own.
         self.has_unlisted = False
+        # What all listed processes held, and when: the last lists.
+        self._lists: deque[tuple[int, int]] = deque()
         self._was_unmatched = False
         # From when to when a process of the run was on the GPU, the last ones.
         self._presence: deque[tuple[int, int]] = deque()
@@ -163,6 +165,7 @@ class RunUse:
             return
         self.listed_ns += covered_ns
         listed = self._count(reading.processes)
+        left_bytes = self._left_bytes(reading.end_ns, listed.all_bytes)
         if reading.used_bytes is not None:
             self._listed_used_bytes = reading.used_bytes
         self._find_hidden_use(reading, listed)
@@ -173,7 +176,7 @@ class RunUse:
         if listed.has_own and reading.used_bytes is not None and not self.is_shared:
             # What the driver counts for no process: its own need, and managed memory.
             unlisted_bytes = max(reading.used_bytes - listed.all_bytes, 0)
-            needed_bytes = CHANGED_BYTES + len(reading.processes) * _DRIVER_BYTES
+            needed_bytes = CHANGED_BYTES + len(reading.processes) * _DRIVER_BYTES + left_bytes
             if self._sees_all or unlisted_bytes < needed_bytes:
                 own_bytes += unlisted_bytes
             else:
@@ -183,6 +186,13 @@ class RunUse:
             self.growth.add(
                 reading.end_ns, listed.own_bytes, reading.used_bytes, listed.largest_bytes
             )
+
+    def _left_bytes(self, read_ns: int, all_bytes: int) -> int:
+        """What the listed processes held before, and may not be cleared yet."""
+        self._lists.append((read_ns, all_bytes))
+        while self._lists[0][0] < read_ns - _CLEARED_NS:
+            self._lists.popleft()
+        return max([listed_bytes for _, listed_bytes in self._lists]) - all_bytes
 
     def _find_hidden_use(self, reading: GpuReading, listed: _Listed) -> None:
         """Whether a process was there that is not the run's, and that cannot be seen here."""

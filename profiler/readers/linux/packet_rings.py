@@ -36,6 +36,8 @@ class PacketRings:
         mapped = {process.identity: mapped_of_files(process) for process in large}
         if sum(mapped.values()) - counted_bytes < MIN_GROWTH_BYTES:
             return 0
+        for gone in self._rings.keys() - mapped.keys():
+            del self._looked_at[gone], self._rings[gone]
         rings = dict[bytes, int]()
         for identity, mapped_bytes in mapped.items():
             if mapped_bytes >= MIN_GROWTH_BYTES:

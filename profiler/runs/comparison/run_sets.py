@@ -109,7 +109,7 @@ class _FamilyRuns:
     def __init__(self, text: str, last: int, container: str | None) -> None:
         self.text = text
         self.name, at, self.suffix = text.partition("@")
-        if at and not self.suffix:
+        if self.name and at and not self.suffix:
             raise UsageError(
                 f"'{text}' has nothing after the @: write {self.name}, {self.name}@REVISION or "
                 f"{self.name}@LABEL=VALUE."

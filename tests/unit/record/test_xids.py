@@ -61,7 +61,7 @@ def test_the_worst_of_several_errors_counts() -> None:
 @pytest.mark.parametrize("number", [31, 79])
 def test_an_error_of_a_gpu_that_may_be_anothers_is_not_said_to_be_the_runs(number: int) -> None:
     text = xid_sentence((number,), is_shared=False, is_local=False, is_own=False)
-    assert text.endswith("It is not known whether the run used this GPU.")
+    assert text.endswith("It is not known which programs used this GPU.")
     assert "program itself" not in text
 
 

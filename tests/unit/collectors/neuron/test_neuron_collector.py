@@ -146,6 +146,24 @@ def test_a_process_that_cannot_be_read_is_told_with_the_number_of_reports() -> N
     )
 
 
+def test_the_reason_is_that_of_the_process_and_of_the_most_reports() -> None:
+    """An error of another part is no reason; a reason with an id does not take memory for each."""
+    fakes = CollectedReports()
+    starting = {**runtime({0: 50}, {0: 4}), "report": {"execution_stats": {"period": 1.0}}}
+    other_part = report(starting)
+    other_part["neuron_hardware_info"]["error"] = "no sysfs"
+    fakes.report(decoded(other_part))
+    assert present(fakes.record().monitor).warnings == ()
+    busy = {"error": "the device is busy", "report": None}
+    for number in range(150):
+        entry = {"error": f"the process {number} is gone", "report": None}
+        fakes.report(decoded(report(entry)), decoded(report(busy)))
+    (warning,) = present(fakes.record().monitor).warnings
+    assert warning.startswith("neuron-monitor could not read a process in 300 reports, ")
+    assert warning.endswith(": the device is busy.")
+    assert len(fakes.collector._usage.unread_reasons) <= 100
+
+
 def test_a_period_in_which_a_clock_was_set_weighs_as_the_others() -> None:
     periods = (1.0, 3600.0, 1.0)
     uses = (10, 70, 10)

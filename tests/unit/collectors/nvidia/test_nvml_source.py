@@ -188,6 +188,19 @@ def test_a_lost_gpu_leaves_the_others_and_is_found_again(value: int) -> None:
     assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2 + 1
 
 
+def test_the_errors_of_the_only_gpu_are_known_when_it_is_back() -> None:
+    machine = Machine(gpu := FakeGpu("GPU-0"))
+    machine.read()
+    gpu.is_lost = 1
+    for _ in range(3):
+        machine.read()
+    gpu.is_lost = 0
+    machine.clock.advance(31)
+    assert machine.read().notes == ()
+    gpu.fall_with(31)
+    assert machine.read().xids == (Xid("GPU-0", 31),)
+
+
 def test_a_gpu_that_cannot_be_opened_after_the_driver_was_changed_is_found_later() -> None:
     machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
     machine.read()

@@ -2,6 +2,8 @@
 falls off the bus, MIG, drivers of other versions. The programs are those of the tapes.
 """
 
+from collections.abc import Sequence
+
 import pytest
 
 from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu, RunUse
@@ -77,6 +79,17 @@ def test_memory_of_another_container_is_not_the_runs(opening: float, *, as_batch
     assert all_gpu_advice(record) == []
     (warning,) = warnings(record)
     assert warning.startswith("GPU 0 had memory in use that belongs to no process that can be")
+
+
+def test_the_error_of_a_gpu_that_the_run_used_with_memory_of_nobody_may_be_anothers() -> None:
+    """Managed memory looks the same: nobody says that the run may not have used its own GPU."""
+    managed = OtherProgram(tape="burn-half", place=0, after=3.0, is_own=False, is_listed=False)
+    record = PlayedTape("illegal", others=(managed,), scope=GpuScope((UUID,))).play()
+    assert gpu_of(record).xids == (31,)
+    assert record.gpu_scope == "instance"
+    assert gpu_error_text(record).endswith(
+        "Another program may have caused it. It is not known which programs used this GPU."
+    )
 
 
 def test_where_no_process_is_hidden_other_memory_is_the_runs_managed_memory() -> None:
@@ -156,16 +169,20 @@ def test_the_parts_of_a_gpu_have_their_own_programs_and_no_use() -> None:
     assert gpu_use_text(record).startswith("2 GPUs use unknown, ≥2.8 GB of ")
 
 
-def use(*lists: tuple[ProcessOnGpu, ...]) -> RunUse:
-    """The use of a GPU with these processes, a second each, whose memory stays the same."""
-    made = RunUse(0, lambda identity: identity == "own")
+def use(
+    *lists: tuple[ProcessOnGpu, ...], used_gib: Sequence[int] = (), sees_all: bool = True
+) -> RunUse:
+    """The use of a GPU with these processes, a second each, whose memory stays the same unless
+    ``used_gib`` says what is used in each second.
+    """
+    made = RunUse(0, lambda identity: identity == "own", sees_all=sees_all)
     for number, processes in enumerate(lists, start=1):
         made.add_reading(
             GpuReading(
                 start_ns=seconds(number - 1),
                 end_ns=seconds(number),
                 processes=processes,
-                used_bytes=2 << 30,
+                used_bytes=(used_gib[number - 1] if used_gib else 2) << 30,
             )
         )
     return made
@@ -185,3 +202,17 @@ def test_memory_that_stays_when_the_run_has_left_is_of_another_program() -> None
     """The driver clears that of the run at once."""
     assert not use((OWN,), (), ()).is_shared
     assert use((OWN,), (), (), ()).is_shared
+
+
+@pytest.mark.parametrize(
+    ("used_gib", "is_unlisted"),
+    [((6, 1, 1, 1), False), ((6, 6, 6, 1), False), ((6, 8, 1, 1), True), ((6, 6, 6, 6), True)],
+    ids=["at once", "later", "more than it had", "stays"],
+)
+def test_memory_that_is_cleared_is_not_of_another_container(
+    used_gib: Sequence[int], *, is_unlisted: bool
+) -> None:
+    """One of two processes of the run ends: its memory is in use a moment longer than listed."""
+    large = ProcessOnGpu("own", 5 << 30)
+    made = use((OWN, large), (OWN,), (OWN,), (OWN,), used_gib=used_gib, sees_all=False)
+    assert made.has_unlisted == is_unlisted

@@ -385,6 +385,21 @@ def test_an_idle_moment_asks_what_the_waits_of_its_threads_hold_back() -> None:
     assert (moment.stack[-1], moment.percent) == ("recv (job.py:7)", 100)
 
 
+def test_without_python_nobody_asks_what_the_waits_hold_back() -> None:
+    fakes = SampledPython(mode="moments", programs={10: ("java", False)}).begin()
+    asked: list[int] = []
+
+    def held_back_ns() -> Mapping[int, float]:
+        asked.append(len(asked))
+        return {}
+
+    waits = Collectors(fakes.collector)
+    for _ in range(80):
+        usage(fakes, 1, 0.0)
+        waits.pass_waits_on("d1", held_back_ns)
+    assert len(asked) < 40  # until the moment is long enough to look at its processes
+
+
 def test_a_checkpoint_has_only_the_innermost_functions_of_a_moment() -> None:
     """It is printed every minute, and log drivers split long lines."""
     fakes = SampledPython().begin()

@@ -88,3 +88,11 @@ def test_a_ring_of_later_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_that_has_ended_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _Played(monkeypatch, {}).held_mib({1: 200}) == 0
+
+
+def test_processes_that_have_ended_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = _Played(monkeypatch, {})
+    for pid in range(1, 50):
+        played.held_mib({pid: 200, 60: 100})
+    assert played.looks == 50
+    assert len(played._rings._rings) == len(played._rings._looked_at) == 2

@@ -268,6 +268,7 @@ def test_ids_and_their_beginnings_count_whatever_the_status() -> None:
             "nightly is not the id of a run: name one family, or run ids joined by commas",
         ),
         ("nightly@", UsageError, "'nightly@' has nothing after the @: write nightly, nightly@REV"),
+        ("@", TaskProfilerError, "No run or family '@' in the list"),
         ("night*", UsageError, r"night\* is not the id of a run"),
         ("task-9", TaskProfilerError, "The run task-9 has no report yet"),
     ):
