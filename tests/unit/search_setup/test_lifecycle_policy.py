@@ -256,3 +256,12 @@ def test_an_index_of_this_installation_is_not_named_as_one_without_a_policy() ->
         f"task-{kind}-2026.11" for kind in ("reports", "checkpoints", "notices")
     ]
     assert [step.what for step in steps if not step.done] == []
+
+
+def test_which_indices_have_no_policy_is_said_to_be_unknown_where_nobody_may_see_it() -> None:
+    cluster = Cluster("8.7.1")
+    cluster.hides_settings = True
+    (said,) = [step for step in install(cluster) if not step.done]
+    assert said.what == (
+        "lifecycle policy task-profiler in existing indices (HTTP 403: no permissions)"
+    )
