@@ -378,7 +378,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
 def _task_of_unstarted(job: JobDetail) -> Fields:
     """What a job that failed without an attempt is in place of a task; empty for another job."""
     ended = ended_at(job)
-    if job.attempts or job.status != FAILED or job.is_array_parent or ended is None:
+    if not job.is_unstarted or job.status != FAILED or ended is None:
         return {}
     identity = job.identity()
     is_stopped = job.is_terminated or job.is_cancelled

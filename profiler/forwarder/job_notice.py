@@ -34,6 +34,10 @@ class JobNotice(Struct, frozen=True, kw_only=True):
         return self.job.status == SUCCEEDED and not self.is_blocked
 
     @property
+    def does_not_start(self) -> bool:
+        return self.is_blocked or self.job.is_unstarted
+
+    @property
     def family(self) -> str:
         """The family of its runs: the name of its definition."""
         identity = self.job.identity()
@@ -59,7 +63,6 @@ class JobNotice(Struct, frozen=True, kw_only=True):
             facts = [self.job.status_reason or "AWS gives no reason"]
         else:
             facts = job_facts(self.job, self.children, self.costs)
-        never_started = self.is_blocked or not (self.job.attempts or self.job.is_array_parent)
-        remedy = remedy_of(self.job) if never_started else None
+        remedy = remedy_of(self.job) if self.does_not_start else None
         sentences = (sentence_of(facts), remedy, self.reduced_memory, self.retry.sentence)
         return " ".join(filter(None, sentences))

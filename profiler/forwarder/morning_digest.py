@@ -179,7 +179,8 @@ def _unusual_lines(period: NightPeriod, history: FamilyHistory) -> list[SummaryL
             text = f"{family}: took {format_duration(duration.middle)}{duration.of_runs}, "
             line = SummaryLine(text=f"{text}{duration.ratio:.1f}× its usual time")
             by_ratio.append((duration.ratio, line))
-        alike = [run for run in successes if run.counts_files == successes[-1].counts_files]
+        measured = [run for run in successes if run.peak_mb is not None]
+        alike = [run for run in measured if run.counts_files == measured[-1].counts_files]
         memory = _unusual(
             [run.peak_mb for run in alike if run.ended_ns >= period.start_ns],
             [run.peak_mb for run in alike if run.ended_ns < period.start_ns],

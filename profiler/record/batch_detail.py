@@ -163,6 +163,11 @@ class JobDetail(Struct, frozen=True, kw_only=True):
         return self.array.size is not None and not self.is_child
 
     @property
+    def is_unstarted(self) -> bool:
+        """Whether it never had an attempt. An array's attempts are its children's."""
+        return not self.attempts and not self.is_array_parent
+
+    @property
     def is_child(self) -> bool:
         """Whether it is a part of an array or of a multi-node job."""
         return self.parent_id is not None

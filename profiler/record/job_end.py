@@ -168,7 +168,7 @@ def job_title(job: JobDetail) -> str:
     if job.status == SUCCEEDED:
         at = f" at its {_ordinal(number)} attempt" if number > 1 else ""
         return f"{name} succeeded{at}"
-    if not job.attempts and not job.is_array_parent:
+    if job.is_unstarted:
         if _is_users(job):
             return f"{name} was cancelled before it started"
         return f"{name} failed before it started"

@@ -25,6 +25,7 @@ from profiler.search_setup.cluster_requests import (
     NO_RIGHTS,
     Product,
     SearchServer,
+    ServerResponse,
     TemplateStep,
     check_put,
     rejection,
@@ -135,14 +136,22 @@ class LifecyclePolicy:
         listed = self._server.request(
             "GET", f"/{','.join(patterns)}/_settings/{asked}?flat_settings=true"
         )
+        if not listed.ok:
+            yield self._unread(listed)
+            return
         names = [
             name
             for name, told in sorted(mapping(listed.body).items())
-            if listed.ok and not mapping(mapping(told).get("settings")).get(_ILM_POLICY)
+            if not mapping(mapping(told).get("settings")).get(_ILM_POLICY)
         ]
         yield from self._say_without(
             names, f'PUT /NAME/_settings {{"{_ILM_POLICY}": "{self.name}"}}'
         )
+
+    def _unread(self, response: ServerResponse) -> TemplateStep:
+        """Which policy existing indices have is not known."""
+        what = f"lifecycle policy {self.name} in existing indices ({rejection(response)})"
+        return TemplateStep(what=what, done=False)
 
     def _say_without(self, names: Sequence[str], request: str) -> Iterator[TemplateStep]:
         """Name existing indices without a policy, which nothing deletes."""
@@ -154,8 +163,7 @@ class LifecyclePolicy:
     def _mend_opensearch(self, patterns: Sequence[str], *, dry_run: bool) -> Iterator[TemplateStep]:
         explained = self._server.request("GET", f"{_ISM}/explain/{','.join(patterns)}")
         if not explained.ok:
-            what = f"lifecycle policy {self.name} in existing indices ({rejection(explained)})"
-            yield TemplateStep(what=what, done=False)
+            yield self._unread(explained)
             return
         outdated: list[str] = []
         merged: list[str] = []

@@ -74,7 +74,8 @@ def install_templates(
     dry_run: bool,
     period: str = "month",
 ) -> Iterator[TemplateStep]:
-    """Install the policy, the templates, then the empty indices of the period.
+    """Install the policy and the templates, mend existing indices, then create the empty indices of
+    the period.
 
     Raises TaskProfilerError.
     """
@@ -101,12 +102,13 @@ def install_templates(
         if not dry_run:
             what += _put_template(server, full_name, body)
         yield TemplateStep(what=what, done=True)
+    # Before the new indices, to which OpenSearch gives the policy a moment after their creation.
+    if policy.is_supported:
+        yield from policy.mend(patterns, dry_run=dry_run)
     for kind in _FIRST_INDICES:
         yield from _create_index(
             server, index_name(kind, now, prefix=prefix, period=period), dry_run=dry_run
         )
-    if policy.is_supported:
-        yield from policy.mend(patterns, dry_run=dry_run)
 
 
 def _put_template(server: SearchServer, name: str, body: Mapping[str, Any]) -> str:

@@ -238,6 +238,16 @@ def test_an_array_waits_for_what_its_children_wait_for(batch: FakeBatch, doctor:
     assert "It is number 1 of the queue." in said(doctor(array["jobId"]))
 
 
+def test_of_an_ended_array_its_newest_child_is_to_be_looked_at(
+    batch: FakeBatch, doctor: Any
+) -> None:
+    array = batch.submit("many", "nightly", "etl", arrayProperties={"size": 2})
+    array["arrayProperties"]["statusSummary"] = {"SUCCEEDED": 1, "FAILED": 1}
+    end_without_attempt(array, batch.now_ms, "Array Child Job failed")
+    text = said(doctor(array["jobId"]))
+    assert f"Look: task-profiler show {array['jobId']}" in text
+
+
 def test_two_checks_at_once_are_refused(doctor: Any) -> None:
     done = doctor(job_id(1), "--queue", "nightly")
     assert done.returncode == 2

@@ -349,6 +349,7 @@ def test_the_first_indices_have_the_prefix_and_the_period_that_the_functions_use
     assert any(path.startswith("/_index_template/jobs-reports") for path in search.put)
     printed = capfd.readouterr().out
     assert f"installed: {len(search.put)} index templates, policies and indices\n" in printed
+    assert "skipped: lifecycle policy jobs-profiler: this server has no ISM\n" in printed
     assert cluster.engine == "opensearch"
     search.close()
 

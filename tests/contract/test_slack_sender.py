@@ -192,6 +192,7 @@ def test_a_webhook_that_answers_with_a_success_has_the_message(
         (rejected("invalid_auth"), "(invalid_auth)"),
         (Answer(200, data={"success": False, "error": "no such channel"}), "(HTTP 200)"),
         (Answer(200, data={"success": False, "error": {"message": "no such flow"}}), "(HTTP 200)"),
+        (Answer(200, data={"ok": False, "success": 0}), "(HTTP 200)"),
         (Answer(302, text="ok"), "(HTTP 302 ok)"),
     ],
 )

@@ -255,7 +255,7 @@ def _state(job: JobDetail, reads: _Reads, now_ns: int) -> Iterator[Finding]:
         yield ok(_JOB, f"{job_title(job)}.")
     elif job.status in ENDED:
         command = command_line("show", job.id, log_group=job.log_group, region=job.region)
-        advice = remedy_of(job) if not job.attempts else f"Look: {command}."
+        advice = remedy_of(job) if job.is_unstarted else f"Look: {command}."
         facts = sentence_of(job_facts(job, None))
         yield problem(_JOB, f"{job_title(job)}. {facts}".rstrip(), advice)
     elif job.status in (STARTING, RUNNING):

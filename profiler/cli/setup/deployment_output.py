@@ -81,7 +81,11 @@ class ForwarderCluster:
                 dry_run=False,
                 period=period,
             )
-            done = sum(step.done for step in steps)
+            done = 0
+            for step in steps:
+                done += step.done
+                if not step.done:
+                    on_step(f"skipped: {step.what}")
         except RejectedError:  # without the template, the first report would get other field types
             raise
         except TaskProfilerError as error:

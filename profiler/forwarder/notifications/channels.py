@@ -211,8 +211,8 @@ def _send_by_webhook(
 class _WebhookAnswer(Struct, frozen=True, kw_only=True):
     """What Slack and programs with webhooks like Slack's put into an answer of JSON."""
 
-    ok: bool | None = None
-    success: bool | None = None
+    ok: object = None
+    success: object = None
     error: object = None
 
 

@@ -53,11 +53,13 @@ def steps_after_run(run: EndedRun) -> tuple[NextStep, ...]:
 
 
 def steps_after_job(notice: JobNotice) -> tuple[NextStep, ...]:
-    """Where the newest attempt of a failed job is looked at, or why a job does not start."""
+    """Where the newest attempt of a failed job, or of an array's children, is looked at, or why a
+    job does not start.
+    """
     job = notice.job
     if notice.is_success:
         return ()
-    if notice.is_blocked or not job.attempts:
+    if notice.does_not_start:
         return (NextStep("look", command_line("doctor", job.id, region=job.region)),)
     command = command_line("show", job.id, log_group=job.log_group, region=job.region)
     return (NextStep("look", command),)

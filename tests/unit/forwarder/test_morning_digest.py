@@ -214,6 +214,16 @@ def test_no_peak_is_compared_with_one_that_means_something_else(before: bool) ->
     assert texts(summary_of(QUIET, history_of(*lower, *upgraded))) == []
 
 
+def test_a_newest_run_without_a_peak_does_not_hide_an_unusual_one() -> None:
+    """A document without memory has no mapped files either."""
+    usual = [earlier(day) for day in range(10, 0, -1)]
+    unmeasured = earlier(-0.1, peak_mb=None, size_mb=None, counts_files=True)
+    runs = history_of(*usual, earlier(0, peak_mb=2000.0), unmeasured)
+    assert texts(summary_of(QUIET, runs)) == [
+        "nightly-etl: used 2 GB of memory, 2.0× its usual peak"
+    ]
+
+
 def test_a_newest_run_without_a_peak_does_not_hide_the_growth() -> None:
     runs = [earlier(day, peak_mb=2048 * (0.89 - 0.007 * day)) for day in range(20, -1, -1)]
     unmeasured = earlier(-0.1, peak_mb=None, size_mb=None, status="failure")

@@ -234,3 +234,34 @@ def test_an_index_without_a_policy_is_named_and_gets_none_which_would_delete_it(
         "lifecycle policy task-profiler in task-reports-2026.01: it has none and is kept; "
         'POST /_plugins/_ism/add/NAME {"policy_id": "task-profiler"} adds it'
     )
+
+
+class NewCluster(PlayedIsm):
+    """Without indices. As the plugin does, it gives a new index its policy later."""
+
+    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
+        name = path.removeprefix("/")
+        if name.startswith("task-"):
+            if method == "PUT":
+                self.unmanaged.append(name)
+            return ServerResponse(status=200 if name in self.unmanaged else 404)
+        return super().request(method, path, body)
+
+
+def test_an_index_of_this_installation_is_not_named_as_one_without_a_policy() -> None:
+    cluster = Cluster("2.19.1", "opensearch")
+    played = NewCluster(cluster, cluster.settings.__delitem__)
+    steps = install(played)
+    assert played.unmanaged == [
+        f"task-{kind}-2026.11" for kind in ("reports", "checkpoints", "notices")
+    ]
+    assert [step.what for step in steps if not step.done] == []
+
+
+def test_which_indices_have_no_policy_is_said_to_be_unknown_where_nobody_may_see_it() -> None:
+    cluster = Cluster("8.7.1")
+    cluster.hides_settings = True
+    (said,) = [step for step in install(cluster) if not step.done]
+    assert said.what == (
+        "lifecycle policy task-profiler in existing indices (HTTP 403: no permissions)"
+    )

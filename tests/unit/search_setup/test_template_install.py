@@ -79,6 +79,8 @@ class FakeCluster:
         return ServerResponse(status=200, body={"acknowledged": True})
 
     def _get(self, path: str) -> ServerResponse:
+        if "/_settings/" in path:  # of patterns without an index
+            return ServerResponse(status=200, body={})
         is_template = path.startswith("/_index_template/")
         if self.hides_templates and is_template:
             return FORBIDDEN

@@ -67,3 +67,16 @@ def test_of_a_job_that_does_not_start_the_next_command_is_doctor(*, is_blocked: 
         notice = JobNotice(job=present(parse_job(job)), is_blocked=is_blocked)
     sent = json.dumps(message_of(notice, kibana_url=None).blocks)
     assert f"```task-profiler doctor {notice.job.id} --region us-west-2```" in sent
+
+
+def test_of_an_array_the_next_command_shows_its_newest_child() -> None:
+    """An array itself never has an attempt."""
+    with FakeBatch() as batch:
+        batch.add_queue("nightly", "spot")
+        batch.define("etl")
+        job = batch.submit("orders", "nightly", "etl", arrayProperties={"size": 2})
+        end_without_attempt(job, batch.now_ms, "Array Child Job failed")
+    notice = JobNotice(job=present(parse_job(job)))
+    sent = json.dumps(message_of(notice, kibana_url=None).blocks)
+    command = f"task-profiler show {notice.job.id} --from logs:/aws/batch/job --region us-west-2"
+    assert command in sent
