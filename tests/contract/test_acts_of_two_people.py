@@ -28,9 +28,9 @@ class TwoPeople:
         self.proxy = proxy
         self.operations = proxy.operations
         self._other: tuple[str, int, Callable[[], object]] = ("", 0, lambda: None)
-        proxy.before = self._act
+        proxy.before = self.act
 
-    def _act(self, operation: str, _body: bytes) -> None:
+    def act(self, operation: str, _body: bytes) -> None:
         name, nth, change = self._other
         if operation == name and self.operations.count(name) == nth:
             self._other = ("", 0, lambda: None)
@@ -120,6 +120,31 @@ def test_what_changes_between_the_registration_and_the_move_is_seen(people: TwoP
     assert "The rule often was not moved, because somebody has changed it" in done.stderr
     assert account.started_by_schedule("night") == "nightly:1"
     assert account.started_by_rule("often") == "nightly:1"
+
+
+def test_a_reading_that_failed_is_not_taken_for_the_plan(people: TwoPeople) -> None:
+    """The services cannot be read for the first family, after the schedules."""
+    account = people.account
+    for name in ("hourly", "nightly"):
+        account.oversized(name)
+    account.schedule("night", "nightly:1")
+
+    def change() -> None:
+        people.set_schedule("night", State="DISABLED")
+        people.proxy.refused.add("ListServices")
+
+    def allow(operation: str, body: bytes) -> None:
+        if operation == "ListEventBuses":
+            people.proxy.refused.clear()
+        people.act(operation, body)
+
+    people.proxy.before = allow
+    people.when_the_act_begins(change)
+    done = account.resize(*ACT)
+    assert done.returncode == 1
+    assert "hourly: The services could not be listed" in done.stderr
+    assert "The schedule night was not moved, because somebody has changed it" in done.stderr
+    assert account.started_by_schedule("night") == "nightly:1"
 
 
 @pytest.mark.parametrize("name", ["night", "newer"])

@@ -5,6 +5,7 @@ event.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
+from uuid import uuid4
 
 from msgspec import Struct, convert, field
 from msgspec.structs import replace
@@ -93,6 +94,7 @@ class ForwarderChanges(Struct):
             created = cloudformation.create_change_set(
                 StackName=self.name,
                 ChangeSetName=name,
+                ClientToken=str(uuid4()),  # boto3 repeats a call without an answer
                 ChangeSetType="CREATE" if is_new else "UPDATE",
                 TemplateURL=template_url,
                 Parameters=parameters,
@@ -202,7 +204,11 @@ class ForwarderChanges(Struct):
                     f"The stack {self.name} cannot be changed", "cloudformation:ExecuteChangeSet"
                 ),
             ):
-                self.open_client("cloudformation").execute_change_set(ChangeSetName=change_set.arn)
+                # Without a token, boto3's repetition of a call without an answer is refused: the
+                # first one has begun the change.
+                self.open_client("cloudformation").execute_change_set(
+                    ChangeSetName=change_set.arn, ClientRequestToken=str(uuid4())
+                )
         except GoesOnError:
             raise
         except TaskProfilerError as error:
