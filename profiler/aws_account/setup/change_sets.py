@@ -173,12 +173,10 @@ class ForwarderChanges(Struct):
                 cloudformation.delete_stack(StackName=change_set.stack_id)
 
     def apply(self, change_set: ChangeSet) -> ForwarderStack:
-        """Apply the change set, and wait for the end.
+        """Apply the change set of a stack whose earlier events were read, and wait for the end.
 
         Raises TaskProfilerError with the causes if CloudFormation undid it.
         """
-        with self.discarded_on_error(change_set):
-            self._new_events(change_set.stack_id)  # the earlier ones
         self._execute(change_set)
         end, failed, _ = self._follow(change_set.stack_id)
         try:

@@ -41,6 +41,7 @@ def changes_of(
 def apply(changes: ForwarderChanges, *, is_new: bool = False) -> ForwarderStack:
     prepared = changes.prepare(URL, [], {}, is_new=is_new)
     assert prepared is not None
+    changes.read_earlier(prepared.stack_id)
     return changes.apply(prepared)
 
 
