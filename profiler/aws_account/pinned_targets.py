@@ -147,12 +147,9 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return f", {fixed}."
         if self.part != "size" or target.pinned_revision == planned.revision:
             return None
-        if any(fnmatchcase(planned.family, glob) for glob in self.globs):
+        if self._is_named(planned):
             return None
-        name = ("--job-definition",) if target.is_of_job else ()
-        words = ("taskdef", "resize", *name, planned.family, "--register", "--update-schedules")
-        command = command_line(*words, region=arn_region(planned.revision_arn))
-        name_it = f"name the family to move it: {command}"
+        name_it = _name_it(planned, target)
         if not planned.is_new_revision:
             return f", although a newer revision differs only by the size: {name_it}."
         number = revision_number((target.pinned_revision or "").rpartition(":")[2])
@@ -162,6 +159,10 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         if is_older and difference(pinned, without_size_tags(replaced)) == "none":
             return None
         return f", which has another size than {planned.revision}: {name_it}."
+
+    def _is_named(self, planned: PlannedFamily) -> bool:
+        """Whether the user names the family."""
+        return any(fnmatchcase(planned.family, glob) for glob in self.globs)
 
     def _difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
         """How a pinned target's revision differs from the one that the plan ends with.
@@ -209,7 +210,10 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return "unchanged", ""
         if self._obstacle(planned, current, pin_difference):
             return "skipped", f"{current.title} skipped: pinned to {current.pinned_revision}"
-        _check_as_shown(current, shown)
+        remedy = "run the command again"
+        if self.part == "size" and not self._is_named(planned):  # its revision is the newest now
+            remedy = _name_it(planned, current)
+        _check_as_shown(current, shown, remedy)
         owner = self._owner_of(current)
         if owner:
             return "skipped", f"{current.title} skipped: {owner}: set {revision_of(arn)} there"
@@ -217,8 +221,16 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         return "moved", f"moved {current.title} to {revision_of(arn)}{without}"
 
 
+def _name_it(planned: PlannedFamily, target: ScheduledTarget) -> str:
+    """What lets ``resize`` move a target that it leaves to the user."""
+    name = ("--job-definition",) if target.is_of_job else ()
+    words = ("taskdef", "resize", *name, planned.family, "--register", "--update-schedules")
+    command = command_line(*words, region=arn_region(planned.revision_arn))
+    return f"name the family to move it: {command}"
+
+
 def _check_as_shown(
-    current: ScheduledTarget, shown: Mapping[tuple[str, ...], ScheduledTarget]
+    current: ScheduledTarget, shown: Mapping[tuple[str, ...], ScheduledTarget], remedy: str
 ) -> None:
     """Raise TaskProfilerError if somebody has made or changed a target since the plan."""
     why = "it is newer than the plan"
@@ -227,9 +239,7 @@ def _check_as_shown(
         if not fields:
             return
         why = f"somebody has changed it since the plan ({', '.join(fields)})"
-    raise TaskProfilerError(
-        f"The {current.title} was not moved, because {why}: run the command again."
-    )
+    raise TaskProfilerError(f"The {current.title} was not moved, because {why}: {remedy}.")
 
 
 def _dead(target: ScheduledTarget, death: str, *, is_movable: bool) -> DeadTarget:

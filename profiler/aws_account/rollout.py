@@ -460,12 +460,15 @@ class Rollout(Struct, kw_only=True, dict=True):
         """
         depends_on_targets = self.part == "size" or self.request.update_schedules
         if not self._is_read_again:
+            # Nothing is replaced before all is read: the next family reads again after an error.
+            targets: tuple[ScheduledTarget, ...] = ()
             if depends_on_targets:
-                shown = self.targets
-                self.targets = self._schedules.targets(of_jobs=self.is_of_jobs)
-                self._shown.update({target.key: target for target in shown})
+                targets = self._schedules.targets(of_jobs=self.is_of_jobs)
             if "families_of_services" in self.__dict__:
                 self.families_of_services = self._definitions.families_of_services()
+            if depends_on_targets:
+                self._shown.update({target.key: target for target in self.targets})
+                self.targets = targets
             self._is_read_again = True
         elif depends_on_targets:
             current: list[ScheduledTarget] = []

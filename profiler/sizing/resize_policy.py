@@ -63,7 +63,7 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
             )
         if self.by_minute:
             sentences.append(
-                f"{_not_counted(self.by_minute, 'run')} but against less memory: Container "
+                f"{format_count(self.by_minute, 'run')} can only forbid less memory: Container "
                 "Insights knows neither the peaks nor the ends."
             )
         if self.elsewhere:

@@ -28,9 +28,9 @@ class TwoPeople:
         self.proxy = proxy
         self.operations = proxy.operations
         self._other: tuple[str, int, Callable[[], object]] = ("", 0, lambda: None)
-        proxy.before = self._act
+        proxy.before = self.act
 
-    def _act(self, operation: str, _body: bytes) -> None:
+    def act(self, operation: str, _body: bytes) -> None:
         name, nth, change = self._other
         if operation == name and self.operations.count(name) == nth:
             self._other = ("", 0, lambda: None)
@@ -63,7 +63,9 @@ def people(tmp_path: Path) -> Iterator[TwoPeople]:
         yield TwoPeople(aws, proxy, tmp_path)
 
 
-def test_a_changed_schedule_is_not_moved_and_the_next_call_moves_it(people: TwoPeople) -> None:
+def test_a_changed_schedule_is_not_moved_and_a_call_for_its_family_moves_it(
+    people: TwoPeople,
+) -> None:
     account = people.account
     account.oversized("nightly")
     for name in ("off", "free", "other"):
@@ -86,13 +88,16 @@ def test_a_changed_schedule_is_not_moved_and_the_next_call_moves_it(people: TwoP
         ("schedule newer", "it is newer than the plan"),
         ("rule often", "somebody has changed it since the plan (State)"),
     ):
-        sentence = f"The {title} was not moved, because {why}: run the command again."
-        assert f"nightly: {sentence}\n" in done.stderr
+        sentence = f"The {title} was not moved, because {why}: name the family to move it: "
+        command = "task-profiler taskdef resize nightly --register --update-schedules"
+        assert f"nightly: {sentence}{command} --region us-east-1.\n" in done.stderr
     assert done.stderr.endswith("1 registered, 1 schedules moved, 4 failed.\n")
     assert account.started_by_schedule("other") == "nightly:2"
     assert account.started_by_schedule("off") == "nightly:1"
     assert account.started_by_rule("often") == "nightly:1"
 
+    account.resize(*ACT)  # the same command moves from the revision that it replaces alone
+    assert account.started_by_schedule("off") == "nightly:1"
     again = account.resize("nightly", *ACT)
     assert again.returncode == 0, again.stderr
     for name in ("off", "free", "newer"):
@@ -120,6 +125,31 @@ def test_what_changes_between_the_registration_and_the_move_is_seen(people: TwoP
     assert "The rule often was not moved, because somebody has changed it" in done.stderr
     assert account.started_by_schedule("night") == "nightly:1"
     assert account.started_by_rule("often") == "nightly:1"
+
+
+def test_a_reading_that_failed_is_not_taken_for_the_plan(people: TwoPeople) -> None:
+    """The services cannot be read for the first family, after the schedules."""
+    account = people.account
+    for name in ("hourly", "nightly"):
+        account.oversized(name)
+    account.schedule("night", "nightly:1")
+
+    def change() -> None:
+        people.set_schedule("night", State="DISABLED")
+        people.proxy.refused.add("ListServices")
+
+    def allow(operation: str, body: bytes) -> None:
+        if operation == "ListEventBuses":
+            people.proxy.refused.clear()
+        people.act(operation, body)
+
+    people.proxy.before = allow
+    people.when_the_act_begins(change)
+    done = account.resize(*ACT)
+    assert done.returncode == 1
+    assert "hourly: The services could not be listed" in done.stderr
+    assert "The schedule night was not moved, because somebody has changed it" in done.stderr
+    assert account.started_by_schedule("night") == "nightly:1"
 
 
 @pytest.mark.parametrize("name", ["night", "newer"])

@@ -321,18 +321,28 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
 
 
 @pytest.mark.parametrize("ends", [KeyboardInterrupt, TaskProfilerError])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "forwarder_deployment.ForwarderDeployment.store_secrets",
+        "change_sets.ForwarderChanges._new_events",
+    ],
+)
 def test_what_ends_before_the_change_set_is_applied_leaves_none(
-    account: Account, ends: type[BaseException], monkeypatch: pytest.MonkeyPatch
+    account: Account,
+    call: str,
+    ends: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     def end(*_: object) -> None:
         raise ends
 
-    monkeypatch.setattr(
-        "profiler.aws_account.setup.forwarder_deployment.ForwarderDeployment.store_secrets", end
-    )
+    monkeypatch.setattr(f"profiler.aws_account.setup.{call}", end)
     with pytest.raises(ends):
         deploy(DeploymentRequest(zip_file=str(account.zip)), account.client, None, APPLY)
     assert account.stacks() == []
+    assert "goes on" not in capfd.readouterr().err
 
 
 def test_the_first_indices_have_the_prefix_and_the_period_that_the_functions_use(

@@ -5,6 +5,7 @@ event.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
+from uuid import uuid4
 
 from msgspec import Struct, convert, field
 from msgspec.structs import replace
@@ -93,6 +94,7 @@ class ForwarderChanges(Struct):
             created = cloudformation.create_change_set(
                 StackName=self.name,
                 ChangeSetName=name,
+                ClientToken=str(uuid4()),  # boto3 repeats a call without an answer
                 ChangeSetType="CREATE" if is_new else "UPDATE",
                 TemplateURL=template_url,
                 Parameters=parameters,
@@ -171,12 +173,10 @@ class ForwarderChanges(Struct):
                 cloudformation.delete_stack(StackName=change_set.stack_id)
 
     def apply(self, change_set: ChangeSet) -> ForwarderStack:
-        """Apply the change set, and wait for the end.
+        """Apply the change set of a stack whose earlier events were read, and wait for the end.
 
         Raises TaskProfilerError with the causes if CloudFormation undid it.
         """
-        with self.discarded_on_error(change_set):
-            self._new_events(change_set.stack_id)  # the earlier ones
         self._execute(change_set)
         end, failed, _ = self._follow(change_set.stack_id)
         try:
@@ -202,7 +202,11 @@ class ForwarderChanges(Struct):
                     f"The stack {self.name} cannot be changed", "cloudformation:ExecuteChangeSet"
                 ),
             ):
-                self.open_client("cloudformation").execute_change_set(ChangeSetName=change_set.arn)
+                # Without a token, boto3's repetition of a call without an answer is refused: the
+                # first one has begun the change.
+                self.open_client("cloudformation").execute_change_set(
+                    ChangeSetName=change_set.arn, ClientRequestToken=str(uuid4())
+                )
         except GoesOnError:
             raise
         except TaskProfilerError as error:

@@ -164,6 +164,8 @@ def deploy(
         deployment.store_secrets(plan)
         if cluster is not None:
             cluster.install(plan.values["IndexPrefix"], plan.values["IndexPeriod"], output.step)
+        if change_set is not None:
+            changes.read_earlier(change_set.stack_id)
     state = plan.state
     if change_set is not None:
         with _interruption_explained(state.name, plan.filters):

@@ -306,8 +306,8 @@ def test_runs_of_container_insights_never_count_beside_reports() -> None:
     assert found.reason == "2 of 20 runs seen"
     (left_out,) = present(found.evidence).left_out
     assert left_out == (
-        "30 runs do not count but against less memory: Container Insights knows neither the peaks "
-        "nor the ends."
+        "30 runs can only forbid less memory: Container Insights knows neither the peaks nor the "
+        "ends."
     )
     resized_by_reports = decide([*means, *runs(20, start=5.5)])
     assert_resized(resized_by_reports)

@@ -1,6 +1,13 @@
 """Change sets: empty, rejected, in pages; applied, failed, deleted; and what an hour is."""
 
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import parse_qs
+
 import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ReadTimeoutError
+from botocore.session import Session
 
 from profiler.aws_account.forwarder_stack import ForwarderStack
 from profiler.aws_account.setup.change_sets import Change, CloudFormationEvent, ForwarderChanges
@@ -34,6 +41,7 @@ def changes_of(
 def apply(changes: ForwarderChanges, *, is_new: bool = False) -> ForwarderStack:
     prepared = changes.prepare(URL, [], {}, is_new=is_new)
     assert prepared is not None
+    changes.read_earlier(prepared.stack_id)
     return changes.apply(prepared)
 
 
@@ -147,3 +155,57 @@ def test_deleting_returns_what_stays_or_explains_the_failure() -> None:
         TaskProfilerError, match=r"could not be deleted \(DELETE_FAILED\): Role: in use\.$"
     ):
         changes.delete(STACK_ID)
+
+
+class FirstAnswersLost(FakeCloudFormation):
+    """Carries the first call of each operation out, whose answer is lost, so that boto3 repeats it.
+    A repetition succeeds by its token alone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(happens=[[of_stack("UPDATE_COMPLETE")]])
+        self.stack = {"StackStatus": "UPDATE_COMPLETE"}
+        self.tokens: dict[str, list[str]] = {}
+        credentials = dict.fromkeys(("aws_access_key_id", "aws_secret_access_key"), "x")
+        self.client = Session().create_client(
+            "cloudformation", region_name="eu-west-1", **credentials
+        )
+        self.client.meta.events.register("before-send.cloudformation", self._answer)
+
+    def _answer(self, request: Any, **_: Any) -> AWSResponse:
+        form = {name: values[0] for name, values in parse_qs(request.body).items()}
+        operation = form["Action"]
+        tokens = self.tokens.setdefault(operation, [])
+        tokens.append(form.get("ClientToken") or form.get("ClientRequestToken") or "")
+        if len(tokens) == 1:
+            raise ReadTimeoutError(endpoint_url=request.url)
+        status = 200 if "" not in tokens and len(set(tokens)) == 1 else 400
+        content = (
+            f"<R><{operation}Result><Id>{CHANGE_SET}</Id><StackId>{STACK_ID}</StackId>"
+            f"</{operation}Result></R>"
+            if status == 200
+            else "<R><Error><Code>InvalidChangeSetStatus</Code></Error></R>"
+        )
+        raw = SimpleNamespace(stream=lambda: iter([content.encode()]))
+        return AWSResponse(request.url, status, {}, raw)
+
+    def create_change_set(self, **arguments: Any) -> Any:
+        return self.client.create_change_set(**arguments)
+
+    def execute_change_set(self, operation: str = "ExecuteChangeSet", **arguments: Any) -> None:
+        self.client.execute_change_set(**arguments)
+        super().execute_change_set(operation, **arguments)
+
+
+def test_a_call_that_boto3_repeats_without_an_answer_is_not_somebody_elses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _seconds: None)
+    aws = FirstAnswersLost()
+    assert apply(changes_of(aws)).phase == "ready"
+    assert {operation: len(tokens) for operation, tokens in aws.tokens.items()} == {
+        "CreateChangeSet": 2,
+        "ExecuteChangeSet": 2,
+    }
+    assert len({*aws.tokens["CreateChangeSet"], *aws.tokens["ExecuteChangeSet"]}) == 2
+    assert not aws.calls("DeleteChangeSet")
