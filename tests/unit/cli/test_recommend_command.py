@@ -70,7 +70,7 @@ def test_the_table_has_sizes_saving_and_reasons(cli: Cli) -> None:
         "$0.19",
     ]
     assert (
-        "- 6 runs in 5d 00h used up to ≥400 MB of memory (sampled) and for 95 % of the time at most "
+        "- 6 runs in 5d 00h used up to 400 MB or more of memory (sampled) and for 95 % of the time at most "
         "0.2 vCPU."
     ) in found.out
 
