@@ -97,7 +97,7 @@ def etl(
             vcpu=2,
             memory_mb=4096,
             saving_percent=0,
-            reasons=("1 run used up to ≥3.2 GB of memory (sampled).",),
+            reasons=("1 run used up to 3.2 GB or more of memory (sampled).",),
         ),
         processes=(
             model.Process(
@@ -249,7 +249,7 @@ def out_of_memory() -> model.Report:
         block_read_bytes=2_100_000_000,
     )
     reasons = (
-        "1 run used up to ≥4 GB of memory (sampled).",
+        "1 run used up to 4 GB or more of memory (sampled).",
         "It ran out of memory at 4 GB: it needs more than that, and how much more is not known.",
     )
     report = etl(

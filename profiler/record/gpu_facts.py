@@ -261,7 +261,7 @@ def _held_gpu_memory(seen: GpuMemoryEvidence, *, is_of_process: bool) -> str:
     if seen.used_mb - seen.own_mb > _MIN_OTHERS_MB:
         others = f", other programs {format_memory(seen.used_mb - seen.own_mb)}"
     share = format_percent(_PERCENT * seen.used_mb / seen.limit_mb)
-    held = measured(seen.own_mb, is_least=True).text(format_memory)
+    held = measured(seen.own_mb, is_least=True).words(format_memory)
     if is_of_process:
         return (
             f"One of its processes held {held} of the {format_memory(seen.limit_mb)} that MPS lets "

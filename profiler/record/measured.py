@@ -1,7 +1,7 @@
 """A number of a run with what is known of it: all, the least, or nothing.
 
-It is decided where the number is measured or read. Outputs print it with ``text`` or ``words``, and
-need no other field. The bounds of a slowdown have their own type in the record.
+It is decided where the number is measured or read. Outputs print it with ``text``, ``words`` or
+``most``, and need no other field. The bounds of a slowdown have their own type in the record.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,6 +28,10 @@ class Exactly(Struct, frozen=True):
         """The number within a sentence."""
         return as_text(self.value)
 
+    def most(self, as_text: _Format) -> str:
+        """The largest of several numbers within a sentence: ``up to 512 MB``."""
+        return f"up to {as_text(self.value)}"
+
 
 class AtLeast(Struct, frozen=True):
     """A number that may have been larger: a part of the run was not seen, or AWS does not say the
@@ -47,6 +51,10 @@ class AtLeast(Struct, frozen=True):
         """The number within a sentence: ``at least 512 MB``."""
         return f"at least {as_text(self.value)}"
 
+    def most(self, as_text: _Format) -> str:
+        """The largest of several numbers within a sentence: ``up to 512 MB or more``."""
+        return f"up to {as_text(self.value)} or more"
+
 
 class Unknown(Struct, frozen=True):
     """A number that was not measured: its text is empty."""
@@ -58,6 +66,10 @@ class Unknown(Struct, frozen=True):
         return ""
 
     def words(self, as_text: _Format) -> str:  # noqa: ARG002
+        """Empty: a sentence leaves it out."""
+        return ""
+
+    def most(self, as_text: _Format) -> str:  # noqa: ARG002
         """Empty: a sentence leaves it out."""
         return ""
 

@@ -106,11 +106,11 @@ def _basis(evidence: Evidence) -> str:
     if endings:
         runs += f" ({', '.join(endings)})"
     used = []
-    needed = evidence.needed_memory.text(format_memory)
+    needed = evidence.needed_memory.most(format_memory)
     if needed:
         peak_source = evidence.precision.peak_source
         source = f" ({peak_source})" if peak_source else ""
-        used.append(f"up to {needed} of memory{source}")
+        used.append(f"{needed} of memory{source}")
     vcpus = measured(needs.required_vcpu).text(format_vcpu)
     if vcpus:
         used.append(f"for 95 % of the time at most {vcpus}")
@@ -131,7 +131,7 @@ def _near_limit(evidence: Evidence, required_mb: float, size_mb: float) -> str:
     size = format_memory(size_mb)
     batch_mb = evidence.needs.batch_peak_mb or 0
     if batch_mb > size_mb and format_memory(batch_mb) != size:
-        needed = evidence.needed_memory.text(format_memory)
+        needed = evidence.needed_memory.words(format_memory)
         return f"A run used {needed} of memory, more than the task's {size}: it would be killed."
     share = format_percent(100 * required_mb / size_mb)
     return f"The memory peak is {share} of the task's {size}: the task is memory-bound."
@@ -353,7 +353,7 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
     why = f": in the latest run, {cpu_wait_reason(latest)}" if is_long_cpu_wait(latest) else ""
     yield (
         f"On average of the runs, threads that could run waited for a CPU "
-        f"{waited.text(format_percent)} of the time{although}{why}."
+        f"{waited.words(format_percent)} of the time{although}{why}."
     )
 
 

@@ -174,8 +174,11 @@ class ResizeCase:
         return known(self.advised.on, evidence)
 
     @property
-    def has_few_runs(self) -> bool:
-        return self.judging_runs < self.policy.min_runs
+    def few_runs(self) -> str | None:
+        """How many runs may call for a change, if they are too few for most."""
+        if self.judging_runs >= self.policy.min_runs:
+            return None
+        return f"{self.judging_runs} of {self.policy.min_runs} runs seen"
 
     @property
     def days_seen(self) -> int:
@@ -185,10 +188,14 @@ class ResizeCase:
         return max((now_ns - first_ns) // NS_PER_DAY, 0)
 
     @property
-    def has_few_days(self) -> bool:
+    def few_days(self) -> str | None:
+        """How many days were seen, if they are too few for a smaller size."""
         counts = self.runs.counts
         between_ns = (counts.last_success_ns or 0) - (counts.first_success_ns or 0)
-        return self.days_seen < MIN_DAYS and between_ns < _MIN_DAYS_BETWEEN * NS_PER_DAY
+        if self.days_seen >= MIN_DAYS or between_ns >= _MIN_DAYS_BETWEEN * NS_PER_DAY:
+            return None
+        at_size = " at this size" if len(self.window.sizes) > 1 else ""
+        return f"{self.days_seen} of {MIN_DAYS} days seen{at_size}"
 
     # The last change.
 
@@ -341,30 +348,37 @@ class MeasuredCase(ResizeCase):
     @cached_property
     def larger(self) -> ChosenSize | None:
         """The best larger size. It has no fewer vCPUs than now if little is known of those."""
-        return next(self._allowed(self._larger_options, self.refusal_of), None)
+        return next(self._allowed(self._larger_options, self._refusal_to_enlarge), None)
 
     @property
     def refusal_of_larger(self) -> str | None:
-        """Why the best larger size may not be taken."""
-        options = self._larger_options
-        if options:
-            return self.refusal_of(options[0])
+        """Why the best larger size with no fewer vCPUs than it may have may not be taken."""
+        for option in self._larger_options:
+            if not self._refused_by_vcpu(option):
+                return self.refusal_of(option)
         return None
 
     @cached_property
     def _larger_options(self) -> list[SizeOption]:
         if not self.calls_for_more:
             return []
-        keeps_vcpu = self.has_few_runs or self.has_few_days or self.revision.reverted_from
-        options = []
-        for option in self._ranked(self.advice):
-            vcpu = option.size.vcpu
-            has_more_memory = option.size.memory_mb > (self.size.memory_mb or 0)
-            has_fewer_vcpus = vcpu < (self.size.vcpu or 0)
-            is_slower = has_fewer_vcpus and not self._is_fast_enough(vcpu)
-            if has_more_memory and not (has_fewer_vcpus and keeps_vcpu) and not is_slower:
-                options.append(option)
-        return options
+        present_mb = self.size.memory_mb or 0
+        ranked = self._ranked(self.advice)
+        return [option for option in ranked if option.size.memory_mb > present_mb]
+
+    def _refusal_to_enlarge(self, option: SizeOption) -> str | None:
+        return self._refused_by_vcpu(option) or self.refusal_of(option)
+
+    def _refused_by_vcpu(self, option: SizeOption) -> str | None:
+        """Why more memory may not come with fewer vCPUs."""
+        vcpu = option.size.vcpu
+        if vcpu >= (self.size.vcpu or 0):
+            return None
+        failed = "a smaller size has failed" if self.revision.reverted_from else None
+        why = self.few_runs or self.few_days or failed
+        if why is None and not self._is_fast_enough(vcpu):
+            why = f"runs at other sizes need more than {format_vcpu(vcpu)} allows"
+        return known("the vCPU size stays as it is: {}".format, why)
 
     @cached_property
     def smaller(self) -> ChosenSize | None:

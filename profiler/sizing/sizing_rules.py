@@ -329,7 +329,7 @@ def _is_at_risk(advice: Advice) -> str | None:
 
 def _may_be_enlarged(case: MeasuredCase) -> bool:
     """A kill needs no number of runs."""
-    return case.larger is not None and (case.was_killed or not case.has_few_runs)
+    return case.larger is not None and (case.was_killed or not case.few_runs)
 
 
 def _was_killed_at_limit(case: MeasuredCase) -> str | None:
@@ -383,9 +383,7 @@ def _would_save(advice: Advice) -> str | None:
 
 
 def _has_few_runs(case: MeasuredCase) -> str | None:
-    if not case.has_few_runs:
-        return None
-    return f"{case.judging_runs} of {case.policy.min_runs} runs seen"
+    return case.few_runs
 
 
 def _has_no_success(advice: Advice) -> str | None:
@@ -416,10 +414,7 @@ def _fits(case: MeasuredCase) -> str | None:
 
 
 def _has_few_days(case: MeasuredCase) -> str | None:
-    if not case.has_few_days:
-        return None
-    at_size = " at this size" if len(case.window.sizes) > 1 else ""
-    return f"{case.days_seen} of {MIN_DAYS} days seen{at_size}"
+    return case.few_days
 
 
 def _may_not_be_taken(case: MeasuredCase) -> str | None:
@@ -477,8 +472,7 @@ def _better_size(case: MeasuredCase) -> ChosenSize | None:
 def _saves(case: MeasuredCase, smaller: ChosenSize) -> str | None:
     if any(rule.reason_to_act(case) for rule in REASONS_AGAINST):
         return None
-    saves = f"saves {format_percent(smaller.option.saving_percent or 0)}"
-    return saves + stated("; {}", smaller.refused)
+    return f"saves {format_percent(smaller.option.saving_percent or 0)}"
 
 
 @_with_a_smaller_size

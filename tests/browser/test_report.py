@@ -176,6 +176,24 @@ def test_five_thousand_runs(opened: Opener, long_dashboard: Path) -> None:
     assert tab.inner_text("#runs tbody tr >> nth=0") == newest
 
 
+LINES_OF_FAMILY = """(() => {
+    const range = document.createRange();
+    range.selectNodeContents(document.querySelector("#sizing td.family"));
+    return new Set([...range.getClientRects()].filter((box) => box.width).map((box) => box.top)).size;
+})()"""
+
+
+@pytest.mark.parametrize(("family", "lines"), [("markduplicates", 1), ("samtools_flagstats", 2)])
+def test_on_a_phone_a_name_is_broken_between_its_words(
+    tmp_path: Path, opened: Opener, family: str, lines: int
+) -> None:
+    runs = [sized_run(number, family=family) for number in range(6)]
+    tab = opened(page_of(tmp_path, *runs, more=MISSED), width=390)
+    assert tab.evaluate(LINES_OF_FAMILY) == lines
+    table = "document.querySelector('#sizing table')"
+    assert tab.evaluate(f"{table}.offsetWidth <= {table}.parentElement.clientWidth")
+
+
 def test_the_right_size_is_in_the_table_and_opens_to_sizes_and_reasons(
     tmp_path: Path, opened: Opener
 ) -> None:
@@ -187,7 +205,7 @@ def test_the_right_size_is_in_the_table_and_opens_to_sizes_and_reasons(
     toggle.press("Enter")
     assert toggle.get_attribute("aria-expanded") == "true"
     reason = tab.locator("#sizing .reasons li").first.inner_text()
-    assert reason.startswith("6 runs in 5d 00h used up to ≥400 MB of memory (sampled)")
+    assert reason.startswith("6 runs in 5d 00h used up to 400 MB or more of memory (sampled)")
     marks = tab.locator("#sizing .opened tbody td:last-child").all_inner_texts()
     assert {"current", "recommended"} <= set(marks)
     tab.locator("#runs tbody a").first.click()

@@ -36,18 +36,20 @@ def command_of_run(run: EndedRun, *words: str) -> str:
 
 
 def steps_after_run(run: EndedRun) -> tuple[NextStep, ...]:
-    """What helps with a run that did not succeed; nothing for a success."""
+    """What helps with a run that did not succeed; nothing for a success. Of one that left nothing
+    to show, doctor says why the family's runs do not start or have no report, or how the job ended.
+    """
     if run.outcome.status == "success":
         return ()
     if run.has_line and run.report_log is not None:
         return (NextStep("look", command_of_run(run, "show", run.task.id)),)
-    if run.has_started:
-        return ()
     steps = []
-    if run.task.family:
-        command = command_line("doctor", run.task.family, region=run.task.region)
+    named = run.record.batch.job_id or run.task.family
+    if named:
+        command = command_line("doctor", named, region=run.task.region)
         steps.append(NextStep("look", command))
-    if (run.task.started_by or "").startswith(tuple(STARTERS.values())):
+    is_scheduled = (run.task.started_by or "").startswith(tuple(STARTERS.values()))
+    if is_scheduled and not run.has_started:
         steps.append(_schedules(run.task.cluster, run.task.region))
     return tuple(steps)
 

@@ -55,7 +55,7 @@ def test_the_table_has_sizes_saving_and_reasons(cli: Cli) -> None:
     assert cli("recommend", "--from", source).out.splitlines() == [head, row, "", hint]
     assert re.split("  +", head) == [
         "Family",
-        "Runs",
+        "Last runs",
         "Current",
         "Recommended",
         "Saving",
@@ -70,7 +70,7 @@ def test_the_table_has_sizes_saving_and_reasons(cli: Cli) -> None:
         "$0.19",
     ]
     assert (
-        "- 6 runs in 5d 00h used up to ≥400 MB of memory (sampled) and for 95 % of the time at most "
+        "- 6 runs in 5d 00h used up to 400 MB or more of memory (sampled) and for 95 % of the time at most "
         "0.2 vCPU."
     ) in found.out
 
@@ -320,7 +320,7 @@ def test_families_of_one_name_in_several_accounts_are_apart_and_only_they_name_i
     with pytest.raises(TaskProfilerError, match="No run in"):
         cli("recommend", "--task-region", "eu-west-1", "--from", source)
     several = cli("recommend", "--from", kept(in_accounts("111122223333", "444455556666", None)))
-    money = ["Runs", "Current", "Recommended", "Saving", "$ a month"]
+    money = ["Last runs", "Current", "Recommended", "Saving", "$ a month"]
     assert re.split("  +", several.out.splitlines()[0]) == ["Family", "Account", *money]
     assert "nightly (unknown account)" in cli("recommend", "nightly", "--from", source).out
     alone = cli("recommend", "--from", kept(in_accounts("111122223333")))

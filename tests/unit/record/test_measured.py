@@ -15,16 +15,19 @@ from profiler.record.units import format_memory, format_usd
 
 
 @pytest.mark.parametrize(
-    ("number", "text", "words"),
+    ("number", "text", "words", "most"),
     [
-        (Exactly(512), "512 MB", "512 MB"),
-        (AtLeast(512), "≥512 MB", "at least 512 MB"),
-        (UNKNOWN, "", ""),
+        (Exactly(512), "512 MB", "512 MB", "up to 512 MB"),
+        (AtLeast(512), "≥512 MB", "at least 512 MB", "up to 512 MB or more"),
+        (UNKNOWN, "", "", ""),
     ],
 )
-def test_a_number_in_a_list_and_in_a_sentence(number: Measured, text: str, words: str) -> None:
+def test_a_number_in_a_list_and_in_a_sentence(
+    number: Measured, text: str, words: str, most: str
+) -> None:
     assert number.text(format_memory) == text
     assert number.words(format_memory) == words
+    assert number.most(format_memory) == most
 
 
 def test_the_mark_of_money_stands_apart() -> None:

@@ -256,7 +256,7 @@ def test_a_run_gets_its_cost_and_what_it_says_about_the_size() -> None:
     assert found.vcpu == 0.25
     assert found.memory_mb == 512
     assert found.saving_percent == 75.0
-    assert found.reasons[0].startswith("1 run used up to ≥400 MB of memory (sampled)")
+    assert found.reasons[0].startswith("1 run used up to 400 MB or more of memory (sampled)")
     assert any("1 run is a small sample" in reason for reason in found.reasons)
 
 

@@ -177,7 +177,7 @@ def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
     assert evidence.outcomes.ignored == 1
     assert evidence.usage.window_tasks == 3
     assert found.reasons[0] == (
-        "1 run used up to ≥300 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU; "
+        "1 run used up to 300 MB or more of memory (sampled) and for 95 % of the time at most 0.2 vCPU; "
         "1 more ran out of memory before the first measurement."
     )
     assert "With 2 GB a run ran out of memory" in found.reasons[1]
@@ -305,7 +305,7 @@ def test_what_stands_out_is_said() -> None:
     )
     earlier = [report(n, peak_mb=3000, size=(1, 4096)) for n in range(3)]
     assert (
-        "A run used ≥2.9 GB of memory, more than the task's 2 GB: it would be killed."
+        "A run used at least 2.9 GB of memory, more than the task's 2 GB: it would be killed."
         in reasons(*earlier, report(3))
     )
     side = {"side": Metrics(max_memory_used_mb=600)}

@@ -120,9 +120,39 @@ def test_days_of_failures_are_not_days_seen() -> None:
 def test_a_kill_enlarges_before_14_days_were_seen() -> None:
     found = decide([*runs(2), *runs(1, start=2, **KILLED)])
     assert found.action == "resize"
-    assert found.reason == "1 run ran out of memory"
+    assert found.reason == (
+        "1 run ran out of memory; the vCPU size stays as it is: 3 of 20 runs seen"
+    )
     assert (present(found.size).memory_mb or 0) > 2048
     assert decide(runs(3)).reason == "3 of 20 runs seen"
+
+
+@pytest.mark.parametrize(
+    ("reports", "of", "why"),
+    [
+        ([*runs(13), *runs(1, start=13, **KILLED)], None, "14 of 20 runs seen"),
+        ([*runs(28, minutes=60), *runs(1, start=2, **KILLED)], None, "2 of 14 days seen"),
+        (
+            [*runs(70, start=-70), *runs(35, revision=3), *runs(1, revision=3, start=36, **KILLED)],
+            revision(number=3, reverted_from=SizeBefore(revision="2", size=task_size(NEW))),
+            "a smaller size has failed",
+        ),
+        (
+            [*runs(70), *runs(1, start=70, **KILLED), *runs(35, size=BIG, start=30.1, p95=3.5)],
+            None,
+            "runs at other sizes need more than 0.5 vCPU allows",
+        ),
+        ([*runs(70), *runs(1, start=70, **KILLED)], None, ""),
+    ],
+)
+def test_a_larger_memory_says_why_it_keeps_the_vcpus(
+    reports: list[Report], of: SizedRevision | None, why: str
+) -> None:
+    """Without a reason, it is the size that recommend names, with fewer vCPUs."""
+    found = decide(reports, of)
+    kept = f"; the vCPU size stays as it is: {why}" if why else ""
+    assert found.reason == f"1 run ran out of memory{kept}"
+    assert (present(found.size).vcpu == 1) == bool(why)
 
 
 def test_a_weekly_family_is_judged_by_its_newest_20_runs() -> None:

@@ -187,7 +187,7 @@ def test_a_task_that_waits_unsaturated_is_said_to_share_its_cpu() -> None:
     assert f"{waits}, although the task was never saturated: {shared}" in waiting(14.2)
     assert f"{waits}: {shared}" in waiting(14.2, 90)
     of_half = Sampling(cpu_wait_covered_percent=50)
-    assert "waited for a CPU ≥14 % of the time: in" in waiting(14.2, 90, sampling=of_half)
+    assert "waited for a CPU at least 14 % of the time: in" in waiting(14.2, 90, sampling=of_half)
     assert "waited" not in waiting(9.9) + waiting(None) + waiting(50.0, None)
     one = measured(metrics={"cpu_wait_percent": 14.2, "cpu_wait_seconds": 600})
     sentence = (

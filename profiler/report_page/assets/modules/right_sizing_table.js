@@ -99,7 +99,7 @@ export function drawSizing(runs) {
     ...shortTable(
       [
         { name: "Family", className: "family", show: (row) => breakable(row.family) },
-        { name: "Runs", className: "number wide", show: (row) => String(row.runs) },
+        { name: "Runs at this size", className: "number wide", show: (row) => String(row.runs) },
         { name: "Size", className: "wide size", show: (row) => unbroken(asTaskSize(row.size)) },
         {
           name: "Peak memory",

@@ -131,7 +131,7 @@ def test_the_limit_of_mps_is_held_against_the_runs_processes_alone() -> None:
     assert record.likely_out_of_gpu_memory
     text = gpu_memory_evidence(record)
     assert text.startswith(
-        "One of its processes held ≥76.6 GB of the 79 GB that MPS lets a process"
+        "One of its processes held at least 76.6 GB of the 79 GB that MPS lets a process"
     )
 
 

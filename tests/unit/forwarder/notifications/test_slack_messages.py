@@ -19,6 +19,7 @@ from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
 from profiler.record import record_model as model
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.batch_job import BatchJob
 from profiler.record.notice_model import Notice
 from profiler.record.record_model import UNKNOWN_SIZE
 from profiler.record.spot_price import cost_on
@@ -179,18 +180,30 @@ def test_the_command_of_a_resize_reads_the_log_group_of_the_run() -> None:
     assert "resize etl_daily --from logs:/ecs/etl --region us-west-2" in shown
 
 
+JOB = BatchJob(job_id="d7a1a3ba-4a5b-4b3e-9c8e-0a6a2a1f4c55", attempt=1)
+
+
 def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
-    """Alone in a code block. A success has none, nor a run that left nothing to show."""
+    """Alone in a code block. A success has none; of a run that left nothing to show, doctor says
+    why it has no report.
+    """
     log = LogTarget(group="/ecs/etl; #`", stream="ecs/batch/0123")
     failed = changed(ended(NOTICE, cause="failure", exit_code=1), report_log=log)
     command = "```task-profiler show 0123 --from 'logs:/ecs/etl; #' --region eu-west-1```"
     assert command in texts(message_of(failed, kibana_url=None).blocks)
-    for other in (
-        changed(NOTICE, report_log=log),
+    assert "task-profiler" not in text_of(changed(NOTICE, report_log=log))
+    doctor = "```task-profiler doctor etl_daily --region eu-west-1```"
+    for unreported in (
         replace(failed, report_line=None),
         replace(failed, report_log=None),
+        replace(failed, report_line=None, task=replace(failed.task, started_by="events-rule/etl")),
     ):
-        assert "task-profiler show" not in text_of(other)
+        shown = texts(message_of(unreported, kibana_url=None).blocks)
+        assert [text for text in shown if "task-profiler" in text] == [doctor]
+    unreported = changed(
+        failed, report_line=None, task=replace(failed.task, batch=JOB, cluster="AWSBatch-spot-1")
+    )
+    assert f"```task-profiler doctor {JOB.job_id} --region eu-west-1```" in text_of(unreported)
 
 
 BARE = run_of(
