@@ -184,8 +184,12 @@ class StackMoments:
             moment.add(_best_ranked(waiting))
 
     def _waiting(self, stacks: Sequence[ThreadStack]) -> Sequence[ThreadStack]:
-        """The stacks of the threads whose waits hold the run back; none while a thread runs."""
-        if any(stack.is_active for stack in stacks):
+        """The stacks of the threads whose waits hold the run back; none while a thread runs.
+
+        Of a thread whose kernel's id it does not know (Python before 3.11), py-spy says that it
+        runs.
+        """
+        if any(stack.is_active and stack.kernel_id for stack in stacks):
             return ()
         most_ns = max([self._held_back_ns.get(stack.kernel_id, 0) for stack in stacks])
         return [

@@ -282,12 +282,19 @@ def test_an_idle_moment_names_a_thread_whose_wait_held_the_run_back() -> None:
 
 def test_what_runs_in_a_sample_is_not_what_an_idle_moment_waits_for() -> None:
     """It began before the reading of the usage that shows the moment's end."""
-    assert moment_of(stack("<module>", "burn", is_active=True), held_back_ns={}) is None
+    running = replace(stack("<module>", "burn", is_active=True), kernel_id=7)
+    assert moment_of(running, held_back_ns={}) is None
     run = Run().go_on(10).go_on(50, vcpu=0, stacks=(stack("<module>", "wait"),))
-    burning = (stack("<module>", "burn", is_active=True), stack("<module>", "tick"))
+    burning = (running, stack("<module>", "tick"))
     (moment,) = run.go_on(60, vcpu=0, stacks=burning).go_on(70, stacks=burning).found()
     assert moment.stack[-1] == "wait (job.py:1)"
     assert moment.percent == 100
+
+
+def test_a_thread_that_only_py_spy_takes_for_running_has_its_function_in_an_idle_moment() -> None:
+    """Of Python before 3.11, py-spy does not know the kernel's id of a thread, nor its state."""
+    waiting = stack("<module>", "execute", is_active=True)
+    assert moment_of(waiting, held_back_ns={7: 1e9}) == "execute"
 
 
 def test_memory_that_is_high_and_rises_is_a_moment() -> None:
