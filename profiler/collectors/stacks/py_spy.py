@@ -136,6 +136,8 @@ def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailabl
         threads = _decoder.decode(within_levels(output))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Unavailable("its output is not the JSON of py-spy")
+    # Else they are those of another namespace: the main thread has the id of its process.
+    knows_ids = any(thread.os_thread_id == pid for thread in threads)
     stacks = []
     for thread in threads:
         if not thread.frames:
@@ -145,7 +147,7 @@ def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailabl
             is_active=thread.active,
             is_main=thread.thread_name == "MainThread" or thread.os_thread_id == pid,
             thread_id=thread.thread_id,
-            kernel_id=thread.os_thread_id or 0,
+            kernel_id=(thread.os_thread_id or 0) if knows_ids else 0,
         )
         stacks.append(stack)
     return tuple(stacks)

@@ -186,8 +186,8 @@ class StackMoments:
     def _waiting(self, stacks: Sequence[ThreadStack]) -> Sequence[ThreadStack]:
         """The stacks of the threads whose waits hold the run back; none while a thread runs.
 
-        Of a thread whose kernel's id it does not know (Python before 3.11), py-spy says that it
-        runs.
+        Of a thread whose kernel's id it does not know (Python before 3.11, or in another namespace
+        of processes), py-spy says that it runs.
         """
         if any(stack.is_active and stack.kernel_id for stack in stacks):
             return ()

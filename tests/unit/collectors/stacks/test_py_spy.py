@@ -215,6 +215,14 @@ def test_a_stack_begins_with_the_outermost_function() -> None:
     assert [stack.is_main for stack in decoded(own, other)] == [True, False]
 
 
+def test_ids_of_another_namespace_of_processes_are_not_known() -> None:
+    """py-spy takes their threads for running: it looks for their ids in its own namespace."""
+    worker = thread(frame("serve"), thread_name="w", os_thread_id=2)
+    inner = decoded(thread(frame("recv"), os_thread_id=1), worker)
+    assert [each.kernel_id for each in inner] == [0, 0]
+    assert [each.kernel_id for each in decoded(thread(frame("recv")), worker)] == [PID, 2]
+
+
 def test_separators_and_control_characters_are_replaced_and_long_names_and_deep_stacks_are_cut() -> (
     None
 ):
