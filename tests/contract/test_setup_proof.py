@@ -498,7 +498,7 @@ def test_a_revision_of_which_no_answer_arrived_is_said(
     done = account.prove("--yes")
     assert done.returncode == 1
     assert (
-        "ECS has not answered, so a revision may stay: aws ecs list-task-definitions "
+        "ECS may have registered a revision, which stays: aws ecs list-task-definitions "
         "--family-prefix task-profiler-proof\n"
     ) in done.stderr
     check_nothing_is_left(account)

@@ -27,8 +27,8 @@ APPLY: Final = DeploymentOutput(is_applied=True, as_json=False)
 # What may be left, by the words that say it.
 LEFT: Final = (
     "keeps a change set",
-    "it may have made the change set",
-    "it may have begun",
+    "CloudFormation may have made the change set",
+    "CloudFormation may have begun",
     "CloudFormation goes on",
 )
 

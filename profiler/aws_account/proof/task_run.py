@@ -56,7 +56,7 @@ class TaskRunner(Struct, kw_only=True):
         on_step(f"registered {plan.planned.family}")
 
     def _register(self, definition: Mapping[str, object], revisions: str) -> None:
-        """Register a revision. Of one without an answer, nobody knows the number."""
+        """Register a revision. Without ECS's answer, nobody knows the number of one."""
         definitions = TaskDefinitions(self.open_client("ecs"))
         try:
             self._revisions.append(definitions.register(definition))
@@ -64,7 +64,7 @@ class TaskRunner(Struct, kw_only=True):
             if is_certain(error.__cause__):
                 raise
             raise TaskProfilerError(
-                f"{error} ECS has not answered, so a revision may stay: {revisions}"
+                f"{error} ECS may have registered a revision, which stays: {revisions}"
             ) from error.__cause__
 
     def _put_policy(self) -> None:

@@ -86,7 +86,7 @@ class ForwarderChanges(Struct):
         cloudformation = self.open_client("cloudformation")
         name = f"task-profiler-{self.clock.wall_ns() // NS_PER_SECOND}"
         with (
-            _unless_lost(f"it may have made the change set {name}"),
+            _unless_lost(f"may have made the change set {name}"),
             aws_errors(
                 f"The stack {self.name} cannot be changed", "cloudformation:CreateChangeSet"
             ),
@@ -197,7 +197,7 @@ class ForwarderChanges(Struct):
         """Begin to apply the change set, or discard it if CloudFormation refuses that."""
         try:
             with (
-                _unless_lost("it may have begun the change"),
+                _unless_lost("may have begun the change"),
                 aws_errors(
                     f"The stack {self.name} cannot be changed", "cloudformation:ExecuteChangeSet"
                 ),
@@ -229,7 +229,7 @@ class ForwarderChanges(Struct):
         """
         what = f"The stack {self.name} cannot be deleted"
         with (
-            _unless_lost("it may have begun to delete it"),
+            _unless_lost("may have begun to delete it"),
             aws_errors(what, "cloudformation:DeleteStack"),
         ):
             self.open_client("cloudformation").delete_stack(StackName=stack_id)
@@ -296,14 +296,16 @@ class ForwarderChanges(Struct):
 
 @contextmanager
 def _unless_lost(effect: str) -> Iterator[None]:
-    """Say what CloudFormation may have done, if a call had no answer: raises GoesOnError."""
+    """Say what CloudFormation may have done, if a call had no answer, or failed there: raises
+    GoesOnError.
+    """
     try:
         yield
     except TaskProfilerError as error:
         if is_certain(error.__cause__):
             raise
         raise GoesOnError(
-            f"{error} CloudFormation has not answered, and {effect}: run the command again later."
+            f"{error} CloudFormation {effect}: run the command again later."
         ) from error.__cause__
 
 

@@ -6,11 +6,16 @@ from urllib.parse import parse_qs
 
 import pytest
 from botocore.awsrequest import AWSResponse
-from botocore.exceptions import ReadTimeoutError
+from botocore.exceptions import ClientError, ReadTimeoutError
 from botocore.session import Session
 
 from profiler.aws_account.forwarder_stack import ForwarderStack
-from profiler.aws_account.setup.change_sets import Change, CloudFormationEvent, ForwarderChanges
+from profiler.aws_account.setup.change_sets import (
+    Change,
+    CloudFormationEvent,
+    ForwarderChanges,
+    GoesOnError,
+)
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import CHANGE_SET, STACK_ID, FakeCloudFormation, of_stack
 from tests.fakes import FakeClock
@@ -208,4 +213,25 @@ def test_a_call_that_boto3_repeats_without_an_answer_is_not_somebody_elses(
         "ExecuteChangeSet": 2,
     }
     assert len({*aws.tokens["CreateChangeSet"], *aws.tokens["ExecuteChangeSet"]}) == 2
+    assert not aws.calls("DeleteChangeSet")
+
+
+def test_a_failure_of_cloudformation_is_an_answer_that_says_not_what_was_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(**_: Any) -> None:
+        answer: Any = {
+            "Error": {"Code": "ServiceUnavailable", "Message": "busy"},
+            "ResponseMetadata": {"HTTPStatusCode": 503},
+        }
+        raise ClientError(answer, "ExecuteChangeSet")
+
+    aws = FakeCloudFormation()
+    monkeypatch.setattr(aws, "execute_change_set", fail)
+    with pytest.raises(GoesOnError) as failure:
+        apply(changes_of(aws))
+    assert str(failure.value) == (
+        "The stack tp cannot be changed: AWS failed (ServiceUnavailable: busy): try again in a "
+        "minute. CloudFormation may have begun the change: run the command again later."
+    )
     assert not aws.calls("DeleteChangeSet")
