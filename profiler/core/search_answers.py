@@ -1,10 +1,11 @@
-"""Whether the answer of a search cluster is whole.
+"""Whether the answer of a search cluster is whole, and what a refusal names.
 
 Both engines answer HTTP 200 with a part of the documents if an index is lost, and if a search was
 ended early: by ``search.default_search_timeout``, or by a number of documents.
 https://www.elastic.co/guide/en/elasticsearch/reference/8.19/search-search.html
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -17,6 +18,8 @@ WITHOUT_CLOSED: Final = "ignore_unavailable=true&allow_no_indices=true"
 
 _TIMED_OUT = "the search cluster ran out of time in a search (timed_out)"
 _TERMINATED = "the search cluster ended a search early (terminated_early)"
+
+_ZONES = re.compile(r"multiple of total awareness attributes \[(\d+)\]")
 
 
 def missing_shards(answer: Mapping[str, object]) -> int:
@@ -40,6 +43,24 @@ def why_partial(answer: Mapping[str, object]) -> str | None:
     if answer.get("terminated_early") is True:
         return _TERMINATED
     return None
+
+
+def balanced_zones(reason: str) -> int | None:
+    """The number of zones because of which OpenSearch refuses an index or a template: with balanced
+    zones, the copies of an index must be a multiple of them. None for another refusal.
+
+    https://github.com/opensearch-project/OpenSearch/issues/8205
+    """
+    found = _ZONES.search(reason)
+    return int(found[1]) if found else None
+
+
+def zones_remedy(zones: int) -> str:
+    """The sentence about a cluster whose default number of replicas does not fit its zones."""
+    return (
+        f"Its zones need {zones} copies of each index: set cluster.default_number_of_replicas to "
+        f"{zones - 1}."
+    )
 
 
 def closed_index(answer: Mapping[str, object]) -> str | None:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from profiler.core.files import package_data_folder
 from profiler.core.index_names import DEFAULT_PREFIX, IndexKind, index_name
+from profiler.core.search_answers import balanced_zones, zones_remedy
 from profiler.search_setup.cluster_requests import (
     Engine,
     RejectedError,
@@ -35,7 +36,6 @@ _POLICY_FILES: Mapping[Engine, str] = {
     "opensearch": "opensearch-ism.json",
 }
 _REPLICAS = "auto_expand_replicas"
-_ZONES = re.compile(r"multiple of total awareness attributes \[(\d+)\]")
 # The indices behind the data views of the dashboards: as long as one does not exist, its panels are
 # errors.
 _FIRST_INDICES: tuple[IndexKind, ...] = ("reports", "checkpoints", "notices")
@@ -116,14 +116,13 @@ def _put_template(server: SearchServer, name: str, body: Mapping[str, Any]) -> s
 
     With balanced zones, OpenSearch refuses a number of copies that is no multiple of the zones.
     Amazon OpenSearch Service has a default number of replicas that is one.
-    https://github.com/opensearch-project/OpenSearch/issues/8205
     """
     path = f"/_index_template/{name}"
     what = f"index template {name}"
     try:
         put(server, path, body, what)
     except RejectedError as error:
-        zones = _ZONES.search(str(error))
+        zones = balanced_zones(str(error))
         settings: dict[str, Any] = body["template"]["settings"]["index"]
         if not zones or settings.pop(_REPLICAS, None) is None:
             raise
@@ -132,12 +131,8 @@ def _put_template(server: SearchServer, name: str, body: Mapping[str, Any]) -> s
     try:
         put(server, path, body, what)
     except RejectedError as error:
-        replicas = int(zones[1]) - 1
-        raise RejectedError(
-            f"{error} Its zones need {zones[1]} copies of each index: set "
-            f"cluster.default_number_of_replicas to {replicas}."
-        ) from error
-    return f" without {_REPLICAS}: the cluster's default replicas fit its {zones[1]} zones"
+        raise RejectedError(f"{error} {zones_remedy(zones)}") from error
+    return f" without {_REPLICAS}: the cluster's default replicas fit its {zones} zones"
 
 
 def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator[TemplateStep]:

@@ -221,6 +221,11 @@ def kibana_import(server: SearchServer) -> Any:
 def test_balanced_zones_get_templates_and_documents_with_a_copy_in_each_zone(
     zoned: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("ELASTICSEARCH_URL", zoned.url)
+    monkeypatch.setenv("SEARCH_ENGINE", zoned.engine)
+    monkeypatch.setenv("TRUSTED_LOG_GROUPS", "/ecs/jobs")
+    with pytest.raises(DeliveryError, match=r"set cluster\.default_number_of_replicas to 2\."):
+        handler.forward_logs(event(report()), Context())
     refused = kibana_import(zoned)
     assert refused.returncode == 1
     assert "set cluster.default_number_of_replicas to 2." in refused.stderr
@@ -228,9 +233,6 @@ def test_balanced_zones_get_templates_and_documents_with_a_copy_in_each_zone(
     done = kibana_import(zoned)
     assert done.returncode == 0, done.stderr
     assert "index template task-reports without auto_expand_replicas" in done.stdout
-    monkeypatch.setenv("ELASTICSEARCH_URL", zoned.url)
-    monkeypatch.setenv("SEARCH_ENGINE", zoned.engine)
-    monkeypatch.setenv("TRUSTED_LOG_GROUPS", "/ecs/jobs")
     handler.forward_logs(event(report()), Context())
     health = call(zoned, "GET", "_cluster/health/task-reports-2026.03?wait_for_status=green")
     assert health["active_shards"] == 3

@@ -19,6 +19,7 @@ from profiler.forwarder.invocation import (
     SearchClusterError,
 )
 from profiler.forwarder.search_cluster.interface import ItemResult, SearchCluster
+from profiler.forwarder.search_cluster.refusal_remedies import remedy
 
 # A queue may accept 1 MiB, but those that were made before 2025 accept 256 KiB.
 MAX_MESSAGE_BYTES = 256 * 1024
@@ -146,7 +147,7 @@ def deliver(
     )
     indexed = 0
     rejected: list[FailedItem] = []
-    fault: str | None = None
+    fault: ItemResult | None = None
     placed, completeness = _in_one_place(cluster, backoff, documents)
     if arrived_at:
         placed = [document.arriving(arrived_at) for document in placed]
@@ -182,9 +183,8 @@ def deliver(
             backoff.reset()
     if fault:
         raise DeliveryError(
-            f"The search cluster did not accept some documents ({fault}); the others are written: "
-            "give the forwarder's user the privileges index and auto_configure on the indices, "
-            "and remove the block, limit or fault that the cluster names."
+            "The search cluster did not accept some documents "
+            f"({fault.reason or 'without a reason'}); the others are written. {remedy(fault)}"
         )
     return DeliveryResult(indexed=indexed, rejected=tuple(rejected), completeness=completeness)
 
@@ -270,14 +270,14 @@ def _split(batch: list[Document], rejected: list[FailedItem], reason: str) -> li
 
 
 class _Judged(Struct):
-    """What is left to do after a request, how many documents are written, and the first fault of
-    an index or the cluster.
+    """What is left to do after a request, how many documents are written, and the first result
+    that is a fault of an index or the cluster.
     """
 
     existing: list[Document] = []
     retried: list[Document] = []
     written: int = 0
-    fault: str | None = None
+    fault: ItemResult | None = None
 
 
 def _judged(
@@ -301,7 +301,7 @@ def _judged(
         elif result.is_retryable:
             judged.retried.append(replace(document, stored=None))
         elif result.is_failed:
-            judged.fault = judged.fault or result.reason or "without a reason"
+            judged.fault = judged.fault or result
         elif result.stored is None or document.stored is not None:
             judged.written += 1
         elif document.has_more_to_write(result.stored):

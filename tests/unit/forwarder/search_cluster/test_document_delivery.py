@@ -90,7 +90,7 @@ def test_an_index_fault_raises_after_the_other_documents_are_written(
     status: int, error: str | None
 ) -> None:
     cluster = FakeCluster(items(error, n1=status))
-    with pytest.raises(DeliveryError, match=r"because.*auto_configure"):
+    with pytest.raises(DeliveryError, match=r"because.*the others are written"):
         delivered_documents(cluster)
     assert sorted(cluster.taken) == ["0", "2"]
 
@@ -111,6 +111,10 @@ SHARDS = (
     "Validation Failed: 1: this action would add [2] total shards, but this cluster currently has "
     "[1000]/[1000] maximum shards open;"
 )
+ZONES = (
+    "Validation Failed: 1: expected total copies needs to be a multiple of total awareness "
+    "attributes [3];"
+)
 # The fault is the index's or the cluster's: keep the documents, and try again.
 OF_INDEX = [
     refused(400, "validation_exception", SHARDS),  # the elected master
@@ -129,12 +133,7 @@ OF_INDEX = [
         "[1:2047] failed to parse: Limit of total fields [5] has been exceeded while adding new "
         "fields [3]",
     ),
-    refused(
-        400,
-        "validation_exception",
-        "Validation Failed: 1: expected total copies needs to be a multiple of total awareness "
-        "attributes [3];",
-    ),
+    refused(400, "validation_exception", ZONES),
     refused(
         400,
         ARGUMENT,
@@ -230,6 +229,66 @@ def test_an_index_that_takes_no_document_refuses_none_of_them_for_good(
 ) -> None:
     with pytest.raises(DeliveryError, match="did not accept some documents"):
         delivered_documents(FakeCluster(answers(*[item] * count)), count)
+
+
+EVEN_COPIES = "Its zones need 3 copies of each index: set cluster.default_number_of_replicas to 2."
+FEWER_SHARDS = "Delete old indices, or raise cluster.max_shards_per_node."
+PRIVILEGES = "Give the forwarder's user the privileges index and auto_configure on the indices."
+
+
+@pytest.mark.parametrize(
+    ("item", "sentence"),
+    [
+        # OpenSearch 2.19.1 with three balanced zones: the elected node, and the others.
+        (refused(400, "validation_exception", ZONES), EVEN_COPIES),
+        (refused(400, ARGUMENT, ZONES), EVEN_COPIES),
+        (
+            refused(
+                400,
+                ARGUMENT,
+                "Validation Failed: 1: this action would add [3] total shards, but this cluster "
+                "currently has [3]/[3] maximum shards open;",
+            ),
+            FEWER_SHARDS,
+        ),
+        (
+            refused(
+                400,
+                "validation_exception",
+                "Validation Failed: 1: this action would add [2] shards, but this cluster "
+                "currently has [1]/[2] maximum normal shards open;",
+            ),
+            FEWER_SHARDS,
+        ),
+        (
+            refused(
+                403,
+                "cluster_block_exception",
+                "index [task-reports-2026.07] blocked by: [FORBIDDEN/8/index write (api)];",
+            ),
+            "Run `task-profiler kibana import`, which opens what a lifecycle policy has closed.",
+        ),
+        (refused(401, "security_exception", "missing authentication credentials"), PRIVILEGES),
+        (
+            refused(403, "security_exception", "no permissions for [indices:admin/create]"),
+            PRIVILEGES,
+        ),
+        ({"update": {"status": 401}}, PRIVILEGES),
+        (
+            refused(403, "cluster_block_exception", "blocked by: [FORBIDDEN/12/index read-only];"),
+            "Remove the block, limit or fault that the cluster names.",
+        ),
+        (
+            refused(500, "illegal_state_exception", None),
+            "Remove the block, limit or fault that the cluster names.",
+        ),
+    ],
+)
+def test_the_remedy_is_that_of_the_clusters_reason(item: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DeliveryError) as raised:
+        delivered_documents(FakeCluster(answers(item)), 1)
+    _, _, remedy = str(raised.value).partition("; the others are written. ")
+    assert remedy == sentence
 
 
 @pytest.mark.parametrize("item", OF_DOCUMENT)

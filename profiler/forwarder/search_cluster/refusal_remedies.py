@@ -1,0 +1,38 @@
+"""What to do about an index or a cluster that takes no document, by the cluster's own words."""
+
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from profiler.core.search_answers import balanced_zones, zones_remedy
+from profiler.forwarder.search_cluster.interface import ItemResult
+
+_PRIVILEGES: Final = (
+    "Give the forwarder's user the privileges index and auto_configure on the indices."
+)
+_BY_REASON: Final[Mapping[re.Pattern[str], str]] = {
+    # Elasticsearch 8 says "shards", older servers and OpenSearch "total shards".
+    re.compile(r"this action would add \[\d+\] (?:total )?shards"): (
+        "Delete old indices, or raise cluster.max_shards_per_node."
+    ),
+    re.compile(r"index write \(api\)"): (
+        "Run `task-profiler kibana import`, which opens what a lifecycle policy has closed."
+    ),
+}
+_OTHER: Final = "Remove the block, limit or fault that the cluster names."
+
+
+def remedy(refused: ItemResult) -> str:
+    """The sentence for a document that a later attempt can write."""
+    reason = refused.reason or ""
+    zones = balanced_zones(reason)
+    if zones:
+        return zones_remedy(zones)
+    for pattern, sentence in _BY_REASON.items():
+        if pattern.search(reason):
+            return sentence
+    is_without_rights = refused.status == HTTPStatus.UNAUTHORIZED
+    if is_without_rights or refused.error == "security_exception":
+        return _PRIVILEGES
+    return _OTHER
