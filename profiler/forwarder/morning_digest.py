@@ -249,16 +249,20 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
 
 def _peaks_at_the_newest_size(runs: Sequence[EarlierRun]) -> list[tuple[int, float]]:
     """The end and the memory peak, in percent, of the runs at the newest run's size, and whose
-    peaks mean the same.
+    peaks mean the same as that of the last success: a run that fails at once has no sample, and
+    its peak another meaning.
     """
     measured = [(run, run.peak_mb) for run in runs if run.peak_mb is not None]
     newest = measured[-1][0] if measured else None
     if newest is None or not newest.size_mb:
         return []
+    at_size = [(run, peak_mb) for run, peak_mb in measured if run.size_mb == newest.size_mb]
+    successes = (run for run, _ in reversed(at_size) if run.status == "success")
+    last = next(successes, newest)
     return [
         (run.ended_ns, peak_mb / newest.size_mb * _WHOLE_PERCENT)
-        for run, peak_mb in measured
-        if (run.size_mb, run.counts_files) == (newest.size_mb, newest.counts_files)
+        for run, peak_mb in at_size
+        if run.counts_files == last.counts_files
     ]
 
 

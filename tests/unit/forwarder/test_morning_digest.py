@@ -224,10 +224,15 @@ def test_a_newest_run_without_a_peak_does_not_hide_an_unusual_one() -> None:
     ]
 
 
-def test_a_newest_run_without_a_peak_does_not_hide_the_growth() -> None:
+@pytest.mark.parametrize(
+    "newest",
+    [{"peak_mb": None, "size_mb": None}, {"peak_mb": 5.0, "counts_files": True}],
+    ids=["no peak", "no sample"],
+)
+def test_a_newest_run_that_failed_at_once_does_not_hide_the_growth(newest: dict[str, Any]) -> None:
     runs = [earlier(day, peak_mb=2048 * (0.89 - 0.007 * day)) for day in range(20, -1, -1)]
-    unmeasured = earlier(-0.1, peak_mb=None, size_mb=None, status="failure")
-    (line,) = texts(summary_of(QUIET, history_of(*runs, unmeasured)))
+    failed = earlier(-0.1, status="failure", **newest)
+    (line,) = texts(summary_of(QUIET, history_of(*runs, failed)))
     assert "full in 16 nights" in line
 
 
