@@ -8,7 +8,7 @@ for anything else.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -67,7 +67,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         after_ns = self.after_ns
         if after_ns is None:
             return 1 + self.before_ns
-        if after_ns >= self.before_ns or (self.is_of_loop and not self.was_woken):
+        if after_ns >= self.before_ns or (not self.was_woken and self.is_of_loop):
             return 1 + after_ns
         return 1 + self.before_ns
 
@@ -127,6 +127,16 @@ def _named(blocked: Blocked, wait: ThreadWait) -> Wait:
         if came is not False or not connection.received_bytes
     ]
     return Wait("network", busy[0]) if len(busy) == 1 else blocked.wait
+
+
+def _has_timeout(handing: Blocked | None) -> bool:
+    """Whether a thread waits for others, and its timeout may end that."""
+    return handing is not None and handing.wait == _SLEEP
+
+
+def _polls_pipe(handing: Blocked | None) -> bool:
+    """Whether a thread polls a pipe for a limited time."""
+    return handing is not None and handing.has_timeout and handing.wait.kind == "pipe"
 
 
 def _in_proportion(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:
@@ -243,10 +253,11 @@ class Division:
             if woken is not None or self._handing[wait].wait.kind in ("lock", "network"):
                 carried[wait] = carried.get(wait, 0) + wait.weight_ns
             return
-        total = sum([end.weight_ns for end in ends])
-        for end in ends:
-            part = wait.weight_ns * end.weight_ns / total
-            carried[end] = carried.get(end, 0) + part
+        own_ns = wait.weight_ns
+        weights = [end.weight_ns for end in ends]
+        total = sum(weights)
+        for end, weight_ns in zip(ends, weights, strict=True):
+            carried[end] = carried.get(end, 0) + own_ns * weight_ns / total
 
     def _woken_for(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> Wait | None:
         """What the thread of a pool waited for, if another one that waited for somebody to come
@@ -269,20 +280,21 @@ class Division:
 
     def _ends(self, wait: ThreadWait) -> Collection[ThreadWait]:
         """The threads at the ends of the chains that begin with this one."""
-        reached = list(self._reached(wait, only_still=True))
+        reached = self._reached(wait, only_still=True)
         known = self._known_of(reached, wait)
         if known:
             return known
         if self._handing[wait].wait.kind == "sleep":
             return (wait,)  # its timeout may end it
-        timed = [end for end in reached if self._has_timeout(end) and end.may_have_ended(wait)]
-        reached = list(self._reached(wait, only_still=False))
+        timed = [end for end in reached if _has_timeout(self._handing.get(end))]
+        timed = [end for end in timed if end.may_have_ended(wait)]
+        reached = self._reached(wait, only_still=False)
         if not timed:
-            timed = [end for end in reached if self._has_timeout(end)]
+            timed = [end for end in reached if _has_timeout(self._handing.get(end))]
         known = [*self._known_of(reached, wait), *timed]
         if known:
             return known
-        polling = [end for end in reached if self._polls_pipe(end)]
+        polling = [end for end in reached if _polls_pipe(self._handing.get(end))]
         if polling:  # as a server that sleeps, and watches whether its parent lives
             self._woken.update(dict.fromkeys(polling, _SLEEP))
             return polling
@@ -299,27 +311,19 @@ class Division:
         known = [end for end in reached if end in self._firm and self._is_known(end)]
         return [end for end in known if end.may_have_ended(wait)] or known
 
-    def _has_timeout(self, wait: ThreadWait) -> bool:
-        """Whether a thread waits for others, and its timeout may end that."""
-        return wait in self._handing and self._handing[wait].wait == _SLEEP
-
-    def _polls_pipe(self, wait: ThreadWait) -> bool:
-        """Whether a thread polls a pipe for a limited time."""
-        blocked = self._handing.get(wait)
-        return blocked is not None and blocked.has_timeout and blocked.wait.kind == "pipe"
-
     def _is_known(self, wait: ThreadWait) -> bool:
         """Whether the wait says more than that of a thread which waits for it."""
         name = self._firm[wait]
         return name.kind not in ("other", HIDDEN.kind) or name.target is not None
 
-    def _reached(self, start: ThreadWait, *, only_still: bool) -> Iterator[ThreadWait]:
+    def _reached(self, start: ThreadWait, *, only_still: bool) -> list[ThreadWait]:
         """The threads that hand on to nobody, or have a timeout, and that ``start`` reaches.
 
         ``only_still``: a thread hands on only to those that did not run while it waited. A server
         on whose connections nothing came hands on to its other clients, which may send what is
         waited for.
         """
+        reached: list[ThreadWait] = []
         known = {start}
         passed: set[int] = set()
         asked: dict[int, ThreadWait] = {}  # for the threads of a process
@@ -328,31 +332,32 @@ class Division:
             wait = pending.pop()
             passed.add(wait.process)
             is_idle = wait in self._idle
-            helpers: Collection[ThreadWait] = ()
-            if is_idle or wait in self._handing:
-                helpers = self._helpers(wait, self._handing.get(wait) or wait.blocked)
-            has_timeout = self._has_timeout(wait) or self._polls_pipe(wait)
-            if wait is not start and (is_idle or has_timeout or not helpers):
-                yield wait
-            blocked = self._handing.get(wait)
-            if blocked is not None and blocked.helpers == "threads":
+            handing = self._handing.get(wait)
+            is_end = is_idle or _has_timeout(handing) or _polls_pipe(handing)
+            first = wait
+            if handing is not None and handing.helpers == "threads":
                 first = asked.setdefault(wait.process, wait)
-                if first is not wait and (not only_still or wait.did_not_run_in(first)):
-                    continue  # which reaches no others of the same process
+            helpers: Collection[ThreadWait] = ()  # after the first: no others of the process
+            if first is wait or (only_still and not wait.did_not_run_in(first)):
+                helpers = self._helpers(wait, handing or (wait.blocked if is_idle else None))
+                is_end = is_end or not helpers
+            if is_end and wait is not start:
+                reached.append(wait)
+            self._steps += len(helpers)
             for helper in helpers:
-                self._steps += 1
                 if helper in known or (only_still and not helper.did_not_run_in(wait)):
                     continue
                 if is_idle and helper.process in passed:
                     continue
                 known.add(helper)
                 pending.append(helper)
+        return reached
 
     def _helpers(self, wait: ThreadWait, blocked: Blocked | None) -> Collection[ThreadWait]:
         """The waits of those for whom a thread waits."""
-        processes: Collection[int] = ()
-        if blocked is None:
+        if blocked is None or blocked.helpers == "nobody":
             return ()
+        processes: Collection[int] = ()
         if blocked.helpers == "threads":
             processes = (wait.process,)
         elif blocked.helpers == "children":
