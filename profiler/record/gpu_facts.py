@@ -250,7 +250,9 @@ def gpu_memory_evidence(record: Record) -> str:
     if seen.text is not None:
         return f"Its log says: {seen.text}"
     limits = {gpu.uuid: gpu.memory_limit_mb for gpu in record.gpus}
-    return _held_gpu_memory(seen, is_of_process=limits.get(seen.uuid or "") == seen.limit_mb)
+    # Older records count the memory of other programs against the limit, too.
+    is_of_process = limits.get(seen.uuid or "") == seen.limit_mb and seen.own_mb == seen.used_mb
+    return _held_gpu_memory(seen, is_of_process=is_of_process)
 
 
 def _held_gpu_memory(seen: GpuMemoryEvidence, *, is_of_process: bool) -> str:

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from profiler.record.gpu_facts import gpu_memory_evidence
 from profiler.record.gpu_memory_texts import gpu_memory_error, with_gpu_memory_error
 from profiler.record.record_model import Container, Gpu, GpuMemoryEvidence, Record
 from tests.values import present
@@ -82,3 +83,21 @@ def test_other_records_stay_as_they_are(record: Record) -> None:
 
 def test_without_such_a_line_nothing_is_added() -> None:
     assert with_gpu_memory_error(FAILED, None) == FAILED
+
+
+@pytest.mark.parametrize(
+    ("used_mb", "text"),
+    [
+        (3900, "One of its processes held at least 3.8 GB of the 3.9 GB that MPS lets a process"),
+        (9000, "Its processes held at least 3.8 GB of the GPU's 3.9 GB, other programs 5 GB "),
+    ],
+    ids=["of a process", "older record"],
+)
+def test_what_was_held_of_the_limit_of_mps(used_mb: int, text: str) -> None:
+    """Older records count other programs against it, and all processes of the run."""
+    seen = GpuMemoryEvidence(
+        kind="memory-at-limit", uuid="GPU-a", own_mb=3900, used_mb=used_mb, limit_mb=4000
+    )
+    gpu = Gpu(uuid="GPU-a", memory_limit_mb=4000)
+    record = replace(FAILED, gpus=(gpu,), gpu_memory_evidence=seen)
+    assert gpu_memory_evidence(record).startswith(text)
