@@ -38,11 +38,14 @@ from tests.terminals import texts
 
 _UNITS = r"(?:%|ms|s|MB|GB|vCPU|CPUs|threads?|samples?|stacks?)"
 _DURATION = r"\d+[dhm] \d+[hms]"
-_NUMBER = re.compile(rf"(≥ ?)?((?:\$\d[\d,.]*)|{_DURATION}|(?:\d[\d,.]* {_UNITS}(?![\w/])))")
+_VALUE = rf"(?:\$\d[\d,.]*)|{_DURATION}|(?:\d[\d,.]* {_UNITS}(?![\w/]))"
+_NUMBER = re.compile(rf"(≥ ?|at least )?({_VALUE})( or more)?")
 
 
 class ShownNumber(Struct, frozen=True):
-    """A number with its unit as a screen has it; ``is_least``: with the mark of a lower bound."""
+    """A number with its unit as a screen has it; ``is_least``: with the mark of a lower bound, or its
+    words within a sentence.
+    """
 
     text: str
     is_least: bool
@@ -166,6 +169,6 @@ def event(report: Report) -> str:
 def numbers_in(text: str) -> set[ShownNumber]:
     """The numbers with a unit in a text."""
     return {
-        ShownNumber(found[2], bool(found[1]))
+        ShownNumber(found[2], bool(found[1] or found[3]))
         for found in _NUMBER.finditer(text.replace("\xa0", " "))
     }

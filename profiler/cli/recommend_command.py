@@ -60,7 +60,7 @@ from profiler.sizing.sizing_rules import AdviceVerdict, verdict_of
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 _COLUMNS = (
-    Column("Last runs", is_right=True, rank=2),
+    Column("Runs", is_right=True, rank=2),
     Column("Current", rank=3),
     Column("Recommended"),
     Column("Saving", is_right=True, rank=1),

@@ -55,7 +55,7 @@ def test_the_table_has_sizes_saving_and_reasons(cli: Cli) -> None:
     assert cli("recommend", "--from", source).out.splitlines() == [head, row, "", hint]
     assert re.split("  +", head) == [
         "Family",
-        "Last runs",
+        "Runs",
         "Current",
         "Recommended",
         "Saving",
@@ -320,7 +320,7 @@ def test_families_of_one_name_in_several_accounts_are_apart_and_only_they_name_i
     with pytest.raises(TaskProfilerError, match="No run in"):
         cli("recommend", "--task-region", "eu-west-1", "--from", source)
     several = cli("recommend", "--from", kept(in_accounts("111122223333", "444455556666", None)))
-    money = ["Last runs", "Current", "Recommended", "Saving", "$ a month"]
+    money = ["Runs", "Current", "Recommended", "Saving", "$ a month"]
     assert re.split("  +", several.out.splitlines()[0]) == ["Family", "Account", *money]
     assert "nightly (unknown account)" in cli("recommend", "nightly", "--from", source).out
     alone = cli("recommend", "--from", kept(in_accounts("111122223333")))
