@@ -37,12 +37,23 @@ def why_partial(answer: Mapping[str, object]) -> str | None:
     shards = missing_shards(answer)
     if shards:
         counted = "1 shard" if shards == 1 else f"{shards} shards"
-        return f"{counted} of the search cluster did not answer"
+        return f"{counted} of the search cluster did not answer{_first_failure(answer)}"
     if answer.get("timed_out") is True:
         return _TIMED_OUT
     if answer.get("terminated_early") is True:
         return _TERMINATED
     return None
+
+
+def _first_failure(answer: Mapping[str, object]) -> str:
+    """The index and the error of a shard that failed; empty for one without a node.
+
+    An index without the templates' mapping fails where it is to be sorted by a text.
+    """
+    failure = next(mappings(field_at(answer, "_shards.failures")), {})
+    index, error = text(failure.get("index")), text(field_at(failure, "reason.type"))
+    has_node = text(failure.get("node"))
+    return f" ({index}: {error})" if has_node and index and error else ""
 
 
 def balanced_zones(reason: str) -> int | None:

@@ -12,14 +12,49 @@ from tests.command_line import run_here
 from tests.http_server import OneAnswer
 
 # One index of two has no node: Elasticsearch 8, then OpenSearch.
-LOST = [
-    {"total": 2, "successful": 1, "skipped": 0, "failed": 1},
+LOST: list[dict[str, Any]] = [
+    {
+        "total": 2,
+        "successful": 1,
+        "skipped": 0,
+        "failed": 1,
+        "failures": [
+            {
+                "shard": 0,
+                "index": "task-reports-2020.01",
+                "node": None,
+                "reason": {"type": "no_shard_available_action_exception", "reason": None},
+            }
+        ],
+    },
     {"total": 2, "successful": 1, "skipped": 0, "failed": 0},
 ]
+# One index of two was made without the templates: OpenSearch 2.19.1, asked to sort by the family.
+FOREIGN = "task-reports-2026.09"
+FOREIGN_MAPPING: dict[str, Any] = {
+    **LOST[0],
+    "failures": [
+        {
+            "shard": 0,
+            "index": FOREIGN,
+            "node": "H4OGT2EZQumP5qm0-RjU3w",
+            "reason": {
+                "type": "illegal_argument_exception",
+                "reason": "Text fields are not optimised for operations that require per-document "
+                "field data like aggregations and sorting, so these operations are disabled by "
+                "default.",
+            },
+        }
+    ],
+}
 WHOLE = {"total": 2, "successful": 2, "skipped": 0, "failed": 0}
 # An answer with HTTP 200 that lacks runs, and what it says.
 PARTS: list[tuple[dict[str, Any], str]] = [
     *(({"_shards": shards}, "1 shard of the search cluster did not answer") for shards in LOST),
+    (
+        {"_shards": FOREIGN_MAPPING},
+        f"1 shard of the search cluster did not answer ({FOREIGN}: illegal_argument_exception)",
+    ),
     (
         {"_shards": WHOLE, "timed_out": True},
         "the search cluster ran out of time in a search (timed_out)",
