@@ -9,7 +9,8 @@ from profiler.core.optional_math import first_known, known_values
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.fact_list import GPU_IDLE, GPU_MEMORY_PEAK, measured_number, number_value
-from profiler.record.measured import AtLeast, Measured
+from profiler.record.hardware import WHOLE_INSTANCE
+from profiler.record.measured import UNKNOWN, About, AtLeast, Measured
 from profiler.record.record_model import Metrics, Record
 from profiler.record.units import format_duration, format_memory, format_percent
 
@@ -59,13 +60,16 @@ class GpuUse(Struct, frozen=True):
     idle: Measured
 
     def idle_percent(self, limit: float) -> float | None:
-        """The idle time; None if it is within the limit only as far as it was seen."""
+        """The idle time; None if it is an estimate, or within the limit only as far as seen."""
         is_open = isinstance(self.idle, AtLeast) and self.idle.value <= limit
+        is_open = is_open or isinstance(self.idle, About)
         return None if is_open else self.idle.value
 
 
 def gpu_use(record: Record) -> GpuUse:
-    """What the budgets of GPUs are compared with."""
+    """What the budgets of GPUs are compared with; nothing where it may be another program's."""
+    if record.gpu_scope == WHOLE_INSTANCE:
+        return GpuUse(None, UNKNOWN)
     return GpuUse(number_value(GPU_MEMORY_PEAK, record), measured_number(GPU_IDLE, record))
 
 

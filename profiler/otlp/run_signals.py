@@ -22,7 +22,7 @@ from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.record.batch_job import BatchJob, known_job_fields
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
-from profiler.record.fact_list import least_paths
+from profiler.record.fact_list import estimated_paths, least_paths
 from profiler.record.family_identity import family_key
 from profiler.record.hardware import gpu_error
 from profiler.record.metric_catalogue import reader, view_of
@@ -55,6 +55,7 @@ _PERCENT = 100
 _MB_PER_BYTE = 2**-20
 # The attribute of a number that may have been larger.
 _AT_LEAST = "task_profiler.at_least"
+_ESTIMATED = "task_profiler.estimated"
 
 
 class _Gauge(NamedTuple):
@@ -448,6 +449,7 @@ def _metrics(record: Record, end_ns: int) -> list[Message]:
     """Gauges at the end of the run; unknown values are left out."""
     run = view_of(record)
     least = least_paths(run)
+    estimated = estimated_paths(run)
     points_by_metric: dict[tuple[str, str], list[Message]] = {}
     for gauge in _GAUGES:
         value = reader(gauge.path)(run)
@@ -464,6 +466,8 @@ def _metrics(record: Record, end_ns: int) -> list[Message]:
             qualifiers[f"{gauge.name}.direction"] = gauge.direction
         if gauge.path in least:
             qualifiers[_AT_LEAST] = True
+        if gauge.path in estimated:
+            qualifiers[_ESTIMATED] = True
         if qualifiers:
             point["attributes"] = attributes(qualifiers)
         points_by_metric.setdefault((gauge.name, gauge.unit), []).append(point)

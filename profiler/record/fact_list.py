@@ -25,6 +25,7 @@ from profiler.record.mention_limits import (
     are_bytes_partial,
     is_cpu_partial,
     is_cpu_wait_partial,
+    is_gpu_use_estimated,
     is_gpu_use_partial,
 )
 from profiler.record.metric_catalogue import RunView, Unit, reader, view_of
@@ -96,7 +97,7 @@ class NumberRow(Struct, frozen=True):
     """A number of a run: its name, its unit, and its path in the view of a record.
 
     ``is_least`` says of a record whether the number may have been larger: a part of the run was not
-    seen, or AWS does not say the price.
+    seen, or AWS does not say the price; ``is_estimate`` whether it may also have been smaller.
     ``page_field`` is its field in the page's row of the run, "" if it has none. Of two runs the
     terminal compares the numbers that are ``compared``, and the page those that are
     ``compared_on_page``.
@@ -109,6 +110,7 @@ class NumberRow(Struct, frozen=True):
     compared: bool = True
     compared_on_page: bool = False
     is_least: Callable[[Record], bool] = _never
+    is_estimate: Callable[[Record], bool] = _never
 
 
 DURATION = NumberRow("duration", "ms", "metrics.duration_ms", "ms", compared_on_page=True)
@@ -159,10 +161,20 @@ VCPU_AVERAGE = NumberRow(
     "vCPU average", "vCPU", "metrics.vcpu_used.avg", "vcpuAvg", compared_on_page=True
 )
 GPU_AVERAGE = NumberRow(
-    "GPU average", "%", "gpus.utilization_percent.avg", "gpu", compared_on_page=True
+    "GPU average",
+    "%",
+    "gpus.utilization_percent.avg",
+    "gpu",
+    compared_on_page=True,
+    is_estimate=is_gpu_use_estimated,
 )
 GPU_IDLE = NumberRow(
-    "GPU idle", "%", "record.gpu_idle.percent", "gpuIdle", is_least=is_gpu_use_partial
+    "GPU idle",
+    "%",
+    "record.gpu_idle.percent",
+    "gpuIdle",
+    is_least=is_gpu_use_partial,
+    is_estimate=is_gpu_use_estimated,
 )
 GPU_IDLE_BETWEEN = NumberRow(
     "GPU idle between", "%", "record.gpu_idle.between_percent", "gpuBetween", compared_on_page=True
@@ -209,6 +221,12 @@ _BOUNDED: Final = (
     NumberRow("CPU wait", "s", "metrics.cpu_wait_seconds", is_least=is_cpu_wait_partial),
     NumberRow("idle GPU-hours", "h", "record.gpu_idle.gpu_hours", is_least=is_gpu_use_partial),
 )
+# The numbers that may be estimates, also those that are in no list.
+_ESTIMATED: Final = (
+    *(row for row in NUMBERS if row.is_estimate is not _never),
+    NumberRow("GPU peak", "%", "gpus.utilization_percent.max", is_estimate=is_gpu_use_estimated),
+    NumberRow("idle GPU-hours", "h", "record.gpu_idle.gpu_hours", is_estimate=is_gpu_use_estimated),
+)
 # Several numbers share a question, which is asked once of a run.
 _BOUNDS: Final = frozenset(row.is_least for row in _BOUNDED)
 _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, "sent")))
@@ -224,7 +242,11 @@ def number_value(row: NumberRow, record: Record) -> Number | None:
 
 def measured_number(row: NumberRow, record: Record) -> Measured:
     """The value, and whether it may have been larger."""
-    return measured(number_value(row, record), is_least=row.is_least(record))
+    return measured(
+        number_value(row, record),
+        is_least=row.is_least(record),
+        is_estimate=row.is_estimate(record),
+    )
 
 
 def least_rows(run: RunView) -> list[NumberRow]:
@@ -237,6 +259,17 @@ def least_rows(run: RunView) -> list[NumberRow]:
 def least_paths(run: RunView) -> frozenset[str]:
     """Where the view of the run has the numbers that may have been larger."""
     return frozenset(row.path for row in least_rows(run))
+
+
+def estimated_rows(run: RunView) -> list[NumberRow]:
+    """The known numbers of a run that are estimates."""
+    rows = [row for row in _ESTIMATED if row.is_estimate(run.record)]
+    return [row for row in rows if reader(row.path)(run) is not None]
+
+
+def estimated_paths(run: RunView) -> frozenset[str]:
+    """Where the view of the run has the numbers that are estimates."""
+    return frozenset(row.path for row in estimated_rows(run))
 
 
 def number_fact(row: NumberRow, record: Record) -> Fact:
@@ -255,8 +288,8 @@ def comparable(row: NumberRow, record: Record, others: Sequence[Record]) -> list
     if row in MEMORY_ROWS:
         others = [other for other in others if have_one_meaning(record.metrics, other.metrics)]
     if row is not MEMORY_PEAK:
-        is_least = row.is_least(record)
-        return [other for other in others if row.is_least(other) == is_least]
+        marks = (row.is_least(record), row.is_estimate(record))
+        return [other for other in others if (row.is_least(other), row.is_estimate(other)) == marks]
     if source is None:
         return list(others)
     return [other for other in others if known_peak_source(other.metrics) in (source, None)]

@@ -5,7 +5,7 @@ The terminal, the report page, Slack and the events print these, with the senten
 ``gpu_sentences``: each number has the same digits and marks everywhere.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from profiler.core.optional_math import first_known, mean_known
 from profiler.core.text import as_sentence
@@ -70,9 +70,17 @@ def gpu_memory_text(gpu: Gpu) -> str:
 
 def gpu_idle_text(gpu: Gpu) -> str:
     """The share of the run in which the GPU was idle: ``≥58 %`` if its work is not known for the
-    whole run; "" if it is unknown.
+    whole run, and ``≈ 58 %`` if it is an estimate; "" if it is unknown.
     """
-    return measured(gpu.idle_percent, is_least=gpu.is_use_partial).text(format_percent)
+    return measured(
+        gpu.idle_percent, is_least=gpu.is_use_partial, is_estimate=gpu.is_use_estimated
+    ).text(format_percent)
+
+
+def use_format(*gpus: Gpu) -> Callable[[float], str]:
+    """How to write the use of GPUs: in percent, with its mark if one is an estimate."""
+    is_estimate = any(gpu.is_use_estimated for gpu in gpus)
+    return lambda percent: measured(percent, is_estimate=is_estimate).text(format_percent)
 
 
 def _memory_text(used_mb: float | None, size_mb: float | None) -> str:
@@ -121,7 +129,9 @@ def gpu_family_text(records: Sequence[Record]) -> str:
     """
     own = [record for record in records if record.gpus and record.gpu_scope != WHOLE_INSTANCE]
     use = mean_known(*(number_value(GPU_AVERAGE, record) for record in own))
-    parts = [] if use is None else [f"{format_percent(use)} on average"]
+    is_estimate = any(map(GPU_AVERAGE.is_estimate, own))
+    average = measured(use, is_estimate=is_estimate).text(format_percent)
+    parts = [f"{average} on average"] if average else []
     totals = [gpu_totals(record.gpus) for record in own]
     fullest = max(totals, key=lambda one: one.memory_used_mb.max or 0, default=GpuTotals())
     parts.append(gpus_memory_text(fullest))

@@ -10,7 +10,6 @@ from profiler.core.optional_math import (
     all_known,
     difference,
     first_known,
-    known,
     known_values,
     max_known,
 )
@@ -18,12 +17,13 @@ from profiler.core.text import as_sentence, listed, stated
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle
-from profiler.record.measured import measured
+from profiler.record.measured import Measured, measured
 from profiler.record.mention_limits import (
     MIN_GPU_IDLE_PERCENT,
     MIN_SHOWN_GPU_PERCENT,
     MIN_WAIT_PERCENT,
     PAST_WAITS,
+    is_gpu_use_estimated,
     is_gpu_use_partial,
     wait_in_words,
 )
@@ -68,7 +68,7 @@ def gpu_idle_sentence(record: Record) -> str | None:
         gpus = f"the {len(record.gpus) or ''} GPUs{whose} were".replace("  ", " ")
     else:
         gpus = f"the GPU{whose} was"
-    percent = measured(min(idle.percent, _PERCENT), is_least=is_gpu_use_partial(record))
+    percent = _of_idle_time(min(idle.percent, _PERCENT), record)
     text = (
         f"{gpus} idle {percent.words(format_percent)} of the "
         f"run{' on average' if is_several else ''}"
@@ -82,6 +82,12 @@ def gpu_idle_sentence(record: Record) -> str | None:
     if idle.between_percent is not None:
         return f"{text}; between, the batch {done}"
     return f"{text}; {'while all were idle,' if is_several else 'meanwhile'} the batch {done}"
+
+
+def _of_idle_time(value: float | None, record: Record) -> Measured:
+    return measured(
+        value, is_least=is_gpu_use_partial(record), is_estimate=is_gpu_use_estimated(record)
+    )
 
 
 def _idle_places(idle: GpuIdle, record: Record) -> Iterator[str]:
@@ -146,9 +152,8 @@ def gpu_idle_texts(record: Record) -> Iterator[str]:
     has_failed = known_status(record) == "failure"
     if sentence is not None and idle is not None and not has_failed:
         yield sentence
-        usd = stated(" ({})", known(format_usd, idle.usd))
-        hours = measured(idle.gpu_hours, is_least=is_gpu_use_partial(record))
-        yield f"{hours.text(format_gpu_hours)}{usd}"
+        usd = stated(" ({})", _of_idle_time(idle.usd, record).text(format_usd) or None)
+        yield f"{_of_idle_time(idle.gpu_hours, record).text(format_gpu_hours)}{usd}"
 
 
 def gpu_advice(record: Record) -> Iterator[str]:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.record.record_model import Number
+from profiler.record.units import APPROXIMATELY
 
 _MARK: Final = "≥"
 _Format = Callable[[float], str]
@@ -56,6 +58,24 @@ class AtLeast(Struct, frozen=True):
         return f"up to {as_text(self.value)} or more"
 
 
+class About(Struct, frozen=True):
+    """A number that was estimated: it may have been smaller or larger."""
+
+    value: Number
+
+    def text(self, as_text: _Format) -> str:
+        """The number with its mark: ``≈ 16 %``."""
+        return f"{APPROXIMATELY}{as_text(self.value)}"
+
+    def words(self, as_text: _Format) -> str:
+        """The number within a sentence: ``about 16 %``."""
+        return f"about {as_text(self.value)}"
+
+    def most(self, as_text: _Format) -> str:
+        """The largest of several such numbers: ``up to about 16 %``."""
+        return f"up to about {as_text(self.value)}"
+
+
 class Unknown(Struct, frozen=True):
     """A number that was not measured: its text is empty."""
 
@@ -75,14 +95,20 @@ class Unknown(Struct, frozen=True):
 
 
 UNKNOWN: Final = Unknown()
-Known = Exactly | AtLeast
+Known = Exactly | AtLeast | About
 Measured = Known | Unknown
 
 
-def measured(value: Number | None, *, is_least: bool = False) -> Measured:
-    """A number as the record or a document has it; ``is_least``: it may have been larger."""
+def measured(
+    value: Number | None, *, is_least: bool = False, is_estimate: bool = False
+) -> Measured:
+    """A number as the record or a document has it; ``is_least``: it may have been larger;
+    ``is_estimate``: also smaller.
+    """
     if value is None:
         return UNKNOWN
+    if is_estimate:
+        return About(value)
     if is_least:
         return AtLeast(value)
     return Exactly(value)
@@ -92,7 +118,7 @@ def scaled(number: Measured, factor: float) -> Measured:
     """The number, multiplied."""
     if isinstance(number, Unknown):
         return UNKNOWN
-    return measured(number.value * factor, is_least=isinstance(number, AtLeast))
+    return replace(number, value=number.value * factor)
 
 
 def known_numbers(numbers: Iterable[Measured]) -> list[Known]:
@@ -101,9 +127,13 @@ def known_numbers(numbers: Iterable[Measured]) -> list[Known]:
 
 
 def total(numbers: Iterable[Measured]) -> Measured:
-    """The sum of the known numbers; at least that, if one of them may have been larger."""
+    """The sum of the known numbers; at least that, if one of them may have been larger, and an
+    estimate, if one is.
+    """
     known = known_numbers(numbers)
     if not known:
         return UNKNOWN
     is_least = any(isinstance(number, AtLeast) for number in known)
-    return measured(sum(number.value for number in known), is_least=is_least)
+    is_estimate = any(isinstance(number, About) for number in known)
+    value = sum(number.value for number in known)
+    return measured(value, is_least=is_least, is_estimate=is_estimate)

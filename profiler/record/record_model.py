@@ -302,6 +302,13 @@ class Gpu(Model, frozen=True, kw_only=True):
     ecc_uncorrected: int | None = None
 
     @property
+    def is_use_estimated(self) -> bool:
+        """Whether its use is an estimate: the driver gave one value each second, which counts some
+        work twice and misses other work.
+        """
+        return self.utilization_source == "once-a-second"
+
+    @property
     def is_use_partial(self) -> bool:
         """Whether its work is not known for more than a twentieth of the run."""
         return self.utilization_covered_percent is not None

@@ -13,7 +13,14 @@ from typing import Any
 
 from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.fact_list import CPU_TIME, GPU_MEMORY_PEAK, least_paths, measured_number
+from profiler.record.fact_list import (
+    CPU_TIME,
+    GPU_AVERAGE,
+    GPU_MEMORY_PEAK,
+    estimated_paths,
+    least_paths,
+    measured_number,
+)
 from profiler.record.hardware import gpu_error
 from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
 from profiler.record.record_model import Number, Report
@@ -27,7 +34,11 @@ _FIRST_LABELS = (
 _LAST_LABELS = ("Cost", "Recommended vCPU", "Recommended Memory", "Saving")
 _LABELLED = {metric.text_label: metric for metric in METRICS if metric.text_label}
 # A peak's label has its source beside it, and a cost its own.
-_BOUNDED = {"CPU Time": CPU_TIME, "Max GPU Memory Used": GPU_MEMORY_PEAK}
+_MARKED = {
+    "CPU Time": CPU_TIME,
+    "Max GPU Memory Used": GPU_MEMORY_PEAK,
+    "Avg GPU": GPU_AVERAGE,
+}
 _MEASURED_LABELS = (
     *_FIRST_LABELS,
     *(label for label in _LABELLED if label not in {*_FIRST_LABELS, *_LAST_LABELS}),
@@ -54,7 +65,7 @@ def report_text(report: Report) -> str:
     run = view_of(record)
     advice = _one_line(" ".join(record.recommendation.reasons)) or None
     texts = {label: _format(metric, metric.get(run)) for label, metric in _LABELLED.items()}
-    for label, row in _BOUNDED.items():
+    for label, row in _MARKED.items():
         as_text = partial(_format_value, _LABELLED[label])
         texts[label] = measured_number(row, record).text(as_text) or None
     fields = (
@@ -115,11 +126,14 @@ def emf_unit(metric: Metric) -> str:
     return _EMF_UNITS.get(metric.unit, "None")
 
 
-def _read(metric: Metric, run: RunView, least: Collection[str]) -> Number | None:
+def _read(
+    metric: Metric, run: RunView, least: Collection[str], estimated: Collection[str]
+) -> Number | None:
     """The value for CloudWatch, which averages shares and has no mark: none of a share that may
-    have been larger, as those at the paths ``least``. Totals and peaks are what was seen.
+    have been larger, as those at the paths ``least``, and no estimate. Totals and peaks are what
+    was seen.
     """
-    if metric.unit == "%" and metric.path in least:
+    if metric.path in estimated or (metric.unit == "%" and metric.path in least):
         return None
     value = metric.get(run)
     if isinstance(value, str) or value is None:
@@ -137,8 +151,10 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     record = report.record
     time_ns = report.time_ns
     run = view_of(record)
-    least = least_paths(run)
-    values = known_members({name: _read(EMF_METRICS[name], run, least) for name in names})
+    least, estimated = least_paths(run), estimated_paths(run)
+    values = known_members(
+        {name: _read(EMF_METRICS[name], run, least, estimated) for name in names}
+    )
     if time_ns is None or not record.family or not values:
         return {}
     directive = {

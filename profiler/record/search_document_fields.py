@@ -1,6 +1,6 @@
 """The fields of a search document, with the names of the Elastic Common Schema where it has one."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.batch_job import WHOLE_NUMBERS, BatchJob
 from profiler.record.equal_steps import with_longer_steps
-from profiler.record.fact_list import least_paths
+from profiler.record.fact_list import estimated_paths, least_paths
 from profiler.record.hardware import gpu_error
 from profiler.record.metric_catalogue import METRICS, IndexType, RunView, json_path, reader
 from profiler.record.record_model import NO_INTERVAL, known_status
@@ -106,7 +106,15 @@ def _series(run: RunView) -> dict[str, object] | None:
 
 def _at_least(run: RunView) -> list[str] | None:
     """The fields of the numbers that may have been larger."""
-    paths = least_paths(run)
+    return _document_fields(least_paths(run))
+
+
+def _estimated(run: RunView) -> list[str] | None:
+    """The fields of the numbers that are estimates."""
+    return _document_fields(estimated_paths(run))
+
+
+def _document_fields(paths: Collection[str]) -> list[str] | None:
     if not paths:
         return None
     fields = [metric.document_field for metric in METRICS if metric.path in paths]
@@ -232,6 +240,8 @@ FIELDS = (
     ),
     # The fields of the numbers that may have been larger.
     DocumentField(name="usage.at_least", get=_at_least),
+    # The fields of the numbers that are estimates.
+    DocumentField(name="usage.estimated", get=_estimated),
     # Of the family's runs a month, which the forwarder looks up; else of the run alone.
     DocumentField(name="recommendation.saving_usd_per_month", index_type="double"),
     DocumentField(name="series", index_type="object", get=_series, is_searchable=False),

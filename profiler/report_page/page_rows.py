@@ -35,7 +35,8 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     their use, ``gpu_idle`` and ``gpu_between`` are shares of the run, and ``gpu_size`` is the
     memory of the GPU with the largest peak.
     ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``why`` says why the
-    run ended in a few words. ``at_least`` has the fields of the numbers that may have been larger.
+    run ended in a few words. ``at_least`` has the fields of the numbers that may have been larger,
+    ``estimated`` those of estimates.
     """
 
     id: str
@@ -84,6 +85,7 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     gpu_peak: Number | None = None
     gpu_size: Number | None = None
     at_least: list[str] | None = None
+    estimated: list[str] | None = None
     course: str | None = None
 
 
@@ -95,13 +97,14 @@ PageProcess = tuple[
 
 
 class PageGpu(PageRow, frozen=True, kw_only=True):
-    """One GPU: ``percent`` and ``top`` are its mean and largest utilization, of all programs if it
-    is ``shared``; ``memory`` says how much of its ``size`` in MB the run was seen to hold.
+    """One GPU: ``percent`` and ``top`` are the texts of its mean and largest utilization, of all
+    programs if it is ``shared``; ``memory`` says how much of its ``size`` in MB the run was seen to
+    hold.
     """
 
     name: str
-    percent: Number | None = None
-    top: Number | None = None
+    percent: str | None = None
+    top: str | None = None
     sm: Number | None = None
     idle: str | None = None
     shared: bool | None = None

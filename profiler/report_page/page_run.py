@@ -7,12 +7,20 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MS, parse_ns, span_ms
-from profiler.record.fact_list import NUMBERS, least_rows, number_value, usual_number
+from profiler.record.fact_list import (
+    NUMBERS,
+    NumberRow,
+    estimated_rows,
+    least_rows,
+    number_value,
+    usual_number,
+)
 from profiler.record.gpu_facts import (
     beside_gpus,
     gpu_idle_text,
     gpu_memory_text,
     gpu_word,
+    use_format,
 )
 from profiler.record.hardware import gpu_totals
 from profiler.record.mapped_files import counts_files
@@ -90,6 +98,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         sent=metrics.network_tx_bytes,
         pids=metrics.max_pids,
         **_gpu_values(record),
+        estimated=_page_fields(estimated_rows(view_of(record))),
         at_least=_at_least(replace(record, cost=cost)) or None,
         course=memory_course(run.steps),
     )
@@ -114,7 +123,11 @@ def _gpu_values(record: Record) -> dict[str, Any]:
 
 def _at_least(record: Record) -> list[str]:
     """The fields of the numbers that may have been larger."""
-    return [row.page_field for row in least_rows(view_of(record)) if row.page_field]
+    return _page_fields(least_rows(view_of(record))) or []
+
+
+def _page_fields(rows: Iterable[NumberRow]) -> list[str] | None:
+    return [row.page_field for row in rows if row.page_field] or None
 
 
 def judged_numbers(record: Record, earlier: Sequence[Record]) -> dict[str, bool]:
@@ -223,10 +236,11 @@ def _kills_row(record: Record, story: Story) -> tuple[str, list[PageProcess]] | 
 
 def _gpu_row(gpu: Gpu) -> PageGpu:
     utilization = gpu.utilization_percent
+    as_text = use_format(gpu)
     return PageGpu(
         name=gpu.name or gpu.uuid,
-        percent=finite_number(utilization.avg),
-        top=finite_number(utilization.max),
+        percent=known(as_text, finite_number(utilization.avg)),
+        top=known(as_text, finite_number(utilization.max)),
         sm=finite_number(gpu.sm_active_percent.avg),
         idle=gpu_idle_text(gpu) or None,
         shared=gpu.shared or None,

@@ -32,6 +32,7 @@ from profiler.record.mention_limits import (
     SATURATED_PERCENT,
     counted_cpu_wait,
     is_cpu_wait_partial,
+    is_gpu_use_estimated,
     is_gpu_use_partial,
 )
 from profiler.record.record_model import (
@@ -513,7 +514,9 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
     runs_now = [run for run in runs if size_of(run.record).vcpu == current_vcpu]
     records_now = [run.record for run in runs_now]
     idle_flags = known_values(gpus_idle(record) for record in records)
-    idle_gpus = known_values(record.gpu_idle for record in records)
+    # An estimate of the idle time is no reason to act.
+    with_idle = [record for record in records if not is_gpu_use_estimated(record)]
+    idle_gpus = known_values(record.gpu_idle for record in with_idle)
     durations_ms = known_values(
         run.record.metrics.duration_ms for run in runs_now if has_succeeded(run)
     )
@@ -527,7 +530,7 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
         gpu_text=gpu_family_text(records),
         idle_gpu_hours=measured(
             mean_known(*(idle.gpu_hours for idle in idle_gpus)),
-            is_least=any(is_gpu_use_partial(record) for record in records if record.gpu_idle),
+            is_least=any(is_gpu_use_partial(record) for record in with_idle if record.gpu_idle),
         ),
         has_gpus_of_others=any(record.gpu_scope == WHOLE_INSTANCE for record in records),
         billed=billed_tasks(records_now or records),

@@ -16,13 +16,15 @@ from profiler.cli.terminal.page_parts import run_curves
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notifications.event_details import ended_run
+from profiler.local_run.run_budgets import gpu_use
 from profiler.otlp.run_signals import ExportedRun, signals_of
 from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, sharing_sentence
 from profiler.record.record_model import NOT_MEASURED, Report, Series, encode
 from profiler.record.report_line import EMF_METRICS, emf_members, report_text
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_memory, format_percent
-from profiler.runs.comparison.compared_metrics import COMPARED_METRICS
+from profiler.runs.comparison.change_interval import NOT_COMPARABLE
+from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, compare_metrics
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.gpu_runs import gpu_run
@@ -164,13 +166,59 @@ def test_idle_time_that_may_have_been_more_is_no_bare_number() -> None:
     }
 
 
+def estimated(report: Report) -> Report:
+    """The run, had the driver only given a value each second."""
+    gpus = [replace(gpu, utilization_source="once-a-second") for gpu in report.record.gpus]
+    return replace(report, record=replace(report.record, gpus=tuple(gpus)))
+
+
+@on_each_screen
+def test_use_that_is_an_estimate_has_its_mark_on_each_screen(
+    screen: Callable[[Report], str],
+) -> None:
+    report = gpu_run("starved")
+    use = format_percent(present(report.record.gpus[0].utilization_percent).avg or 0)
+    assert f"≈ {use}" not in screen(report)
+    assert f"≈ {use}" in screen(estimated(report)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_use_that_is_an_estimate_is_no_bare_number_for_programs() -> None:
+    report = estimated(gpu_run("starved"))
+    names = ("usage.gpu.percent.avg", "usage.gpu.percent.max")
+    idle = ("usage.gpu.idle.percent", "usage.gpu.idle.hours")
+    assert {*field(document(report), "usage.estimated")} == {*names, *idle}
+    assert field(document(gpu_run("starved")), "usage.estimated") is None
+    assert page_row(report)["estimated"] == ["gpu", "gpuIdle"]
+    emf = emf_members(report, EMF_METRICS)
+    assert not {"gpuUtilizationPercent", "gpuIdlePercent", "gpuIdleHours"} & {*emf}
+    assert points_with(report, "task_profiler.estimated") == {
+        f"task_profiler.run.gpu.{name}" for name in ("utilization.avg", "idle", "idle.time")
+    }
+    assert gpu_use(report.record).idle_percent(50) is None  # no budget is checked by it
+    changes = compare_metrics([report.record] * 5, [report.record] * 5)
+    verdicts = {change.metric.name: change.change.verdict for change in changes}
+    assert verdicts["gpuUtilizationPercent"] == verdicts["gpuIdlePercent"] == NOT_COMPARABLE
+    assert verdicts["maxGpuMemoryUsedMB"] != NOT_COMPARABLE
+
+
+def test_what_may_be_another_programs_is_held_against_no_budget() -> None:
+    record = gpu_run("starved").record
+    assert gpu_use(record).memory_mb
+    used = gpu_use(replace(record, gpu_scope="instance"))
+    assert used.memory_mb is used.idle_percent(50) is None
+
+
 def points_at_least(report: Report) -> set[str]:
+    return points_with(report, "task_profiler.at_least")
+
+
+def points_with(report: Report, mark: str) -> set[str]:
     run = ExportedRun(record=report.record, observed_ns=now_ns(report))
     (scope,) = signals_of(run)["metrics"]["resourceMetrics"][0]["scopeMetrics"]
     found = set()
     for metric in scope["metrics"]:
         for point in metric["gauge"]["dataPoints"]:
-            if attributes_of(point).get("task_profiler.at_least"):
+            if attributes_of(point).get(mark):
                 found.add(metric["name"])
     return found
 
@@ -187,7 +235,7 @@ def test_the_cause_is_said_and_no_advice_beside_it(
         assert outcome_of(report.record).cause in shown
     elif tape == "oom":
         assert "probably ran out of GPU memory" in shown or "more memory than its GPU has" in shown
-        assert "≥76.6 GB of the GPU's 79.6 GB" in shown
+        assert "at least 76.6 GB of the GPU's 79.6 GB" in shown
         assert "se a smaller batch size" in shown
     else:
         assert "The GPU's driver reported Xid 31 during the run: a kernel or a copy" in shown

@@ -39,6 +39,7 @@ from profiler.record.fact_list import (
 from profiler.record.gpu_facts import (
     gpu_memory_text,
     gpus_memory_text,
+    use_format,
 )
 from profiler.record.hardware import gpu_totals, neuron_totals, short_processor_name
 from profiler.record.mention_limits import is_near_limit
@@ -310,11 +311,11 @@ def _gpu_bars(gpus: Sequence[Gpu]) -> Iterator[_Bar]:
     if len(gpus) > _MAX_GPUS:
         memory = gpus_memory_text(totals)
         note = f"{format_count(len(gpus), 'GPU')} together{memory and f', {memory}'}"
-        yield _Bar("GPUs", totals.utilization_percent, 100, format_percent, note)
+        yield _Bar("GPUs", totals.utilization_percent, 100, use_format(*gpus), note)
         return
     for gpu in gpus:
         name = "GPU" + stated(" {}", gpu.index)
-        yield _Bar(name, gpu.utilization_percent, 100, format_percent, gpu_memory_text(gpu))
+        yield _Bar(name, gpu.utilization_percent, 100, use_format(gpu), gpu_memory_text(gpu))
 
 
 def _of_size(size: float | None, format_size: Callable[[float], str], word: str = "of") -> str:

@@ -32,7 +32,7 @@ from profiler.record.fact_list import (
 )
 from profiler.record.hardware import processor_difference
 from profiler.record.mapped_files import INCLUDES_FILES, counts_files, have_one_meaning
-from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Unknown
+from profiler.record.measured import UNKNOWN, About, AtLeast, Exactly, Unknown
 from profiler.record.record_model import Record, known_status
 from profiler.record.units import (
     format_change,
@@ -227,10 +227,12 @@ def _number_row(
 
 def _has_change(row: NumberRow, new: Fact, old: Fact) -> bool:
     """Whether two numbers have a change: a peak that was sampled has one, with a note; of the
-    least that Spot costs, both are, and each peak of a GPU was sampled.
+    least that Spot costs, both are, and each peak of a GPU was sampled. An estimate has none.
     """
     if row is MEMORY_PEAK:
         return True
+    if any(isinstance(fact.number, About) for fact in (new, old)):
+        return False
     are_least = [isinstance(fact.number, AtLeast) for fact in (new, old)]
     if row in (COST, GPU_MEMORY_PEAK):
         return all(are_least) or not any(are_least)

@@ -50,13 +50,15 @@ _UNMATCHED = (
     "shows whose use it is."
 )
 _UNLISTED = (
-    "{} had memory in use that belongs to no process that can be seen here (to a program of "
-    "another container, or it is managed memory): use, power and energy are of all programs."
+    "{} had memory in use that belongs to no process that can be seen here (a program of another "
+    "container, or managed memory), or to one whose memory the driver does not say: use, power and "
+    "energy are of all programs."
 )
 # One every 10 s.
 _MAX_LOOKS_FOR_LIMITS = 6
 _IDLE_IS_BOUNDED = "The work of {} is known for {} of the run: the idle time is a lower bound."
 _USE_IS_MISSING = "The work of {} is known for {} of the run: use and idle time are missing."
+_IDLE_IS_MISSING = "The work of {} is known for {} of the run: the idle time is missing."
 _NO_ANSWER = (
     "The GPU driver does not answer; the GPUs' last numbers, and energy since the last reading, "
     "are missing."
@@ -371,7 +373,18 @@ def _partial_warnings(gpus: Sequence[Gpu]) -> Iterator[str]:
     partial = [gpu for gpu in gpus if gpu.is_use_partial]
     bounded = [gpu for gpu in partial if gpu.idle_seconds is not None]
     missing = [gpu for gpu in partial if gpu.utilization_percent.avg is None]
-    for lacking, what in ((bounded, _IDLE_IS_BOUNDED), (missing, _USE_IS_MISSING)):
+    # The use of a GPU that is shared has no idle time anyway.
+    estimated = [
+        gpu
+        for gpu in partial
+        if gpu.is_use_estimated and gpu not in (*bounded, *missing) and not gpu.shared
+    ]
+    sentences = (
+        (bounded, _IDLE_IS_BOUNDED),
+        (missing, _USE_IS_MISSING),
+        (estimated, _IDLE_IS_MISSING),
+    )
+    for lacking, what in sentences:
         if lacking:
             numbers = listed(str(gpu.index) for gpu in lacking)
             percent = min(known_values(gpu.utilization_covered_percent for gpu in lacking))

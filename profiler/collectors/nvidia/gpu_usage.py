@@ -423,7 +423,9 @@ class _GpuAggregate:
             sample = replace(sample, **self._last_gpm)
         idle_seconds = None
         known_seconds = None
-        if self._whole.has_utilization:
+        # A sum has no mark of an estimate.
+        is_estimate = self.timeline.source == "once-a-second"
+        if self._whole.has_utilization and not is_estimate:
             idle_seconds = self._idle_ns / NS_PER_SECOND
             known_seconds = self._known_ns / NS_PER_SECOND
         return LatestGpu(

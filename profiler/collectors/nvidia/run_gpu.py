@@ -137,7 +137,9 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
             if covered_share < _MIN_COVERED_SHARE:
                 return values
         values["utilization_percent"] = work.utilization.distribution()
-        if is_shared or not work.covered_ns:
+        # One moment of each second is no lower bound of the rest.
+        is_open = is_partial and self.source == "once-a-second"
+        if is_shared or is_open or not work.covered_ns:
             return values
         idle_ns = _idle_ns(work, known_ns)
         values["idle_seconds"] = _seconds(idle_ns)

@@ -79,8 +79,8 @@ class RunUse:
         self.started_ns = started_ns
         self.owns = owns
         self._sees_all = sees_all
-        # Memory that is no listed process's: of a process of another container, or managed memory
-        # of the run's own.
+        # Memory that is no listed process's: of a process of another container, managed memory of
+        # the run's own, or memory of which the driver does not say whose it is.
         self.has_unlisted = False
         # What all listed processes held, and when: the last lists.
         self._lists: deque[tuple[int, int]] = deque()
@@ -170,17 +170,17 @@ class RunUse:
             self._listed_used_bytes = reading.used_bytes
         self._find_hidden_use(reading, listed)
         self._add_presence(start_ns, reading.end_ns, is_present=listed.has_own)
-        if listed.own_bytes is None:
-            return
         own_bytes = listed.own_bytes
         if listed.has_own and reading.used_bytes is not None and not self.is_shared:
             # What the driver counts for no process: its own need, and managed memory.
             unlisted_bytes = max(reading.used_bytes - listed.all_bytes, 0)
             needed_bytes = CHANGED_BYTES + len(reading.processes) * _DRIVER_BYTES + left_bytes
             if self._sees_all or unlisted_bytes < needed_bytes:
-                own_bytes += unlisted_bytes
+                own_bytes = sum_of_both(own_bytes, unlisted_bytes)
             else:
                 self.has_unlisted = True
+        if own_bytes is None or listed.own_bytes is None:
+            return
         self.own_memory.add(own_bytes, max(reading.end_ns - start_ns, 1))
         if listed.has_own:
             self.growth.add(

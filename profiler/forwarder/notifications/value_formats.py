@@ -1,6 +1,6 @@
 """Formats the numbers and causes of a notice. A value that is unknown is None."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import stated
@@ -13,6 +13,7 @@ from profiler.record.gpu_facts import (
     gpu_cause_sentences,
     gpu_word,
     gpus_memory_text,
+    use_format,
 )
 from profiler.record.hardware import NeuronTotals, gpu_error, gpu_totals
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
@@ -85,18 +86,23 @@ def source_of_numbers(notice: EndedRun) -> str:
 
 
 def usage_words(
-    average: float | None, maximum: float | None, *, peak: str = "", size: str = ""
+    average: float | None,
+    maximum: float | None,
+    *,
+    peak: str = "",
+    size: str = "",
+    as_text: Callable[[float], str] = format_percent,
 ) -> str:
     """Return the average and the peak in percent, as far as known.
 
     ``peak`` is the peak with its unit, ``size`` what 100 % are.
     """
-    highest = known(format_percent, maximum) or ""
+    highest = known(as_text, maximum) or ""
     if highest and peak:
         highest = f"{highest} ({peak})"
     highest = highest or peak
     parts = (
-        stated("{} avg", known(format_percent, average)),
+        stated("{} avg", known(as_text, average)),
         f"peak {highest}" if highest else "",
     )
     text = ", ".join(filter(None, parts))
@@ -121,7 +127,7 @@ def gpus(record: Record) -> str:
     totals = gpu_totals(record.gpus)
     if gpu_word(record) == NEVER_USED:
         return f"{bar(0)}  never used: allocated and billed"
-    parts = [_use(totals.utilization_percent)]
+    parts = [_use(totals.utilization_percent, use_format(*record.gpus))]
     if gpu_word(record) == SHARED:
         parts = ["shared with other programs"]
     memory = gpus_memory_text(totals)
@@ -154,8 +160,9 @@ def neuron_cores(totals: NeuronTotals) -> str:
     return "; ".join(filter(None, (*parts, peak)))
 
 
-def _use(utilization: Distribution) -> str:
-    return with_bar(usage_words(utilization.avg, utilization.max), utilization) or "use unknown"
+def _use(utilization: Distribution, as_text: Callable[[float], str] = format_percent) -> str:
+    words = usage_words(utilization.avg, utilization.max, as_text=as_text)
+    return with_bar(words, utilization) or "use unknown"
 
 
 def headline(notice: EndedRun) -> str:

@@ -1,12 +1,13 @@
 // Written by `make page-types` from profiler/report_page/page_rows.py.
 
-/** One GPU: ``percent`` and ``top`` are its mean and largest utilization, of all programs if it
- * is ``shared``; ``memory`` says how much of its ``size`` in MB the run was seen to hold.
+/** One GPU: ``percent`` and ``top`` are the texts of its mean and largest utilization, of all
+ * programs if it is ``shared``; ``memory`` says how much of its ``size`` in MB the run was seen to
+ * hold.
  */
 export interface PageGpu {
   name: string;
-  percent?: number;
-  top?: number;
+  percent?: string;
+  top?: string;
   sm?: number;
   idle?: string;
   shared?: boolean;
@@ -76,7 +77,8 @@ export interface PageNotice {
  * their use, ``gpu_idle`` and ``gpu_between`` are shares of the run, and ``gpu_size`` is the
  * memory of the GPU with the largest peak.
  * ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``why`` says why the
- * run ended in a few words. ``at_least`` has the fields of the numbers that may have been larger.
+ * run ended in a few words. ``at_least`` has the fields of the numbers that may have been larger,
+ * ``estimated`` those of estimates.
  */
 export interface PageRun {
   id: string;
@@ -125,6 +127,7 @@ export interface PageRun {
   gpuPeak?: number;
   gpuSize?: number;
   atLeast?: Array<string>;
+  estimated?: Array<string>;
   course?: string;
 }
 

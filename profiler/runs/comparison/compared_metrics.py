@@ -112,6 +112,7 @@ def compare_metrics(
             is_known = memory_meaning(a, b) != "differs"
         else:
             is_known = metric.row not in _BYTES or _is_proven(change, metric, a, b)
+        is_known = is_known and not any(map(metric.row.is_estimate, (*a, *b)))
         if not is_known:
             change = MedianChange(a=change.a, b=change.b, verdict=NOT_COMPARABLE)
         changes.append(
@@ -189,4 +190,4 @@ def _are_least(metric: ComparedMetric, records: Sequence[Record]) -> Sequence[bo
 def _median(metric: ComparedMetric, value: float | None, records: Sequence[Record]) -> Measured:
     """The median. The CPU time is an average over the whole run, not a bound."""
     is_least = metric.row is not CPU_TIME and any(_are_least(metric, records))
-    return measured(value, is_least=is_least)
+    return measured(value, is_least=is_least, is_estimate=any(map(metric.row.is_estimate, records)))

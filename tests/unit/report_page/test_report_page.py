@@ -307,8 +307,8 @@ def test_what_a_job_asked_for_is_no_size(
 def test_an_opened_run_says_what_its_gpus_did() -> None:
     (run,) = content([run_of(shown_runs.gpu())])["runs"]
     assert [(gpu["percent"], gpu["sm"], gpu["idle"]) for gpu in run["gpus"]][:2] == [
-        (81, 40.5, "17 %"),
-        (79, 39.5, "19 %"),
+        ("81 %", 40.5, "17 %"),
+        ("79 %", 39.5, "19 %"),
     ]
     assert run["gpuNotes"] == [
         (

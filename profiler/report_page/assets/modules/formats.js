@@ -64,6 +64,9 @@ export function marked(text, isLeast) {
   return text.startsWith("$") ? `≥ ${text}` : `≥${text}`;
 }
 
+/** Returns the text of a number with the mark of an estimate: "≈ 16 %". */
+export const approximate = (text, isEstimate) => (isEstimate && text !== UNKNOWN ? `≈ ${text}` : text);
+
 export function asUsd(usd) {
   if (!isKnown(usd)) return UNKNOWN;
   const size = Math.abs(usd);

@@ -37,8 +37,8 @@ const KILL_COLUMNS = [PROCESS_COLUMNS[0], { ...PROCESS_COLUMNS[3], name: "Memory
 /** @type {Array<{ name: string, className?: string, isShown?: (gpu: import("../page_rows").PageGpu) => boolean, show: (gpu: import("../page_rows").PageGpu) => unknown }>} */
 const GPU_COLUMNS = [
   { name: "GPU", show: (gpu) => `${escapeControls(gpu.name)}${gpu.shared ? ", shared" : ""}` },
-  { name: "Average", className: "number", show: (gpu) => asPercent(gpu.percent) },
-  { name: "Peak", className: "number wide", show: (gpu) => asPercent(gpu.top) },
+  { name: "Average", className: "number", show: (gpu) => gpu.percent ?? UNKNOWN },
+  { name: "Peak", className: "number wide", show: (gpu) => gpu.top ?? UNKNOWN },
   { name: "SM active", className: "number wide", show: (gpu) => asPercent(gpu.sm) },
   { name: "Idle", className: "number", show: (gpu) => gpu.idle ?? UNKNOWN },
   { name: "Peak memory", className: "number wraps", show: (gpu) => unbroken(gpu.memory ?? UNKNOWN) },

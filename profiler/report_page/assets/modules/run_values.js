@@ -3,6 +3,7 @@
 
 import { content } from "#page/content.js";
 import {
+  approximate,
   asBytes,
   asCount,
   asDuration,
@@ -57,6 +58,16 @@ export const isHot = (percent, tone) => tone === "memory" && percent >= 100 * co
  * @param {string} field
  */
 export const isLeast = (run, field) => run.atLeast?.includes(field) ?? false;
+
+/**
+ * Whether a number of a run is an estimate, which has no change.
+ * @param {{ estimated?: string[] }} run
+ * @param {string} field
+ */
+const isEstimate = (run, field) => run.estimated?.includes(field) ?? false;
+
+/** Returns the mean use of the GPUs of a run with its mark, or the word in place of it. */
+export const gpuUseOf = (run) => run.gpuWord ?? approximate(asPercent(run.gpu), isEstimate(run, "gpu"));
 
 /** Returns a sum of the runs' numbers with its mark: it may have been larger if one of them may. */
 const asSum = (numbers, field, runs, asText) =>
@@ -115,13 +126,17 @@ export function ofOneMeaning(runs) {
  * so has a sampled peak of the GPU's memory.
  */
 export function haveChange(field, run, other) {
+  if (isEstimate(run, field) || isEstimate(other, field)) return false;
   if (MEMORY.includes(field)) return haveSameMemory(run, other);
   if (LEAST_ON_BOTH.includes(field)) return isLeast(run, field) === isLeast(other, field);
   return !(isLeast(run, field) || isLeast(other, field));
 }
 
-/** Returns a number of a run in its unit, with the mark of a lower bound. */
-export const numberOf = (run, [, field, unit]) => marked(asNumber(run[field], unit), isLeast(run, field));
+/** Returns a number of a run in its unit, with the mark of a lower bound or of an estimate. */
+export const numberOf = (run, [, field, unit]) => {
+  const text = asNumber(run[field], unit);
+  return isEstimate(run, field) ? approximate(text, true) : marked(text, isLeast(run, field));
+};
 
 /** Returns the memory of a run, `peak` or `gpuPeak`, with the mark of a lower bound. */
 export const memoryOf = (run, field) => marked(asMemory(run[field]), isLeast(run, field));

@@ -16,7 +16,7 @@ import {
 import { asDuration, asPercent, asVcpuCount, asWhole, isKnown, truncate, UNKNOWN } from "#page/formats.js";
 import { coursePath } from "#page/overview_strip.js";
 import { runLink } from "#page/run_dialog.js";
-import { asCpuShare, asStart, costText, familyOf, memoryOf, mixedMemoryNote, shareOf } from "#page/run_values.js";
+import { asCpuShare, asStart, costText, familyOf, gpuUseOf, memoryOf, mixedMemoryNote, shareOf } from "#page/run_values.js";
 import { searchRuns, selectedRuns, selection, writeAddress } from "#page/selection.js";
 
 const PAGE_ROWS = 100;
@@ -102,7 +102,7 @@ const RUN_COLUMNS = [
     name: "GPU",
     className: "number gpus",
     pick: (run) => run.gpu,
-    show: (run) => run.gpuWord ?? asPercent(run.gpu),
+    show: gpuUseOf,
   },
   {
     key: "gpuPeak",

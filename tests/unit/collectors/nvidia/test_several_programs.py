@@ -92,6 +92,19 @@ def test_the_error_of_a_gpu_that_the_run_used_with_memory_of_nobody_may_be_anoth
     )
 
 
+@pytest.mark.parametrize("after", [-1.0, 8.0])
+def test_where_the_driver_says_no_memory_of_processes_that_in_use_is_of_all(after: float) -> None:
+    """Driver 560 in a container: another one's program may be hidden, whose memory is in the sum."""
+    hidden = OtherProgram(tape="burn-half", place=0, after=after, is_own=False, is_listed=False)
+    for others in ((), (hidden,)):
+        record = PlayedTape("two", pids="no memory", others=others).play()
+        assert gpu_of(record).shared is None
+        assert record.gpu_scope == "instance"
+        assert all_gpu_advice(record) == []
+        (warning,) = warnings(record)
+        assert "whose memory the driver does not say" in warning
+
+
 def test_where_no_process_is_hidden_other_memory_is_the_runs_managed_memory() -> None:
     managed = OtherProgram(tape="burn-half", place=0, after=8.0, is_own=False, is_listed=False)
     record = PlayedTape("two", others=(managed,), has_gpm=False, sees_all=True).play()

@@ -165,9 +165,24 @@ def test_one_moment_of_each_second_does_not_say_when_the_work_began(name: str) -
     gpu = gpu_of(record)
     assert gpu.idle_seconds is not None
     assert gpu.first_used_seconds is gpu.last_used_seconds is gpu.idle_between_seconds is None
-    sentence, _ = gpu_idle_texts(record)
+    sentence, hours = gpu_idle_texts(record)
+    assert sentence.startswith("the GPU was idle about ")
     assert sentence.endswith("of the run")
+    assert hours.startswith("≈ 0.00")
+    assert gpu_use_text(record).startswith("GPU ≈ ")
     assert list(all_gpu_advice(record)) == []
+
+
+@pytest.mark.parametrize("name", ["short", "one-block"])
+def test_of_a_moment_of_each_second_the_missing_time_is_not_bounded(name: str) -> None:
+    """The first reading has no time before it: 0.6 s and a second of 4.4 s are missing."""
+    record = PlayedTape(name, has_samples=False, has_gpm=False, opening=0.6).play()
+    gpu = gpu_of(record)
+    assert present(gpu.utilization_covered_percent) == pytest.approx(86, abs=1)
+    assert gpu.utilization_percent.avg is not None
+    assert gpu.idle_seconds is None
+    (warning,) = present(record.monitor).warnings
+    assert warning.endswith("of the run: the idle time is missing.")
 
 
 @pytest.mark.parametrize("name", ["short", "starved", "two", "bursts"])
@@ -265,8 +280,8 @@ def test_ids_of_the_host_are_nobodys() -> None:
 
 
 def test_a_driver_that_says_no_memory_of_a_process_leaves_it_open() -> None:
-    """Driver 560 in a container: the process is listed with 0 bytes."""
-    played = PlayedTape("short", pids="no memory")
+    """The process is listed with 0 bytes, where no other container's is hidden."""
+    played = PlayedTape("short", pids="no memory", sees_all=True)
     record = played.play()
     assert record.gpu_scope is None
     assert gpu_of(record).shared is False
