@@ -1,5 +1,6 @@
 """Waits for a condition, with a deadline and a description of what is waited for."""
 
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -81,3 +82,10 @@ def remove_group(group: Path) -> None:
         return not group.exists()
 
     wait_until(is_removed, 120, f"{group} to be free")
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether the process has a handler for a signal, which may be lost before."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
+    return bool(caught & (1 << (number - 1)))

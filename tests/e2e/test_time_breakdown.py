@@ -26,9 +26,9 @@ _MANY = (
     *("beside unreaped: child", "asyncio beside a server: to_thread", "shell beside a listener"),
     *("web server to which nobody comes", "child that holds the lock of a file"),
     *("two processes compute together, 50/150", "signal that does not come"),
-    "server of the run: managers_queue",
+    *("pool: as_they_complete", "server of the run: managers_queue"),
     *("lock of processes: held_lock, network", "lock of processes: timed_event, sleep"),
-    *("chain: broker", "chain: pipes"),
+    *("chain: broker", "chain: unix_broker", "chain: unix_proxy_by_select"),
 )
 
 

@@ -5,6 +5,7 @@ Their reports are in the logs of the monitors: the batches have no log group.
 """
 
 import json
+import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -23,7 +24,7 @@ from tests.programs.phases import FOLDER
 from tests.timed_programs import Program
 from tests.timed_runs import ROOT, Observation, prepared, truth_of
 from tests.true_parts import Part
-from tools.waiting import wait_until
+from tools.waiting import catches, wait_until
 
 # In the containers.
 _SOURCES, _WRITTEN = "/sources", "/tmp"
@@ -185,5 +186,10 @@ def _name(watcher: Watcher) -> str:
 
 
 def _let_begin(engine: Engine, task: Task) -> None:
-    """The program has waited for this signal."""
-    engine.command("kill", "--signal=ALRM", task[BATCH].facts.docker_id)
+    """Send the signal that the program waits for, as soon as it does: a container's first process
+    gets none before.
+    """
+    docker_id = task[BATCH].facts.docker_id
+    pid = int(engine.command("inspect", "--format={{.State.Pid}}", docker_id))
+    wait_until(lambda: catches(pid, signal.SIGALRM), _END_SECONDS, "the program to wait")
+    engine.command("kill", "--signal=ALRM", docker_id)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from tests.integration.sidecar import NO_AWS, Line, Sidecar, problems
 from tests.task_endpoint import STREAM, Task, TaskEndpoint
 from tools.moto_server import FakeAws
 from tools.search_server import free_ports
-from tools.waiting import wait_until
+from tools.waiting import catches, wait_until
 
 NewLines = Callable[[], list[Line]]
 NOBODY = "http://127.0.0.1:1"
@@ -99,7 +98,7 @@ def test_sigterm_before_python_has_imported_anything_is_not_lost(
     report.
     """
     with Sidecar(aws.environment()) as sidecar:
-        wait_until(lambda: catches_sigterm(sidecar.process.pid), 120, "the signal handlers")
+        wait_until(lambda: catches(sidecar.process.pid, signal.SIGTERM), 120, "the signal handlers")
         sidecar.process.send_signal(signal.SIGTERM)
         sidecar.finish()
     assert [report["record"]["status"] for report in new_lines()] == ["stopped"]
@@ -231,13 +230,6 @@ def test_a_defect_before_the_first_reading_is_named_in_one_sentence() -> None:
     error = run_monitor_until_its_end(("-c", BROKEN_START), ECS_CONTAINER_METADATA_URI_V4=NOBODY)
     assert "ZeroDivisionError" in error
     assert "defect" in error
-
-
-def catches_sigterm(pid: int) -> bool:
-    """Whether the process has a handler for SIGTERM (bit 14 of SigCgt)."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
-    return bool(caught & (1 << (signal.SIGTERM - 1)))
 
 
 def scraped(port: int) -> dict[tuple[str, str], float]:

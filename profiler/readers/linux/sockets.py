@@ -85,6 +85,11 @@ class Socket(Struct, frozen=True):
     end_inode: int | None = None
     stream: bytes = b""
 
+    @property
+    def may_be_paired(self) -> bool:
+        """Whether ``socketpair`` may have made it: it has no path, and its other end is unknown."""
+        return self.peer == _UNIX_SOCKET and self.end_inode is None
+
 
 class Sockets:
     """Looks up sockets by their inode. The tables are read only when an unknown inode appears.

@@ -571,10 +571,13 @@ class WaitResolver:
         sockets = dict(zip(inodes, self.sockets.find(pid, inodes, now_ns), strict=True))
         others: dict[int, Socket] = {}
         pipes = [
-            link for link in links if link.startswith(_PIPE) and not self._is_own_pair(pid, link)
+            link
+            for link in links
+            if link.startswith(_PIPE) and not self._is_own_pair(pid, link, now_ns)
         ]
         for inode, socket in sockets.items():
-            if socket.is_unix and self._is_own_pair(pid, inodes[inode], socket.pair_inode):
+            is_pair = socket.pair_inode is not None or socket.may_be_paired
+            if is_pair and self._is_own_pair(pid, inodes[inode], now_ns, socket.pair_inode):
                 continue
             if socket.pair_inode is None:
                 others[inode] = socket
@@ -594,11 +597,12 @@ class WaitResolver:
             return _TIMED_WAKE_UP if links and watched is _OWN_WAKE_UP else _SLEEP
         return watched
 
-    def _is_own_pair(self, pid: int, link: str, pair_inode: int | None = None) -> bool:
+    def _is_own_pair(self, pid: int, link: str, now_ns: int, pair_inode: int | None = None) -> bool:
         """Whether the process has both ends of a pipe (one inode) or a socket pair: its own
         wake-up.
 
-        The ends of a pair whose other inode is not known are neighbours.
+        The ends of a pair whose other inode is not known are neighbours. A listener, and an end
+        whose server is known, may be a neighbour, too.
         """
         is_own = self._own_pairs.get((pid, link))
         if is_own is None:
@@ -612,7 +616,11 @@ class WaitResolver:
                 is_own = f"{_SOCKET}{pair_inode}]" in links
             else:
                 inode = int(link[len(_SOCKET) : -1])
-                is_own = f"{_SOCKET}{inode - 1}]" in links or f"{_SOCKET}{inode + 1}]" in links
+                beside = [one for one in (inode - 1, inode + 1) if f"{_SOCKET}{one}]" in links]
+                ends = self.sockets.find(pid, beside, now_ns)
+                if self.sockets.has_postponed:
+                    return False
+                is_own = any(end.may_be_paired for end in ends)
             self._own_pairs[pid, link] = is_own
         return is_own
 

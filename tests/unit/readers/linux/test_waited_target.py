@@ -385,6 +385,37 @@ def test_both_ends_of_a_socket_pair_in_one_process_are_its_own_wake_up(
     assert process.polls([3], 5) == Wait("sleep")
 
 
+def test_neighbours_that_socketpair_did_not_make_are_no_own_wake_up(process: FakeProcess) -> None:
+    """A server that accepts two clients one after the other, or connects to another one after it
+    listens, has sockets with neighbouring inodes.
+    """
+    peers = {502: 601, 601: 502, 503: 602, 602: 503, 506: 603, 603: 506}
+    process.resolver = WaitResolver(
+        calls_of("x86_64"),
+        str(process.folder.parent),
+        lambda: 0,
+        peer_inode=peers.get,
+        batch_pids=lambda: (PID, 8, 9, 10),
+    )
+    accepted = [unix_line(inode, " /tmp/listener") for inode in (502, 503)]
+    clients = [unix_line(inode) for inode in (506, 507, 509, 510, 601, 602)]
+    listener = unix_line(505, " /tmp/listener").replace("00000000 0001", "00010000 0001")
+    process.table("unix", *accepted, *clients, listener, unix_line(603, " /tmp/last"))
+    for pid, inode in ((8, 601), (9, 602), (10, 603)):
+        other = process.folder.parent / str(pid) / "fd"
+        other.mkdir(parents=True)
+        (other / "3").symlink_to(f"socket:[{inode}]")
+    inodes = (502, 503, 505, 506, 507, 509, 510)
+    process.opens(**{f"fd{inode - 500}": f"socket:[{inode}]" for inode in inodes})
+
+    for numbers, pids in (((5, 2, 3), {8, 9}), ((5, 6), {10}), ((5, 2, 6), {8, 10})):
+        assert process.blocked_in_poll(numbers, 100).helper_pids == pids
+    # Of these the kernel knows no other end: a client in another network beside one in this, and a
+    # pair.
+    assert process.polls([7], 100) == Wait("network", "unix socket")
+    assert process.polls([9], 100) == Wait("sleep")
+
+
 def test_the_kernel_knows_the_other_end_of_a_socket_pair() -> None:
     own, other = socket.socketpair()
     with own, other:
