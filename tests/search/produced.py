@@ -171,6 +171,7 @@ def _devices(report: Report) -> dict[str, Any]:
             Gpu(
                 uuid="G1",
                 utilization_percent=Distribution(avg=percent + 20, max=99),
+                sm_active_percent=Distribution(avg=percent / 2, max=percent),
                 xids=(31,) if report.record.interval == NO_INTERVAL else (),
                 memory_used_mb=Distribution(max=6000),
             ),
