@@ -84,8 +84,8 @@ prometheus: $(VENV)/.dev ## The Grafana dashboard's queries on a real Prometheus
 otlp: $(VENV)/.dev $(if $(shell command -v go 2>/dev/null),$(OTELCOL)) ## The export to a real OpenTelemetry Collector (needs Go, which builds it once in about three minutes)
 	$(BIN)/pytest tests/otlp
 
-waits: $(VENV)/.dev $(VENV)-waits/.made ## What runs of real frameworks, languages and servers waited for (needs Node.js, Java, and Debian's redis-server, postgresql, socat, nginx-light, openssh-server, dbus; Go if it is there)
-	$(BIN)/pytest -m waits --timeout 0 tests/waits tests/integration/test_known_waits.py
+waits: $(VENV)/.dev $(VENV)-waits/.made ## What runs of real frameworks, languages and servers waited for (needs Node.js, Java, and Debian's redis-server, postgresql, socat, nginx-light, openssh-server, dbus; Go if it is there; for containers root or Docker)
+	$(BIN)/pytest -m waits --timeout 0 tests/waits tests/integration/test_known_waits.py tests/e2e/test_time_breakdown.py
 
 orchestrators: $(VENV)/.dev $(patsubst %,$(VENV)-orchestrators/%/.made,airflow dagster prefect snakemake) ## What Airflow, Dagster and Prefect say about a task with a monitor, and what Nextflow and Snakemake read (ten minutes; WRITE=1 writes the table of the page)
 	WRITE='$(WRITE)' $(BIN)/pytest tests/orchestrators --timeout 0
