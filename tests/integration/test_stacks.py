@@ -242,6 +242,12 @@ def test_the_users_code_is_told_from_packages_and_from_python(tmp_path: Path) ->
     words = (sys.executable, str(tmp_path / "job.py"))
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         present(process.stdout).read(4)  # the prompt
+        state = Path(f"/proc/{process.pid}/stat")
+        wait_until(
+            lambda: state.read_text().rpartition(")")[2].split()[0] == "S",
+            60,
+            "the program to wait for an answer",
+        )
         dump = subprocess.run(
             (_SPY, "dump", "--nonblocking", "--json", "--pid", str(process.pid)),
             capture_output=True,
