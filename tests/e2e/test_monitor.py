@@ -254,8 +254,8 @@ def test_without_it_only_the_cpu_is_told_apart_and_the_missing_right_is_named(
     }
     assert time["otherPercent"] == pytest.approx(waited(record), abs=_POINTS)
     assert "stacks" not in record
-    (warning,) = record["monitor"]["warnings"]
-    assert "SYS_PTRACE" in warning
+    # A busy machine adds warnings of its own.
+    assert sum("SYS_PTRACE" in warning for warning in record["monitor"]["warnings"]) == 1
 
 
 def test_the_endpoint_of_these_tests_answers_as_the_real_agent(start: Start, aws: FakeAws) -> None:
