@@ -16,7 +16,16 @@ import {
 import { asDuration, asPercent, asVcpuCount, asWhole, isKnown, truncate, UNKNOWN } from "#page/formats.js";
 import { coursePath } from "#page/overview_strip.js";
 import { runLink } from "#page/run_dialog.js";
-import { asCpuShare, asStart, costText, familyOf, gpuUseOf, memoryOf, mixedMemoryNote, shareOf } from "#page/run_values.js";
+import {
+  asCpuShare,
+  asStart,
+  costText,
+  familyOf,
+  gpuUseOf,
+  memoryOf,
+  mixedMemoryNote,
+  shareOf,
+} from "#page/run_values.js";
 import { searchRuns, selectedRuns, selection, writeAddress } from "#page/selection.js";
 
 const PAGE_ROWS = 100;
