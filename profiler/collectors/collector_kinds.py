@@ -101,8 +101,8 @@ class WaitCollector(Protocol):
 
 
 class WaitFollower(Protocol):
-    """Is told, where it ``wants_waits`` now, what the present wait of each thread of a batch holds
-    back.
+    """Gets the work that the present wait of each thread of a batch holds back (ns, by the kernel's
+    ids of threads), while it ``wants_waits``.
     """
 
     def wants_waits(self, batch: str) -> bool: ...

@@ -366,7 +366,7 @@ def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
     )
     least = 0
     for left, (start_ms, number) in zip(range(len(numbered), 0, -1), numbered, strict=True):
-        # Beside the one before, and with room for those after it.
+        # After the previous number, with room for the next ones.
         place = min(max(int(start_ms / max(length_ms, 1) * width), least), width - left)
         cells[place] = str(number)
         least = place + 1
