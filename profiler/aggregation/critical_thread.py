@@ -9,6 +9,7 @@ for anything else.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 
@@ -36,7 +37,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     wait. ``was_woken``: it was over before its timeout. ``is_first``: the thread was not seen
     before, ``is_last``: it has ended since, ``was_cut``: before the next look. ``is_known``:
     nothing later changes it. ``blocked`` is None while the thread can run, and ``counted_ns`` what
-    is counted already of how long it waits for a CPU.
+    is counted already of how long it waits for a CPU. ``is_unasked``: the thread has run, and
+    nobody asked what it does now; then ``blocked`` is None, too.
     """
 
     thread: int
@@ -57,6 +59,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     came: Sequence[bool | None] | None = None
     was_woken: bool = False
     is_known: bool = False
+    is_unasked: bool = False
 
     @property
     def weight_ns(self) -> int:
@@ -162,12 +165,16 @@ class Division:
         self._steps = 0
         self._firm: dict[ThreadWait, Wait] = {}
         self._idle: dict[ThreadWait, Wait] = {}
+        self._serving: dict[ThreadWait, Wait] = {}  # and wait for others, too
         self._handing: dict[ThreadWait, Blocked] = {}
         self._woken: dict[ThreadWait, Wait] = {}
+        self._able: list[ThreadWait] = []
+        self._has_unknown = False
         self._has_stopped = False
         for wait in waits:
             blocked = wait.blocked
             if blocked is None:
+                self._able.append(wait)
                 continue
             is_firm = not (blocked.may_be_idle or blocked.is_stopped or wait.was_woken)
             if is_firm and blocked.helpers == "nobody":
@@ -176,12 +183,13 @@ class Division:
                 self._add(wait, blocked)
         self._by_process: dict[int, list[ThreadWait]] = {}
         if self._handing:
-            for group in (self._firm, self._idle, self._handing):
+            for group in (self._firm, self._idle, self._handing, self._able):
                 for wait in group:
                     self._by_process.setdefault(wait.process, []).append(wait)
 
     def _add(self, wait: ThreadWait, blocked: Blocked) -> None:
         if blocked.otherwise is not None and _is_for_comers(blocked, wait):
+            self._serving[wait] = blocked.wait
             blocked = blocked.otherwise
         elif wait.was_woken:
             blocked = _woken(blocked)
@@ -198,14 +206,18 @@ class Division:
             self._firm[wait] = _named(blocked, wait)
 
     def shares(self) -> Mapping[Wait, float]:
-        """The share of each wait; empty if no thread is blocked.
+        """The share of each wait; empty if no thread is blocked, or all that are wait for some of
+        which nobody knows what they do now.
 
         While all are stopped, they are stopped.
         """
         if self._firm and not self._handing:
             return _in_proportion(self._firm)
         carried = self._carried()
+        if not carried and self._has_unknown:
+            return {}
         if not carried:
+            self._idle |= self._serving
             carried = {wait: wait.weight_ns for wait in self._idle}
         if not carried:
             return {STOPPED.wait: 1.0} if self._has_stopped else {}
@@ -233,18 +245,21 @@ class Division:
         return carried
 
     def _name_of(self, wait: ThreadWait) -> Wait:
-        if wait in self._handing:
+        if wait in self._handing and wait not in self._idle:
             return self._woken.get(wait) or _named(self._handing[wait], wait)
         return self._firm.get(wait) or self._idle[wait]
 
     def _hand_on(self, wait: ThreadWait, carried: dict[ThreadWait, float]) -> None:
         """Add the weight of a thread that waits for others to those for which it waits."""
         ends = self._ends(wait)
+        if not ends:
+            self._has_unknown = True
+            return
         handing = self._handing[wait].wait
         if ends == (wait,) and (handing.kind == "other" or wait.is_of_loop):
             self._idle[wait] = handing  # a signal, or its own wake-up
             return
-        if all(end in self._idle for end in ends):
+        if all(end in self._idle or end in self._serving for end in ends):
             # A thread that waits for a child or a pipe may serve others, as those for which it
             # waits do. One that waits for a lock or for a server's answer does not.
             woken = self._woken_for(wait, ends)
@@ -279,8 +294,10 @@ class Division:
         return self._idle[together[0]] if together else None
 
     def _ends(self, wait: ThreadWait) -> Collection[ThreadWait]:
-        """The threads at the ends of the chains that begin with this one."""
-        reached = self._reached(wait, only_still=True)
+        """The threads at the ends of the chains that begin with this one; none if one of them could
+        run when it was asked last, or was not asked since it ran: it may wait for anything now.
+        """
+        reached, _ = self._reached(wait, only_still=True)
         known = self._known_of(reached, wait)
         if known:
             return known
@@ -288,12 +305,21 @@ class Division:
             return (wait,)  # its timeout may end it
         timed = [end for end in reached if _has_timeout(self._handing.get(end))]
         timed = [end for end in timed if end.may_have_ended(wait)]
-        reached = self._reached(wait, only_still=False)
+        reached, passed = self._reached(wait, only_still=False)
         if not timed:
             timed = [end for end in reached if _has_timeout(self._handing.get(end))]
         known = [*self._known_of(reached, wait), *timed]
-        if known:
-            return known
+        return known or self._unknown_ends(wait, reached, passed)
+
+    def _unknown_ends(
+        self, wait: ThreadWait, reached: Sequence[ThreadWait], passed: AbstractSet[ThreadWait]
+    ) -> Collection[ThreadWait]:
+        """The ends of chains of which none is of a known kind."""
+        if any(end.blocked is None for end in reached):
+            return ()
+        serving = self._serving.keys() & passed
+        if serving and not any(self._asks(each) for each in passed):
+            return serving
         polling = [end for end in reached if _polls_pipe(self._handing.get(end))]
         if polling:  # as a server that sleeps, and watches whether its parent lives
             self._woken.update(dict.fromkeys(polling, _SLEEP))
@@ -306,6 +332,10 @@ class Division:
         idle = [end for end in reached if end in self._idle and end not in self._handing]
         return handing or idle or (wait,)
 
+    def _asks(self, wait: ThreadWait) -> bool:
+        """Whether a thread waits for the answer of a server of the run."""
+        return wait in self._handing and self._handing[wait].wait.kind == "network"
+
     def _known_of(self, reached: Iterable[ThreadWait], wait: ThreadWait) -> list[ThreadWait]:
         """Those of a known kind, of which those come first that may have ended the wait."""
         known = [end for end in reached if end in self._firm and self._is_known(end)]
@@ -316,8 +346,11 @@ class Division:
         name = self._firm[wait]
         return name.kind not in ("other", HIDDEN.kind) or name.target is not None
 
-    def _reached(self, start: ThreadWait, *, only_still: bool) -> list[ThreadWait]:
-        """The threads that hand on to nobody, or have a timeout, and that ``start`` reaches.
+    def _reached(
+        self, start: ThreadWait, *, only_still: bool
+    ) -> tuple[list[ThreadWait], AbstractSet[ThreadWait]]:
+        """The threads that hand on to nobody, or have a timeout, and that ``start`` reaches; and
+        all on the way to them.
 
         ``only_still``: a thread hands on only to those that did not run while it waited. A server
         on whose connections nothing came hands on to its other clients, which may send what is
@@ -351,7 +384,7 @@ class Division:
                     continue
                 known.add(helper)
                 pending.append(helper)
-        return reached
+        return reached, known
 
     def _helpers(self, wait: ThreadWait, blocked: Blocked | None) -> Collection[ThreadWait]:
         """The waits of those for whom a thread waits."""

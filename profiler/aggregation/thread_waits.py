@@ -60,23 +60,33 @@ class ThreadWaits:
         change = ChangedWaits()
         if look.processes is not self._processes:
             self._follow(look.processes)
-        ran: list[_Thread] = []
-        for grown in look.growth or ():
-            thread = self._threads.get(grown.thread)
-            if thread is None:
-                thread = self._threads[grown.thread] = _Thread(grown.process)
-            thread.run_ns += grown.run_ns
-            self._cpu_ns[grown.process] += grown.run_ns
-            ran.append(thread)
-        for thread in ran:
-            self._end_present(thread, change)
+        ran = self._note_growth(look, change)
         for thread_id in look.ended:
             thread = self._threads.pop(thread_id, None)
             if thread is not None:
                 self._end(thread, change)
         for seen in look.seen:
             self._add_seen(seen, change)
+        if look.sees_calls:
+            for thread_id, thread in ran.items():
+                if thread.present is None and thread_id in self._threads:
+                    self._add_unasked(thread_id, thread, change)
         return change
+
+    def _note_growth(self, look: Look, change: ChangedWaits) -> Mapping[int, _Thread]:
+        """End the waits of the threads that ran; returns these."""
+        ran: dict[int, _Thread] = {}
+        for grown in look.growth or ():
+            thread = self._threads.get(grown.thread)
+            if thread is None:
+                thread = self._threads[grown.thread] = _Thread(grown.process)
+            thread.run_ns += grown.run_ns
+            self._cpu_ns[grown.process] += grown.run_ns
+            ran[grown.thread] = thread
+        for thread in ran.values():
+            if thread.present is not None and not thread.present.is_unasked:
+                self._end_present(thread, change)
+        return ran
 
     def end_all(self) -> ChangedWaits:
         """All threads have ended, as those of a container that is restarted."""
@@ -102,6 +112,18 @@ class ThreadWaits:
         for pid in self._cpu_ns.keys() - processes.keys():
             del self._cpu_ns[pid]
 
+    def _add_unasked(self, thread_id: int, thread: _Thread, change: ChangedWaits) -> None:
+        """Add that a thread has run, and nobody asked what it does now."""
+        thread.present = ThreadWait(
+            thread=thread_id,
+            process=thread.process,
+            blocked=None,
+            begun=self.number,
+            is_unasked=True,
+            is_known=True,
+        )
+        change.begun.append(thread.present)
+
     def _add_seen(self, seen: ThreadSeen, change: ChangedWaits) -> None:
         """Add what a thread does now."""
         thread = self._threads.get(seen.thread)
@@ -109,6 +131,9 @@ class ThreadWaits:
         if thread is None:
             thread = self._threads[seen.thread] = _Thread(seen.process)
         present = thread.present
+        if present is not None and present.is_unasked:
+            self._end_present(thread, change)
+            present = None
         if present is not None:
             if _is_same(present.blocked, seen.blocked):
                 return

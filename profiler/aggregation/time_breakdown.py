@@ -322,6 +322,8 @@ class TimeAccount:
         last.covered_ns += read_ns - start_ns
         last.part_ns += read_ns - start_ns
         last.stretch.end_ns = read_ns
+        if last.stretch.able_ns:
+            last.stretch.able_ns += read_ns - start_ns
         if self._for_series and self._for_series[-1][1:] == (start_ns, 0, False):
             start_ns = self._for_series.pop()[0]
         self._for_series.append((start_ns, read_ns, 0, False))
@@ -335,7 +337,8 @@ class TimeAccount:
             self._append(Stretch(self._until_ns, self._until_ns), change)
 
     def _note(self, change: ChangedWaits) -> None:
-        self._able.update([wait for wait in change.begun if wait.blocked is None])
+        able = [wait for wait in change.begun if wait.blocked is None and not wait.is_unasked]
+        self._able.update(able)
         self._able.difference_update(change.over)
         self._unknown.difference_update(change.known)
         since = change.since if self._has_shares else None

@@ -142,6 +142,30 @@ class TestHandingOn:
         disk = wait(DISK, 1, process=3, begun=5)
         assert shares(wait(asks(2), 50), wait(polls, 1, process=2), disk) == {"disk": 100.0}
 
+    def test_workers_of_a_server_to_which_nobody_comes(self) -> None:
+        """As Node's cluster: the first process listens and watches pipes to its workers, which poll
+        theirs for a limited time. A client within the run waits for an answer.
+        """
+        leads = replace(LISTENS, otherwise=pipe_to(2, 3))
+        polls = replace(pipe_to(1), has_timeout=True)
+        server = (wait(leads, 1), wait(polls, 50, process=2), wait(polls, 50, process=3))
+        assert shares(*server) == {"network": 100.0}
+        shell = wait(CHILD, 5, process=4)
+        assert shares(*server, shell, children={4: [1]}) == {"network": 100.0}
+        assert shares(*server, wait(asks(2), 50, process=5))["sleep"] > 95
+        assert shares(*server, wait(SLEEP, 1, process=4)) == {"sleep": 100.0}
+
+    def test_who_waits_for_one_of_which_nobody_knows_what_it_does_now_says_nothing(self) -> None:
+        """As the workers of a server whose first process could run when it was asked last."""
+        free = wait(replace(pipe_to(1), has_timeout=True), 50, process=2)
+        able = wait(None, process=1)
+        assert shares(free, able, wait(LISTENS, 1, process=4)) == {}
+        assert shares(free, able, wait(LOCK, 1)) == {}, "threads of the first process"
+        leads = wait(pipe_to(2, 3, 4), 1)
+        assert shares(free, leads, wait(None, process=3)) == {}
+        asks_others = wait(NETWORK, 50, process=3)
+        assert shares(free, leads, asks_others, wait(None, process=4)) == {"network": 100.0}
+
     def test_through_a_server_on_whose_connections_nothing_came_to_its_other_clients(self) -> None:
         """A broker that wakes by itself now and then: a row comes from a producer, which sleeps."""
         broker = replace(IDLE, helpers="pipe", helper_pids=frozenset((1, 3)))

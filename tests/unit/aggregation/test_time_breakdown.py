@@ -35,6 +35,7 @@ from tests.looked_run import (
     Did,
     LookedRun,
     all_parts,
+    pipe_to,
 )
 from tests.values import present
 
@@ -85,6 +86,27 @@ class TestCouldAnythingRun:
             threads = range(2, 50)
             run.look(Did(1, does, run=0.5), *[Did(each, SLEEP, run=0.01) for each in threads])
         assert run.parts["on_cpu"] == pytest.approx(80, abs=0.1)
+
+    def test_a_look_says_how_many_can_run_until_threads_have_their_turn_again(self) -> None:
+        """Others use the CPUs, and of a pool's threads, without their system calls, each second
+        reading is left out.
+        """
+        run = LookedRun(points=40)
+        nothing = Look(is_behind=True, is_nobodys_turn=True)
+        for number in range(20):
+            can_run = number % 5 != 0
+            threads = range(1, 5)
+            run.look(
+                *[Did(each, None if can_run else HIDDEN) for each in threads],
+                growth=[
+                    ThreadGrowth(seconds(0.02), seconds(0.4), 2, each, span_ns=seconds(2))
+                    for each in threads
+                ],
+                sees_calls=False,
+            )
+            run.at += 1
+            run.account.add_look(START_NS + seconds(run.at), nothing, run.series)
+        assert run.parts["waiting_for_cpu"] == pytest.approx(80 - run.parts["on_cpu"], abs=1)
 
     def test_a_throttled_group_is_busy_whichever_of_its_threads_it_hit(self) -> None:
         run = LookedRun(cpus=1)
@@ -331,6 +353,32 @@ class TestWhoseWaitHeldTheRunBack:
         for _ in range(10):
             run.look(Did(1, None, 0.2)).look(is_behind=True).look(Did(1, NETWORK, 0.2))
         assert "sleep" not in run.parts
+
+    @pytest.mark.parametrize("is_asked", [True, False], ids=["could run", "not asked"])
+    def test_a_pool_of_which_only_the_free_workers_were_read_says_nothing(
+        self, *, is_asked: bool
+    ) -> None:
+        """Two processes of a server ask a database. One is free, and polls the first process; the
+        other one has run since it was asked, and too many threads are left to ask it again.
+        """
+        leads, free = pipe_to(2, 3), replace(pipe_to(1), has_timeout=True)
+        run = LookedRun({1: 0, 2: 1, 3: 1})
+        for _ in range(10):
+            run.look(
+                Did(1, leads, 0.001),
+                Did(2, NETWORK, 0.05, process=2),
+                Did(3, NETWORK, 0.05, process=3),
+            )
+            ran = ThreadGrowth(seconds(0.1), 0, thread=3, process=3, span_ns=seconds(1))
+            run.look(
+                Did(2, free, 0.1, process=2),
+                *[Did(3, None, 0.1, process=3)] * is_asked,
+                growth=() if is_asked else [ran],
+                is_behind=True,
+            )
+            for _ in range(2):
+                run.look(Did(4, LOCK, 0.0001, process=2), is_behind=True)
+        assert run.parts.keys() == {"on_cpu", "network"}
 
     def test_a_wait_that_is_over_at_the_end_of_its_first_look_counts_nowhere(self) -> None:
         """A thread is asked, and can run when its state is read at the end of the look."""
