@@ -8,11 +8,12 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.cli.styled_text import INDENT, Line, Span, length, line, wrapped
-from profiler.cli.terminal.page_parts import CPU_PARTS, View, local, time_parts
-from profiler.core.optional_math import difference
+from profiler.cli.styled_text import INDENT, Line, Span, length, line
+from profiler.cli.terminal.page_parts import Part, indented
+from profiler.cli.terminal.time_bar import CPU_PARTS, time_parts
+from profiler.core.optional_math import difference, known
 from profiler.core.text import stated
-from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import NS_PER_SECOND, local_time, parse_ns
 from profiler.record.activity_model import NO_BREAKDOWN
 from profiler.record.fact_list import (
     COST,
@@ -118,10 +119,10 @@ def compare(
     )
 
 
-def _peak_note(this: Record, that: Record) -> str | None:
-    """A sentence if one memory peak is the kernel's and the other was sampled; None else."""
+def _peak_note(this: Record, that: Record) -> str:
+    """A sentence if one memory peak is the kernel's and the other was sampled; "" else."""
     if comparable(MEMORY_PEAK, this, [that]) or not have_one_meaning(this.metrics, that.metrics):
-        return None
+        return ""
     if isinstance(memory_peak(this.metrics), Exactly):
         exact = "this"
         sampled = "that"
@@ -155,30 +156,27 @@ def changed_rows(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
     return tuple(row for row in changed if row in heaviest or row.is_share)
 
 
-def compared_lines(record: Record, comparison: RunComparison | None, view: View) -> Iterator[Line]:
+def compared_lines(record: Record, comparison: RunComparison | None) -> Iterator[Part]:
     """The comparison below a title, and the reasons why its numbers are hard to compare."""
     if comparison is None:
         return
     if comparison.other is None:
-        text = f"No {comparison.name} to compare with."
-        yield from wrapped(text, view.width, INDENT, style="dim")
+        yield indented(f"No {comparison.name} to compare with.", "dim")
         return
     other = comparison.other.record
-    when = local(other.started_at)
-    started = stated(" of {:%a %Y-%m-%d %H:%M}", when)
+    started = stated(" of {:%a %Y-%m-%d %H:%M}", known(local_time, other.started_ns))
     title = f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):"
-    yield from wrapped(title, view.width, INDENT, style="bold")
+    yield indented(title, "bold")
     rows = comparison.rows
     if not comparison.is_complete:
         rows = changed_rows(rows)
     yield from _table_lines(rows, has_few=comparison.has_few)
-    note = _peak_note(record, other)
     if any(row.name == "memory peak" for row in rows):
-        yield from wrapped(note or "", view.width, INDENT)
-    yield from wrapped(_meaning_note(record, other), view.width, INDENT)
+        yield indented(_peak_note(record, other))
+    yield indented(_meaning_note(record, other))
     other_processor = processor_difference(record, other, f"the {comparison.name}")
     if other_processor:
-        yield from wrapped(f"This run {other_processor}.", view.width, INDENT)
+        yield indented(f"This run {other_processor}.")
 
 
 def _table_lines(rows: Sequence[ComparedRow], *, has_few: bool) -> Iterator[Line]:

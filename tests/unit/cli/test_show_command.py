@@ -297,7 +297,7 @@ def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: in
         (rank, [line(f"{number}.{row}") for row in range(length)])
         for number, (length, rank) in enumerate(sizes)
     ]
-    shown = texts(arrange(sections, height))
+    shown = texts(arrange(sections, 80, height))
     assert len(shown) <= height
     is_cut = bool(shown) and shown[-1].endswith("omitted: --json prints everything.")
     kept = [one for one in shown if one and "omitted" not in one]

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from profiler.cli.terminal.end_page import MAX_LINES, EndView, end_lines, printed_summary, run_line
 from profiler.cli.terminal.next_step import next_step
-from profiler.cli.terminal.page_parts import MAX_WIDTH, View, run_curves
+from profiler.cli.terminal.page_parts import MAX_WIDTH, View
+from profiler.cli.terminal.run_curves import run_curves
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.show_comparison import change_spans
 from profiler.core.text import columns_of
