@@ -111,7 +111,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         (6, _labelled("waits", DOT.join(waited_for), view)),
         (7, _io(record, story, view)),
         (5, _change(record, earlier, view)),
-        (3, _wrapped("advice", advice or "", view)),
+        (3, _wrapped("advice", advice, view)),
         (8, () if has_pointer else _labelled("more", pointer, view)),
     ]
     left = view.max_lines

@@ -21,7 +21,7 @@ from profiler.cli.terminal.page_parts import (
     labelled_once,
 )
 from profiler.cli.terminal.run_curves import CPU, MEMORY, run_curves, use_style
-from profiler.cli.terminal.show_comparison import RunComparison, compared_lines
+from profiler.cli.terminal.show_comparison import NO_COMPARISON, RunComparison, compared_lines
 from profiler.cli.terminal.size_lines import size_lines
 from profiler.cli.terminal.time_bar import time_lines
 from profiler.core.optional_math import known
@@ -88,9 +88,9 @@ _LAUNCH_TYPES: Mapping[str, str] = {
 def page_lines(
     run: PastRun,
     view: View,
-    series: Series | None,
-    comparison: RunComparison | None,
-    advice: Advice | None,
+    series: Series | None = None,
+    comparison: RunComparison = NO_COMPARISON,
+    advice: Advice | None = None,
 ) -> list[Line]:
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.record
@@ -105,11 +105,11 @@ def page_lines(
         (2, (*time_lines(record, story, view), *_gpu_use(story))),
         (2, _series(record, series, moments, view)),
         (5, _others(record, story)),
-        (4, compared_lines(record, comparison)),
+        (4, compared_lines(comparison)),
         (3, size_lines(advice, record, story)),
     )
     max_lines = MAX_LINES
-    if comparison is not None and comparison.is_complete:
+    if comparison.is_complete:
         # The user requested a complete comparison, so it is never cut.
         max_lines += len(comparison.rows)
     return arrange(sections, view.width, max_lines)

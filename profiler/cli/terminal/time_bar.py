@@ -7,9 +7,10 @@ from msgspec import Struct
 from profiler.cli.styled_text import INDENT, Line, Span, length, line, shorten
 from profiler.cli.terminal.page_parts import LABEL_WIDTH, Part, Text, View, label
 from profiler.record.activity_model import TimeBreakdown
+from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.fact_list import longest_waits, wait_name
 from profiler.record.measured import measured
-from profiler.record.mention_limits import MIN_COVERED_PERCENT, is_cpu_wait_partial
+from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Record
 from profiler.record.story_rows import Story
 from profiler.record.units import format_percent

@@ -10,12 +10,11 @@ from profiler.cli.terminal.next_step import next_step
 from profiler.cli.terminal.page_parts import View, drawn
 from profiler.cli.terminal.time_bar import short_legend, time_lines
 from profiler.record.activity_model import TimeBreakdown
+from profiler.record.cpu_wait import counted_cpu_wait, is_long_cpu_wait
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.mention_limits import (
     are_bytes_partial,
-    counted_cpu_wait,
     idle_vcpu,
-    is_long_cpu_wait,
 )
 from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from profiler.record.story_rows import story_of
@@ -76,7 +75,7 @@ def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none() -> None:
         record = Record(
             task_id="a", container=Container(name="b"), status="success", metrics=metrics
         )
-        outputs = next_step(record, "") is not None, bool(lines_of_time(record, 80))
+        outputs = next_step(record, "") != "", bool(lines_of_time(record, 80))
         assert {
             is_long_cpu_wait(record),
             *outputs,
