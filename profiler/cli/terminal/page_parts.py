@@ -18,7 +18,7 @@ class View(Struct, frozen=True, kw_only=True):
     now_ns: int
 
 
-class Text(Struct, frozen=True):
+class PageText(Struct, frozen=True):
     """A text of a page, which is wrapped when the page is drawn; "" has no line.
 
     ``first`` begins the first line, and indents the others.
@@ -29,7 +29,7 @@ class Text(Struct, frozen=True):
     style: str = ""
 
 
-Part = Text | Line
+Part = PageText | Line
 """A text of any length, or a line that fits."""
 
 Section = tuple[int, Iterable[Part]]
@@ -43,16 +43,16 @@ def label(name: str, style: str = "dim", width: int = LABEL_WIDTH) -> Span:
     return Span(f"{INDENT}{name:<{width}}", style)
 
 
-def indented(text: str, style: str = "") -> Text:
+def indented(text: str, style: str = "") -> PageText:
     """A text without a label."""
-    return Text(Span(INDENT), text, style)
+    return PageText(Span(INDENT), text, style)
 
 
-def labelled_once(name: str, texts: Iterable[str]) -> Iterator[Text]:
+def labelled_once(name: str, texts: Iterable[str]) -> Iterator[PageText]:
     """Texts below each other, the first one after the label."""
     for text in texts:
         if text:
-            yield Text(label(name), text)
+            yield PageText(label(name), text)
             name = ""
 
 
@@ -79,7 +79,7 @@ def drawn(parts: Iterable[Part], width: int) -> list[Line]:
     """The lines of the parts, with the texts wrapped."""
     lines: list[Line] = []
     for part in parts:
-        if isinstance(part, Text):
+        if isinstance(part, PageText):
             lines += wrapped(part.text, width, part.first, style=part.style)
         else:
             lines.append(part)

@@ -11,9 +11,9 @@ from profiler.cli.printing import value_text
 from profiler.cli.styled_text import INDENT, Line, Span, line, shorten
 from profiler.cli.terminal.page_parts import (
     LABEL_WIDTH,
+    PageText,
     Part,
     Section,
-    Text,
     View,
     arrange,
     indented,
@@ -97,7 +97,7 @@ def page_lines(
     story = story_of(record, run.outcome)
     moments = find_moments(record, series)
     verdict = verdict_of(run, view.now_ns)
-    head = Text(Span("● ", verdict.tone), verdict.text, verdict.tone)
+    head = PageText(Span("● ", verdict.tone), verdict.text, verdict.tone)
     sections: Sequence[Section] = (
         (0, (head, indented(verdict.evidence))),
         (0, _facts(run, story)),
@@ -115,19 +115,19 @@ def page_lines(
     return arrange(sections, view.width, max_lines)
 
 
-def _facts(run: PastRun, story: Story) -> Iterator[Text]:
+def _facts(run: PastRun, story: Story) -> Iterator[PageText]:
     record = run.record
-    yield Text(label("run"), _identity(record))
-    yield Text(label("job"), shorten(story.text("job"), _MAX_COMMAND))
-    yield Text(label("command"), shorten(run.command or "", _MAX_COMMAND))
-    yield Text(label("retry"), _retries(run.event))
-    yield Text(label("when"), _when(record))
-    yield Text(label("size"), _size(record))
+    yield PageText(label("run"), _identity(record))
+    yield PageText(label("job"), shorten(story.text("job"), _MAX_COMMAND))
+    yield PageText(label("command"), shorten(run.command or "", _MAX_COMMAND))
+    yield PageText(label("retry"), _retries(run.event))
+    yield PageText(label("when"), _when(record))
+    yield PageText(label("size"), _size(record))
     if record.is_sampled_each_minute:
         source = "Container Insights, sampled each minute: shorter peaks were not seen"
-        yield Text(label("source"), source)
-    yield Text(label("cost"), _cost(record))
-    yield Text(label("notices"), DOT.join(map(_notice_text, record.notices[:_MAX_NOTICES])))
+        yield PageText(label("source"), source)
+    yield PageText(label("cost"), _cost(record))
+    yield PageText(label("notices"), DOT.join(map(_notice_text, record.notices[:_MAX_NOTICES])))
 
 
 def _identity(record: Record) -> str:
@@ -220,9 +220,9 @@ class _Bar(Struct, frozen=True):
     peak_text: str = ""
 
 
-def _told(rows: Iterable[StoryRow]) -> Iterator[Text]:
+def _told(rows: Iterable[StoryRow]) -> Iterator[PageText]:
     for row in rows:
-        yield Text(label(row.name), row.text)
+        yield PageText(label(row.name), row.text)
 
 
 def _usage(record: Record, view: View) -> Iterator[Part]:
@@ -330,7 +330,7 @@ def _series(
     if series is not None:
         yield from _curves_and_axis(record, series, moments, view)
     for number, moment in enumerate(moments, start=1):
-        yield Text(Span(f"{label('').text}{number} "), moment.text)
+        yield PageText(Span(f"{label('').text}{number} "), moment.text)
 
 
 def _curves_and_axis(
@@ -369,17 +369,17 @@ def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
     return line(label("", ""), Span(f"{''.join(cells)} {format_duration(length_ms)}", "dim"))
 
 
-def _gpu_use(story: Story) -> Iterator[Text]:
+def _gpu_use(story: Story) -> Iterator[PageText]:
     """The sentences on the GPUs without their full stops, the first after the label."""
     idle = [row.text for row in story.named("GPU idle")]
     work = DOT.join(filter(None, (*idle[1:], story.text("GPU work"))))
     yield from labelled_once("GPU", (*idle[:1], work, story.text("GPU error")))
 
 
-def _others(record: Record, story: Story) -> Iterator[Text]:
+def _others(record: Record, story: Story) -> Iterator[PageText]:
     yield from _told(story.named("killed", "I/O", "largest"))
     if record.stacks.samples:
         samples = format_count(record.stacks.samples, "sample")
-        yield Text(label("stacks"), f"{samples}: --stacks shows the functions")
+        yield PageText(label("stacks"), f"{samples}: --stacks shows the functions")
     for warning in story.named("warning")[:_MAX_WARNINGS]:
-        yield Text(label(warning.name), with_local_times(warning.text))
+        yield PageText(label(warning.name), with_local_times(warning.text))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from profiler.cli.styled_text import INDENT, Line, Span, length, line, shorten
-from profiler.cli.terminal.page_parts import LABEL_WIDTH, Part, Text, View, label
+from profiler.cli.terminal.page_parts import LABEL_WIDTH, PageText, Part, View, label
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.fact_list import longest_waits, wait_name
@@ -63,7 +63,7 @@ def time_lines(record: Record, story: Story, view: View) -> Iterator[Part]:
             rows[-1] += (_GAP, *entry) if rows[-1] else entry
         yield from (line(label("", ""), *row) for row in rows)
         yield from _waits(times, room)
-    yield Text(label("CPU wait"), story.text("CPU wait"))
+    yield PageText(label("CPU wait"), story.text("CPU wait"))
 
 
 def short_legend(record: Record, width: int) -> Line:
