@@ -77,14 +77,14 @@ def now_ns(report: Report) -> int:
 def show(report: Report) -> str:
     """Without advice, which is that of the family."""
     view = View(width=1000, now_ns=now_ns(report))
-    return "\n".join(texts(page_lines(PastRun(report=report), view, None, None, None)))
+    return "\n".join(texts(page_lines(PastRun(report=report), view)))
 
 
 def show_with_advice(report: Report) -> str:
     view = View(width=1000, now_ns=now_ns(report))
     run = PastRun(report=report)
     advice = find_advice(run, None, PriceOverrides())
-    return "\n".join(texts(page_lines(run, view, None, None, advice)))
+    return "\n".join(texts(page_lines(run, view, advice=advice)))
 
 
 def end(report: Report) -> str:

@@ -30,7 +30,7 @@ from profiler.readers.linux.look import Look
 from profiler.readers.linux.thread_counters import ThreadGrowth, plausible_waits
 from profiler.readers.linux.waits import STOPPED, Wait
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
-from profiler.record.mention_limits import is_cpu_wait_partial
+from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.record_model import Record
 from profiler.record.units import format_duration, format_percent
 

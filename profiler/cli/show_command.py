@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import click
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import aws_errors
@@ -30,7 +31,12 @@ from profiler.cli.printing import (
 from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line, separated, write_lines
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
-from profiler.cli.terminal.show_comparison import RunComparison, compare
+from profiler.cli.terminal.show_comparison import (
+    NO_COMPARISON,
+    RunComparison,
+    compare,
+    nothing_to_compare,
+)
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.cli.wiring.aws_options import open_clients
@@ -45,6 +51,7 @@ from profiler.record.gpu_facts import gpu_cause_sentences, lack_of_gpu_memory
 from profiler.record.gpu_memory_texts import gpu_memory_error, with_gpu_memory_error
 from profiler.record.line_trust import task_of_stream
 from profiler.record.record_model import LOCAL, Record, Series, known_status
+from profiler.record.stacks_line import StacksLine
 from profiler.runs.past_runs.family_evidence import earlier_successes, last_success
 from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_stacks_sentence
@@ -118,31 +125,59 @@ def show(
     source = open_source(options, name=name, keeps_stacks=as_stacks)
     width = min(max(terminal_columns() or _PIPE_WIDTH, _MIN_WIDTH), MAX_WIDTH)
     view = View(width=width, now_ns=SystemClock().wall_ns())
-    if as_stacks:
-        _show_call_stacks(source, selection, view, as_json=as_json)
-        return
-    if as_json:
-        with warned_notes(source):
-            runs = find_runs(source, selection)
-        write_record_lines(run.json_line() for run in runs)
-        return
-    prices = price_overrides()
-    pages = []
+    pages: list[_Page] = []
+    stacks: list[_RunStacks] = []
     with warned_notes(source):
-        for found in find_runs(source, selection):
-            record = with_machine_price(found.record, prices)
-            run = replace(found, report=replace(found.report, record=record))
-            series = _series_of(run, source)
-            family = source.family_source(run)
-            comparison = _comparison(run, against, source, family)
-            advice = find_advice(run, family, prices)
-            pages.append((record, series, page_lines(run, view, series, comparison, advice)))
-    for number, (record, series, lines) in enumerate(pages):
+        runs = find_runs(source, selection)
+        if as_stacks:
+            stacks = _call_stacks(runs, source)
+        elif not as_json:
+            pages = [_page(run, source, against, view) for run in runs]
+    if as_stacks:
+        if not stacks:
+            raise TaskProfilerError(no_stacks_sentence(source, runs[0].record))
+        _print_call_stacks(stacks, view, as_json=as_json)
+    elif as_json:
+        write_record_lines(run.json_line() for run in runs)
+    else:
+        _print_pages(pages, log_count, options)
+
+
+class _Page(Struct, frozen=True, kw_only=True):
+    """A run with its series, and its lines on the terminal."""
+
+    record: Record
+    series: Series | None
+    lines: Sequence[Line]
+
+
+class _RunStacks(Struct, frozen=True, kw_only=True):
+    """A run with its call stacks."""
+
+    record: Record
+    stacks: StacksLine
+
+
+def _page(run: PastRun, source: RunSource, against: str | None, view: View) -> _Page:
+    prices = price_overrides()
+    record = with_machine_price(run.record, prices)
+    run = replace(run, report=replace(run.report, record=record))
+    series = _series_of(run, source)
+    family = source.family_source(run)
+    comparison = _comparison(run, against, source, family)
+    advice = find_advice(run, family, prices)
+    lines = page_lines(run, view, series, comparison, advice)
+    return _Page(record=record, series=series, lines=lines)
+
+
+def _print_pages(pages: Sequence[_Page], log_count: int | None, options: SourceOptions) -> None:
+    """Print the pages below each other, each with its log lines. Raises TaskProfilerError."""
+    for number, page in enumerate(pages):
         if number:
             write_lines([EMPTY])
-        write_lines(lines)
+        write_lines(page.lines)
         if log_count is not None:
-            _print_logs(record, series, log_count, options)
+            _print_logs(page.record, page.series, log_count, options)
 
 
 def _series_of(run: PastRun, source: RunSource) -> Series | None:
@@ -153,36 +188,29 @@ def _series_of(run: PastRun, source: RunSource) -> Series | None:
     return with_equal_steps(steps, run.started_at)
 
 
-def _show_call_stacks(
-    source: RunSource, selection: RunFilter, view: View, *, as_json: bool
-) -> None:
-    """Show the call stacks of the selected runs.
+def _call_stacks(runs: Sequence[PastRun], source: RunSource) -> list[_RunStacks]:
+    """The call stacks of the runs that have some."""
+    found = []
+    for run in runs:
+        stacks = source.stacks(run.report)
+        if stacks is not None:
+            found.append(_RunStacks(record=run.record, stacks=stacks))
+    return found
 
-    Raises TaskProfilerError if no run has any.
-    """
-    with warned_notes(source):
-        runs = find_runs(source, selection)
-        run_stacks = []
-        for run in runs:
-            stacks = source.stacks(run.report)
-            if stacks is not None:
-                run_stacks.append((run.record, stacks))
-    if not run_stacks:
-        raise TaskProfilerError(no_stacks_sentence(source, runs[0].record))
+
+def _print_call_stacks(found: Sequence[_RunStacks], view: View, *, as_json: bool) -> None:
     if as_json:
-        write_json_lines(stacks for _, stacks in run_stacks)
+        write_json_lines(one.stacks for one in found)
         return
-    write_lines(
-        separated(stacks_lines(record, stacks, view.width) for record, stacks in run_stacks)
-    )
+    write_lines(separated(stacks_lines(one.record, one.stacks, view.width) for one in found))
 
 
 def _comparison(
     run: PastRun, against: str | None, source: RunSource, family_source: RunSource
-) -> RunComparison | None:
+) -> RunComparison:
     """The requested comparison, or a failed run's with its family's last success."""
     if against is None and known_status(run.record) not in _COMPARED_STATUSES:
-        return None
+        return NO_COMPARISON
     earlier = earlier_successes(run, family_source)
     if against is not None and against != _LAST_SUCCESS:
         other = find_run(source, RunFilter(run=against), run.record.container.name)
@@ -193,7 +221,7 @@ def _comparison(
             run, success, "last success", is_complete=against is not None, earlier=earlier
         )
     family = run.family
-    return RunComparison(other=None, name=f"earlier success of {family.name} in {source.place}")
+    return nothing_to_compare(f"earlier success of {family.name} in {source.place}")
 
 
 def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:

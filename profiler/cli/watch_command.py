@@ -50,7 +50,6 @@ from profiler.cli.styled_text import (
     write_lines,
 )
 from profiler.cli.tables import MIN_COLUMNS, Column, table, table_width
-from profiler.cli.terminal.page_parts import bare_vcpu
 from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_log_groups import log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import names_of, open_source, parse_source
@@ -67,7 +66,7 @@ from profiler.record.record_model import Report
 from profiler.record.run_outcome import FIRST_SIGNAL_EXIT_CODE, PREDICATES
 from profiler.record.stop_causes import outcome_of
 from profiler.record.task_needs import vcpu_size
-from profiler.record.units import format_count, format_duration, format_memory
+from profiler.record.units import bare_vcpu, format_count, format_duration, format_memory
 from profiler.runs.past_runs.family_evidence import KnownFamilies
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.run_source import RunFilter, RunSource

@@ -16,6 +16,7 @@ from msgspec import Struct
 from profiler.core.optional_math import known
 from profiler.core.text import stated
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.mapped_files import have_one_meaning
 from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Measured, measured
 from profiler.record.mention_limits import (
@@ -24,7 +25,6 @@ from profiler.record.mention_limits import (
     WAIT_FOR_CPU,
     are_bytes_partial,
     is_cpu_partial,
-    is_cpu_wait_partial,
     is_gpu_use_estimated,
     is_gpu_use_partial,
 )

@@ -1,9 +1,9 @@
-"""From which value on a wait, an idle time, or the use of all CPUs is mentioned, by all outputs
-for people.
+"""From which value on a wait for something, an idle time, or the use of all CPUs is mentioned, by
+all outputs for people.
 """
 
 from profiler.core.optional_math import first_known
-from profiler.record.record_model import Metrics, Record
+from profiler.record.record_model import Record
 
 # A target that took less of the run's time is not listed.
 MIN_WAIT_PERCENT = 3
@@ -17,8 +17,6 @@ SATURATED_SHARE = 0.95
 QUIET_VCPU = 0.01
 _MAX_IDLE_VCPU = 0.05
 _IDLE_SHARE = 0.02
-MIN_CPU_WAIT_PERCENT = 10
-_MIN_CPU_WAIT_SECONDS = 0.1
 # From this share of the time on in which all vCPUs were used, a task counts as saturated.
 SATURATED_PERCENT = 5
 # From this share of its size on, the memory of a run that goes on is worth a look.
@@ -109,17 +107,6 @@ def are_bytes_partial(record: Record) -> bool:
     return _PERCENT * unread_ms > (_PERCENT - MIN_COVERED_PERCENT) * duration_ms
 
 
-def is_cpu_wait_partial(record: Record) -> bool:
-    """Whether waits for a CPU that matter may be missing, of threads that ended unread: not if
-    others waited little.
-    """
-    covered = record.sampling.cpu_wait_covered_percent
-    waited = record.metrics.cpu_wait_seconds
-    if covered is None or waited is None or covered >= MIN_COVERED_PERCENT:
-        return False
-    return _PERCENT * waited >= _MIN_CPU_WAIT_SECONDS * covered
-
-
 def whole_cpu_seconds(record: Record) -> float | None:
     """The CPU time, for comparisons.
 
@@ -130,45 +117,3 @@ def whole_cpu_seconds(record: Record) -> float | None:
     if used is None or not metrics.duration_ms or not is_cpu_partial(record):
         return metrics.cpu_seconds
     return used * metrics.duration_ms / _MS_PER_SECOND
-
-
-def is_long_cpu_wait(record: Record) -> bool:
-    """Whether the threads waited for a CPU for 0.1 s, a tenth of the run and of the time in
-    which they could run.
-    """
-    percent = counted_cpu_wait(record)
-    return record.metrics.cpu_wait_seconds is not None and (percent or 0) >= MIN_CPU_WAIT_PERCENT
-
-
-def counted_cpu_wait(record: Record) -> float | None:
-    """``cpu_wait_percent``; 0 if the wait was less than a tenth of the run, or than 0.1 s.
-
-    Waits at the same time add up. So by a known time breakdown, the limit of a tenth also holds for
-    the part of the run that more CPUs could have saved: its own waits, and of its time on a CPU the
-    share that its threads waited.
-    """
-    metrics = record.metrics
-    times = record.time_breakdown
-    least_seconds = (metrics.duration_ms or 0) / _MS_PER_SECOND * MIN_CPU_WAIT_PERCENT / _PERCENT
-    waited = metrics.cpu_wait_seconds
-    percent = cpu_wait_percent(metrics)
-    if waited is not None and waited < max(_MIN_CPU_WAIT_SECONDS, least_seconds):
-        return 0
-    if percent is not None and times.on_cpu_percent is not None:
-        savable = (times.waiting_for_cpu_percent or 0) + times.on_cpu_percent * percent / _PERCENT
-        return percent if savable >= MIN_CPU_WAIT_PERCENT else 0
-    return percent
-
-
-def cpu_wait_percent(metrics: Metrics) -> float | None:
-    """The wait for a CPU as a share of the time in which threads could run; a search document
-    has only the sums.
-    """
-    percent = metrics.cpu_wait_percent
-    waited = metrics.cpu_wait_seconds
-    used = metrics.cpu_seconds
-    if percent is None and waited is not None and used:
-        percent = _PERCENT * waited / (waited + used)
-    if percent is not None and 0 <= percent <= _PERCENT:
-        return percent
-    return None

@@ -11,14 +11,13 @@ from msgspec import Struct
 
 from profiler.core.text import as_sentence
 from profiler.record.batch_job import job_text
-from profiler.record.cpu_wait import cpu_wait_fact
+from profiler.record.cpu_wait import long_cpu_wait
 from profiler.record.fact_list import bytes_texts, kills_fact
 from profiler.record.gpu_facts import gpu_error_note, gpu_remedy, gpu_use_text, gpu_work_texts
 from profiler.record.gpu_sentences import all_gpu_advice, gpu_idle_texts
 from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
-from profiler.record.mention_limits import is_long_cpu_wait
 from profiler.record.process_rows import largest_texts
 from profiler.record.record_model import Record
 from profiler.record.run_outcome import Outcome
@@ -94,9 +93,8 @@ def _rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
     yield StoryRow("job", job_text(record.batch))
     yield StoryRow("files", files_text(record.metrics))
     yield StoryRow("huge", huge_pages_text(record.metrics))
-    if is_long_cpu_wait(record):
-        wait = cpu_wait_fact(record)
-        yield StoryRow("CPU wait", wait.text, as_sentence(wait.sentence))
+    wait = long_cpu_wait(record)
+    yield StoryRow("CPU wait", wait.text, as_sentence(wait.sentence))
     yield from _gpu_rows(record, outcome)
     is_killed = outcome.ran_out_of_memory
     memory = visible_memory_advice(record, is_out_of_memory=is_killed)

@@ -111,6 +111,11 @@ def format_vcpu(count: float) -> str:
     return f"{_format_decimal(count, _first_digit(count, _TEXT_DIGITS))} vCPU"
 
 
+def bare_vcpu(count: float) -> str:
+    """A number of vCPUs in a place whose label gives the unit."""
+    return format_vcpu(count).removesuffix(" vCPU")
+
+
 def format_percent(percent: float) -> str:
     """Format as ``45 %``, ``0.4 %`` or ``0.02 %``: whole from 1 on, below that with one
     significant digit.

@@ -8,11 +8,11 @@ from typing import Any
 
 from profiler.core.optional_math import first_known, known
 from profiler.record.activity_model import NO_STACKS, Stacks, TimeBreakdown
+from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.equal_steps import rounded_column
 from profiler.record.hardware import short_processor_name
 from profiler.record.mention_limits import (
     MIN_COVERED_PERCENT,
-    is_cpu_wait_partial,
 )
 from profiler.record.record_model import Record, Report
 from profiler.record.stacks_line import StacksLine

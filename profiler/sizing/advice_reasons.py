@@ -7,13 +7,11 @@ from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import all_known, difference, first_known, known, known_values
 from profiler.core.text import as_sentence, first_names, stated
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.cpu_wait import cpu_wait_fact, cpu_wait_reason
+from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT, long_cpu_wait
 from profiler.record.family import Month, MonthBasis
 from profiler.record.measured import AtLeast, Exactly, Measured, measured, scaled
 from profiler.record.mention_limits import (
-    MIN_CPU_WAIT_PERCENT,
     SATURATED_PERCENT,
-    is_long_cpu_wait,
     is_near_limit,
 )
 from profiler.record.record_model import SlowdownBounds, TaskSize
@@ -337,10 +335,10 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
     """How long threads waited for a CPU, and why: the evidence for more vCPUs, or that the task
     does not have its own. Of one run, it is the run's own sentence.
     """
-    latest = evidence.latest
+    of_latest = long_cpu_wait(evidence.latest)
     if evidence.outcomes.runs == 1:
-        if is_long_cpu_wait(latest):
-            yield as_sentence(cpu_wait_fact(latest).sentence)
+        if of_latest.sentence:
+            yield as_sentence(of_latest.sentence)
         return
     waited = evidence.usage.cpu_wait_percent
     saturated = evidence.usage.saturated_percent
@@ -350,7 +348,7 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
     if saturated < SATURATED_PERCENT:
         rarely = f"used all of its vCPUs for only {format_percent(saturated)} of it"
         although = f", although the task {rarely if saturated else 'was never saturated'}"
-    why = f": in the latest run, {cpu_wait_reason(latest)}" if is_long_cpu_wait(latest) else ""
+    why = f": in the latest run, {of_latest.why}" if of_latest.why else ""
     yield (
         f"On average of the runs, threads that could run waited for a CPU "
         f"{waited.words(format_percent)} of the time{although}{why}."

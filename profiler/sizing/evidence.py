@@ -21,6 +21,7 @@ from profiler.core.optional_math import (
     mean_known,
     min_known,
 )
+from profiler.record.cpu_wait import counted_cpu_wait, is_cpu_wait_partial
 from profiler.record.family import Month, month_of_tasks
 from profiler.record.family_identity import FamilyKey
 from profiler.record.gpu_facts import gpu_family_text
@@ -30,8 +31,6 @@ from profiler.record.mapped_files import mapped_files_mb, of_one_meaning
 from profiler.record.measured import UNKNOWN, Measured, measured
 from profiler.record.mention_limits import (
     SATURATED_PERCENT,
-    counted_cpu_wait,
-    is_cpu_wait_partial,
     is_gpu_use_estimated,
     is_gpu_use_partial,
 )

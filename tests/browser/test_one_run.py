@@ -7,10 +7,9 @@ from msgspec.structs import replace
 
 from profiler.core.text import as_sentence
 from profiler.record.activity_model import NO_BREAKDOWN
-from profiler.record.cpu_wait import cpu_wait_fact
+from profiler.record.cpu_wait import long_cpu_wait
 from profiler.record.fact_list import NUMBERS, number_fact
 from profiler.record.measured import UNKNOWN
-from profiler.record.mention_limits import is_long_cpu_wait
 from profiler.record.process_rows import measured_rows
 from profiler.record.record_model import Report
 from profiler.record.units import format_memory
@@ -49,8 +48,9 @@ def test_the_page_of_a_run_has_the_numbers_and_sentences_of_show(
                 assert fact.text.removesuffix(" vCPU") in text, (name, number.name)
         for moment in find_moments(report.record):
             assert moment.text.casefold() in text.casefold(), name
-        if is_long_cpu_wait(report.record) and report.record.time_breakdown != NO_BREAKDOWN:
-            assert as_sentence(cpu_wait_fact(report.record).sentence) in text, name
+        wait = long_cpu_wait(report.record)
+        if wait.sentence and report.record.time_breakdown != NO_BREAKDOWN:
+            assert as_sentence(wait.sentence) in text, name
         shown = screens.show(report)
         for row in measured_rows(report.record.processes, report.record.metrics):
             memory = row.peak_mb.text(format_memory)

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from profiler.core.timestamps import parse_ns
 from profiler.record.activity_model import WAITING_SUFFIX, WaitKind
-from profiler.record.mention_limits import is_cpu_wait_partial
+from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.record_model import decode
 from profiler.record.stacks_line import StacksLine
 from tests.simulation import known_programs

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiler.cli.terminal.end_page import EndView, end_lines
 from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.forwarder.notifications.value_formats import recommended_size
-from profiler.record.cpu_wait import cpu_wait_fact, cpu_wait_reason
+from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT, long_cpu_wait
 from profiler.record.fact_list import (
     COST,
     CPU_TIME,
@@ -23,7 +23,6 @@ from profiler.record.fact_list import (
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.measured import UNKNOWN
-from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT
 from profiler.record.record_model import (
     NO_RECOMMENDATION,
     NOT_MEASURED,
@@ -134,13 +133,13 @@ WORDS_ON_THE_WAIT_FOR_A_CPU = ("short bursts", "other programs used", "total for
 @every_run
 def test_the_wait_for_a_cpu_is_one_sentence(report: Report) -> None:
     """Why it waited is said in the same words, and its share is another number nowhere."""
-    sentence = cpu_wait_fact(report.record).sentence.casefold()
-    reason = cpu_wait_reason(report.record).casefold()
+    wait = long_cpu_wait(report.record)
     percent = report.record.metrics.cpu_wait_percent
     for name, text in shown(report).items():
         if any(words in text.casefold() for words in WORDS_ON_THE_WAIT_FOR_A_CPU):
-            assert reason in text.casefold(), name
-            assert sentence in text.casefold() or name == "show", name
+            assert wait.why, name
+            assert wait.why.casefold() in text.casefold(), name
+            assert wait.sentence.casefold() in text.casefold() or name == "show", name
         if percent is not None and percent >= MIN_CPU_WAIT_PERCENT:
             assert format_percent(percent) not in text, name
 

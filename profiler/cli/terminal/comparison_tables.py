@@ -9,14 +9,12 @@ from profiler.cli.styled_text import EMPTY, Line, Span, wrapped
 from profiler.cli.tables import Column, table
 from profiler.core.optional_math import difference, known_values
 from profiler.core.timestamps import format_local, local_zone
+from profiler.record.cpu_wait import counted_cpu_wait, cpu_wait_percent, is_cpu_wait_partial
 from profiler.record.fact_list import memory_peak
 from profiler.record.mapped_files import INCLUDES_FILES, counts_files
 from profiler.record.measured import Exactly, Measured, known_numbers, measured
 from profiler.record.mention_limits import (
-    counted_cpu_wait,
-    cpu_wait_percent,
     is_cpu_partial,
-    is_cpu_wait_partial,
 )
 from profiler.record.metric_catalogue import Unit
 from profiler.record.record_model import Record

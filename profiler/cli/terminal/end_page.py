@@ -22,22 +22,10 @@ from profiler.cli.styled_text import (
     wrapped,
 )
 from profiler.cli.terminal.next_step import next_step
-from profiler.cli.terminal.page_parts import (
-    CPU,
-    GPU,
-    LABEL_WIDTH,
-    MAX_WIDTH,
-    MEMORY,
-    Curve,
-    View,
-    joined,
-    label,
-    run_curves,
-    short_legend,
-    time_bar,
-    use_style,
-)
+from profiler.cli.terminal.page_parts import LABEL_WIDTH, MAX_WIDTH, View, label
+from profiler.cli.terminal.run_curves import CPU, GPU, MEMORY, Curve, run_curves, use_style
 from profiler.cli.terminal.show_comparison import change_spans
+from profiler.cli.terminal.time_bar import short_legend, time_bar
 from profiler.core.optional_math import any_known, known_values, median
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import with_local_times
@@ -61,7 +49,7 @@ from profiler.record.measured import UNKNOWN, scaled
 from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.stop_causes import outcome_of
-from profiler.record.story_rows import BESIDE_MEMORY, Story, story_of
+from profiler.record.story_rows import BESIDE_MEMORY, DOT, Story, story_of
 from profiler.record.task_needs import is_cpu_limited
 from profiler.record.units import MIB, format_memory, format_percent, format_value
 from profiler.runs.past_runs.run_source import PastRun
@@ -120,10 +108,10 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         (4, _warning(story, view)),
         *_usage(record, view),
         *((6, _wrapped(row.name, row.text, view)) for row in story.named(*BESIDE_MEMORY)),
-        (6, _labelled("waits", joined(waited_for), view)),
+        (6, _labelled("waits", DOT.join(waited_for), view)),
         (7, _io(record, story, view)),
         (5, _change(record, earlier, view)),
-        (3, _wrapped("advice", advice or "", view)),
+        (3, _wrapped("advice", advice, view)),
         (8, () if has_pointer else _labelled("more", pointer, view)),
     ]
     left = view.max_lines

@@ -1,12 +1,10 @@
 """One line of advice for the end of a run. Each follows from numbers of the record."""
 
-from profiler.core.optional_math import first_of
-from profiler.record.cpu_wait import cpu_wait_fact
+from profiler.record.cpu_wait import long_cpu_wait
 from profiler.record.fact_list import LargestWait, largest_wait
 from profiler.record.gpu_facts import MORE_GPU_MEMORY, beside_gpus
 from profiler.record.gpu_sentences import all_gpu_advice, never_used_advice
 from profiler.record.mention_limits import (
-    is_long_cpu_wait,
     is_near_limit,
 )
 from profiler.record.record_model import (
@@ -33,8 +31,8 @@ _ONE_CPU = (0.9, 1.05)
 _MIN_SIZED_MS = 1000
 
 
-def next_step(record: Record, recommend: str) -> str | None:
-    """The most useful advice that the record supports.
+def next_step(record: Record, recommend: str) -> str:
+    """The most useful advice that the record supports; "" if there is none.
 
     ``recommend`` is the command for a size; "" without one.
     """
@@ -44,18 +42,18 @@ def next_step(record: Record, recommend: str) -> str | None:
     if record.likely_out_of_gpu_memory:
         return MORE_GPU_MEMORY
     if known_status(record) != "success":
-        return None
+        return ""
     texts = (
         never_used_advice(record),
         _near_limit(metrics),
-        next(iter(all_gpu_advice(record)), None),
+        next(iter(all_gpu_advice(record)), ""),
         _largest_part(record),
         _one_cpu(metrics),
     )
-    return next(filter(None, texts), None) or _enough(record, recommend)
+    return next(filter(None, texts), "") or _enough(record, recommend)
 
 
-def _largest_part(record: Record) -> str | None:
+def _largest_part(record: Record) -> str:
     """Advice on what took the largest part of the time, else on the next part that has advice."""
     times = record.time_breakdown
     wait = largest_wait(times, with_cpu=False)
@@ -66,12 +64,12 @@ def _largest_part(record: Record) -> str | None:
     if wait is not None:
         parts.append((wait.percent, _waited(wait)))
     parts.sort(key=lambda part: -part[0])
-    return first_of(text for _, text in parts)
+    return next((text for _, text in parts if text), "")
 
 
-def _waited(wait: LargestWait) -> str | None:
+def _waited(wait: LargestWait) -> str:
     if wait.percent < _MIN_ADVICE_PERCENT:
-        return None
+        return ""
     return f"{wait.text}: more CPU or memory would not help there."
 
 
@@ -88,11 +86,11 @@ def _more_memory(record: Record, recommend: str) -> str:
     return f"give it {memory} or process less data at a time."
 
 
-def _near_limit(metrics: Metrics) -> str | None:
+def _near_limit(metrics: Metrics) -> str:
     peak_mb = metrics.max_memory_used_mb
     size_mb = metrics.memory_size_mb
     if peak_mb is None or not size_mb or not is_near_limit(peak_mb, size_mb):
-        return None
+        return ""
     if peak_mb < size_mb:
         left = f"only {format_memory(size_mb - peak_mb)} of"
     else:
@@ -100,12 +98,12 @@ def _near_limit(metrics: Metrics) -> str | None:
     return f"{left} memory was left: with a little more data it would be killed."
 
 
-def _saturated(metrics: Metrics) -> str | None:
+def _saturated(metrics: Metrics) -> str:
     percent = metrics.vcpu_saturated_percent
     vcpu = metrics.vcpu_size
     threads = metrics.max_pids
     if percent is None or not vcpu or percent < _MIN_SATURATED_PERCENT:
-        return None
+        return ""
     used = (
         f"it used all of its CPU ({format_vcpu(vcpu)}) for {format_percent(min(percent, 100))} of "
         "the time"
@@ -119,19 +117,20 @@ def _saturated(metrics: Metrics) -> str | None:
     return f"{used}: with {format_vcpu(2 * vcpu)} it would take {format_range(least, 1)}× as long."
 
 
-def _waited_for_cpu(record: Record) -> str | None:
-    return f"{cpu_wait_fact(record).sentence}." if is_long_cpu_wait(record) else None
+def _waited_for_cpu(record: Record) -> str:
+    sentence = long_cpu_wait(record).sentence
+    return sentence and f"{sentence}."
 
 
-def _one_cpu(metrics: Metrics) -> str | None:
+def _one_cpu(metrics: Metrics) -> str:
     used = metrics.vcpu_used
     size = metrics.vcpu_size
     if used.avg is None or used.p95 is None:
-        return None
+        return ""
     if not size or size < 2:  # noqa: PLR2004
-        return None
+        return ""
     if used.avg < _ONE_CPU[0] or used.p95 > _ONE_CPU[1]:
-        return None
+        return ""
     return f"it kept one of {size:g} CPUs busy: more CPUs help only if it works in parallel."
 
 
@@ -144,14 +143,14 @@ def may_name_size(record: Record) -> bool:
     return is_compared and record.recommendation != NO_RECOMMENDATION
 
 
-def _enough(record: Record, recommend: str) -> str | None:
+def _enough(record: Record, recommend: str) -> str:
     """The size that the run would have needed as a task; a run of a task has a size to compare
     with.
     """
     recommended = record.recommendation
     if not may_name_size(record):
-        return None
+        return ""
     size = format_task_size(recommended.vcpu, recommended.memory_mb)
     if not size:
-        return None
+        return ""
     return f"{size}{beside_gpus(record)} would have been enough{recommend and f' ({recommend})'}."

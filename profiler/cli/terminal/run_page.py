@@ -8,29 +8,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.cli.printing import value_text
-from profiler.cli.styled_text import INDENT, Line, Span, line, shorten, wrapped
+from profiler.cli.styled_text import INDENT, Line, Span, line, shorten
 from profiler.cli.terminal.page_parts import (
-    CPU,
     LABEL_WIDTH,
-    MEMORY,
+    PageText,
+    Part,
     Section,
     View,
     arrange,
-    bare_vcpu,
-    joined,
+    indented,
     label,
-    labelled,
     labelled_once,
-    local,
-    run_curves,
-    time_lines,
-    use_style,
 )
-from profiler.cli.terminal.show_comparison import RunComparison, compared_lines
-from profiler.cli.terminal.size_lines import advice_texts, trend_text, what_if_texts
+from profiler.cli.terminal.run_curves import CPU, MEMORY, run_curves, use_style
+from profiler.cli.terminal.show_comparison import NO_COMPARISON, RunComparison, compared_lines
+from profiler.cli.terminal.size_lines import size_lines
+from profiler.cli.terminal.time_bar import time_lines
 from profiler.core.optional_math import known
 from profiler.core.text import stated
-from profiler.core.timestamps import with_local_times
+from profiler.core.timestamps import local_time, parse_ns, with_local_times
 from profiler.record.fact_list import (
     cost_text,
     device_facts,
@@ -56,9 +52,10 @@ from profiler.record.record_model import (
     known_status,
 )
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
-from profiler.record.story_rows import BESIDE_MEMORY, Story, StoryRow, story_of
+from profiler.record.story_rows import BESIDE_MEMORY, DOT, Story, StoryRow, story_of
 from profiler.record.task_needs import uses_more_cpu_than_asked, vcpu_size
 from profiler.record.units import (
+    bare_vcpu,
     format_count,
     format_duration,
     format_memory,
@@ -75,7 +72,7 @@ _BAR_WIDTH = 20
 _VALUE_WIDTH = 9
 _ID_LENGTH = 12
 _FULL = 0.99
-_MAX_PROCESSES = 3
+_MAX_COMMAND = 200
 _MAX_GPUS = 4
 _MAX_WARNINGS = 3
 _MAX_NOTICES = 8
@@ -91,48 +88,46 @@ _LAUNCH_TYPES: Mapping[str, str] = {
 def page_lines(
     run: PastRun,
     view: View,
-    series: Series | None,
-    comparison: RunComparison | None,
-    advice: Advice | None,
+    series: Series | None = None,
+    comparison: RunComparison = NO_COMPARISON,
+    advice: Advice | None = None,
 ) -> list[Line]:
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.record
     story = story_of(record, run.outcome)
     moments = find_moments(record, series)
     verdict = verdict_of(run, view.now_ns)
-    head = wrapped(verdict.text, view.width, Span("● ", verdict.tone), style=verdict.tone)
+    head = PageText(Span("● ", verdict.tone), verdict.text, verdict.tone)
     sections: Sequence[Section] = (
-        (0, (*head, *wrapped(verdict.evidence, view.width, INDENT))),
-        (0, _facts(run, story, view)),
-        (1, (*_usage(record, view), *_told(story.named(*BESIDE_MEMORY), view))),
-        (2, (*time_lines(record, story, view), *_gpu_use(story, view))),
+        (0, (head, indented(verdict.evidence))),
+        (0, _facts(run, story)),
+        (1, (*_usage(record, view), *_told(story.named(*BESIDE_MEMORY)))),
+        (2, (*time_lines(record, story, view), *_gpu_use(story))),
         (2, _series(record, series, moments, view)),
-        (5, _others(record, story, view)),
-        (4, compared_lines(record, comparison, view)),
-        (3, _advice(record, story, advice, view)),
+        (5, _others(record, story)),
+        (4, compared_lines(comparison)),
+        (3, size_lines(advice, record, story)),
     )
     max_lines = MAX_LINES
-    if comparison is not None and comparison.is_complete:
+    if comparison.is_complete:
         # The user requested a complete comparison, so it is never cut.
         max_lines += len(comparison.rows)
-    return arrange(sections, max_lines)
+    return arrange(sections, view.width, max_lines)
 
 
-def _facts(run: PastRun, story: Story, view: View) -> Iterator[Line]:
+def _facts(run: PastRun, story: Story) -> Iterator[PageText]:
     record = run.record
-    yield from labelled("run", _identity(record), view)
-    yield from labelled("job", shorten(story.text("job"), 200), view)
-    yield from labelled("command", shorten(run.command or "", 200), view)
-    yield from labelled("retry", _retries(run.event), view)
-    yield from labelled("when", _when(record), view)
-    yield from labelled("size", _size(record), view)
+    yield PageText(label("run"), _identity(record))
+    yield PageText(label("job"), shorten(story.text("job"), _MAX_COMMAND))
+    yield PageText(label("command"), shorten(run.command or "", _MAX_COMMAND))
+    yield PageText(label("retry"), _retries(run.event))
+    yield PageText(label("when"), _when(record))
+    yield PageText(label("size"), _size(record))
     if record.is_sampled_each_minute:
-        yield from labelled(
-            "source", "Container Insights, sampled each minute: shorter peaks were not seen", view
-        )
-    yield from labelled("cost", _cost(record), view)
-    notices = map(_notice_text, record.notices[:_MAX_NOTICES])
-    yield from labelled("notices", joined(notices), view)
+        source = "Container Insights, sampled each minute: shorter peaks were not seen"
+        yield PageText(label("source"), source)
+    yield PageText(label("cost"), _cost(record))
+    yield PageText(label("notices"), DOT.join(map(_notice_text, record.notices[:_MAX_NOTICES])))
 
 
 def _identity(record: Record) -> str:
@@ -142,13 +137,13 @@ def _identity(record: Record) -> str:
         texts.append(f"container {record.container.name}")
     if record.cluster:
         texts.append(f"cluster {record.cluster}")
-        return joined(texts)
+        return DOT.join(filter(None, texts))
     for name, value in (record.labels or {}).items():
         if name == "gitCommit":
             texts.append(f"commit {value[:_ID_LENGTH]}")
         elif name != "user":
             texts.append(f"{name} {value}")
-    return joined(texts)
+    return DOT.join(filter(None, texts))
 
 
 def _retries(event: TaskEvent) -> str:
@@ -157,7 +152,7 @@ def _retries(event: TaskEvent) -> str:
         texts.append(f"retry of {event.retry_of[:8]}")
     if event.retried_as:
         texts.append(f"retried as {event.retried_as[:8]}")
-    return joined(texts)
+    return DOT.join(texts)
 
 
 def _size(record: Record) -> str:
@@ -176,16 +171,16 @@ def _size(record: Record) -> str:
     size = limits.text
     place = record.availability_zone or record.region
     devices = [fact.text for fact in device_facts(record)]
-    return joined((size, *devices, machine, processor, place))
+    return DOT.join(filter(None, (size, *devices, machine, processor, place)))
 
 
 def _notice_text(notice: RaisedNotice) -> str:
-    return notice.kind + stated(" at {:%H:%M:%S}", local(notice.at))
+    return notice.kind + stated(" at {:%H:%M:%S}", known(local_time, parse_ns(notice.at)))
 
 
 def _when(record: Record) -> str:
-    started = local(record.started_at)
-    finished = local(record.finished_at)
+    started = known(local_time, record.started_ns)
+    finished = known(local_time, record.finished_ns)
     metrics = record.metrics
     if started is None:
         return ""
@@ -225,12 +220,12 @@ class _Bar(Struct, frozen=True):
     peak_text: str = ""
 
 
-def _told(rows: Iterable[StoryRow], view: View) -> Iterator[Line]:
+def _told(rows: Iterable[StoryRow]) -> Iterator[PageText]:
     for row in rows:
-        yield from labelled(row.name, row.text, view)
+        yield PageText(label(row.name), row.text)
 
 
-def _usage(record: Record, view: View) -> Iterator[Line]:
+def _usage(record: Record, view: View) -> Iterator[Part]:
     bars = tuple(_bars(record))
     if not bars:
         if record.sampling.samples == 0:
@@ -238,8 +233,7 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
                 what = "No sample was taken"
             else:
                 what = "The run ended before its first sample"
-            text = f"{what}: CPU and memory were not measured."
-            yield from wrapped(text, view.width, INDENT, style="dim")
+            yield indented(f"{what}: CPU and memory were not measured.", "dim")
         return
     head = _columns("average", "95 %", "peak")
     yield line(Span(f"{' ' * (len(INDENT) + LABEL_WIDTH + _BAR_WIDTH)}{head}", "dim"))
@@ -332,11 +326,11 @@ def _of_memory(used_mb: float | None, size_mb: float | None) -> str:
 
 def _series(
     record: Record, series: Series | None, moments: Sequence[Moment], view: View
-) -> Iterator[Line]:
+) -> Iterator[Part]:
     if series is not None:
         yield from _curves_and_axis(record, series, moments, view)
     for number, moment in enumerate(moments, start=1):
-        yield from wrapped(moment.text, view.width, f"{' ' * (len(INDENT) + LABEL_WIDTH)}{number} ")
+        yield PageText(Span(f"{label('').text}{number} "), moment.text)
 
 
 def _curves_and_axis(
@@ -375,23 +369,17 @@ def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
     return line(label("", ""), Span(f"{''.join(cells)} {format_duration(length_ms)}", "dim"))
 
 
-def _gpu_use(story: Story, view: View) -> Iterator[Line]:
+def _gpu_use(story: Story) -> Iterator[PageText]:
     """The sentences on the GPUs without their full stops, the first after the label."""
     idle = [row.text for row in story.named("GPU idle")]
-    texts = (*idle[:1], joined((*idle[1:], story.text("GPU work"))), story.text("GPU error"))
-    yield from labelled_once("GPU", filter(None, texts), view)
+    work = DOT.join(filter(None, (*idle[1:], story.text("GPU work"))))
+    yield from labelled_once("GPU", (*idle[:1], work, story.text("GPU error")))
 
 
-def _others(record: Record, story: Story, view: View) -> Iterator[Line]:
-    yield from _told(story.named("killed", "I/O", "largest"), view)
+def _others(record: Record, story: Story) -> Iterator[PageText]:
+    yield from _told(story.named("killed", "I/O", "largest"))
     if record.stacks.samples:
         samples = format_count(record.stacks.samples, "sample")
-        yield from labelled("stacks", f"{samples}: --stacks shows the functions", view)
+        yield PageText(label("stacks"), f"{samples}: --stacks shows the functions")
     for warning in story.named("warning")[:_MAX_WARNINGS]:
-        yield from labelled(warning.name, with_local_times(warning.text), view)
-
-
-def _advice(record: Record, story: Story, advice: Advice | None, view: View) -> Iterator[Line]:
-    yield from labelled("trend", trend_text(advice), view)
-    yield from labelled_once("what if", what_if_texts(advice, record), view)
-    yield from labelled_once("advice", advice_texts(advice, record, story), view)
+        yield PageText(label(warning.name), with_local_times(warning.text))

@@ -4,15 +4,17 @@ family in one line.
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.cli.styled_text import INDENT, Line, Span, length, line, wrapped
-from profiler.cli.terminal.page_parts import CPU_PARTS, View, local, time_parts
-from profiler.core.optional_math import difference
+from profiler.cli.styled_text import INDENT, Line, Span, length, line
+from profiler.cli.terminal.page_parts import Part, indented
+from profiler.cli.terminal.time_bar import CPU_PARTS, time_parts
+from profiler.core.optional_math import difference, known
 from profiler.core.text import stated
-from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import NS_PER_SECOND, local_time, parse_ns
 from profiler.record.activity_model import NO_BREAKDOWN
 from profiler.record.fact_list import (
     COST,
@@ -73,28 +75,39 @@ class ComparedRow(Struct, frozen=True, kw_only=True):
 
 
 class RunComparison(Struct, frozen=True, kw_only=True):
-    """The comparison with the run ``other`` (None: there is none) in the role ``name``, such as
-    ``last success``.
+    """The comparison with another run: the rows to show, and why they are hard to compare.
+
+    ``is_found`` is false without another run; ``title`` then says it, or is "".
     """
 
-    other: PastRun | None
-    name: str
+    title: str
+    is_found: bool
     rows: tuple[ComparedRow, ...] = ()
+    notes: tuple[str, ...] = ()
     is_complete: bool = False
     has_few: bool = False
+
+
+NO_COMPARISON: Final = RunComparison(title="", is_found=False)
+
+
+def nothing_to_compare(role: str) -> RunComparison:
+    """There is no run of the role, such as ``last success``."""
+    return RunComparison(title=f"No {role} to compare with.", is_found=False)
 
 
 def compare(
     run: PastRun,
     other: PastRun,
-    name: str,
+    role: str,
     *,
     is_complete: bool,
     earlier: Sequence[Record] | None = None,
 ) -> RunComparison:
-    """Compare two runs.
+    """Compare two runs, the other one in its ``role``, such as ``last success``.
 
-    Unless ``is_complete``, what is usual for the ``earlier`` successes has not changed.
+    Unless ``is_complete``, only changed numbers are shown, and what is usual for the ``earlier``
+    successes has not changed.
     """
     this = run.record
     that = other.record
@@ -113,33 +126,49 @@ def compare(
         has_few = not is_complete
     else:
         has_few = len(earlier) < MIN_RUNS
+    shown = tuple(rows) if is_complete else changed_rows(rows)
     return RunComparison(
-        other=other, name=name, rows=tuple(rows), is_complete=is_complete, has_few=has_few
+        title=_title(that, role),
+        is_found=True,
+        rows=shown,
+        notes=tuple(_notes(this, that, role, shown)),
+        is_complete=is_complete,
+        has_few=has_few,
     )
 
 
-def _peak_note(this: Record, that: Record) -> str | None:
-    """A sentence if one memory peak is the kernel's and the other was sampled; None else."""
-    if comparable(MEMORY_PEAK, this, [that]) or not have_one_meaning(this.metrics, that.metrics):
-        return None
+def _title(that: Record, role: str) -> str:
+    started = stated(" of {:%a %Y-%m-%d %H:%M}", known(local_time, that.started_ns))
+    return f"Compared with the {role}{started} ({that.task_id[:12]}):"
+
+
+def _notes(this: Record, that: Record, role: str, rows: Sequence[ComparedRow]) -> Iterator[str]:
+    """Why the numbers are hard to compare."""
+    have_one = have_one_meaning(this.metrics, that.metrics)
+    if have_one and any(row.name == MEMORY_PEAK.name for row in rows):
+        yield from _peak_note(this, that)
+    if not have_one:
+        older = "this" if counts_files(this.metrics) else "that"
+        yield f"The memory of {older} run may {INCLUDES_FILES}: its change is not known."
+    other_processor = processor_difference(this, that, f"the {role}")
+    if other_processor:
+        yield f"This run {other_processor}."
+
+
+def _peak_note(this: Record, that: Record) -> Iterator[str]:
+    """A sentence if one memory peak is the kernel's and the other was sampled."""
+    if comparable(MEMORY_PEAK, this, [that]):
+        return
     if isinstance(memory_peak(this.metrics), Exactly):
         exact = "this"
         sampled = "that"
     else:
         exact = "that"
         sampled = "this"
-    return (
+    yield (
         f"The peak of {exact} run is the kernel's; that of {sampled} run was sampled and may have "
         "been higher."
     )
-
-
-def _meaning_note(this: Record, that: Record) -> str:
-    """A sentence if the memory of one run may include mapped files; "" else."""
-    if have_one_meaning(this.metrics, that.metrics):
-        return ""
-    older = "this" if counts_files(this.metrics) else "that"
-    return f"The memory of {older} run may {INCLUDES_FILES}: its change is not known."
 
 
 def changed_rows(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
@@ -155,30 +184,14 @@ def changed_rows(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
     return tuple(row for row in changed if row in heaviest or row.is_share)
 
 
-def compared_lines(record: Record, comparison: RunComparison | None, view: View) -> Iterator[Line]:
-    """The comparison below a title, and the reasons why its numbers are hard to compare."""
-    if comparison is None:
+def compared_lines(comparison: RunComparison) -> Iterator[Part]:
+    """The comparison below its title, and its notes."""
+    if not comparison.is_found:
+        yield indented(comparison.title, "dim")
         return
-    if comparison.other is None:
-        text = f"No {comparison.name} to compare with."
-        yield from wrapped(text, view.width, INDENT, style="dim")
-        return
-    other = comparison.other.record
-    when = local(other.started_at)
-    started = stated(" of {:%a %Y-%m-%d %H:%M}", when)
-    title = f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):"
-    yield from wrapped(title, view.width, INDENT, style="bold")
-    rows = comparison.rows
-    if not comparison.is_complete:
-        rows = changed_rows(rows)
-    yield from _table_lines(rows, has_few=comparison.has_few)
-    note = _peak_note(record, other)
-    if any(row.name == "memory peak" for row in rows):
-        yield from wrapped(note or "", view.width, INDENT)
-    yield from wrapped(_meaning_note(record, other), view.width, INDENT)
-    other_processor = processor_difference(record, other, f"the {comparison.name}")
-    if other_processor:
-        yield from wrapped(f"This run {other_processor}.", view.width, INDENT)
+    yield indented(comparison.title, "bold")
+    yield from _table_lines(comparison.rows, has_few=comparison.has_few)
+    yield from map(indented, comparison.notes)
 
 
 def _table_lines(rows: Sequence[ComparedRow], *, has_few: bool) -> Iterator[Line]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from profiler.cli.terminal.page_parts import PageText, label, labelled_once
 from profiler.core.optional_math import known
 from profiler.record.gpu_facts import beside_gpus
 from profiler.record.record_model import Record, SlowdownBounds
@@ -38,6 +39,13 @@ def find_advice(
     if evidence is None:
         return None
     return advise(evidence, Policy(), price_overrides, brief=True)
+
+
+def size_lines(advice: Advice | None, record: Record, story: Story) -> Iterator[PageText]:
+    """How the family grows, what less vCPU would take, and the advice."""
+    yield PageText(label("trend"), trend_text(advice))
+    yield from labelled_once("what if", what_if_texts(advice, record))
+    yield from labelled_once("advice", advice_texts(advice, record, story))
 
 
 def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:

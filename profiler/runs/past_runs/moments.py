@@ -18,13 +18,12 @@ from profiler.core.optional_math import difference, first_known, known_values, q
 from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
+from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT, is_long_cpu_wait
 from profiler.record.fact_list import memory_peak, peak_text
 from profiler.record.measured import Exactly
 from profiler.record.mention_limits import (
-    MIN_CPU_WAIT_PERCENT,
     SATURATED_SHARE,
     idle_vcpu,
-    is_long_cpu_wait,
     is_near_limit,
 )
 from profiler.record.record_model import Record, Series, known_status

@@ -303,7 +303,7 @@ def test_the_page_has_the_trend_in_its_40_lines() -> None:
     source = PlayedLogGroup(reports).source()
     run = find_runs(source, RunFilter(run="nightly", reads_checkpoints=True))[0]
     advice = find_advice(run, source.family_source(run), NONE)
-    page = texts(page_lines(run, View(width=80, now_ns=0), None, None, advice))
+    page = texts(page_lines(run, View(width=80, now_ns=0), advice=advice))
     assert len(page) <= MAX_LINES
     assert sum(one.strip().startswith("trend ") for one in page) == 1
 

@@ -15,7 +15,12 @@ from profiler.cli.show_command import log_lines
 from profiler.cli.styled_text import Line, line, render_lines
 from profiler.cli.terminal.page_parts import View, arrange
 from profiler.cli.terminal.run_page import MAX_LINES, page_lines
-from profiler.cli.terminal.show_comparison import RunComparison, changed_rows, compare
+from profiler.cli.terminal.show_comparison import (
+    NO_COMPARISON,
+    RunComparison,
+    changed_rows,
+    compare,
+)
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import (
@@ -55,7 +60,7 @@ def made(kind: str) -> Report:
 
 
 def drawn(
-    report: Report, comparison: RunComparison | None = None, *, width: int = 80
+    report: Report, comparison: RunComparison = NO_COMPARISON, *, width: int = 80
 ) -> list[Line]:
     run = PastRun(report=report, line=encode(report))
     view = View(width=width, now_ns=NOW_NS)
@@ -65,7 +70,11 @@ def drawn(
 
 
 def page(report: Report, *, against: Report | None = None, width: int = 80) -> list[str]:
-    other = None if against is None else compared(report, against, earlier=[against.record] * 5)
+    other = (
+        NO_COMPARISON
+        if against is None
+        else compared(report, against, earlier=[against.record] * 5)
+    )
     return texts(drawn(report, other, width=width))
 
 
@@ -269,7 +278,7 @@ def test_what_the_gpus_did() -> None:
 
 def test_a_run_shows_the_other_ones_of_its_retries() -> None:
     run = PastRun(report=etl(), event=TaskEvent(retry_of="88888888aaaa", retried_as="99999999aaaa"))
-    shown = texts(page_lines(run, View(width=80, now_ns=NOW_NS), None, None, None))
+    shown = texts(page_lines(run, View(width=80, now_ns=NOW_NS)))
     assert "  retry    retry of 88888888 · retried as 99999999" in shown
 
 
@@ -285,7 +294,7 @@ def test_a_run_with_checkpoints_alone_has_their_series() -> None:
     series = with_equal_steps(
         steps_of_checkpoints(shown_runs.checkpoints()), "2026-11-20T03:12:45.000Z"
     )
-    shown = texts(page_lines(PastRun(report=report, line=b""), view, series, None, None))
+    shown = texts(page_lines(PastRun(report=report, line=b""), view, series))
     assert shown[0] == "● nightly-etl:26 is running, for 12m 00s so far."
     (cpu,) = [one for one in shown if one.startswith("  CPU") and "▔" in one]
     assert re.search(r"█ +█", cpu)
@@ -297,7 +306,7 @@ def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: in
         (rank, [line(f"{number}.{row}") for row in range(length)])
         for number, (length, rank) in enumerate(sizes)
     ]
-    shown = texts(arrange(sections, height))
+    shown = texts(arrange(sections, 80, height))
     assert len(shown) <= height
     is_cut = bool(shown) and shown[-1].endswith("omitted: --json prints everything.")
     kept = [one for one in shown if one and "omitted" not in one]

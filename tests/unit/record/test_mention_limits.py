@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from profiler.cli.styled_text import Line
 from profiler.cli.terminal.next_step import next_step
-from profiler.cli.terminal.page_parts import View, short_legend, time_lines
+from profiler.cli.terminal.page_parts import View, drawn
+from profiler.cli.terminal.time_bar import short_legend, time_lines
 from profiler.record.activity_model import TimeBreakdown
+from profiler.record.cpu_wait import counted_cpu_wait, is_long_cpu_wait
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.mention_limits import (
     are_bytes_partial,
-    counted_cpu_wait,
     idle_vcpu,
-    is_long_cpu_wait,
 )
 from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from profiler.record.story_rows import story_of
@@ -56,7 +56,7 @@ def test_bytes_are_partial_where_the_stats_may_lack_a_twentieth_of_the_run(
 
 
 def lines_of_time(record: Record, width: int) -> list[Line]:
-    return [*time_lines(record, story_of(record), View(width=width, now_ns=0))]
+    return drawn(time_lines(record, story_of(record), View(width=width, now_ns=0)), width)
 
 
 def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none() -> None:
@@ -75,7 +75,7 @@ def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none() -> None:
         record = Record(
             task_id="a", container=Container(name="b"), status="success", metrics=metrics
         )
-        outputs = next_step(record, "") is not None, bool(lines_of_time(record, 80))
+        outputs = next_step(record, "") != "", bool(lines_of_time(record, 80))
         assert {
             is_long_cpu_wait(record),
             *outputs,

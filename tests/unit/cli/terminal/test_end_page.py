@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from profiler.cli.terminal.end_page import MAX_LINES, EndView, end_lines, printed_summary, run_line
 from profiler.cli.terminal.next_step import next_step
-from profiler.cli.terminal.page_parts import MAX_WIDTH, View, run_curves
+from profiler.cli.terminal.page_parts import MAX_WIDTH, View
+from profiler.cli.terminal.run_curves import run_curves
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.show_comparison import change_spans
 from profiler.core.text import columns_of
@@ -136,11 +137,7 @@ def test_the_end_and_show_draw_the_same_curves() -> None:
         "▔ peak 418 MB",
     ]
     view = View(width=120, now_ns=NOW_NS)
-    read = [
-        row
-        for row in texts(page_lines(PastRun(report=report), view, series, None, None))
-        if "▔" in row
-    ]
+    read = [row for row in texts(page_lines(PastRun(report=report), view, series)) if "▔" in row]
     curves = [row[11 : row.index("▔")].strip() for row in (*ended, *read)]
     levels = [
         "".join(level for level, _ in groupby(curve)) for curve in curves
@@ -421,7 +418,7 @@ WAITED = {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0}
 WAIT = "its threads waited 6.0 s in total for a CPU"
 
 
-def advice(metrics: dict[str, Any] | None = None, **record: Any) -> str | None:
+def advice(metrics: dict[str, Any] | None = None, **record: Any) -> str:
     return next_step(etl(metrics, **record).record, RECOMMEND)
 
 
@@ -448,10 +445,10 @@ def advice(metrics: dict[str, Any] | None = None, **record: Any) -> str | None:
             "it kept one of 2 CPUs busy: more CPUs help only if it works in parallel.",
         ),
         ({"vcpu_used": replace(ONE_CPU, p95=1.9, max=2)}, ENOUGH),
-        ({"duration_ms": 999}, None),
+        ({"duration_ms": 999}, ""),
     ],
 )
-def test_the_advice_follows_from_the_numbers(metrics: dict[str, Any], expected: str | None) -> None:
+def test_the_advice_follows_from_the_numbers(metrics: dict[str, Any], expected: str) -> None:
     assert advice(metrics) == expected
 
 
@@ -538,6 +535,6 @@ def test_a_target_is_not_named_beside_a_longer_wait_without_one(lock: float, nam
 
 
 def test_a_failed_run_and_a_task_with_a_size_get_no_size() -> None:
-    assert advice(status="failure", exit_code=1) is None
-    assert advice(task_size=TaskSize(vcpu=2, memory_mb=4096)) is None
-    assert advice(recommendation=NO_RECOMMENDATION) is None
+    assert advice(status="failure", exit_code=1) == ""
+    assert advice(task_size=TaskSize(vcpu=2, memory_mb=4096)) == ""
+    assert advice(recommendation=NO_RECOMMENDATION) == ""

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.terminal.page_parts import View, time_lines
+from profiler.cli.terminal.page_parts import View, drawn
+from profiler.cli.terminal.time_bar import time_lines
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.record_model import Metrics
 from profiler.record.story_rows import story_of
@@ -19,7 +20,7 @@ INDENT = 11
 def shown(width: int = 80, **record: Any) -> list[str]:
     shown_record = waiting(**record).record
     view = View(width=width, now_ns=0)
-    return texts(time_lines(shown_record, story_of(shown_record), view))
+    return texts(drawn(time_lines(shown_record, story_of(shown_record), view), width))
 
 
 def bar(times: TimeBreakdown, width: int = 111) -> dict[str, int]:
