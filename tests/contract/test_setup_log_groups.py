@@ -315,12 +315,14 @@ def test_what_somebody_puts_after_the_plan_is_neither_replaced_nor_deleted(
         logGroupName=changed, filterName=FILTER, filterPattern="x", destinationArn=FUNCTION
     )
     steps: list[str] = []
-    failures = filters.carry_out(plan, delivery, FakeClock(), steps.append)
-    assert failures == (
+    of_changed, of_taken = filters.carry_out(plan, delivery, FakeClock(), steps.append)
+    assert of_changed == (
         f"{changed} is not subscribed, because somebody has changed its subscription filter "
-        f"{FILTER} since the plan: run the command again.",
+        f"{FILTER} since the plan: run the command again."
+    )
+    assert of_taken == (
         f"The subscription filter {FILTER} cannot be added to {taken}, because AWS allows 5 "
-        "filters for each log group, with different names: delete one, or leave the group out.",
+        "filters for each log group, with different names: delete one, or leave the group out."
     )
     assert steps == [
         f"subscribed {free}",

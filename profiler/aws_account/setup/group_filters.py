@@ -331,23 +331,8 @@ class GroupFilters(Struct, frozen=True):
         }
         arguments |= known_members({"roleArn": delivery.role_arn})
         logs = self.open_client("logs")
-        with aws_errors(f"{group} is not subscribed", _READ):
-            if group in plan.seen:
-                present = subscription_filters(logs, group)
-            else:  # the plan says that they are unknown
-                found = answer_unless(_is_denied, subscription_filters, logs=logs, group=group)
-                present = found or []
-        if self._is_current(present, delivery):
+        if self._is_there(group, delivery, plan):
             return
-        problem = self._problem(group, present)
-        own = self._own(present)
-        if own and _delivery_by(own) != _delivery_by(plan.seen.get(group, own)):
-            problem = (
-                f"{group} is not subscribed, because somebody has changed its subscription filter "
-                f"{self.name} since the plan: run the command again."
-            )
-        if problem:
-            raise TaskProfilerError(problem)
         permissions = "logs:PutSubscriptionFilter, and iam:PassRole for a data stream"
         with aws_errors(f"{group} is not subscribed", permissions):
             while True:
@@ -366,6 +351,30 @@ class GroupFilters(Struct, frozen=True):
                     ) from error
                 else:
                     return
+
+    def _is_there(self, group: str, delivery: Delivery, plan: FilterPlan) -> bool:
+        """Whether the group has the filter now. Raises TaskProfilerError if it cannot be put any
+        more.
+        """
+        logs = self.open_client("logs")
+        with aws_errors(f"{group} is not subscribed", _READ):
+            if group in plan.seen:
+                present = subscription_filters(logs, group)
+            else:  # the plan says that they are unknown
+                found = answer_unless(_is_denied, subscription_filters, logs=logs, group=group)
+                present = found or []
+        if self._is_current(present, delivery):
+            return True
+        problem = self._problem(group, present)
+        own = self._own(present)
+        if own and _delivery_by(own) != _delivery_by(plan.seen.get(group, own)):
+            problem = (
+                f"{group} is not subscribed, because somebody has changed its subscription filter "
+                f"{self.name} since the plan: run the command again."
+            )
+        if problem:
+            raise TaskProfilerError(problem)
+        return False
 
     def _delete(self, group: str) -> str:
         """Delete the stack's own filter. Returns what was done. Raises TaskProfilerError."""
