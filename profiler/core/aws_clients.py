@@ -138,13 +138,18 @@ def _note_lost(
     context[_IS_LOST] = context.get(_IS_LOST) or not _has_done_nothing(caught_exception, status)
 
 
+def is_repeated(answer: Mapping[str, Any]) -> bool:
+    """Whether an earlier attempt of the call of this answer was lost."""
+    return bool(answer.get("ResponseMetadata", {}).get(_IS_LOST))
+
+
 def is_certain(error: BaseException | None) -> bool:
     """Whether a call has certainly changed nothing: AWS refused each attempt, or was not asked.
 
     Of a client that repeats calls, only ``note_lost_answers`` lets the earlier attempts be known.
     """
-    answer = getattr(error, "response", None) or {}
-    if {**answer.get("ResponseMetadata", {}), **getattr(error, "kwargs", {})}.get(_IS_LOST):
+    is_lost = getattr(error, "kwargs", {}).get(_IS_LOST)
+    if is_lost or is_repeated(getattr(error, "response", None) or {}):
         return False
     return isinstance(error, Exception) and _has_done_nothing(error, error_status(error))
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 import handler
 from profiler.cli import notify_command
 from profiler.cli.notify_command import notify as command
+from profiler.core.aws_clients import bounded_client
 from profiler.core.errors import TaskProfilerError
 from profiler.core.queue_messages import KEPT_SECONDS
 from profiler.core.timestamps import NS_PER_MS, format_datetime, format_ms
@@ -374,7 +375,7 @@ def test_a_channel_that_fails_is_said_with_the_one_that_has_the_notification(
 ) -> None:
     monkeypatch.setenv("EVENT_BUS_NAME", "default")
     queue = event_queue()
-    calls = NthCallFails(notify_command.bounded_client, 1, failure)
+    calls = NthCallFails(bounded_client, 1, failure)
     monkeypatch.setattr(notify_command, "bounded_client", calls.open)
     done = notify("--yes")
     assert calls.calls == ["put_events"]
