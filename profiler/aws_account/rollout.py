@@ -456,7 +456,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     def _read_again(self, family: str) -> None:
         """Read what the plan was made from again, because a person may have been asked meanwhile:
         before the first family, the schedules, rules and services of all; before each other one,
-        its own schedules and rules. Raises TaskProfilerError.
+        its own schedules and rules, and those that are newer. Raises TaskProfilerError.
         """
         depends_on_targets = self.part == "size" or self.request.update_schedules
         if not self._is_read_again:
@@ -475,7 +475,8 @@ class Rollout(Struct, kw_only=True, dict=True):
             for target in self.targets:
                 again = self._schedules.read(target) if target.family == family else target
                 current += known_values((again,))
-            self.targets = tuple(current)
+            current += self._schedules.newer(of_jobs=self.is_of_jobs)
+            self.targets = tuple({target.key: target for target in current}.values())
 
     def _create_log_group(self, planned: PlannedFamily) -> None:
         group = planned.log_group
