@@ -1,15 +1,32 @@
 """OpenSearch's index state management, played: the plugin's API and the calls of its steps.
 
-The plugin is in no package registry. Its steps, their order and what a changed policy does follow
-its source, https://github.com/opensearch-project/index-management (2.19): ``AttemptSetReadOnlyStep``
-and ``SetReadWriteStep`` set ``index.blocks.write``, one step a pass; ``isSafeToChange``.
+The plugin is in no package registry: neither Maven Central nor PyPI, npm or Debian has it. This
+follows its source at the release notes of 2.19, whose steps are still the same in November 2026:
+https://github.com/opensearch-project/index-management/tree/2.19
+
+- A pass does one step of one index (``ManagedIndexRunner``). The first one only takes the policy.
+- A transition is a step of its own, which names the next state; the pass after it does that state's
+  first step (``AttemptTransitionStep``, ``Policy.getStateToExecute``). The first transition whose
+  condition holds counts. ``min_index_age`` is from the index's creation, and holds when it is
+  reached; without a condition, a transition always holds (``evaluateConditions``). The policy has
+  neither ``min_size``, ``min_doc_count``, ``cron`` nor a rollover, and no notification.
+- ``force_merge`` sets ``index.blocks.write`` to true, merges, and waits until no shard has more
+  segments than asked for. Nothing of it takes the block away (``AttemptSetReadOnlyStep``,
+  ``AttemptCallForceMergeStep``, ``WaitForForceMergeStep``). ``read_write`` sets it to false.
+- A step that fails three times more, a merge of twelve hours, or a call of the merge that was cut
+  off, ends the work on the index until somebody retries it: the block stays.
+- Another version of the policy counts for an index after ``change_policy``: at once if its state
+  has the same actions in both, and then the action begins anew; else at the state's end
+  (``isSafeToChange``, ``initChangePolicy``).
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from profiler.core.json_fields import field_at, integer, mapping, mappings
 from profiler.search_setup.cluster_requests import Method, SearchServer, ServerResponse
 
 POLICY_SETTING = "index.plugins.index_state_management.policy_id"
@@ -19,25 +36,39 @@ _NOT_FOUND = {"error": {"reason": "Policy not found"}}
 
 @dataclass
 class ManagedIndex:
-    """An index with its own copy of a policy, and where it is in it. ``age_days`` is played."""
+    """An index with its own copy of a policy, and where it is in it. ``age_days`` is played, and
+    ``is_failed``: its work has ended.
+    """
 
     policy_id: str
     age_days: float = 0
+    is_failed: bool = False
     seq_no: int | None = None
     states: list[dict[str, Any]] = field(default_factory=list)
     state: str | None = None
+    next_state: str | None = None
     action: int = 0
     step: int = 0
     changed_to: str | None = None
+    is_safe: bool = False
 
     @property
     def current(self) -> dict[str, Any]:
-        return next(state for state in self.states if state["name"] == self.state)
+        """The state whose action is the next one."""
+        wanted = self.next_state or self.state
+        return next(state for state in self.states if state["name"] == wanted)
 
     @property
     def is_waiting(self) -> bool:
         """Whether all actions of the state are done."""
-        return self.action >= len(self.current["actions"])
+        action = 0 if self.next_state else self.action
+        return action >= len(self.current["actions"])
+
+    def enter(self) -> None:
+        """Begin the state that the last pass has named."""
+        if self.next_state is not None:
+            self.state, self.next_state = self.next_state, None
+            self.action = self.step = 0
 
 
 class PlayedIsm:
@@ -63,7 +94,9 @@ class PlayedIsm:
                 assert isinstance(body, dict)
                 self.writes.append(path)
                 for name in names.split(","):
-                    self.indices[name].changed_to = body["policy_id"]
+                    index = self.indices[name]
+                    index.changed_to = body["policy_id"]
+                    index.is_safe = self._is_safe(index)
                 changed = {"updated_indices": names.count(",") + 1, "failed_indices": []}
                 return ServerResponse(status=200, body={**changed, "failures": False})
         return self._server.request(method, path, body)
@@ -98,6 +131,9 @@ class PlayedIsm:
                         "policy_id": index.policy_id,
                         "policy_seq_no": index.seq_no,
                         "state": {"name": index.state},
+                        "action": {"failed": index.is_failed},
+                        "info": {"message": "Force merge timed out"} if index.is_failed else {},
+                        "enabled": not index.is_failed,
                     }
         return {**known, "total_managed_indices": len(known) - len(self.unmanaged)}
 
@@ -108,33 +144,47 @@ class PlayedIsm:
                 self._run_one(name, index)
 
     def _run_one(self, name: str, index: ManagedIndex) -> None:
+        if index.is_failed:
+            return
         if index.seq_no is None:
-            self._take_policy(index)
-            index.state = self.policies[index.policy_id][1]["default_state"]
-        elif index.changed_to is not None and (index.is_waiting or self._is_safe(index)):
-            index.changed_to = None
-            self._take_policy(index)
+            index.seq_no, policy = self.policies[index.policy_id]
+            index.states, index.state = policy["states"], policy["default_state"]
+        elif index.changed_to is not None and (index.is_safe or index.is_waiting):
+            self._change(index, index.changed_to)
         elif index.is_waiting:
+            index.enter()
             self._transit(index)
         else:
-            (kind,) = index.current["actions"][index.action]
-            steps = [*self._steps(kind, name)]
-            steps[index.step]()
+            index.enter()
+            ((kind, options),) = index.current["actions"][index.action].items()
+            steps = [*self._steps(kind, options, name)]
+            if steps[index.step]() is False:
+                return
             index.step += 1
             if index.step == len(steps):
                 index.action, index.step = index.action + 1, 0
 
-    def _take_policy(self, index: ManagedIndex) -> None:
-        index.seq_no, policy = self.policies[index.policy_id]
+    def _change(self, index: ManagedIndex, policy_id: str) -> None:
+        """Take the other policy, in the state whose actions were begun last."""
+        if index.is_safe and not self._is_safe(index):
+            index.is_safe = False
+            return
+        if index.is_waiting and index.next_state is None:
+            index.action = sys.maxsize  # in the state's transition, whatever actions are new
+        index.next_state, index.changed_to, index.step = None, None, 0
+        index.policy_id = policy_id
+        index.seq_no, policy = self.policies[policy_id]
         index.states = policy["states"]
 
     def _is_safe(self, index: ManagedIndex) -> bool:
         """Whether the state has actions of the same kinds in the new policy."""
-        new = self.policies[index.policy_id][1]["states"]
-        after = next((state for state in new if state["name"] == index.state), None)
-        return after is not None and [*map(set, after["actions"])] == [
-            *map(set, index.current["actions"])
-        ]
+        if index.state is None:
+            return True
+        kinds = []
+        for states in (index.states, self.policies[index.changed_to or ""][1]["states"]):
+            of_state = [state["actions"] for state in states if state["name"] == index.state]
+            kinds.append([[*map(set, actions)] for actions in of_state])
+        return bool(kinds[0]) and kinds[0] == kinds[1]
 
     def _transit(self, index: ManagedIndex) -> None:
         for transition in index.current["transitions"]:
@@ -142,22 +192,35 @@ class PlayedIsm:
             days = re.fullmatch(r"(\d+)d", age)
             assert days is not None
             if index.age_days >= int(days[1]):
-                index.state, index.action, index.step = transition["state_name"], 0, 0
+                index.next_state = transition["state_name"]
                 return
 
-    def _steps(self, kind: str, name: str) -> Iterator[Callable[[], object]]:
+    def _steps(
+        self, kind: str, options: Mapping[str, Any], name: str
+    ) -> Iterator[Callable[[], object]]:
+        """The steps of an action. One that returns False is repeated in the next pass."""
+
         def settings(*, value: bool) -> Callable[[], object]:
             return lambda: self._send("PUT", f"/{name}/_settings", {_BLOCK: value})
 
         match kind:
             case "force_merge":
+                most = options["max_num_segments"]
                 yield settings(value=True)
-                yield lambda: self._send("POST", f"/{name}/_forcemerge?max_num_segments=1")
-                yield lambda: None  # it waits for the merge
+                yield lambda: self._send("POST", f"/{name}/_forcemerge?max_num_segments={most}")
+                yield lambda: self._most_segments(name) <= most
             case "read_write":
                 yield settings(value=False)
             case "delete":
                 yield lambda: self._delete_index(name)
+
+    def _most_segments(self, name: str) -> int:
+        """Of a shard of the index."""
+        response = self._server.request("GET", f"/{name}/_stats/segments?level=shards")
+        assert response.ok, response
+        index = mapping(mapping(mapping(response.body).get("indices")).get(name))
+        copies = [copy for one in mapping(index.get("shards")).values() for copy in mappings(one)]
+        return max((integer(field_at(copy, "segments.count")) or 0 for copy in copies), default=0)
 
     def _send(self, method: Method, path: str, body: object | None = None) -> None:
         response = self._server.request(method, path, body)

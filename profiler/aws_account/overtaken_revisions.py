@@ -1,5 +1,6 @@
-"""The revision that somebody registers between the reading of a family's newest one and the
-registration of another: RegisterTaskDefinition has no condition, so the new one hides it.
+"""Registers a revision. RegisterTaskDefinition has no token, so that of a lost answer only the
+family's newest revision tells what came; and it has no condition, so that the new revision hides
+one that somebody registers meanwhile.
 """
 
 from collections.abc import Mapping
@@ -7,6 +8,7 @@ from typing import Protocol
 
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import may_exist, revision_of
+from profiler.core.aws_clients import is_certain
 from profiler.core.ecs_terms import revision_number
 from profiler.core.errors import TaskProfilerError
 from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
@@ -29,6 +31,33 @@ class Definitions(Protocol):
     def register(self, definition: Mapping[str, object]) -> str:
         """Register a revision, and return its ARN."""
         ...
+
+
+def registered(definitions: Definitions, planned: PlannedFamily) -> str:
+    """Register the plan's revision, and return its ARN: that of the newest one if no answer
+    arrived, and it is the same.
+
+    Raises TaskProfilerError.
+    """
+    definition = planned.changed.definition
+    try:
+        return definitions.register(definition)
+    except TaskProfilerError as error:
+        if is_certain(error.__cause__):
+            raise
+        lost = error
+    family = planned.family
+    try:
+        newest = read_document(definitions.describe(family), family)
+    except TaskProfilerError as error:
+        raise TaskProfilerError(
+            f"It is unknown whether a revision of {family} was registered: look at its newest one. "
+            f"{lost}"
+        ) from error
+    is_new = newest.arn is not None and newest.arn != planned.revision_arn
+    if is_new and difference(newest.definition, definition) == "none":
+        return newest.arn or ""
+    raise lost
 
 
 def keep_overtaken(definitions: Definitions, planned: PlannedFamily, new_arn: str) -> None:

@@ -15,6 +15,7 @@ from profiler.aws_account.gone_revisions import why_gone
 from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, may_start
+from profiler.core.aws_clients import is_certain
 from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
@@ -217,8 +218,29 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         owner = self._owner_of(current)
         if owner:
             return "skipped", f"{current.title} skipped: {owner}: set {revision_of(arn)} there"
-        without = schedules.move(current, arn)
+        without = _moved(schedules, current, arn)
         return "moved", f"moved {current.title} to {revision_of(arn)}{without}"
+
+
+def _moved(schedules: Schedules, current: ScheduledTarget, arn: str) -> str:
+    """Move a target, and read it again if no answer arrived. Returns a clause about what else has
+    changed. Raises TaskProfilerError.
+    """
+    try:
+        return schedules.move(current, arn)
+    except TaskProfilerError as error:
+        if is_certain(error.__cause__):
+            raise
+        lost = error
+    try:
+        now = schedules.read(current)
+    except TaskProfilerError as error:
+        raise TaskProfilerError(
+            f"It is unknown whether the {current.title} was moved: look at it. {lost}"
+        ) from error
+    if now is None or now.pinned_revision != revision_of(arn):
+        raise lost
+    return ""
 
 
 def _name_it(planned: PlannedFamily, target: ScheduledTarget) -> str:

@@ -91,14 +91,13 @@ class JobDefinitions:
 
     def register(self, definition: Mapping[str, object]) -> str:
         """Register a revision, and return its ARN."""
+        form = registered_form(definition)
+        self._revisions.pop(str(form["jobDefinitionName"]), None)  # also after a lost answer
         with self._call(
             "No revision was registered",
             "batch:RegisterJobDefinition, batch:TagResource and iam:PassRole",
         ) as batch:
-            response = batch.register_job_definition(**registered_form(definition))
-        arn = str(response["jobDefinitionArn"])
-        self._revisions.pop(family_of(arn), None)
-        return arn
+            return str(batch.register_job_definition(**form)["jobDefinitionArn"])
 
     def newest_withdrawn(self, name: str) -> int | None:
         """The number of the newest revision that somebody has deregistered."""

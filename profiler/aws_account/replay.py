@@ -7,6 +7,7 @@ The functions are idempotent, so a repeated event does no harm.
 import base64
 import gzip
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -202,7 +203,7 @@ def redrive(
 
     An event is deleted from the queue after Lambda has accepted it. Of the records of a data
     stream, Lambda puts only the position into the queue: ``replay`` sends them. Returns the number
-    of events that were sent, and a sentence for each message without one. Raises ClientError.
+    of events that were sent, and sentences about what was not. Raises ClientError.
     """
     sent = 0
     refused: dict[str, str] = {}
@@ -215,11 +216,16 @@ def redrive(
                 try:
                     event = _event_in(message["Body"])
                 except (ValueError, TypeError):
-                    refused[number] = f"The message {number} is not an event of Lambda."
+                    refused[number] = (
+                        f"The message {number} is not an event of Lambda. It is still in the queue."
+                    )
                     continue
                 if event is None:
                     where = f"The message {number} is about records of a data stream"
-                    refused[number] = f"{where}: run task-profiler replay on their log groups."
+                    refused[number] = (
+                        f"{where}: run task-profiler replay on their log groups. It is still in "
+                        "the queue."
+                    )
                     continue
                 payload = json.dumps(event)
                 open_client("lambda").invoke(
@@ -227,17 +233,39 @@ def redrive(
                 )
                 queue.delete(message)
                 sent += 1
+        if queue.was_lost:
+            refused[""] = (
+                "An answer of SQS was lost: the messages in it are hidden for a time, and are "
+                "still in the queue."
+            )
     return sent, [*refused.values()]
 
 
-def count_messages(sqs: AwsClient, queue_url: str) -> int:
-    """About how many messages are in the queue. Raises the errors of boto3."""
-    attribute = "ApproximateNumberOfMessages"
-    return int(
-        sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=[attribute])["Attributes"][
-            attribute
-        ]
+class QueueState(Struct, frozen=True, kw_only=True):
+    """About how many messages a queue has that can be read, and that are hidden because somebody
+    has read them; and for how long a read hides them.
+    """
+
+    visible: int
+    hidden: int
+    hidden_minutes: int
+
+
+def queue_state(sqs: AwsClient, queue_url: str) -> QueueState:
+    """The state of a queue. Raises the errors of boto3."""
+    names = (
+        "ApproximateNumberOfMessages",
+        "ApproximateNumberOfMessagesNotVisible",
+        "VisibilityTimeout",
     )
+    answer = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=[*names])["Attributes"]
+    visible, hidden, seconds = (int(answer.get(name, 0)) for name in names)
+    return QueueState(visible=visible, hidden=hidden, hidden_minutes=math.ceil(seconds / 60))
+
+
+def count_messages(sqs: AwsClient, queue_url: str) -> int:
+    """About how many messages of the queue can be read. Raises the errors of boto3."""
+    return queue_state(sqs, queue_url).visible
 
 
 def _event_in(body: str) -> object:

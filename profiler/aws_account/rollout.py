@@ -15,7 +15,7 @@ from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.job_reverts import uncover, with_uncovered
-from profiler.aws_account.overtaken_revisions import keep_overtaken
+from profiler.aws_account.overtaken_revisions import keep_overtaken, registered
 from profiler.aws_account.owned_families import left_to_owner, left_to_service
 from profiler.aws_account.pinned_targets import PinnedTargets
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check_obstacle
@@ -394,7 +394,7 @@ class Rollout(Struct, kw_only=True, dict=True):
                 self.done.append(planned)
                 return planned
             if planned.is_new_revision:
-                arn = self._definitions.register(planned.changed.definition)
+                arn = registered(self._definitions, planned)
                 self.on_step(f"registered {revision_of(arn)}")
                 keep_overtaken(self._definitions, planned, arn)
                 self.counts["registered"] += 1
@@ -456,7 +456,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     def _read_again(self, family: str) -> None:
         """Read what the plan was made from again, because a person may have been asked meanwhile:
         before the first family, the schedules, rules and services of all; before each other one,
-        its own schedules and rules. Raises TaskProfilerError.
+        its own schedules and rules, and those that are newer. Raises TaskProfilerError.
         """
         depends_on_targets = self.part == "size" or self.request.update_schedules
         if not self._is_read_again:
@@ -475,7 +475,8 @@ class Rollout(Struct, kw_only=True, dict=True):
             for target in self.targets:
                 again = self._schedules.read(target) if target.family == family else target
                 current += known_values((again,))
-            self.targets = tuple(current)
+            current += self._schedules.newer(of_jobs=self.is_of_jobs)
+            self.targets = tuple({target.key: target for target in current}.values())
 
     def _create_log_group(self, planned: PlannedFamily) -> None:
         group = planned.log_group

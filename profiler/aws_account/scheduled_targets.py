@@ -139,20 +139,35 @@ class Schedules:
         self._schedule_body = LastBody(self._scheduler, "GetSchedule")
         # By group, name and last change, since the last call of ``timed``.
         self._known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
+        self._known_rules: set[tuple[str, str]] = set()  # by event bus and name
 
     def targets(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
         """All targets that start ECS tasks; ``of_jobs``: those that submit jobs of AWS Batch.
 
         Again, GetSchedule is called only for schedules that were changed.
         """
+        return self._listed(of_jobs=of_jobs, is_newer=False)
+
+    def newer(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
+        """The targets of schedules that were made or changed, and of rules that were made, since
+        all were read: one call for each page of their lists, and for each of them.
+        """
+        return self._listed(of_jobs=of_jobs, is_newer=True)
+
+    def _listed(self, *, of_jobs: bool, is_newer: bool) -> tuple[ScheduledTarget, ...]:
+        targets: list[ScheduledTarget] = []
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
-            targets: list[ScheduledTarget] = []
             for bus in self._buses():
                 for rule in self.rules(EventBusName=bus):
-                    targets += self.targets_of_rule(rule, with_jobs=of_jobs)
+                    place = bus, str(rule["Name"])
+                    if not (is_newer and place in self._known_rules):
+                        targets += self.targets_of_rule(rule, with_jobs=of_jobs)
+                    self._known_rules.add(place)
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
             for summary in self.summaries(with_universal=not of_jobs, with_jobs=of_jobs):
                 key = (summary["GroupName"], summary["Name"], summary["LastModificationDate"])
+                if is_newer and key in self._known:
+                    continue
                 if key not in self._known:
                     self._known[key] = self.target_of_schedule(
                         summary["Name"], summary["GroupName"]

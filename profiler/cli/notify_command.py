@@ -160,7 +160,9 @@ class _Preview:
 
 
 def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> None:
-    """Send it to the configured channels. Raises the first error of a channel."""
+    """Send it to the configured channels. Raises TaskProfilerError with each channel's error, and
+    with the channels that have it.
+    """
     # HTTP, which only --yes needs.
     from profiler.forwarder.notifications.channels import configured_channels
 
@@ -169,7 +171,13 @@ def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> 
     errors: list[ForwarderError] = []
     posted = post_to(channels, notice, kind, lambda _key, work: work(), errors)
     if errors:
-        raise errors[0]
+        sentences = [str(error) for error in errors]
+        if posted:
+            sentences.append(
+                f"The channel {' and '.join(posted)} has the notification, and gets it again if "
+                "the command is repeated."
+            )
+        raise TaskProfilerError(" ".join(sentences)) from errors[0]
     if not posted:
         needed = " or ".join(channel.setting_of(kind) for channel in SENDERS)
         raise SettingsError(f"No channel is configured for {kind}: set {needed}.")

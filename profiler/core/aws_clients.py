@@ -28,6 +28,7 @@ _THROTTLED = frozenset(
     }
 )
 _TOO_MANY_REQUESTS = 429
+_IS_LOST = "IsAnswerLost"  # of ours, beside botocore's own RetryAttempts
 SERVER_FAULT = 500  # the first HTTP status of a fault of AWS's own
 
 
@@ -48,7 +49,9 @@ def bounded_client(service: str, region: str | None = None, attempts: int = 3) -
     """A client of boto3's default session, with the limits of ``bounded_config()``."""
     import boto3  # see the module's docstring
 
-    return boto3.client(service, region_name=region, config=bounded_config(attempts=attempts))
+    client = boto3.client(service, region_name=region, config=bounded_config(attempts=attempts))
+    note_lost_answers(client)
+    return client
 
 
 def bounded_config(
@@ -104,8 +107,55 @@ def error_status(error: Exception) -> int:
     return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
+def note_lost_answers(client: AwsClient) -> None:
+    """Let the errors of a client's calls tell whether an earlier attempt of the same call was
+    lost: botocore repeats a call without an answer, and the repetition may be refused because the
+    first attempt has done it.
+    """
+    service = client.meta.service_model.service_id.hyphenize()
+    client.meta.events.register(f"needs-retry.{service}", _note_lost)
+
+
+def _note_lost(
+    request_dict: Mapping[str, Any],
+    response: tuple[object, dict[str, Any]] | None,
+    caught_exception: Exception | None,
+    **_: object,
+) -> None:
+    """Mark what an attempt ended with, if an earlier one of the call was lost. botocore raises the
+    last one of them.
+    """
+    context = request_dict["context"]
+    marks: dict[str, Any] = {}
+    status = 0
+    if response is not None:
+        marks = response[1].setdefault("ResponseMetadata", {})
+        status = int(marks.get("HTTPStatusCode", 0))
+    elif caught_exception is not None:
+        marks = getattr(caught_exception, "kwargs", marks)
+    if context.get(_IS_LOST):
+        marks[_IS_LOST] = True
+    context[_IS_LOST] = context.get(_IS_LOST) or not _has_done_nothing(caught_exception, status)
+
+
+def is_repeated(answer: Mapping[str, Any]) -> bool:
+    """Whether an earlier attempt of the call of this answer was lost."""
+    return bool(answer.get("ResponseMetadata", {}).get(_IS_LOST))
+
+
 def is_certain(error: BaseException | None) -> bool:
-    """Whether a call has certainly changed nothing: AWS refused it, or was not asked."""
+    """Whether a call has certainly changed nothing: AWS refused each attempt, or was not asked.
+
+    Of a client that repeats calls, only ``note_lost_answers`` lets the earlier attempts be known.
+    """
+    is_lost = getattr(error, "kwargs", {}).get(_IS_LOST)
+    if is_lost or is_repeated(getattr(error, "response", None) or {}):
+        return False
+    return isinstance(error, Exception) and _has_done_nothing(error, error_status(error))
+
+
+def _has_done_nothing(error: Exception | None, status: int) -> bool:
+    """Whether an attempt has changed nothing, by its error, and its HTTP status (0: no answer)."""
     # Slow to import.
     from botocore.exceptions import (
         ConnectTimeoutError,
@@ -120,9 +170,7 @@ def is_certain(error: BaseException | None) -> bool:
         NoCredentialsError,
         ParamValidationError,
     )
-    if isinstance(error, not_asked):
-        return True
-    return isinstance(error, Exception) and 0 < error_status(error) < SERVER_FAULT
+    return isinstance(error, not_asked) or 0 < status < SERVER_FAULT
 
 
 def may_pass(error: Exception) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_clients import AwsClient, is_repeated
 from profiler.core.bounded_batches import batches
 
 MESSAGES_PER_CALL = 10
@@ -22,20 +22,25 @@ LONG_POLL_SECONDS = 1
 
 
 class HiddenMessages(Struct):
-    """Reads a queue, and knows the messages that it has hidden."""
+    """Reads a queue, and knows the messages that it has hidden; ``was_lost``: but for those of a
+    read that boto3 repeated without an answer.
+    """
 
     sqs: AwsClient
     url: str
+    was_lost: bool = False
     _receipts: dict[str, str] = field(default_factory=dict)
 
     def receive(self, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401  boto3's own
         """Read up to ten messages that are visible; none: no message is."""
-        messages: list[dict[str, Any]] = self.sqs.receive_message(
+        answer = self.sqs.receive_message(
             QueueUrl=self.url,
             MaxNumberOfMessages=MESSAGES_PER_CALL,
             WaitTimeSeconds=LONG_POLL_SECONDS,
             **options,
-        ).get("Messages", [])
+        )
+        self.was_lost |= is_repeated(answer)
+        messages: list[dict[str, Any]] = answer.get("Messages", [])
         self._receipts |= {message["MessageId"]: message["ReceiptHandle"] for message in messages}
         return messages
 

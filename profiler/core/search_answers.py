@@ -19,6 +19,9 @@ WITHOUT_CLOSED: Final = "ignore_unavailable=true&allow_no_indices=true"
 _TIMED_OUT = "the search cluster ran out of time in a search (timed_out)"
 _TERMINATED = "the search cluster ended a search early (terminated_early)"
 
+_FOREIGN = "was made without the index templates"
+# Of a field that the templates map as a keyword, and a server that guesses as a text.
+_OF_TEXT = re.compile(r"text fields are not optimi[sz]ed|fielddata is disabled", re.IGNORECASE)
 _ZONES = re.compile(r"multiple of total awareness attributes \[(\d+)\]")
 
 
@@ -45,6 +48,13 @@ def why_partial(answer: Mapping[str, object]) -> str | None:
     return None
 
 
+def part_remedy(why: str) -> str:
+    """What to do about a part, by what ``why_partial`` says of it."""
+    if _FOREIGN in why:
+        return "run task-profiler kibana import, and reindex it"
+    return "check the health of its indices"
+
+
 def _first_failure(answer: Mapping[str, object]) -> str:
     """The index and the error of a shard that failed; empty for one without a node.
 
@@ -52,8 +62,11 @@ def _first_failure(answer: Mapping[str, object]) -> str:
     """
     failure = next(mappings(field_at(answer, "_shards.failures")), {})
     index, error = text(failure.get("index")), text(field_at(failure, "reason.type"))
-    has_node = text(failure.get("node"))
-    return f" ({index}: {error})" if has_node and index and error else ""
+    if not (text(failure.get("node")) and index and error):
+        return ""
+    if _OF_TEXT.search(text(field_at(failure, "reason.reason")) or ""):
+        return f" ({index} {_FOREIGN})"
+    return f" ({index}: {error})"
 
 
 def balanced_zones(reason: str) -> int | None:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from profiler.core.command_lines import command_line
 from profiler.core.completeness import Completeness, joined
 from profiler.core.optional_math import known_values, median
+from profiler.core.search_answers import part_remedy
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_ms, parse_datetime
 from profiler.forwarder.night_period import NightPeriod
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes, NightRuns
@@ -129,7 +130,7 @@ def _gap_lines(
         why = "; ".join(completeness.sentences)
         remedy = "raise LogRetentionDays"
         if place.source:
-            remedy = "check the health of its indices"
+            remedy = part_remedy(why)
         text = f"{why}, so runs are missing here: {remedy}"
         yield SummaryLine(text=text[0].upper() + text[1:])
     if completeness.is_whole and not runs.reports:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from profiler.core.bounded_batches import batches
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import count, field_at, mapping, mappings
+from profiler.core.json_fields import count, field_at, mapping, mappings, text
 from profiler.core.text import first_names
 from profiler.search_setup.cluster_requests import (
     NO_RIGHTS,
@@ -39,6 +39,8 @@ _BLOCK: Final = "index.blocks.write"
 _EACH_HAS: Final = "index.uuid"
 # The states of our policy in which its merge has closed the index.
 _MERGED_STATES: Final = ("past", "writable")
+# Of an index whose policy has failed, and is not carried out any more until somebody retries it.
+_CAN_FAIL: Final = ("action", "retry_info")
 # Elasticsearch 7.17 blocks an index that it merges, 8.7 does not.
 _BLOCKING_MAJOR: Final = 7
 # A server that answers so does not say whether it has the feature.
@@ -183,8 +185,25 @@ class LifecyclePolicy:
             yield self._change_policy(names, dry_run=dry_run)
         for names in batches(merged, _MAX_NAMES):
             yield from self._unblock(names, dry_run=dry_run)
+        yield from self._say_failed(mapping(explained.body))
         request = f'POST {_ISM}/add/NAME {{"policy_id": "{self.name}"}}'
         yield from self._say_without(without, request)
+
+    def _say_failed(self, indices: Mapping[str, object]) -> Iterator[TemplateStep]:
+        """Name the indices on which OpenSearch carries the policy out no more, and why."""
+        reasons: dict[str, str] = {}
+        for name, told in sorted(indices.items()):
+            index = mapping(told)
+            has_failed = any(mapping(index.get(part)).get("failed") is True for part in _CAN_FAIL)
+            if has_failed and index.get(_ISM_POLICY) == self.name:
+                reasons[name] = (
+                    text(mapping(index.get("info")).get("message")) or "without a reason"
+                )
+        if reasons:
+            why = first_names([*dict.fromkeys(reasons.values())])
+            what = f"lifecycle policy {self.name} in {first_names([*reasons])}: it has failed"
+            remedy = f"POST {_ISM}/retry/NAME goes on with it"
+            yield TemplateStep(what=f"{what} ({why}); {remedy}", done=False)
 
     def _change_policy(self, names: Sequence[str], *, dry_run: bool) -> TemplateStep:
         noun = "existing index" if len(names) == 1 else "existing indices"

@@ -178,6 +178,37 @@ def test_an_override_that_somebody_adds_counts(people: TwoPeople, name: str) -> 
     assert (newest["cpu"], newest["memory"]) == ("256", "2048")
 
 
+@pytest.mark.parametrize("made", ["schedule", "rule", "moved schedule"])
+def test_what_is_made_for_a_later_family_during_the_act_counts(
+    people: TwoPeople, made: str
+) -> None:
+    account = people.account
+    for name in ("hourly", "nightly"):
+        account.oversized(name)
+    account.schedule("free", "hourly")
+    override = '{"containerOverrides": [{"name": "batch", "memory": 1800}]}'
+
+    def change() -> None:
+        if made == "schedule":
+            account.schedule("newer", "nightly", override)
+        elif made == "rule":
+            account.rule("newer", "nightly", Input=override)
+        else:
+            account.schedule("other", "nightly", override)
+            scheduler = account.aws.client("scheduler")
+            target = scheduler.get_schedule(Name="other")["Target"]
+            scheduler.delete_schedule(Name="other")
+            people.set_schedule("free", Target=target)
+
+    people.when_the_revision_is_registered(change)
+    done = account.resize("--register")
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.partition("nightly is planned again, because what starts it has changed: ")
+    assert "overrides sizes" in said[2], done.stdout
+    sizes = {name: account.described(name)[0]["memory"] for name in ("hourly", "nightly")}
+    assert sizes == {"hourly": "512", "nightly": "2048"}
+
+
 @pytest.mark.parametrize("command", ["resize", "add-monitor"])
 def test_a_family_that_becomes_a_services_is_left_alone(people: TwoPeople, command: str) -> None:
     account = people.account

@@ -8,10 +8,12 @@ allows one revision and not another.
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import botocore.endpoint
 import pytest
 from moto.moto_api._internal.models import moto_api_backend
 
-from tests.aws_proxy import AwsProxy
+from profiler.cli.wiring import aws_options
+from tests.aws_proxy import Answer, AwsProxy, Request
 from tests.resize_account import BATCH, KILLED, NEW, Account
 from tools.moto_server import FakeAws, fake_aws
 
@@ -19,16 +21,24 @@ Act = tuple[str, ...]
 
 
 class RefusingProxy(AwsProxy):
-    """Refuses the call with the number ``nth``."""
+    """Refuses the call with the number ``nth``, or loses its answer."""
 
     def __init__(self, aws: FakeAws) -> None:
         super().__init__(aws.url)
         self.aws = aws
         self.before = self._refuse
         self.nth = 0
+        self.is_lost = False
+
+    def answer(self, request: Request, body: bytes) -> Answer:
+        answered = super().answer(request, body)
+        if self.is_lost and len(self.operations) == self.nth:
+            return 500, {"Content-Type": "application/x-amz-json-1.1"}, b"{}"
+        return answered
 
     def _refuse(self, operation: str, _body: bytes) -> None:
-        is_refused = len(self.operations) == self.nth and operation != "GetCallerIdentity"
+        is_nth = len(self.operations) == self.nth and not self.is_lost
+        is_refused = is_nth and operation != "GetCallerIdentity"
         self.refused = {operation} if is_refused else set()
 
 
@@ -93,10 +103,18 @@ def state(account: Account) -> dict[str, object]:
 
 
 class Outcome:
-    """What an act has done to a new account. ``nth``: the number of the call that is refused."""
+    """What an act has done to a new account. ``nth``: the number of the call that is refused, or
+    whose answer is lost.
+    """
 
     def __init__(
-        self, proxy: RefusingProxy, build: Callable[[Account], Act], folder: Path, nth: int
+        self,
+        proxy: RefusingProxy,
+        build: Callable[[Account], Act],
+        folder: Path,
+        nth: int,
+        *,
+        is_lost: bool = False,
     ) -> None:
         folder.mkdir()
         moto_api_backend.reset()
@@ -105,7 +123,7 @@ class Outcome:
         before = state(account)
         account.url = proxy.url
         proxy.operations.clear()
-        proxy.nth = nth
+        proxy.nth, proxy.is_lost = nth, is_lost
         done = account.command("taskdef", *words)
         self.operations = tuple(proxy.operations)
         after = state(account)
@@ -132,6 +150,33 @@ def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(
         assert found.code == 1, refused
         assert "is not authorized" in found.said, refused
         assert found.changed.items() <= whole.changed.items(), refused
+
+
+WRITES = ("RegisterTaskDefinition", "PutTargets", "PUT /schedules/night")
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("build", [oversized, pytest.param(put_back, marks=pytest.mark.slow)])
+def test_a_write_whose_answer_is_lost_is_looked_for(
+    proxy: RefusingProxy,
+    build: Callable[[Account], Act],
+    retries: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """boto3 repeats the call, or does not: the act goes on, and all is done once."""
+    monkeypatch.setattr(botocore.endpoint.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(aws_options, "_MAX_RETRIES", retries)
+    whole = Outcome(proxy, build, tmp_path / "whole", 0)
+    assert whole.code == 0, whole.said
+    for nth, operation in enumerate(whole.operations, 1):
+        if operation in WRITES:
+            found = Outcome(proxy, build, tmp_path / str(nth), nth, is_lost=True)
+            assert found.code == 0, (operation, found.said)
+            number = "2" if build is oversized else "3"
+            repeated = retries if operation == "RegisterTaskDefinition" else 0
+            newest = f"nightly:{int(number) + repeated}"
+            assert found.changed["schedule"] == found.changed["rule"] == newest
 
 
 def test_a_family_that_cannot_be_read_again_has_failed_once(

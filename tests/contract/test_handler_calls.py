@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import boto3
 import botocore.client
@@ -17,7 +17,9 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 import handler
+from profiler.cli import notify_command
 from profiler.cli.notify_command import notify as command
+from profiler.core.aws_clients import bounded_client
 from profiler.core.errors import TaskProfilerError
 from profiler.core.queue_messages import KEPT_SECONDS
 from profiler.core.timestamps import NS_PER_MS, format_datetime, format_ms
@@ -37,6 +39,7 @@ from tests.log_subscriptions import DOCUMENT, put_lines, subscription_event
 from tests.log_subscriptions import event as logs_event
 from tests.log_subscriptions import record as stream_record
 from tests.memory_retries import BATCH, NEW_ID, FakeAws
+from tests.nth_calls import Failure, NthCallFails
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.stopped_tasks import BATCH_STREAM, report
 from tests.task_events import ARN, container, definition, event
@@ -364,6 +367,30 @@ def test_an_event_is_printed_and_sent_to_every_channel(
     assert printed(notify("--yes")) == document
     assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
     assert [sent["detail"] for sent in received(queue)] == [document["detail"]]
+
+
+@pytest.mark.parametrize("failure", get_args(Failure))
+def test_a_channel_that_fails_is_said_with_the_one_that_has_the_notification(
+    notify: Notify, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch, failure: Failure
+) -> None:
+    monkeypatch.setenv("EVENT_BUS_NAME", "default")
+    queue = event_queue()
+    calls = NthCallFails(bounded_client, 1, failure)
+    monkeypatch.setattr(notify_command, "bounded_client", calls.open)
+    done = notify("--yes")
+    assert calls.calls == ["put_events"]
+    assert isinstance(done.exception, TaskProfilerError)
+    said = {
+        "denied": "accept the event (AccessDeniedException): check",
+        "throttled": "too many calls: send it again in a minute.",
+        "lost": "did not answer (ReadTimeoutError), so it may have the event: ",
+    }
+    assert said[failure] in str(done.exception)
+    assert str(done.exception).endswith(
+        "The channel slack has the notification, and gets it again if the command is repeated."
+    )
+    assert len(slack.messages) == 1
+    assert len(received(queue)) == (failure == "lost")
 
 
 @pytest.mark.parametrize("line", [stuck_notice(), missed_notice()], ids=["run", "schedule"])

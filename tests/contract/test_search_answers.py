@@ -47,13 +47,14 @@ FOREIGN_MAPPING: dict[str, Any] = {
         }
     ],
 }
+OTHER_MAPPING = "was made without the index templates"
 WHOLE = {"total": 2, "successful": 2, "skipped": 0, "failed": 0}
 # An answer with HTTP 200 that lacks runs, and what it says.
 PARTS: list[tuple[dict[str, Any], str]] = [
     *(({"_shards": shards}, "1 shard of the search cluster did not answer") for shards in LOST),
     (
         {"_shards": FOREIGN_MAPPING},
-        f"1 shard of the search cluster did not answer ({FOREIGN}: illegal_argument_exception)",
+        f"1 shard of the search cluster did not answer ({FOREIGN} {OTHER_MAPPING})",
     ),
     (
         {"_shards": WHOLE, "timed_out": True},
@@ -83,10 +84,10 @@ ONE_FAMILY = {
 
 
 def sentence(why: str) -> str:
-    return (
-        f"task-profiler: the indices task-reports-*: {why}, so runs are missing: check the health "
-        "of its indices.\n"
-    )
+    remedy = "check the health of its indices"
+    if FOREIGN in why:
+        remedy = "run task-profiler kibana import, and reindex it"
+    return f"task-profiler: the indices task-reports-*: {why}, so runs are missing: {remedy}.\n"
 
 
 def answer(hits: list[Any], **more: Any) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 import pytest
 
+from profiler.aws_account.replay import redrive as redrive_queue
 from profiler.cli.replay_command import replay
 from profiler.cli.setup.setup_commands import redrive
 from profiler.core.errors import TaskProfilerError
@@ -51,6 +52,7 @@ class Queues:
             "cloudformation": SimpleNamespace(describe_stacks=lambda **_: {"Stacks": [stack]}),
             "lambda": SimpleNamespace(invoke=self._accept),
             "sqs": SimpleNamespace(
+                get_queue_attributes=self._count,
                 receive_message=self._receive,
                 delete_message=self._delete,
                 change_message_visibility_batch=self._show,
@@ -62,6 +64,16 @@ class Queues:
 
     def _accept(self, **given: Any) -> None:
         self.accepted[json.loads(given["Payload"])["id"]] += 1
+
+    def _count(self, **given: Any) -> dict[str, Any]:
+        queue = self.messages[given["QueueUrl"]]
+        visible = sum(queue.values())
+        counts = {
+            "ApproximateNumberOfMessages": str(visible),
+            "ApproximateNumberOfMessagesNotVisible": str(len(queue) - visible),
+            "VisibilityTimeout": "300",
+        }
+        return {"Attributes": counts}
 
     def _receive(self, **given: Any) -> dict[str, Any]:
         queue = self.messages[given["QueueUrl"]]
@@ -105,7 +117,7 @@ def tried(command: Any, monkeypatch: pytest.MonkeyPatch, calls: NthCallFails, **
 
 @pytest.mark.parametrize("failure", get_args(Failure))
 def test_a_redrive_with_one_failed_call_loses_no_event(
-    failure: Failure, monkeypatch: pytest.MonkeyPatch
+    failure: Failure, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     whole = Queues()
     calls = NthCallFails(whole.open)
@@ -117,12 +129,54 @@ def test_a_redrive_with_one_failed_call_loses_no_event(
         failing = NthCallFails(queues.open, nth, failure)
         error = tried(redrive, monkeypatch, failing, name="task-profiler")
         assert SAID[failure] in error, (nth, name, error)
+        if (name, failure) == ("receive_message", "lost"):
+            check_hidden_events_are_said(error, queues, monkeypatch, capfd)
         queues.pass_the_timeout()
         assert tried(redrive, monkeypatch, NthCallFails(queues.open), name="task-profiler") == ""
         assert queues.accepted.keys() == whole.accepted.keys(), (nth, name)
         # An event may be sent twice, because the functions are idempotent.
         assert queues.accepted.total() <= len(queues.accepted) + 1, (nth, name)
         assert not any(queues.messages.values())
+
+
+def check_hidden_events_are_said(
+    error: str,
+    queues: Queues,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Until the timeout, a redrive cannot read what a lost answer had in it."""
+    assert "What was read last may be hidden for some minutes: run the command again" in error
+    hidden = {name: sum(not one for one in queues.messages[name].values()) for name in FUNCTIONS}
+    capfd.readouterr()
+    assert tried(redrive, monkeypatch, NthCallFails(queues.open), name="task-profiler") == ""
+    said = " ".join(capfd.readouterr().err.split())
+    for name, count in hidden.items():
+        noun = "event" if count == 1 else "events"
+        sentence = f"About {count} more {noun} for {name} could not be read, because somebody has"
+        assert (sentence in said) == bool(count), said
+
+
+def test_events_of_an_answer_that_boto3_lost_and_repeated_are_said() -> None:
+    """The first answer hides ten messages, and the second one has the others."""
+    queues = Queues()
+    queues.messages["task-stopped"] = {}
+    receive = queues._receive
+    sqs = queues.clients["sqs"]
+
+    def lose_one(**given: Any) -> dict[str, Any]:
+        receive(**given)
+        sqs.receive_message = receive
+        return receive(**given) | {"ResponseMetadata": {"IsAnswerLost": True}}
+
+    sqs.receive_message = lose_one
+    sent, sentences = redrive_queue(queues.open, "forward-logs", "forward-logs", now_ms=1)
+    assert sent == EVENTS - 10
+    (sentence,) = sentences
+    assert sentence == (
+        "An answer of SQS was lost: the messages in it are hidden for a time, and are still in the "
+        "queue."
+    )
 
 
 class Groups:

@@ -281,6 +281,59 @@ def test_a_filter_of_another_owner_is_neither_replaced_nor_deleted(account: Acco
     assert other["destinationArn"] == destination
 
 
+def test_what_somebody_puts_after_the_plan_is_neither_replaced_nor_deleted(
+    account: Account,
+) -> None:
+    """PutSubscriptionFilter replaces a filter of the name, and DeleteSubscriptionFilter removes it,
+    whosever it is.
+    """
+    destination = make_other(account)
+    names = ("/ecs/changed", "/ecs/free", "/ecs/gone", "/ecs/left", "/ecs/taken")
+    changed, free, gone, left, taken = names
+    account.aws.client("lambda").create_function(
+        FunctionName="task-profiler-forward-logs",
+        Role=account.aws.client("iam").create_role(RoleName="l", AssumeRolePolicyDocument="{}")[
+            "Role"
+        ]["Arn"],
+        Runtime="python3.13",
+        Handler="handler.handle",
+        Code={"ZipFile": b"def handle(event, context): pass"},
+    )
+    make_groups(account, *names)
+    for name in (gone, left):
+        put_filter(account, name, FILTER)
+    filters = GroupFilters(STACK, account.client, pytest.fail)
+    delivery = Delivery(pattern="", destination_arn=FUNCTION)
+    plan = filters.plan(GroupSelection(groups=(changed, free, taken)), (gone, left), delivery)
+    assert (plan.put, plan.delete) == ((changed, free, taken), (gone, left))
+    logs = account.aws.client("logs")
+    for name in (gone, left):
+        logs.delete_subscription_filter(logGroupName=name, filterName=FILTER)
+    for name in (left, taken):
+        put_filter(account, name, FILTER, destination)
+    logs.put_subscription_filter(
+        logGroupName=changed, filterName=FILTER, filterPattern="x", destinationArn=FUNCTION
+    )
+    steps: list[str] = []
+    of_changed, of_taken = filters.carry_out(plan, delivery, FakeClock(), steps.append)
+    assert of_changed == (
+        f"{changed} is not subscribed, because somebody has changed its subscription filter "
+        f"{FILTER} since the plan: run the command again."
+    )
+    assert of_taken == (
+        f"The subscription filter {FILTER} cannot be added to {taken}, because AWS allows 5 "
+        "filters for each log group, with different names: delete one, or leave the group out."
+    )
+    assert steps == [
+        f"subscribed {free}",
+        f"{gone} has no subscription filter {FILTER} any more",
+        f"left the subscription filter {FILTER} of {left}, which delivers to somebody else now",
+    ]
+    now = {name: one["filterPattern"] for name in names for one in filters_of(account, name)}
+    assert now == {changed: "x", free: "", left: "", taken: ""}
+    assert {filters_of(account, name)[0]["destinationArn"] for name in (left, taken)} == {OTHER}
+
+
 def test_a_group_without_a_free_filter_is_named_and_the_others_are_subscribed(
     account: Account,
 ) -> None:
@@ -350,6 +403,7 @@ def test_a_filter_waits_until_the_rights_of_a_new_stack_count(
     message = "Could not deliver test message to specified Kinesis stream."
     clock = FakeClock()
     with Stubber(logs) as stub:
+        stub.add_response("describe_subscription_filters", {"subscriptionFilters": []})
         for _ in range(min(failures, 7)):
             stub.add_client_error("put_subscription_filter", "InvalidParameterException", message)
         if failures == 2:

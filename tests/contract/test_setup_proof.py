@@ -14,13 +14,10 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
-from botocore.exceptions import ReadTimeoutError
 
 from profiler.aws_account.proof.plan import SHARED_PLAN_RIGHTS, SHARED_RIGHTS
 from profiler.aws_account.proof.task_plan import PLAN_RIGHTS, PROOF_RIGHTS
-from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.cli.setup import proof_output
-from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import Report
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.log_subscriptions import put_lines
@@ -484,23 +481,6 @@ def test_a_partial_right_leaves_nothing_behind(account: ProofAccount, operation:
     account.proxy.refused = set()
     for task in account.tasks:
         assert task.described["lastStatus"] == "STOPPED"
-    check_nothing_is_left(account)
-
-
-def test_a_revision_of_which_no_answer_arrived_is_said(
-    account: ProofAccount, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lose(_: object, _definition: object) -> str:
-        error = ReadTimeoutError(endpoint_url="https://ecs.us-east-1.amazonaws.com")
-        raise TaskProfilerError("No revision was registered: no answer.") from error
-
-    monkeypatch.setattr(TaskDefinitions, "register", lose)
-    done = account.prove("--yes")
-    assert done.returncode == 1
-    assert (
-        "ECS may have registered a revision, which stays: aws ecs list-task-definitions "
-        "--family-prefix task-profiler-proof\n"
-    ) in done.stderr
     check_nothing_is_left(account)
 
 

@@ -140,7 +140,7 @@ def test_one_message_without_an_event_does_not_keep_back_the_others(
     sent, (reason,) = again(functions, queue)
     assert sent == 1
     assert waiting(queue) == 1
-    assert reason.endswith(f" is {said}")
+    assert reason.endswith(f" is {said} It is still in the queue.")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, refusal("AccessDeniedException", 403)])
@@ -187,7 +187,13 @@ def test_the_command_finds_the_queues_of_the_stack(
     assert capfd.readouterr().err.count("run task-profiler replay on their log groups") == 1
     del listed[2:]
     assert redrive_command.main(["--json"], standalone_mode=False) == 0
-    waiting = {"function": "tp-task-stopped", "isApplied": False, "events": 1, "refused": 0}
+    waiting = {
+        "function": "tp-task-stopped",
+        "isApplied": False,
+        "events": 1,
+        "refused": 0,
+        "hidden": 0,
+    }
     assert json.loads(capfd.readouterr().out) == waiting
     assert redrive_command.main(["--yes"], standalone_mode=False) == 0
     assert capfd.readouterr().out == "Sent 1 event to tp-task-stopped again.\n"

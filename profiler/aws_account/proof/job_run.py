@@ -14,7 +14,7 @@ from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, Undo
 from profiler.aws_account.proof.task_run import describe_tasks
 from profiler.aws_account.registered_definitions import read_items
 from profiler.aws_account.report_paths import ReportPaths
-from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_clients import AwsClient, is_certain
 from profiler.core.clock import Clock
 from profiler.core.command_lines import aws_command_line
 from profiler.core.ecs_terms import cluster_of_arn
@@ -82,6 +82,8 @@ class JobRunner(Struct, kw_only=True):
                 )
         except TaskProfilerError as error:
             task.failure = str(error)
+            if not is_certain(error.__cause__):
+                task.failure += f" It may have taken one, whose name begins with {self.plan.name}."
             return
         task.job_id = answer["jobId"]
         task.queue = self.plan.queue
@@ -119,11 +121,14 @@ class JobRunner(Struct, kw_only=True):
 
     @staticmethod
     def _running(client: AwsClient, ids: Sequence[str]) -> list[str]:
-        """Those of the jobs that have not ended."""
+        """Those of the jobs that have not ended, as far as is known: one that is left out of an
+        answer may run.
+        """
         if not ids:
             return []
         jobs = client.describe_jobs(jobs=list(ids))["jobs"]
-        return [job["jobId"] for job in jobs if job["status"] not in ENDED]
+        ended = {job["jobId"] for job in jobs if job["status"] in ENDED}
+        return [job_id for job_id in ids if job_id not in ended]
 
     def describe(self, tasks: Sequence[ProofTask]) -> None:
         """Add Batch's word on the jobs, and ECS's on their tasks."""

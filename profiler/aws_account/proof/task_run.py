@@ -1,7 +1,7 @@
 """Runs the programs of a proof as tasks of an ECS cluster."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -18,17 +18,21 @@ from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, Undo
 from profiler.aws_account.proof.task_plan import TasksPlan
 from profiler.aws_account.registered_definitions import TaskDefinitions, read_items
 from profiler.aws_account.report_paths import ReportPaths
-from profiler.core.aws_clients import is_certain
+from profiler.core.aws_clients import AwsClient, is_certain
+from profiler.core.bounded_batches import batches
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_SECOND, format_datetime
+from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.task_definitions.permissions import policy
 
 _STOP_SECONDS = 180.0  # a monitor's stop timeout is 120 s
 _STOPPED = "STOPPED"
+_DELETED_PER_CALL = 10
 
 
 class TaskRunner(Struct, kw_only=True):
@@ -38,6 +42,8 @@ class TaskRunner(Struct, kw_only=True):
     open_client: OpenClient
     clock: Clock
     _revisions: list[str] = field(default_factory=list)
+    _deregistered: list[str] = field(default_factory=list)
+    _is_deleting: bool = False
     _stop_ns: int | None = None
 
     def prepare(self, take_step: TakeStep, on_step: Callable[[str], object]) -> None:
@@ -51,21 +57,12 @@ class TaskRunner(Struct, kw_only=True):
         revisions = "aws ecs list-task-definitions --family-prefix task-profiler-proof"
         take_step(lambda: None, Undo(self._delete_revisions, revisions))
         if ON_INSTANCE in plan.scenarios:
-            take_step(partial(self._register, plan.plain, revisions))
-        take_step(partial(self._register, plan.definition, revisions))
+            take_step(partial(self._register, plan.plain))
+        take_step(partial(self._register, plan.definition))
         on_step(f"registered {plan.planned.family}")
 
-    def _register(self, definition: Mapping[str, object], revisions: str) -> None:
-        """Register a revision. Without ECS's answer, nobody knows the number of one."""
-        definitions = TaskDefinitions(self.open_client("ecs"))
-        try:
-            self._revisions.append(definitions.register(definition))
-        except TaskProfilerError as error:
-            if is_certain(error.__cause__):
-                raise
-            raise TaskProfilerError(
-                f"{error} ECS may have registered a revision, which stays: {revisions}"
-            ) from error.__cause__
+    def _register(self, definition: Mapping[str, object]) -> None:
+        self._revisions.append(TaskDefinitions(self.open_client("ecs")).register(definition))
 
     def _put_policy(self) -> None:
         document = json.dumps(policy(self.plan.policy_streams))
@@ -83,13 +80,37 @@ class TaskRunner(Struct, kw_only=True):
                 return
 
     def _delete_revisions(self) -> None:
+        """Delete the revisions that log into the proof's group, also those of which no answer
+        arrived: boto3 registers another one after a lost answer.
+        """
         ecs = self.open_client("ecs")
         permission = "ecs:DeregisterTaskDefinition and ecs:DeleteTaskDefinitions"
-        with aws_errors(f"Revisions of {self.plan.planned.family} stay", permission):
-            for arn in self._revisions:
-                ecs.deregister_task_definition(taskDefinition=arn)
-            if self._revisions:
-                ecs.delete_task_definitions(taskDefinitions=self._revisions)
+        with aws_errors(f"Revisions of {PROOF_FAMILY} stay", permission):
+            for arn in (*self._revisions, *self._unanswered(ecs)):
+                if arn not in self._deregistered:
+                    ecs.deregister_task_definition(taskDefinition=arn)
+                    self._deregistered.append(arn)
+            left = self._deregistered
+            if self._is_deleting:  # ECS deregisters and deletes no revision that it is deleting
+                listed = {*_own_revisions(ecs, "INACTIVE")}
+                left = [arn for arn in left if arn in listed]
+            self._is_deleting = True
+            for some in batches(left, _DELETED_PER_CALL):
+                answer = ecs.delete_task_definitions(taskDefinitions=some)
+                for failed in answer.get("failures", ()):
+                    raise TaskProfilerError(
+                        f"Revisions of {PROOF_FAMILY} stay ({failed.get('reason')})."
+                    )
+
+    def _unanswered(self, ecs: AwsClient) -> list[str]:
+        """The active revisions of the proof that are not known yet."""
+        listed = _own_revisions(ecs, "ACTIVE")
+        unknown = [arn for arn in listed if arn not in self._revisions]
+        return [
+            arn
+            for arn in unknown
+            if _log_group(ecs.describe_task_definition(taskDefinition=arn)) == self.plan.group
+        ]
 
     def start(self, task: ProofTask) -> None:
         """Start a task. The token lets a repeated call start it once."""
@@ -109,6 +130,8 @@ class TaskRunner(Struct, kw_only=True):
                 )
         except TaskProfilerError as error:
             task.failure = str(error)
+            if not is_certain(error.__cause__):
+                task.failure += f" It may have started: {self.plan.name} is its startedBy."
             return
         for started in answer["tasks"]:
             task.arn = started["taskArn"]
@@ -137,7 +160,9 @@ class TaskRunner(Struct, kw_only=True):
         with aws_errors("Whether the proof's tasks stopped is unknown", "ecs:DescribeTasks"):
             while listed:
                 described = ecs.describe_tasks(cluster=cluster, tasks=listed)["tasks"]
-                listed = [task["taskArn"] for task in described if task["lastStatus"] != _STOPPED]
+                # A task that is left out of an answer may run.
+                ended = {one["taskArn"] for one in described if one["lastStatus"] == _STOPPED}
+                listed = [arn for arn in listed if arn not in ended]
                 if listed and self.clock.monotonic_ns() >= self._stop_ns:
                     raise TaskProfilerError("The proof's tasks did not stop within 3 minutes.")
                 if listed:
@@ -153,6 +178,18 @@ class TaskRunner(Struct, kw_only=True):
         checks = ClusterChecks((), None, self.clock.wall_ns(), is_indexed=self.plan.indexes)
         (health,) = checks.judged([monitor], [family_health(monitor, paths)])
         return health.findings
+
+
+def _own_revisions(ecs: AwsClient, status: str) -> Iterator[str]:
+    """The revisions of the proof's family. Raises boto3's errors."""
+    family = {"familyPrefix": PROOF_FAMILY, "status": status}
+    yield from read_items(ecs, "list_task_definitions", "taskDefinitionArns", **family)
+
+
+def _log_group(answer: Mapping[str, Any]) -> str | None:
+    """The log group of the first container of a definition that ECS describes."""
+    first = next(mappings(mapping(answer["taskDefinition"]).get("containerDefinitions")), {})
+    return text(mapping(mapping(first.get("logConfiguration")).get("options")).get("awslogs-group"))
 
 
 def describe_tasks(open_client: OpenClient, cluster: str, tasks: Sequence[ProofTask]) -> None:

@@ -13,7 +13,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
+from profiler.aws_account.aws_errors import (
+    OpenClient,
+    answer_unless,
+    aws_errors,
+    noted_errors,
+)
 from profiler.aws_account.clusters_and_log_groups import (
     STANDARD,
     listed_groups,
@@ -22,6 +27,7 @@ from profiler.aws_account.clusters_and_log_groups import (
 )
 from profiler.aws_account.forwarder_stack import ForwarderStack, monitor_log_group
 from profiler.aws_account.registered_definitions import glob_prefix
+from profiler.core.aws_clients import ACCESS_DENIED, error_code
 from profiler.core.clock import Clock
 from profiler.core.command_lines import aws_command_line
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
@@ -42,6 +48,7 @@ _LAMBDA_GROUPS = "/aws/lambda/"  # a function that gets its own lines would invo
 _NOT_READY = "Could not "
 _WAIT_SECONDS = 5.0
 _MAX_WAITS = 6  # of all groups together
+_READ = "logs:DescribeSubscriptionFilters"
 _GROUP_NAME = re.compile(r"[.\-_/#A-Za-z0-9*?\[\]!]{1,512}", re.ASCII)
 _ADVICE = "use a pattern NAME*, or --all-log-groups"
 
@@ -90,7 +97,8 @@ class FilterPlan(Struct, frozen=True, kw_only=True):
     """The changes of the filters: ``put`` makes or corrects, ``delete`` removes.
 
     ``refused`` are sentences about groups that should be subscribed and cannot. ``unread`` are
-    groups that lose the filter, if they have one, which could not be read.
+    groups that lose the filter, if they have one, which could not be read. ``seen`` are the
+    stack's own filters that the plan was made from, by group; empty: the group had none.
     """
 
     name: str = ""
@@ -100,6 +108,7 @@ class FilterPlan(Struct, frozen=True, kw_only=True):
     left_out: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    seen: Mapping[str, Mapping[str, Any]] = {}
 
 
 class GroupFilters(Struct, frozen=True):
@@ -214,6 +223,7 @@ class GroupFilters(Struct, frozen=True):
             left_out=wanted.left_out,
             refused=tuple(refused),
             unread=tuple(group for group in others if group not in filters),
+            seen={group: self._own(present) for group, present in filters.items()},
         )
 
     def plan_deletion(self, state: ForwarderStack) -> FilterPlan:
@@ -227,9 +237,7 @@ class GroupFilters(Struct, frozen=True):
         """The filters of each group, up to the first error: an unread group has none."""
         filters: dict[str, list[Mapping[str, Any]]] = {}
         with noted_errors(
-            self.note,
-            "The subscription filters of the log groups are unknown",
-            "logs:DescribeSubscriptionFilters",
+            self.note, "The subscription filters of the log groups are unknown", _READ
         ):
             for group in groups:
                 filters[group] = subscription_filters(self.open_client("logs"), group)
@@ -250,11 +258,7 @@ class GroupFilters(Struct, frozen=True):
 
     def _is_current(self, filters: Iterable[Mapping[str, Any]], delivery: Delivery) -> bool:
         own = self._own(filters)
-        return bool(own) and delivery == Delivery(
-            pattern=own.get("filterPattern") or "",
-            destination_arn=own.get("destinationArn"),
-            role_arn=own.get("roleArn") or None,
-        )
+        return bool(own) and delivery == _delivery_by(own)
 
     def _problem(self, group: str, filters: Sequence[Mapping[str, Any]]) -> str | None:
         """Why the filter cannot be put into a group, with what to do; None if it can."""
@@ -281,19 +285,22 @@ class GroupFilters(Struct, frozen=True):
         clock: Clock,
         on_step: Callable[[str], object],
     ) -> tuple[str, ...]:
-        """Put and delete the filters, group by group. Returns a sentence about each failure."""
+        """Put and delete the filters, group by group. Returns a sentence about each failure.
+
+        The filters of a group are read again just before, because PutSubscriptionFilter replaces,
+        and DeleteSubscriptionFilter removes, whatever has the name.
+        """
         failures: list[str] = [*plan.refused]
         waits_seconds = iter([_WAIT_SECONDS] * _MAX_WAITS)
         for group in plan.put:
             try:
-                self._put(group, delivery, clock, waits_seconds)
+                self._put(group, delivery, plan, clock, waits_seconds)
                 on_step(f"subscribed {group}")
             except TaskProfilerError as error:
                 failures.append(str(error))
         for group in plan.delete:
             try:
-                self._delete(group)
-                on_step(f"deleted the subscription filter of {group}")
+                on_step(self._delete(group))
             except TaskProfilerError as error:
                 failures.append(str(error))
         return tuple(failures)
@@ -302,10 +309,12 @@ class GroupFilters(Struct, frozen=True):
         self,
         group: str,
         delivery: Delivery | None,
+        plan: FilterPlan,
         clock: Clock,
         waits_seconds: Iterator[float],
     ) -> None:
-        """Put the filter. Waits while IAM does not know a new stack's roles and permissions yet.
+        """Put the filter, unless it is there, or somebody has put another one since the plan.
+        Waits while IAM does not know a new stack's roles and permissions yet.
 
         Raises TaskProfilerError.
         """
@@ -322,6 +331,8 @@ class GroupFilters(Struct, frozen=True):
         }
         arguments |= known_members({"roleArn": delivery.role_arn})
         logs = self.open_client("logs")
+        if self._is_there(group, delivery, plan):
+            return
         permissions = "logs:PutSubscriptionFilter, and iam:PassRole for a data stream"
         with aws_errors(f"{group} is not subscribed", permissions):
             while True:
@@ -341,17 +352,65 @@ class GroupFilters(Struct, frozen=True):
                 else:
                     return
 
-    def _delete(self, group: str) -> None:
+    def _is_there(self, group: str, delivery: Delivery, plan: FilterPlan) -> bool:
+        """Whether the group has the filter now. Raises TaskProfilerError if it cannot be put any
+        more.
+        """
         logs = self.open_client("logs")
+        with aws_errors(f"{group} is not subscribed", _READ):
+            if group in plan.seen:
+                present = subscription_filters(logs, group)
+            else:  # the plan says that they are unknown
+                found = answer_unless(_is_denied, subscription_filters, logs=logs, group=group)
+                present = found or []
+        if self._is_current(present, delivery):
+            return True
+        problem = self._problem(group, present)
+        own = self._own(present)
+        if own and _delivery_by(own) != _delivery_by(plan.seen.get(group, own)):
+            problem = (
+                f"{group} is not subscribed, because somebody has changed its subscription filter "
+                f"{self.name} since the plan: run the command again."
+            )
+        if problem:
+            raise TaskProfilerError(problem)
+        return False
+
+    def _delete(self, group: str) -> str:
+        """Delete the stack's own filter. Returns what was done. Raises TaskProfilerError."""
+        logs = self.open_client("logs")
+        gone = f"{group} has no subscription filter {self.name} any more"
         with aws_errors(
             f"The subscription filter {self.name} of {group} stays "
             f"({removal_command(group, self.name)} deletes it)",
-            "logs:DeleteSubscriptionFilter",
+            f"logs:DeleteSubscriptionFilter and {_READ}",
         ):
             try:
-                logs.delete_subscription_filter(logGroupName=group, filterName=self.name)
+                present = subscription_filters(logs, group)
+                if self._own(present):
+                    logs.delete_subscription_filter(logGroupName=group, filterName=self.name)
+                    return f"deleted the subscription filter of {group}"
             except logs.exceptions.ResourceNotFoundException:
-                return  # the group, or another run deleted the filter
+                return gone  # the group, or another run deleted the filter
+        if any(other["filterName"] == self.name for other in present):
+            return (
+                f"left the subscription filter {self.name} of {group}, which delivers to somebody "
+                "else now"
+            )
+        return gone
+
+
+def _is_denied(error: Exception) -> bool:
+    return error_code(error) in ACCESS_DENIED
+
+
+def _delivery_by(own: Mapping[str, Any]) -> Delivery:
+    """What a filter delivers, and where to; of an empty one, nothing to nowhere."""
+    return Delivery(
+        pattern=own.get("filterPattern") or "",
+        destination_arn=own.get("destinationArn"),
+        role_arn=own.get("roleArn") or None,
+    )
 
 
 def removal_command(group: str, name: str) -> str:

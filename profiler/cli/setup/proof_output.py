@@ -31,7 +31,7 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import open_search, parse_source
 from profiler.core.clock import Clock, SystemClock
-from profiler.core.errors import UsageError
+from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.text import stated
 from profiler.core.version import __version__
 from profiler.record.units import format_count
@@ -111,12 +111,15 @@ def _proof(
         runner = TaskRunner(plan=plan, open_client=open_client, clock=clock)
     options = SourceOptions(region=request.region, profile=request.profile)
     documents = None if request.source is None else open_search(request.source, options)
+    trust = log_trust(open_client)
+    if trust.problem:  # no report could be confirmed
+        raise TaskProfilerError(trust.problem)
     reader = EvidenceReader(
         plan=plan,
         describe=runner.describe,
         open_client=open_client,
         read_pages=open_pages(open_client),
-        trust=log_trust(open_client),
+        trust=trust,
         documents=documents,
         clock=clock,
         since_ns=clock.wall_ns(),

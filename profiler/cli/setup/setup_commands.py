@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from profiler.aws_account.aws_errors import aws_errors
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK, existing_forwarder
 from profiler.aws_account.proof.proof_options import ProofOptions
-from profiler.aws_account.replay import count_messages
+from profiler.aws_account.replay import QueueState, queue_state
 from profiler.aws_account.replay import redrive as redrive_queue
 from profiler.aws_account.setup.monitor_image import (
     Docker,
@@ -39,9 +39,10 @@ from profiler.cli.progress import progress_row
 from profiler.cli.setup.batch_instances_command import batch_instances
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_paragraph
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
+from profiler.core.aws_clients import is_certain
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import MONITOR_REPOSITORY, cluster_name
-from profiler.core.errors import UsageError
+from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.notice_channels import SLACK, ChannelKind
 from profiler.core.optional_math import any_known, known_members
 from profiler.core.text import names_in
@@ -188,7 +189,6 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
     command does no harm.
     """
     open_client = open_clients(region, profile)
-    clock = SystemClock()
     outputs = existing_forwarder(open_client, name).outputs
     code = 0
     documents = []
@@ -197,30 +197,33 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
         function = outputs.get(f"{title}FunctionName")
         if queue is None or function is None:
             continue
-        with aws_errors(
-            f"The events for {function} were not all sent, and the rest is in the queue",
-            _PERMISSIONS,
-        ):
-            if yes:
-                count, reasons = redrive_queue(
-                    open_client, queue, function, now_ms=clock.wall_ns() / NS_PER_MS
-                )
-            else:
-                count = count_messages(open_client("sqs"), queue)
-                reasons = []
+        state, count, reasons = _redriven(open_client, queue, function, is_sent=yes)
         documents.append(
-            {"function": function, "isApplied": yes, "events": count, "refused": len(reasons)}
+            {
+                "function": function,
+                "isApplied": yes,
+                "events": count,
+                "refused": len(reasons),
+                "hidden": state.hidden,
+            }
         )
         if not as_json:
             events = format_count(count, "event")
             say(_sending(events, function, is_sent=yes))
+        if state.hidden:
+            code = 1 if yes else code
+            warn(
+                f"About {format_count(state.hidden, 'more event')} for {function} could not be "
+                f"read, because somebody has read them in the last {state.hidden_minutes} minutes, "
+                "or an answer was lost: run the command again after that time."
+            )
         if count and not yes and title == "ForwardLogs" and "ReportStreamArn" in outputs:
             warn(
                 "Records of a data stream are not among them: run task-profiler replay on their "
                 "log groups."
             )
         for sentence in reasons:
-            warn(f"{sentence} It is still in the queue.")
+            warn(sentence)
             code = 1
     if as_json:
         write_json_lines(documents)
@@ -229,6 +232,29 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
     elif not yes:
         say(NOT_APPLIED)
     return code
+
+
+def _redriven(
+    open_client: OpenClient, queue: str, function: str, *, is_sent: bool
+) -> tuple[QueueState, int, list[str]]:
+    """Send the events of a queue, or count them. Returns the queue's state before, the number of
+    events, and sentences about those that were not sent. Raises TaskProfilerError.
+    """
+    now_ms = SystemClock().wall_ns() / NS_PER_MS
+    what = f"The events for {function} were not all sent, and the rest is in the queue"
+    try:
+        with aws_errors(what, _PERMISSIONS):
+            state = queue_state(open_client("sqs"), queue)
+            if not is_sent:
+                return state, state.visible, []
+            return state, *redrive_queue(open_client, queue, function, now_ms=now_ms)
+    except TaskProfilerError as error:
+        if not is_sent or is_certain(error.__cause__):
+            raise
+        raise TaskProfilerError(
+            f"{error} What was read last may be hidden for some minutes: run the command again "
+            "after that."
+        ) from error.__cause__
 
 
 def _sending(events: str, function: str, *, is_sent: bool) -> str:

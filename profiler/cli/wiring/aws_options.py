@@ -15,7 +15,13 @@ import click
 
 from profiler.aws_account.aws_errors import UNKNOWN_REGION, OpenClient, aws_errors
 from profiler.cli.printing import warn
-from profiler.core.aws_clients import AwsClient, bounded_config, is_throttled, open_session
+from profiler.core.aws_clients import (
+    AwsClient,
+    bounded_config,
+    is_throttled,
+    note_lost_answers,
+    open_session,
+)
 from profiler.core.aws_signature import AwsSignature, signing_region, signing_service
 from profiler.core.errors import TaskProfilerError
 
@@ -181,6 +187,7 @@ def _open_clients(region: str | None, profile: str | None) -> OpenClient:
             elif service == "sts":
                 config = config.merge(bounded_config(attempts=_STS_ATTEMPTS))
             client = session.client(service, config=config)
+            note_lost_answers(client)
             if config.retries is not None:
                 service_id = client.meta.service_model.service_id.hyphenize()
                 client.meta.events.register_first(f"needs-retry.{service_id}", retry_handler)

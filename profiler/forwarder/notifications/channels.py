@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
-from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.aws_clients import AwsClient, error_code, is_certain, is_throttled
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS, KINDS, SENDERS, SLACK, ChannelKind
 from profiler.core.optional_math import known_members
@@ -283,14 +283,25 @@ def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | Non
             code = client().put_events(Entries=[entry])["Entries"][0].get("ErrorCode")
         except (ClientError, BotoCoreError) as error:
             code = error_code(error)
+            if not is_certain(error):
+                raise NoticeError(
+                    f"The event bus {bus} did not answer ({code}), so it may have the event: sent "
+                    "again, the event may arrive twice."
+                ) from None
         if code:
-            raise NoticeError(
-                f"The event bus {bus} did not accept the event ({str(code)[:100]}): check "
-                "EVENT_BUS_NAME and that the function's role has the permission events:PutEvents "
-                "on the bus."
-            )
+            raise NoticeError(_refusal_of_bus(bus, str(code)[:100]))
 
     return NoticeChannel(EVENT_BUS.name, post)
+
+
+def _refusal_of_bus(bus: str, code: str) -> str:
+    refusal = f"The event bus {bus} did not accept the event ({code})"
+    if is_throttled(code):
+        return f"{refusal}, because there are too many calls: send it again in a minute."
+    return (
+        f"{refusal}: check EVENT_BUS_NAME and that the function's role has the permission "
+        "events:PutEvents on the bus."
+    )
 
 
 def configured_channels(

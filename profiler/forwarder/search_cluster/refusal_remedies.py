@@ -19,6 +19,14 @@ _BY_REASON: Final[Mapping[re.Pattern[str], str]] = {
     re.compile(r"index write \(api\)"): (
         "Run `task-profiler kibana import`, which opens what a lifecycle policy has closed."
     ),
+    # Of an index whose fields a server has guessed, or of somebody else's template.
+    re.compile(
+        r"limit of total fields|would have more than 1 type|dynamic introduction of \[",
+        re.IGNORECASE,
+    ): (
+        "The index was made without the index templates: run `task-profiler kibana import`, delete "
+        "the index, and run `task-profiler replay`."
+    ),
 }
 _OTHER: Final = "Remove the block, limit or fault that the cluster names."
 

@@ -19,6 +19,7 @@ from profiler.core.search_answers import (
     WITHOUT_CLOSED,
     closed_index,
     closed_indices,
+    part_remedy,
     why_partial,
 )
 from profiler.core.text import first_names
@@ -27,7 +28,6 @@ from profiler.search_setup.cluster_requests import SearchServer, ServerResponse
 
 # Of a web server that has a page, no page, or no method POST there.
 _NO_API: Final = frozenset({200, 404, 405})
-_REMEDY: Final = "check the health of its indices"
 
 
 class SearchedIndices:
@@ -146,7 +146,7 @@ class SearchedIndices:
 
     def _note_partial(self, kind: str, body: Mapping[str, Any]) -> None:
         why = why_partial(body)
-        remedy = _REMEDY
+        remedy = part_remedy(why or "")
         shards = integer(field_at(body, "_shards.total")) or 0
         if why is None and shards < self._shards.get(kind, 0):
             why = "an index was closed or deleted between two searches"

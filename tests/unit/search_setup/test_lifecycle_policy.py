@@ -141,6 +141,47 @@ def test_an_index_that_the_policy_before_has_closed_is_opened() -> None:
     assert played.indices[OLD].state == "writable"
 
 
+def test_an_index_whose_merge_has_failed_is_opened_and_named() -> None:
+    """The plugin ends its work, after twelve hours or if its node ends in the middle, and leaves
+    the block.
+    """
+    cluster, played = opensearch(old=101)
+    name = "task-reports-old"
+    played.run(4)
+    assert cluster.is_blocked(name)
+    played.indices[name].is_failed = True
+    played.run(10)
+    assert cluster.is_blocked(name)
+    steps = {step.what: step.done for step in install(played)}
+    assert steps[f"writing to {name}, which ISM had blocked"]
+    assert not cluster.is_blocked(name)
+    sentence = (
+        f"lifecycle policy task-profiler in {name}: it has failed (Force merge timed out); "
+        "POST /_plugins/_ism/retry/NAME goes on with it"
+    )
+    assert steps[sentence] is False
+
+
+def test_a_change_of_the_policy_begins_an_action_anew_and_waits_for_a_state_to_be_entered() -> None:
+    """As the plugin does: what the player does is the test's own claim."""
+    cluster = Cluster("2.19.1", "opensearch")
+    played = ism(cluster)
+    played.request("PUT", "/_plugins/_ism/policies/task-profiler", {"policy": policy_before()})
+    add_index(cluster, played, OLD, 52)
+    index = played.indices[OLD]
+    played.run(2)
+    assert (index.state, index.next_state) == ("current", "past")
+    played.run(2)
+    assert (index.state, index.action, index.step) == ("past", 0, 2)
+    install(played)
+    assert index.is_safe
+    assert not cluster.is_blocked(OLD)
+    played.run()
+    assert (index.action, index.step) == (0, 0)
+    played.run()
+    assert cluster.is_blocked(OLD)
+
+
 @pytest.mark.parametrize("passes", range(2, 10))
 def test_an_index_in_the_middle_of_its_merge_is_opened_by_the_new_policy(passes: int) -> None:
     cluster = Cluster("2.19.1", "opensearch")

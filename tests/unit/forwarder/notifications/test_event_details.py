@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 from hypothesis import given, settings
 from msgspec.structs import replace
 
@@ -65,6 +65,11 @@ class Bus:
         return self._answer
 
 
+def refusal(code: str, status: int = 400) -> ClientError:
+    answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(answer, "PutEvents")
+
+
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
@@ -72,7 +77,7 @@ class Bus:
             {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "ResourceNotFound"}]},
             "ResourceNotFound",
         ),
-        (ClientError({"Error": {"Code": "AccessDenied"}}, "PutEvents"), "AccessDenied"),
+        (refusal("AccessDenied"), "AccessDenied"),
         (EndpointConnectionError(endpoint_url="https://events"), "EndpointConnectionError"),
     ],
 )
@@ -83,6 +88,25 @@ def test_a_bus_that_rejects_the_event_is_named(
         NoticeError,
         match=rf"^The event bus runs did not accept the event \({code}\).*EVENT_BUS_NAME",
     ):
+        event_bus_channel("runs", lambda: Bus(answer), None).post(RUN, "failure")
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (refusal("ThrottlingException"), "too many calls: send it again in a minute"),
+        (
+            {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "ThrottlingException"}]},
+            "too many calls: send it again in a minute",
+        ),
+        (ReadTimeoutError(endpoint_url="https://events"), "so it may have the event: sent again"),
+        (refusal("InternalException", 500), "so it may have the event: sent again"),
+    ],
+)
+def test_a_bus_that_did_not_answer_may_have_the_event(
+    answer: dict[str, Any] | Exception, sentence: str
+) -> None:
+    with pytest.raises(NoticeError, match=sentence):
         event_bus_channel("runs", lambda: Bus(answer), None).post(RUN, "failure")
 
 

@@ -236,6 +236,12 @@ FEWER_SHARDS = "Delete old indices, or raise cluster.max_shards_per_node."
 PRIVILEGES = "Give the forwarder's user the privileges index and auto_configure on the indices."
 
 
+OTHER_MAPPING = (
+    "The index was made without the index templates: run `task-profiler kibana import`, delete the "
+    "index, and run `task-profiler replay`."
+)
+
+
 @pytest.mark.parametrize(
     ("item", "sentence"),
     [
@@ -259,6 +265,17 @@ PRIVILEGES = "Give the forwarder's user the privileges index and auto_configure 
                 "currently has [1]/[2] maximum normal shards open;",
             ),
             FEWER_SHARDS,
+        ),
+        *(
+            (
+                refused(400, error, reason),
+                OTHER_MAPPING,
+            )
+            for error, reason in (
+                (ARGUMENT, "Limit of total fields [1000] in index [x] has been exceeded"),
+                (ARGUMENT, "the final mapping would have more than 1 type: [_doc, t]"),
+                ("strict_dynamic_mapping_exception", "dynamic introduction of [a] within [_doc]"),
+            )
         ),
         (
             refused(
