@@ -4,6 +4,7 @@ show them.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -50,6 +51,7 @@ class FakeContainer:
     family: str = "etl"
     driver: str = "awslogs"
     vcpu: float = 0.5
+    docker_seconds: float = 0.0  # for which Docker works in the group before a start
     memory_mib: Callable[[float], float] = lambda _at: 100
     cache_mib: Callable[[float], float] = lambda _at: 0
     peak_mib: float = 0
@@ -85,9 +87,9 @@ class FakeContainer:
 
     def cpu_seconds(self, at: float, *, since: float = -1e9) -> float:
         used = (
-            min(at, at if end is None else end) - start
+            min(at, at if end is None else end) - start + self.docker_seconds
             for start, end in self.runs
-            if since <= start <= at
+            if since <= start and start - self.docker_seconds <= at
         )
         return self.vcpu * sum(used)
 
@@ -207,6 +209,18 @@ class FakeGroups(InstanceCgroups):
             run = box.run_at(self.fakes.now)
             self.opened.append(FakeGroup(self.fakes, [box], is_task=False, run=run))
         return self.opened[-1] if boxes else GONE
+
+    def unseen_cpu_ns(
+        self, cgroup_parent: str, seen_ids: AbstractSet[str]
+    ) -> Mapping[str, int | None]:
+        at = self.fakes.now
+        unseen: dict[str, int | None] = {}
+        for box in self.fakes.boxes:
+            start = next((start for start, _ in box.runs if start > at), inf)
+            is_there = box.is_running(at) or start - box.docker_seconds <= at
+            if cgroup_parent == f"/ecs/{box.task}" and is_there and box.docker_id not in seen_ids:
+                unseen[box.docker_id] = seconds(box.cpu_seconds(at, since=start))
+        return unseen
 
     def machine_oom_kills(self) -> int | None:
         return self.fakes.machine_kills(self.fakes.now)

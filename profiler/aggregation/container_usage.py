@@ -1,6 +1,7 @@
 """The usage of one container: aggregates its samples in constant memory."""
 
 import math
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -44,9 +45,11 @@ _SIZES = (
     *("memory_used_bytes", "memory_cache_bytes", "memory_mapped_file_bytes"),
     "memory_usage_peak_bytes",
 )
+_get_sizes = attrgetter(*_SIZES)
 _NETWORK = ("network_rx_bytes", "network_tx_bytes")
 _MAX_TOTAL = 2**63 - 1  # of the integers of readers
 BLOCK_COUNTERS = ("block_read_bytes", "block_write_bytes")
+_get_counters = attrgetter(*_NETWORK, *BLOCK_COUNTERS)
 
 
 class UsageWindow(Struct):
@@ -239,8 +242,8 @@ class ContainerUsage:
                 counter.restart()
 
     def _add_counters(self, sample: ContainerSample) -> None:
-        for name, counter in self._counters.items():
-            if (value := getattr(sample, name)) is not None:
+        for counter, value in zip(self._counters.values(), _get_counters(sample), strict=True):
+            if value is not None:
                 counter.add(value)
 
     def _is_old(self, sample: ContainerSample) -> bool:
@@ -286,12 +289,12 @@ class ContainerUsage:
         if memory_bytes is None:
             return sample
         limit_bytes = _MARGIN * memory_bytes
+        if max(filter(None, _get_sizes(sample)), default=0) <= limit_bytes:
+            return sample
         impossible: dict[str, None] = {}
         for name in _SIZES:
             if (getattr(sample, name) or 0) > limit_bytes:
                 impossible[name] = None
-        if not impossible:
-            return sample
         self.impossible += 1
         return replace(sample, **impossible)
 

@@ -6,7 +6,7 @@ import math
 import re
 import time
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from profiler.core.optional_math import difference
 
@@ -38,10 +38,15 @@ def parse_ns(text: object) -> int | None:
     return _parsed_ns(text) if isinstance(text, str) else None
 
 
+@cache
+def _rfc3339() -> re.Pattern[str]:
+    return re.compile(_RFC3339, re.ASCII)
+
+
 # Readers ask for the times of one run several times in a row.
 @lru_cache(maxsize=64)
 def _parsed_ns(text: str) -> int | None:
-    match = re.fullmatch(_RFC3339, text, re.ASCII)
+    match = _rfc3339().fullmatch(text)
     if not match:
         return None
     seconds_text, fraction, offset = match.groups()

@@ -1,11 +1,12 @@
 """What a container used in its task's control group, which outlives the containers' own groups.
 
-The CPU time of a container that has ended is the group's less that of the task's other containers.
+The CPU time of a container that has ended is the group's less that of the task's other containers,
+those that Docker is starting included.
 The group's high-water mark is the container's own only if no other container has shared the group.
 Both are absent where another container's part is unknown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
@@ -41,7 +42,7 @@ def sharers_of(
             sharers.add(other.docker_id or UNKNOWN_SHARER)
     if lacks_containers:
         sharers.add(UNKNOWN_SHARER)
-    return frozenset(sharers)
+    return container.starting_at_end.union(sharers)
 
 
 def read_totals(
@@ -63,7 +64,7 @@ def read_totals(
 def keep_totals(
     container: InstanceContainer,
     reading: GroupReading,
-    others: Mapping[str, InstanceContainer],
+    others: Sequence[InstanceContainer],
     others_cpu_ns: Mapping[str, int | None],
 ) -> None:
     """Keep what is the container's: another attempt, or another container, would add to it."""
@@ -72,8 +73,8 @@ def keep_totals(
     known_ns = known_values(others_cpu_ns.values())
     if reading.cpu_ns is not None and len(known_ns) == len(others_cpu_ns):
         container.cpu_ns = max(reading.cpu_ns - sum(known_ns), container.cpu_ns or 0)
-        container.counted = frozenset(others)
-    is_only_program = all(other.is_pause for other in others.values())
+        container.counted = frozenset(others_cpu_ns)
+    is_only_program = all(other.is_pause for other in others)
     if reading.oom_kills and is_only_program:
         container.was_out_of_memory = True
     if reading.oom_kills == 0:

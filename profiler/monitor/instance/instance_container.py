@@ -83,7 +83,8 @@ class InstanceContainer(Struct, eq=False):
     ``base_bytes`` are their bytes by the field of a sample.
     ``died`` is the event of its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the
     task's group at ``at_end_ns`` (wall clock). Then ``cpu_ns`` is the group's less that of the
-    ``counted`` containers, None if that of one of them was unknown. ``task_mark_bytes`` is that
+    ``counted`` containers, None if that of one of them was unknown. ``starting_at_end`` were being
+    started by Docker at the time. ``task_mark_bytes`` is that
     group's mark when the container's rose to ``mark_bytes``: it includes some memory of the group's
     own, so it is above the container's. ``machine_kills`` are the kernel's kills on the machine
     when the container was first seen to run; ``excludes_memory_kill``: the last attempt ended
@@ -104,6 +105,7 @@ class InstanceContainer(Struct, eq=False):
     at_end: GroupReading = GroupReading()
     at_end_ns: int = 0
     counted: frozenset[str] | None = None
+    starting_at_end: frozenset[str] = frozenset()
     mark_bytes: int | None = None
     task_mark_bytes: int | None = None
     stop_signals: StopSignals = StopSignals()

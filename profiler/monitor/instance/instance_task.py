@@ -284,17 +284,29 @@ class InstanceTask:
         if isinstance(reading, Unavailable):
             return
         container.at_end_ns = self._clock.wall_ns()
+        others = self._others_that_ran(container)
         others_cpu_ns = self._others_cpu_ns(container)
-        others = {docker_id: self._containers[docker_id] for docker_id in others_cpu_ns}
+        started_ids = {other.docker_id for other in others}
+        container.starting_at_end = frozenset(others_cpu_ns) - started_ids
         keep_totals(container, reading, others, others_cpu_ns)
 
+    def _others_that_ran(self, container: InstanceContainer) -> list[InstanceContainer]:
+        return [
+            other for other in self._containers.values() if other is not container and other.has_run
+        ]
+
     def _others_cpu_ns(self, container: InstanceContainer) -> dict[str, int | None]:
-        """The CPU time of the task's other containers that have run, by their Docker ids."""
-        return {
-            docker_id: cpu_ns_now(other, self._sharers(other), self._clock)
-            for docker_id, other in self._containers.items()
-            if other is not container and other.has_run
+        """The CPU time of the task's other containers, by their Docker ids: of those that have
+        run, and of those that Docker is starting.
+        """
+        others_ns = {
+            other.docker_id: cpu_ns_now(other, self._sharers(other), self._clock)
+            for other in self._others_that_ran(container)
         }
+        starting_ns = self._groups.unseen_cpu_ns(
+            container.inspected.cgroup_parent, {container.docker_id, *others_ns}
+        )
+        return {**others_ns, **starting_ns}
 
     def _sharers(self, container: InstanceContainer) -> frozenset[str]:
         """The others in the task's group; see :func:`sharers_of`."""

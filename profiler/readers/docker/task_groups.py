@@ -7,6 +7,7 @@ version 2 and systemd into ``ecstasks.slice/ecstasks-TASKID.slice/docker-CONTAIN
 
 import re
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from msgspec import Struct
@@ -38,6 +39,8 @@ _V2_BLOCKS = "io.stat"
 _LIMIT_HITS = "memory.failcnt"
 _PIDS_NOW = "pids.current"
 _SLICE = ".slice"
+_SCOPE = ".scope"
+_SCOPE_PREFIX = "docker-"
 # "8:0 Read 4096" in version 1, "8:0 rbytes=4096 wbytes=0 rios=1 …" in version 2
 _V1_BLOCK = re.compile(rb"^(\d+):(\d+) (Read|Write) (\d+)$", re.MULTILINE)
 _V2_BLOCK = re.compile(rb"^(\d+):(\d+) rbytes=(\d+) wbytes=(\d+)", re.MULTILINE)
@@ -214,6 +217,27 @@ class InstanceCgroups:
             return _GONE
         return self._open((group_path(cgroup_parent),))
 
+    def unseen_cpu_ns(
+        self, cgroup_parent: str, seen_ids: AbstractSet[str]
+    ) -> Mapping[str, int | None]:
+        """The CPU time, by Docker id, of the containers in the task's group that are not among
+        the ``seen_ids``: Docker makes a container's group, and works in it, before the container
+        starts.
+        """
+        if not cgroup_parent:
+            return {}
+        hierarchy = CPUACCT if self._is_v1 else UNIFIED
+        unseen: dict[str, int | None] = {}
+        for folder in Path(self._root, hierarchy, group_path(cgroup_parent)).glob("*/"):
+            docker_id = container_id(folder.name, cgroup_parent)
+            if docker_id in seen_ids:
+                continue
+            group = self.open_container(docker_id, cgroup_parent)
+            if isinstance(group, OpenGroup):
+                unseen[docker_id] = group.cpu_ns()
+                group.close()
+        return unseen
+
     def machine_oom_kills(self) -> int | None:
         """The kernel's kills on the whole machine since its boot."""
         return machine_oom_kills()
@@ -239,8 +263,15 @@ def container_paths(docker_id: str, cgroup_parent: str) -> tuple[str, ...]:
         return f"docker/{docker_id}", f"system.slice/docker-{docker_id}.scope"
     name = docker_id
     if cgroup_parent.endswith(_SLICE):
-        name = f"docker-{docker_id}.scope"
+        name = f"{_SCOPE_PREFIX}{docker_id}{_SCOPE}"
     return (f"{group_path(cgroup_parent)}/{name}",)
+
+
+def container_id(name: str, cgroup_parent: str) -> str:
+    """The Docker id of the container whose group has this name below ``cgroup_parent``."""
+    if not cgroup_parent.endswith(_SLICE):
+        return name
+    return name.removeprefix(_SCOPE_PREFIX).removesuffix(_SCOPE)
 
 
 def group_path(cgroup_parent: str) -> str:

@@ -6,15 +6,15 @@ be absent.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import TypeAlias
+from functools import cache, lru_cache
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Raw, Struct
 
-from profiler.core.json_fields import Json, count
+from profiler.core.json_fields import MAX_COUNT, Json, count, decoded
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import first_known, first_of, known, sum_known
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, memory_fields
@@ -31,46 +31,49 @@ _USUALLY_STACKED_MAJORS = _STACKED_MAJORS | {_USUAL_DEVICE_MAPPER_MAJOR}
 # The samples of all containers of a response that have stats, by Docker id; why one cannot be read.
 StatsReading: TypeAlias = Mapping[str, ContainerSample | Unavailable]
 
-# The type of all counts is ``object``, so that a wrong type makes only this count absent. The
+# A response is decoded with counts of the type ``_Count``. Where one has a wrong type, each
+# container is decoded with counts of the type ``Json``, so that only this count is absent. The
 # decoder skips fields that are not named here (precpu_stats, percpu_usage, throttling_data and most
 # of memory_stats.stats) without creating objects for them.
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+_N = TypeVar("_N")
 
 
-class _CpuUsage(Struct, gc=False):
-    total_usage: Json = None
+class _CpuUsage(Struct, Generic[_N], gc=False):
+    total_usage: _N | None = None
 
 
-class _CpuStats(Struct, gc=False):
-    cpu_usage: _CpuUsage | None = None
+class _CpuStats(Struct, Generic[_N], gc=False):
+    cpu_usage: _CpuUsage[_N] | None = None
 
 
-class _MemoryDetail(Struct, gc=False):
-    total_active_file: Json = None
-    active_file: Json = None
-    total_inactive_file: Json = None
-    inactive_file: Json = None
-    total_mapped_file: Json = None
-    mapped_file: Json = None
-    file_mapped: Json = None
-    total_cache: Json = None
-    cache: Json = None
-    file: Json = None
-    total_shmem: Json = None
-    shmem: Json = None
-    total_rss: Json = None
-    rss: Json = None
-    anon: Json = None
-    slab_reclaimable: Json = None
-    slab_unreclaimable: Json = None
-    hugetlb: Json = None
+class _MemoryDetail(Struct, Generic[_N], gc=False):
+    total_active_file: _N | None = None
+    active_file: _N | None = None
+    total_inactive_file: _N | None = None
+    inactive_file: _N | None = None
+    total_mapped_file: _N | None = None
+    mapped_file: _N | None = None
+    file_mapped: _N | None = None
+    total_cache: _N | None = None
+    cache: _N | None = None
+    file: _N | None = None
+    total_shmem: _N | None = None
+    shmem: _N | None = None
+    total_rss: _N | None = None
+    rss: _N | None = None
+    anon: _N | None = None
+    slab_reclaimable: _N | None = None
+    slab_unreclaimable: _N | None = None
+    hugetlb: _N | None = None
 
 
-class _MemoryStats(Struct, gc=False):
-    usage: Json = None
-    max_usage: Json = None
-    limit: Json = None
-    failcnt: Json = None
-    stats: _MemoryDetail | None = None
+class _MemoryStats(Struct, Generic[_N], gc=False):
+    usage: _N | None = None
+    max_usage: _N | None = None
+    limit: _N | None = None
+    failcnt: _N | None = None
+    stats: _MemoryDetail[_N] | None = None
 
 
 class BlockEntry(Struct, gc=False):
@@ -83,30 +86,41 @@ class BlockEntry(Struct, gc=False):
 
 
 class _BlockStats(Struct, gc=False):
-    io_service_bytes_recursive: list[BlockEntry] | None = None
+    io_service_bytes_recursive: Raw = Raw(b"null")
 
 
-class _Counts(Struct, gc=False):  # of an interface, and of the processes
-    rx_bytes: Json = None
-    tx_bytes: Json = None
-    current: Json = None
+class _Counts(Struct, Generic[_N], gc=False):  # of an interface, and of the processes
+    rx_bytes: _N | None = None
+    tx_bytes: _N | None = None
+    current: _N | None = None
 
 
-class _Entry(Struct, gc=False):
+class _Entry(Struct, Generic[_N], gc=False):
     read: Json = None
-    cpu_stats: _CpuStats | None = None
-    memory_stats: _MemoryStats | None = None
+    cpu_stats: _CpuStats[_N] | None = None
+    memory_stats: _MemoryStats[_N] | None = None
     blkio_stats: _BlockStats | None = None
-    networks: dict[str, _Counts | None] | None = None
-    pids_stats: _Counts | None = None
+    networks: dict[str, _Counts[_N] | None] | None = None
+    pids_stats: _Counts[_N] | None = None
+
+
+_Entries: TypeAlias = Mapping[str, _Entry[int] | Unavailable | None]
+
+
+# Decoders are slow to make: `run` imports this module and decodes nothing.
+@cache
+def _decoder() -> msgspec.json.Decoder[dict[str, _Entry[int] | None]]:
+    return msgspec.json.Decoder(dict[str, _Entry[_Count] | None])
 
 
 @cache
-def _decoder() -> msgspec.json.Decoder[dict[str, _Entry | None]]:
-    """The decoder of a response. It is slow to make: `run` imports this module and decodes
-    nothing.
-    """
-    return msgspec.json.Decoder(dict[str, _Entry | None])
+def _lenient_decoder() -> msgspec.json.Decoder[_Entry[Json] | None]:
+    return msgspec.json.Decoder(_Entry[Json] | None)
+
+
+@cache
+def _block_decoder() -> msgspec.json.Decoder[list[BlockEntry] | None]:
+    return msgspec.json.Decoder(list[BlockEntry] | None)
 
 
 def decode_stats(
@@ -116,7 +130,7 @@ def decode_stats(
     they are unknown.
     """
     try:
-        entries = _entries(within_levels(body))
+        entries = _entries(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Unavailable(
             f"/task/stats answered with something else than the stats of containers: {error}"
@@ -130,22 +144,48 @@ def decode_stats(
     return samples
 
 
-def _entries(body: bytes) -> Mapping[str, _Entry | Unavailable | None]:
+def _entries(body: bytes) -> _Entries:
     """All containers, which takes half of the time that each container alone takes; each alone
     where one is malformed.
     """
     try:
         return _decoder().decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        texts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        texts = msgspec.json.decode(within_levels(body), type=dict[str, Raw])
         return {docker_id: _entry(text) for docker_id, text in texts.items()}
 
 
-def _entry(text: msgspec.Raw) -> _Entry | Unavailable | None:
+def _entry(text: Raw) -> _Entry[int] | Unavailable | None:
     try:
-        return msgspec.json.decode(text, type=_Entry | None)
+        entry = _lenient_decoder().decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Unavailable(f"the stats of the container are malformed: {error}")
+    return known(_with_counts, entry)
+
+
+def _with_counts(entry: _Entry[Json]) -> _Entry[int]:
+    """The entry without the counts of a wrong type."""
+    memory = entry.memory_stats or _MemoryStats()
+    cpu = entry.cpu_stats or _CpuStats()
+    networks: dict[str, _Counts[int] | None] = {}
+    for name, network in (entry.networks or {}).items():
+        networks[name] = _Counts(**_counts(network))
+    return _Entry(
+        read=entry.read,
+        cpu_stats=_CpuStats(cpu_usage=_CpuUsage(**_counts(cpu.cpu_usage))),
+        memory_stats=_MemoryStats(
+            **{**_counts(memory), "stats": _MemoryDetail(**_counts(memory.stats))}
+        ),
+        blkio_stats=entry.blkio_stats,
+        networks=networks,
+        pids_stats=_Counts(**_counts(entry.pids_stats)),
+    )
+
+
+def _counts(part: Struct | None) -> dict[str, Any]:
+    """The counts of a part by their names."""
+    names = () if part is None else part.__struct_fields__
+    return {name: count(getattr(part, name)) for name in names}
 
 
 def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
@@ -164,72 +204,73 @@ def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
 
 
 def _sample(
-    entry: _Entry, read_ns: int, device_mapper_majors: frozenset[int] | None
+    entry: _Entry[int], read_ns: int, device_mapper_majors: frozenset[int] | None
 ) -> ContainerSample:
     """The sample of one container."""
     memory = entry.memory_stats or _MemoryStats()
-    reading = _memory(memory)
     cpu_ns = None
     if entry.cpu_stats and entry.cpu_stats.cpu_usage:
-        cpu_ns = count(entry.cpu_stats.cpu_usage.total_usage)
+        cpu_ns = entry.cpu_stats.cpu_usage.total_usage
     received_bytes = None
     sent_bytes = None
     for network in (entry.networks or {}).values():
         if network is not None:
-            received_bytes = sum_known(received_bytes, count(network.rx_bytes))
-            sent_bytes = sum_known(sent_bytes, count(network.tx_bytes))
-    blocks: Sequence[BlockEntry] = ()
+            received_bytes = sum_known(received_bytes, network.rx_bytes)
+            sent_bytes = sum_known(sent_bytes, network.tx_bytes)
+    block_bytes: Mapping[str, int] = {}
     if entry.blkio_stats:
-        blocks = entry.blkio_stats.io_service_bytes_recursive or ()
-    block_bytes = sum_block_bytes(blocks, device_mapper_majors)
+        text = bytes(entry.blkio_stats.io_service_bytes_recursive)
+        block_bytes = _block_bytes(text, device_mapper_majors)
     return ContainerSample(
         read_ns=read_ns,
         cpu_ns=cpu_ns,
-        **memory_fields(reading),
-        memory_usage_peak_bytes=count(memory.max_usage),
-        memory_limit_bytes=count(memory.limit),
-        memory_limit_hits=count(memory.failcnt),
+        **memory_fields(_memory(memory)),
+        memory_usage_peak_bytes=memory.max_usage,
+        memory_limit_bytes=memory.limit,
+        memory_limit_hits=memory.failcnt,
         network_rx_bytes=received_bytes,
         network_tx_bytes=sent_bytes,
         block_read_bytes=block_bytes.get("read"),
         block_write_bytes=block_bytes.get("write"),
-        pids=count(entry.pids_stats.current) if entry.pids_stats else None,
+        pids=entry.pids_stats.current if entry.pids_stats else None,
     )
 
 
-def _memory(memory: _MemoryStats) -> MemoryReading | None:
+def _memory(memory: _MemoryStats[int]) -> MemoryReading | None:
     """The parts of a container's memory; None without its usage.
 
     Version 1 has ``total_`` members, which include the groups below. Version 2 has other names.
     """
-    usage_bytes = count(memory.usage)
-    if usage_bytes is None:
+    if memory.usage is None:
         return None
     detail = memory.stats or _MemoryDetail()
     return divide_memory(
         MemoryCounters(
-            usage_bytes=usage_bytes,
-            active_file_bytes=_first_count(detail.total_active_file, detail.active_file),
-            inactive_file_bytes=_first_count(detail.total_inactive_file, detail.inactive_file),
-            mapped_file_bytes=_first_count(
-                detail.total_mapped_file, detail.mapped_file, detail.file_mapped
+            usage_bytes=memory.usage,
+            active_file_bytes=first_known(detail.total_active_file, detail.active_file),
+            inactive_file_bytes=first_known(detail.total_inactive_file, detail.inactive_file),
+            mapped_file_bytes=first_of(
+                (detail.total_mapped_file, detail.mapped_file, detail.file_mapped)
             ),
-            cache_bytes=_first_count(detail.total_cache, detail.cache, detail.file),
-            shmem_bytes=_first_count(detail.total_shmem, detail.shmem),
-            anonymous_bytes=_first_count(detail.total_rss, detail.rss, detail.anon),
-            reclaimable_slab_bytes=count(detail.slab_reclaimable),
-            unreclaimable_slab_bytes=count(detail.slab_unreclaimable),
-            huge_page_bytes=count(detail.hugetlb),
+            cache_bytes=first_of((detail.total_cache, detail.cache, detail.file)),
+            shmem_bytes=first_known(detail.total_shmem, detail.shmem),
+            anonymous_bytes=first_of((detail.total_rss, detail.rss, detail.anon)),
+            reclaimable_slab_bytes=detail.slab_reclaimable,
+            unreclaimable_slab_bytes=detail.slab_unreclaimable,
+            huge_page_bytes=detail.hugetlb,
         )
     )
 
 
-def _first_count(*values: Json) -> int | None:
-    """The first value that is a count. Not by first_of: each sample comes here six times."""
-    for value in values:
-        if (size_bytes := count(value)) is not None:
-            return size_bytes
-    return None
+# Most batches use no disk for most of the time: the text of each container is the same again.
+@lru_cache(maxsize=32)
+def _block_bytes(text: bytes, device_mapper_majors: frozenset[int] | None) -> Mapping[str, int]:
+    """The bytes of a text with block devices; none of a malformed one."""
+    return sum_block_bytes(decoded(_blocks, text) or (), device_mapper_majors)
+
+
+def _blocks(text: bytes) -> Sequence[BlockEntry]:
+    return _block_decoder().decode(text) or ()
 
 
 def sum_block_bytes(

@@ -248,6 +248,17 @@ def test_of_several_containers_the_batch_has_the_cpu_time_less_that_of_the_other
     assert other["status"] == "RUNNING"
 
 
+def test_what_docker_does_to_start_a_container_is_not_the_time_of_one_that_ends(
+    tmp_path: Path,
+) -> None:
+    """Docker makes the group of a container, and computes in it, before the container starts."""
+    late = FakeContainer(name="late", runs=((12.6, 14.0),), docker_seconds=0.4)
+    fakes = FakeInstance(BATCH, late, folder=tmp_path, container="batch")
+    metrics = fakes.run().record()["metrics"]
+    assert metrics["cpuSeconds"] == 5.2
+    assert metrics["memoryPeakSource"] == "sampled"
+
+
 def sidecar(*, starts: float) -> FakeContainer:
     return FakeContainer(name="task-monitor", image="task-profiler:1", runs=((starts, 13.0),))
 

@@ -203,6 +203,26 @@ def test_where_a_container_is() -> None:
     assert all(paths[parent][0].startswith(group_path(parent)) for parent in paths if parent)
 
 
+@pytest.mark.parametrize("parent", [f"/ecs/{TASK}", f"ecstasks-{TASK}.slice"])
+def test_a_container_that_docker_is_starting_has_a_group(parent: str, tmp_path: Path) -> None:
+    (seen,), (starting,) = container_paths("seen", parent), container_paths(ID, parent)
+    if parent.startswith("/"):
+        for path in (seen, starting):
+            write_files(tmp_path / "cpuacct" / path, FILES["cpuacct"])
+    else:
+        (tmp_path / "cgroup.controllers").touch()
+        for path in (seen, starting):
+            write_files(tmp_path / path, V2_FILES)
+    before = open_files()
+    groups = InstanceCgroups(str(tmp_path))
+    assert list(groups.unseen_cpu_ns(parent, {"seen"})) == [ID]
+    assert groups.unseen_cpu_ns(parent, {"seen"})[ID]
+    assert groups.unseen_cpu_ns(parent, {"seen", ID}) == {}
+    assert groups.unseen_cpu_ns("", set()) == {}
+    assert groups.unseen_cpu_ns("/ecs/gone", set()) == {}
+    assert open_files() == before
+
+
 @pytest.fixture
 def _machine_with_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     read = proc.read
