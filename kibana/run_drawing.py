@@ -41,6 +41,7 @@ _SHOWN_FIELDS: Final = [
     "usage.memory.kills",
     "usage.gpu",
     "usage.at_least",
+    "usage.estimated",
     "task.gpu_error",
     "cost.usd",
     "recommendation",

@@ -16,16 +16,36 @@ _FAMILIES_OF_CHART: Final = Terms(
 )
 
 
-def _device_chart(key: str, title: str, description: str, metric: PanelMetric) -> Panel:
+_OF_INSTANCE: Final = 'usage.gpu.scope: "instance"'
+_NOT_OF_OTHERS: Final = (
+    "Runs whose GPUs' numbers may be other programs' are left out: usage.gpu.scope names them."
+)
+# The mean of exact numbers and of estimates would look exact.
+_WITHOUT_ESTIMATES: Final = f"Estimates are in a table below. {_NOT_OF_OTHERS}"
+_IS_PARTLY_KNOWN: Final = (
+    'usage.estimated: "usage.gpu.percent.avg" or usage.at_least: "usage.gpu.idle.percent"'
+)
+
+
+def _exact(field: str) -> str:
+    """The condition of the runs with this number of their GPUs, that is no estimate."""
+    return f'{field}: * and not usage.estimated: "{field}" and not {_OF_INSTANCE}'
+
+
+def _device_chart(
+    key: str, title: str, description: str, metric: PanelMetric, condition: str = ""
+) -> Panel:
     """A line for each family over the elapsed time: a clock's axis would join runs of different
     days.
     """
     description = f"{description} by the time since the start. All runs of a family are combined."
+    if condition:
+        description = f"{description} {_NOT_OF_OTHERS}"
     return parts.line(
         *(key, title, description, metric),
         index="checkpoints",
         terms=(_FAMILIES_OF_CHART,),
-        condition=f"{metric.field}: *",
+        condition=condition or f"{metric.field}: *",
         has_time_axis=True,
         time_field=model.ELAPSED_FIELD,
     )
@@ -83,7 +103,7 @@ RUN: Final = Dashboard(
 
 
 def _accelerator_table(
-    key: str, title: str, description: str, field: str, *metrics: PanelMetric
+    key: str, title: str, description: str, condition: str, *metrics: PanelMetric
 ) -> Panel:
     columns = (parts.TASKS, *metrics, parts.LATEST_TASK)
     return parts.table(
@@ -92,7 +112,7 @@ def _accelerator_table(
         description,
         *columns,
         terms=(parts.FAMILIES,),
-        condition=f"{field}: *",
+        condition=condition,
         is_short=True,
         height=8,
     )
@@ -109,59 +129,75 @@ GPU: Final = Dashboard(
             "GPU % during a run",
             "Mean GPU utilization, over all GPUs of a task,",
             parts.average("interval.gpu_percent", "GPU %"),
+            f"{_exact('interval.gpu_percent')} and not usage.gpu.scope: *",
         ),
         _device_chart(
             "run-gpu-memory",
             "GPU memory during a run (MB)",
-            "Maximum memory usage of a single GPU",
-            parts.highest("interval.gpu_memory_mb", "Used (MB)"),
+            "Largest memory of a single GPU that was seen in use",
+            parts.highest("interval.gpu_memory_mb", "Used (MB, ≥)"),
+            "interval.gpu_memory_mb: * and not usage.gpu.scope: *",
         ),
         parts.heatmap(
             "gpu-usage",
             "GPU % by family",
-            "Mean GPU utilization. Families by the end time of their tasks.",
+            f"Mean GPU utilization. Families by the end time of their tasks. {_WITHOUT_ESTIMATES}",
             parts.average("usage.gpu.percent.avg", "GPU %"),
+            condition=_exact("usage.gpu.percent.avg"),
         ),
         parts.ranking(
             "gpu-idle",
             "Idle GPU-hours by family",
             "Time in which neither a kernel nor a copy ran on a GPU, summed over runs and GPUs "
-            "that are not shared, as far as it was seen. If it is not known which GPUs of an "
-            "instance belong to a task, all of them count.",
+            f"that are not shared, as far as it was seen. {_WITHOUT_ESTIMATES}",
             PanelMetric(operation="sum", field="usage.gpu.idle.hours", label="Idle GPU-hours"),
+            condition=_exact("usage.gpu.idle.hours"),
         ),
         parts.ranking(
             "gpu-sm-active",
             "GPU % and SM active % by family",
             (
                 "Mean GPU utilization: a kernel or a copy ran. Mean share of the multiprocessors "
-                "(SM) that worked, from Hopper on."
+                f"(SM) that worked, from Hopper on. {_WITHOUT_ESTIMATES}"
             ),
             parts.average("usage.gpu.percent.avg", "GPU %", colours.USED),
             parts.average("usage.gpu.sm_active.percent.avg", "SM active %", colours.HIGH),
             axis="%",
+            condition=_exact("usage.gpu.percent.avg"),
         ),
         _accelerator_table(
             "gpu-families",
             "GPUs by family",
-            "Runs that had a GPU. The use of a GPU that other programs shared does not count. Idle "
-            "time that was not seen does not count, either: usage.at_least names it in such runs.",
-            "usage.gpu.count",
+            "Runs that had a GPU. The use of a GPU that other programs shared does not count. (≥): "
+            f"memory is sampled. {_WITHOUT_ESTIMATES}",
+            f"usage.gpu.count: * and not ({_IS_PARTLY_KNOWN}) and not {_OF_INSTANCE}",
             parts.highest("usage.gpu.count", "GPUs"),
             parts.average("usage.gpu.percent.avg", "GPU %"),
             parts.highest("usage.gpu.percent.max", "Highest %"),
             parts.average("usage.gpu.sm_active.percent.avg", "SM active %"),
             parts.average("usage.gpu.idle.percent", "Idle %"),
-            parts.highest("usage.gpu.memory_mb.max", "Peak MB"),
+            parts.highest("usage.gpu.memory_mb.max", "Peak MB (≥)"),
+        ),
+        _accelerator_table(
+            "gpu-estimates",
+            "GPUs by family: estimates and lower bounds",
+            "Runs whose GPU's use was read once a second, which is an estimate, or is not known "
+            f"throughout: then Idle % is at least this. {_NOT_OF_OTHERS}",
+            f"({_IS_PARTLY_KNOWN}) and not {_OF_INSTANCE}",
+            parts.highest("usage.gpu.count", "GPUs"),
+            parts.average("usage.gpu.percent.avg", "GPU % (≈)"),
+            parts.average("usage.gpu.idle.percent", "Idle % (≈, ≥)"),
+            parts.highest("usage.gpu.memory_mb.max", "Peak MB (≥)"),
         ),
         parts.table(
             "gpu-errors",
             "GPU errors by family",
             "Runs that probably ran out of GPU memory, or whose GPU's driver reported an error "
-            "(Xid). NVIDIA's Xid catalog says what a number means.",
+            "(Xid). NVIDIA's Xid catalog says what a number means. Where usage.gpu.scope is set, "
+            "the error may be another program's.",
             parts.TASKS,
             parts.highest("task.gpu_error", "Xid"),
-            parts.highest("usage.gpu.memory_mb.max", "Peak MB"),
+            parts.highest("usage.gpu.memory_mb.max", "Peak MB (≥)"),
             parts.LATEST_TASK,
             terms=(
                 parts.FAMILIES,
@@ -208,7 +244,7 @@ NEURON: Final = Dashboard(
             "neuron-families",
             "Neuron by family",
             "Runs that used NeuronCores.",
-            "usage.neuron.cores",
+            "usage.neuron.cores: *",
             parts.highest("usage.neuron.cores", "Cores"),
             parts.average("usage.neuron.percent.avg", "Neuron %"),
             parts.highest("usage.neuron.percent.max", "Highest %"),

@@ -11,6 +11,7 @@ TILES_PX: Final = 74
 _FACTS_PX: Final = 60
 _SEPARATOR: Final = "  ·  "
 _PERCENT: Final = "format({0}, '.0f') + ' %'"
+_GPU: Final = "'GPU' + (datum.gpu.scope == 'instance' ? ' of the instance' : '')"
 _MEMORY_PEAK: Final = "usage.memory.used_mb.max"
 
 
@@ -152,13 +153,15 @@ def _facts_text() -> str:
             f"'Memory peak ' + {vega.least_mark(_MEMORY_PEAK)} + "
             + vega.memory_text("datum.memory.used_mb.max")
         ),
-        "datum.gpu.percent && datum.gpu.percent.avg": "'GPU mean ' + "
-        + _PERCENT.format("datum.gpu.percent.avg"),
+        "datum.gpu.percent && datum.gpu.percent.avg": (
+            f"{_GPU} + ' mean ' + {vega.mark_of_use('usage.gpu.percent.avg')} + "
+            + _PERCENT.format("datum.gpu.percent.avg")
+        ),
         "datum.gpu.memory_mb && datum.gpu.memory_mb.max": (
-            "'GPU memory peak ≥' + " + vega.memory_text("datum.gpu.memory_mb.max")
+            f"{_GPU} + ' memory peak ≥' + " + vega.memory_text("datum.gpu.memory_mb.max")
         ),
         "datum.gpu.idle && datum.gpu.idle.percent": (
-            f"'GPU idle ' + {vega.least_mark('usage.gpu.idle.percent')} + "
+            f"{_GPU} + ' idle ' + {vega.mark_of_use('usage.gpu.idle.percent')} + "
             + _PERCENT.format("datum.gpu.idle.percent")
         ),
         f"{task}.gpu_error": f"'GPU error (Xid) ' + {task}.gpu_error",

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kibana.dashboard_model import TIME_FIELD, Json
+from profiler.record.units import APPROXIMATELY
 
 SCHEMA: Final = "https://vega.github.io/schema/vega/v5.json"
 LABEL: Final = "guide-label"
@@ -62,6 +63,12 @@ def size_text(vcpu: str, memory_mb: str) -> str:
 def bytes_text(size: str) -> str:
     """The text of a number of bytes, as an expression."""
     return _BYTES.format(size)
+
+
+def mark_of_use(field: str) -> str:
+    """The mark of a number of GPUs, as an expression: of an estimate, or as `least_mark`."""
+    is_estimate = f"indexof(datum.usage.estimated || [], '{field}') >= 0"
+    return f"({is_estimate} ? '{APPROXIMATELY}' : {least_mark(field)})"
 
 
 def least_mark(field: str, sign: str = "≥") -> str:

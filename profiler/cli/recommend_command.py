@@ -339,10 +339,7 @@ def _below_the_table(
             yield from wrapped(text, width)
         hours = idle_gpu_hours_per_month(advice.evidence)
         if hours.value:
-            whose = ""
-            if advice.evidence.usage.has_gpus_of_others:
-                whose = " (all GPUs of its instances)"
-            idle = f"{hours.text(format_gpu_hours)} a month{whose}"
+            idle = f"{hours.text(format_gpu_hours)} a month"
             yield from wrapped(f"{labels[advice.evidence.family]}: {idle}", width)
 
 

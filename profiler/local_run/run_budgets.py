@@ -9,8 +9,7 @@ from profiler.core.optional_math import first_known, known_values
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.fact_list import GPU_IDLE, GPU_MEMORY_PEAK, measured_number, number_value
-from profiler.record.hardware import WHOLE_INSTANCE
-from profiler.record.measured import UNKNOWN, About, AtLeast, Measured
+from profiler.record.measured import About, AtLeast, Measured
 from profiler.record.record_model import Metrics, Record
 from profiler.record.units import format_duration, format_memory, format_percent
 
@@ -68,8 +67,6 @@ class GpuUse(Struct, frozen=True):
 
 def gpu_use(record: Record) -> GpuUse:
     """What the budgets of GPUs are compared with; nothing where it may be another program's."""
-    if record.gpu_scope == WHOLE_INSTANCE:
-        return GpuUse(None, UNKNOWN)
     return GpuUse(number_value(GPU_MEMORY_PEAK, record), measured_number(GPU_IDLE, record))
 
 

@@ -24,8 +24,8 @@ from profiler.record.batch_job import BatchJob, known_job_fields
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.fact_list import estimated_paths, least_paths
 from profiler.record.family_identity import family_key
-from profiler.record.hardware import gpu_error
-from profiler.record.metric_catalogue import reader, view_of
+from profiler.record.hardware import gpu_error, scope_of_gpus
+from profiler.record.metric_catalogue import may_be_of_others, reader, view_of
 from profiler.record.record_model import LOCAL, Container, Record, Report
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import outcome_of
@@ -56,6 +56,8 @@ _MB_PER_BYTE = 2**-20
 # The attribute of a number that may have been larger.
 _AT_LEAST = "task_profiler.at_least"
 _ESTIMATED = "task_profiler.estimated"
+# That of a number which may be other programs'.
+_SCOPE_OF_GPUS = "task_profiler.gpu.scope"
 
 
 class _Gauge(NamedTuple):
@@ -468,6 +470,8 @@ def _metrics(record: Record, end_ns: int) -> list[Message]:
             qualifiers[_AT_LEAST] = True
         if gauge.path in estimated:
             qualifiers[_ESTIMATED] = True
+        if may_be_of_others(gauge.path, record):
+            qualifiers[_SCOPE_OF_GPUS] = scope_of_gpus(record)
         if qualifiers:
             point["attributes"] = attributes(qualifiers)
         points_by_metric.setdefault((gauge.name, gauge.unit), []).append(point)

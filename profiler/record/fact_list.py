@@ -28,7 +28,7 @@ from profiler.record.mention_limits import (
     is_gpu_use_estimated,
     is_gpu_use_partial,
 )
-from profiler.record.metric_catalogue import RunView, Unit, reader, view_of
+from profiler.record.metric_catalogue import RunView, Unit, may_be_of_others, reader, view_of
 from profiler.record.record_model import (
     NO_NEURON,
     Cost,
@@ -168,6 +168,7 @@ GPU_AVERAGE = NumberRow(
     compared_on_page=True,
     is_estimate=is_gpu_use_estimated,
 )
+GPU_SM_ACTIVE = NumberRow("SM active average", "%", "gpus.sm_active_percent.avg", "gpuSm")
 GPU_IDLE = NumberRow(
     "GPU idle",
     "%",
@@ -209,7 +210,7 @@ NUMBERS: tuple[NumberRow, ...] = (
     SENT,
     NumberRow("most threads", "count", "metrics.max_pids", "pids"),
     GPU_AVERAGE,
-    NumberRow("SM active average", "%", "gpus.sm_active_percent.avg", "gpuSm"),
+    GPU_SM_ACTIVE,
     GPU_IDLE,
     GPU_IDLE_BETWEEN,
     GPU_MEMORY_PEAK,
@@ -226,6 +227,12 @@ _ESTIMATED: Final = (
     *(row for row in NUMBERS if row.is_estimate is not _never),
     NumberRow("GPU peak", "%", "gpus.utilization_percent.max", is_estimate=is_gpu_use_estimated),
     NumberRow("idle GPU-hours", "h", "record.gpu_idle.gpu_hours", is_estimate=is_gpu_use_estimated),
+    NumberRow(
+        "GPU since the checkpoint before",
+        "%",
+        "interval.gpu_utilization_percent.avg",
+        is_estimate=is_gpu_use_estimated,
+    ),
 )
 # Several numbers share a question, which is asked once of a run.
 _BOUNDS: Final = frozenset(row.is_least for row in _BOUNDED)
@@ -233,7 +240,11 @@ _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, 
 
 
 def number_value(row: NumberRow, record: Record) -> Number | None:
-    """The value alone, for comparisons with many runs: its text takes longer than the value."""
+    """The value alone, for comparisons with many runs: its text takes longer than the value. None
+    where it may be other programs'.
+    """
+    if may_be_of_others(row.path, record):
+        return None
     if row is VCPU_SIZE:  # a job's is not the machine's, which the metrics have
         return vcpu_size(record)
     value: Number | None = reader(row.path)(view_of(record))

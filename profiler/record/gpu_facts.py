@@ -7,7 +7,7 @@ The terminal, the report page, Slack and the events print these, with the senten
 
 from collections.abc import Callable, Iterator, Sequence
 
-from profiler.core.optional_math import first_known, mean_known
+from profiler.core.optional_math import first_known, known, mean_known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.fact_list import (
@@ -20,7 +20,14 @@ from profiler.record.fact_list import (
 from profiler.record.gpu_sentences import (
     copy_rate,
 )
-from profiler.record.hardware import WHOLE_INSTANCE, GpuTotals, gpu_totals, is_idle
+from profiler.record.hardware import (
+    SHARED,
+    WHOLE_INSTANCE,
+    GpuTotals,
+    are_gpus_of_instance,
+    gpu_totals,
+    is_idle,
+)
 from profiler.record.measured import measured
 from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
 from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record
@@ -41,7 +48,6 @@ GPU_COLUMNS = (
 )
 MORE_GPU_MEMORY = "use a smaller batch size, free what is not needed, or a GPU with more memory."
 NEVER_USED = "never used"
-SHARED = "shared"
 _MIN_THROTTLED_PERCENT = 10
 _MIN_DRAM_PERCENT = 10
 # A run that computes so much of its time, and hardly ever with the tensor cores, does without them.
@@ -106,7 +112,8 @@ def gpu_use_parts(record: Record) -> list[str]:
     if not totals.count:
         return []
     name = "GPU" if totals.count == 1 else format_count(totals.count, "GPU")
-    parts = [f"{name} {_use_text(record)}"]
+    whose = " of the instance" if gpu_word(record) == WHOLE_INSTANCE else ""
+    parts = [f"{name}{whose} {_use_text(record)}"]
     memory = gpus_memory_text(totals)
     if memory:
         parts.append(f"own memory {memory}" if totals.shared else memory)
@@ -120,14 +127,17 @@ def _use_text(record: Record) -> str:
     word = gpu_word(record)
     if word == SHARED:
         return "shared with other programs"
-    return word or number_fact(GPU_AVERAGE, record).text.replace("-", "use unknown")
+    if word == NEVER_USED:
+        return NEVER_USED
+    average = gpu_totals(record.gpus).utilization_percent.avg
+    return known(use_format(*record.gpus), average) or "use unknown"
 
 
 def gpu_family_text(records: Sequence[Record]) -> str:
     """As `gpu_use_text`, of several runs: the means, and the largest memory peak; "" without a
     run whose GPUs are known to be its own.
     """
-    own = [record for record in records if record.gpus and record.gpu_scope != WHOLE_INSTANCE]
+    own = [record for record in records if record.gpus and not are_gpus_of_instance(record)]
     use = mean_known(*(number_value(GPU_AVERAGE, record) for record in own))
     is_estimate = any(map(GPU_AVERAGE.is_estimate, own))
     average = measured(use, is_estimate=is_estimate).text(format_percent)
@@ -151,7 +161,16 @@ def gpu_word(record: Record) -> str | None:
         return None
     if totals.idle == totals.count:
         return NEVER_USED
-    return SHARED if totals.shared and totals.utilization_percent.avg is None else None
+    if totals.shared and totals.utilization_percent.avg is None:
+        return SHARED
+    return WHOLE_INSTANCE if are_gpus_of_instance(record) else None
+
+
+def whose_numbers(gpu: Gpu, record: Record) -> str | None:
+    """Whose the numbers of a GPU are, if not the run's alone."""
+    if gpu.shared:
+        return SHARED
+    return "all programs" if are_gpus_of_instance(record) else None
 
 
 def gpu_cells(record: Record) -> list[str]:
@@ -178,7 +197,7 @@ def gpu_work_texts(record: Record, outcome: Outcome) -> Iterator[str]:
     device memory, copies, and what held the clock back. Of a run that failed, nothing.
     """
     totals = gpu_totals(record.gpus)
-    if totals.shared or outcome.status == "failure":
+    if totals.shared or are_gpus_of_instance(record) or outcome.status == "failure":
         return
     active = totals.sm_active_percent.avg
     if active is not None:
@@ -241,7 +260,7 @@ def gpu_error_text(record: Record) -> str:
         [xid for gpu in record.gpus for xid in gpu.xids],
         is_shared=any(gpu.shared for gpu in record.gpus),
         is_local=record.launch_type == LOCAL,
-        is_own=record.gpu_scope != WHOLE_INSTANCE,
+        is_own=not are_gpus_of_instance(record),
     )
 
 

@@ -16,7 +16,7 @@ from profiler.core.optional_math import (
 from profiler.core.text import as_sentence, listed, stated
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.hardware import WHOLE_INSTANCE, is_idle
+from profiler.record.hardware import are_gpus_of_instance, is_idle
 from profiler.record.measured import Measured, measured
 from profiler.record.mention_limits import (
     MIN_GPU_IDLE_PERCENT,
@@ -60,14 +60,13 @@ def gpu_idle_sentence(record: Record) -> str | None:
     between, the batch read files (48 %: /data/train.tar)``, if it was idle.
     """
     idle = record.gpu_idle
-    if idle is None or idle.percent < MIN_SHOWN_GPU_PERCENT:
+    if idle is None or idle.percent < MIN_SHOWN_GPU_PERCENT or are_gpus_of_instance(record):
         return None
     is_several = len(record.gpus) != 1  # a record that was too long has none
-    whose = " of the instance" if record.gpu_scope == WHOLE_INSTANCE else ""
     if is_several:
-        gpus = f"the {len(record.gpus) or ''} GPUs{whose} were".replace("  ", " ")
+        gpus = f"the {len(record.gpus) or ''} GPUs were".replace("  ", " ")
     else:
-        gpus = f"the GPU{whose} was"
+        gpus = "the GPU was"
     percent = _of_idle_time(min(idle.percent, _PERCENT), record)
     text = (
         f"{gpus} idle {percent.words(format_percent)} of the "
@@ -141,12 +140,20 @@ def sharing_sentence(gpu: Gpu) -> str | None:
     )
 
 
+def instance_sentence(record: Record) -> str | None:
+    """That the numbers of the GPUs may be other programs', if they may be."""
+    if not record.gpus or not are_gpus_of_instance(record):
+        return None
+    gpus = "this GPU: its" if len(record.gpus) == 1 else "these GPUs: their"
+    return f"it is not known which programs used {gpus} numbers may be those of all programs"
+
+
 def gpu_idle_texts(record: Record) -> Iterator[str]:
     """Whose the numbers are, when the GPUs were idle, and ``0.63 idle GPU-hours ($1.27)``; nothing
     if the GPUs were not idle, or if that is unknown. Of a run that failed, only the first.
     """
     sharing = (sharing_sentence(gpu) for gpu in record.gpus)
-    yield from known_values(sharing)[:1]
+    yield from known_values((*sharing, instance_sentence(record)))[:1]
     sentence = gpu_idle_sentence(record)
     idle = record.gpu_idle
     has_failed = known_status(record) == "failure"
@@ -174,7 +181,7 @@ def all_gpu_advice(record: Record) -> list[str]:
 
 def _can_be_judged(record: Record) -> bool:
     """Whether the numbers are the run's own, and of a run that did its work."""
-    if record.status not in ("success", "running") or record.gpu_scope == WHOLE_INSTANCE:
+    if record.status not in ("success", "running") or are_gpus_of_instance(record):
         return False
     return bool(record.gpus) and not any(gpu.shared for gpu in record.gpus)
 

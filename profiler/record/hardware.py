@@ -38,6 +38,8 @@ _UNUSED_MB = 64
 _GAP_FREE = ("driver-samples", "gpm")
 # The record's ``gpuScope`` if it is not known which of the instance's GPUs belong to the batch.
 WHOLE_INSTANCE = "instance"
+# That of a GPU which other programs used, too.
+SHARED = "shared"
 _SEEN_MEMORY_FACTOR = (
     1.2  # up to this multiple of the limit, the memory that a program sees agrees with it
 )
@@ -97,6 +99,21 @@ def gpu_totals(gpus: Sequence[Gpu]) -> GpuTotals:
 def own_gpus(gpus: Sequence[Gpu]) -> list[Gpu]:
     """The GPUs whose values are not also other programs'."""
     return [gpu for gpu in gpus if not gpu.shared]
+
+
+def are_gpus_of_instance(record: Record) -> bool:
+    """Whether the numbers of the GPUs may be other programs': it is not known which GPUs are the
+    run's, or who used them.
+    """
+    return record.gpu_scope == WHOLE_INSTANCE
+
+
+def scope_of_gpus(record: Record) -> str | None:
+    """Whose the numbers of the GPUs are, if not the run's alone: those of the whole instance, or of
+    a GPU that is shared.
+    """
+    is_shared = len(own_gpus(record.gpus)) < len(record.gpus)
+    return record.gpu_scope or (SHARED if is_shared else None)
 
 
 def _peak_mb(gpu: Gpu) -> Number:

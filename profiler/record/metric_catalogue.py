@@ -14,10 +14,12 @@ from profiler.core.optional_math import known, sum_known
 from profiler.record.hardware import (
     GpuTotals,
     NeuronTotals,
+    are_gpus_of_instance,
     gpu_error,
     gpu_totals,
     neuron_totals,
     own_gpus,
+    scope_of_gpus,
 )
 from profiler.record.mapped_files import memory_with_files_mb
 from profiler.record.model_base import json_name
@@ -68,6 +70,7 @@ OPTIONAL_PARTS: Final = frozenset({"record.gpu_idle", "record.memory_kills"})
 """Where the view of a run may have None in place of an object with values."""
 _NO_NAMES: Mapping[str, str] = {}
 _MEAN_AND_MAX = ("avg", "max")
+_OF_GPUS = ("gpus.", "record.gpu_idle.")
 
 
 class RunView(Struct, frozen=True):
@@ -119,6 +122,13 @@ def view_of(record: Record) -> RunView:
         gpu_totals(record.gpus),
         neuron_totals(record.neuron),
     )
+
+
+def may_be_of_others(path: str, record: Record) -> bool:
+    """Whether the number at a path of the record's view may be other programs': of GPUs of the
+    whole instance.
+    """
+    return are_gpus_of_instance(record) and path.startswith(_OF_GPUS)
 
 
 @cache
@@ -263,7 +273,8 @@ def _out_of_gpu_memory(run: RunView) -> int | None:
 
 def _gpu_failed(run: RunView) -> int | None:
     """Whether the driver of the run's GPUs has reported an error."""
-    if run.record.status == "running" or not run.record.gpus:
+    record = run.record
+    if record.status == "running" or not record.gpus or are_gpus_of_instance(record):
         return None
     return int(gpu_error(run.record) is not None)
 
@@ -437,8 +448,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(unit="count", get=_out_of_memory, emf_name="outOfMemory"),
     Metric(unit="count", get=_out_of_gpu_memory, emf_name="outOfGpuMemory"),
     Metric(unit="count", get=_gpu_failed, emf_name="gpuError"),
-    # All GPUs
+    # All GPUs; without a scope, they are known to be the run's
     _value("count", "gpus.count", "usage.gpu.count", text_label="GPUs"),
+    Metric(
+        unit="text",
+        get=lambda run: scope_of_gpus(run.record),
+        document_field="usage.gpu.scope",
+        text_label="GPU Scope",
+    ),
     _value("count", "gpus.idle", text_label="Idle GPUs"),
     *_statistics(
         "%",

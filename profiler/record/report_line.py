@@ -22,7 +22,14 @@ from profiler.record.fact_list import (
     measured_number,
 )
 from profiler.record.hardware import gpu_error
-from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
+from profiler.record.metric_catalogue import (
+    METRICS,
+    Metric,
+    RunView,
+    Unit,
+    may_be_of_others,
+    view_of,
+)
 from profiler.record.record_model import Number, Report
 
 # The line begins in the order of Lambda's line and ends with the cost. All other metrics are in the
@@ -130,10 +137,12 @@ def _read(
     metric: Metric, run: RunView, least: Collection[str], estimated: Collection[str]
 ) -> Number | None:
     """The value for CloudWatch, which averages shares and has no mark: none of a share that may
-    have been larger, as those at the paths ``least``, and no estimate. Totals and peaks are what
-    was seen.
+    have been larger, as those at the paths ``least``, no estimate, and none that may be other
+    programs'. Totals and peaks are what was seen.
     """
     if metric.path in estimated or (metric.unit == "%" and metric.path in least):
+        return None
+    if may_be_of_others(metric.path, run.record):
         return None
     value = metric.get(run)
     if isinstance(value, str) or value is None:

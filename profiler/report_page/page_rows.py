@@ -97,9 +97,9 @@ PageProcess = tuple[
 
 
 class PageGpu(PageRow, frozen=True, kw_only=True):
-    """One GPU: ``percent`` and ``top`` are the texts of its mean and largest utilization, of all
-    programs if it is ``shared``; ``memory`` says how much of its ``size`` in MB the run was seen to
-    hold.
+    """One GPU: ``percent`` and ``top`` are the texts of its mean and largest utilization;
+    ``memory`` says how much of its ``size`` in MB the run was seen to hold. ``whose`` names the
+    programs of these numbers, if they may not be the run's alone.
     """
 
     name: str
@@ -107,7 +107,7 @@ class PageGpu(PageRow, frozen=True, kw_only=True):
     top: str | None = None
     sm: Number | None = None
     idle: str | None = None
-    shared: bool | None = None
+    whose: str | None = None
     memory: str | None = None
     size: Number | None = None
     watts: Number | None = None

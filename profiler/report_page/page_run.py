@@ -8,6 +8,11 @@ from msgspec.structs import asdict, replace
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MS, parse_ns, span_ms
 from profiler.record.fact_list import (
+    GPU_AVERAGE,
+    GPU_IDLE,
+    GPU_IDLE_BETWEEN,
+    GPU_MEMORY_PEAK,
+    GPU_SM_ACTIVE,
     NUMBERS,
     NumberRow,
     estimated_rows,
@@ -21,6 +26,7 @@ from profiler.record.gpu_facts import (
     gpu_memory_text,
     gpu_word,
     use_format,
+    whose_numbers,
 )
 from profiler.record.hardware import gpu_totals
 from profiler.record.mapped_files import counts_files
@@ -47,6 +53,14 @@ from profiler.report_page.page_series import Run, finite_number, memory_course
 from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from profiler.runs.step_series import with_equal_steps
+
+_GPU_NUMBERS = {
+    "gpu": GPU_AVERAGE,
+    "gpu_sm": GPU_SM_ACTIVE,
+    "gpu_idle": GPU_IDLE,
+    "gpu_between": GPU_IDLE_BETWEEN,
+    "gpu_peak": GPU_MEMORY_PEAK,
+}
 
 
 def page_run(run: Run, family: str, cost: Cost) -> PageRun:
@@ -109,15 +123,10 @@ def _gpu_values(record: Record) -> dict[str, Any]:
     totals = gpu_totals(record.gpus)
     if not totals.count:
         return {}
-    idle = record.gpu_idle
     return {
-        "gpu": finite_number(totals.utilization_percent.avg),
         "gpu_word": gpu_word(record),
-        "gpu_sm": finite_number(totals.sm_active_percent.avg),
-        "gpu_idle": None if idle is None else finite_number(idle.percent),
-        "gpu_between": None if idle is None else finite_number(idle.between_percent),
-        "gpu_peak": finite_number(totals.memory_used_mb.max),
         "gpu_size": finite_number(totals.memory_size_mb),
+        **{name: finite_number(number_value(row, record)) for name, row in _GPU_NUMBERS.items()},
     }
 
 
@@ -169,7 +178,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         limits=[row.sentence for row in story.named(*UNSEEN_LIMITS)] or None,
         gpu_use=story.text("GPU use") or None,
         beside=beside_gpus(record) or None,
-        gpus=[_gpu_row(gpu) for gpu in record.gpus] or None,
+        gpus=[_gpu_row(gpu, record) for gpu in record.gpus] or None,
         gpu_notes=[row.sentence for row in story.named(*GPU_NOTES, "GPU advice")] or None,
         neuron=_neuron_row(record.neuron),
         labels=_pairs(record.labels),
@@ -234,7 +243,7 @@ def _kills_row(record: Record, story: Story) -> tuple[str, list[PageProcess]] | 
     return sentence, _process_rows(last_seen(record.memory_kills.processes))
 
 
-def _gpu_row(gpu: Gpu) -> PageGpu:
+def _gpu_row(gpu: Gpu, record: Record) -> PageGpu:
     utilization = gpu.utilization_percent
     as_text = use_format(gpu)
     return PageGpu(
@@ -243,7 +252,7 @@ def _gpu_row(gpu: Gpu) -> PageGpu:
         top=known(as_text, finite_number(utilization.max)),
         sm=finite_number(gpu.sm_active_percent.avg),
         idle=gpu_idle_text(gpu) or None,
-        shared=gpu.shared or None,
+        whose=whose_numbers(gpu, record),
         memory=gpu_memory_text(gpu) or None,
         size=finite_number(gpu.memory_limit_mb or gpu.memory_size_mb),
         watts=finite_number(gpu.power_watts.avg),

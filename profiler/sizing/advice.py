@@ -12,7 +12,6 @@ from profiler.core.optional_math import first_known, known, product
 from profiler.core.text import stated
 from profiler.record.family import Month
 from profiler.record.gpu_sentences import all_gpu_advice
-from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.impossible_values import without_impossible
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
@@ -161,7 +160,6 @@ def with_recommendation(
             saving_percent=saving_percent,
             reasons=advised.reasons,
         )
-    if record.gpu_scope != WHOLE_INSTANCE:
-        for sentence in all_gpu_advice(record):
-            advice = replace(advice, reasons=(*advice.reasons, sentence))
+    for sentence in all_gpu_advice(record):
+        advice = replace(advice, reasons=(*advice.reasons, sentence))
     return replace(record, cost=cost_of(possible, prices), recommendation=advice)

@@ -25,7 +25,7 @@ from profiler.record.cpu_wait import counted_cpu_wait, is_cpu_wait_partial
 from profiler.record.family import Month, month_of_tasks
 from profiler.record.family_identity import FamilyKey
 from profiler.record.gpu_facts import gpu_family_text
-from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
+from profiler.record.hardware import are_gpus_of_instance, short_processor_name
 from profiler.record.held_huge_pages import huge_pages_mb
 from profiler.record.mapped_files import mapped_files_mb, of_one_meaning
 from profiler.record.measured import UNKNOWN, Measured, measured
@@ -156,7 +156,6 @@ class Usage(Struct, frozen=True, kw_only=True):
     gpus_idle: bool = False
     gpu_text: str = ""
     idle_gpu_hours: Measured = UNKNOWN
-    has_gpus_of_others: bool = False
     billed: BilledTasks = ()
     on_spot: bool = False
     durations_ms: tuple[float, ...] = ()
@@ -513,8 +512,12 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
     runs_now = [run for run in runs if size_of(run.record).vcpu == current_vcpu]
     records_now = [run.record for run in runs_now]
     idle_flags = known_values(gpus_idle(record) for record in records)
-    # An estimate of the idle time is no reason to act.
-    with_idle = [record for record in records if not is_gpu_use_estimated(record)]
+    # An estimate of the idle time is no reason to act, and that of other programs' GPUs neither.
+    with_idle = [
+        record
+        for record in records
+        if not is_gpu_use_estimated(record) and not are_gpus_of_instance(record)
+    ]
     idle_gpus = known_values(record.gpu_idle for record in with_idle)
     durations_ms = known_values(
         run.record.metrics.duration_ms for run in runs_now if has_succeeded(run)
@@ -531,7 +534,6 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
             mean_known(*(idle.gpu_hours for idle in idle_gpus)),
             is_least=any(is_gpu_use_partial(record) for record in with_idle if record.gpu_idle),
         ),
-        has_gpus_of_others=any(record.gpu_scope == WHOLE_INSTANCE for record in records),
         billed=billed_tasks(records_now or records),
         on_spot=any(is_on_spot(record.cost) for record in records_now or records),
         durations_ms=durations_ms,

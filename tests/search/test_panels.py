@@ -24,7 +24,15 @@ from kibana.dashboard_model import Json, Panel, cases_id, numbered_metrics, term
 from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.notice_model import encode_notice
-from profiler.record.record_model import UNKNOWN_COST, Recommendation, decode, encode
+from profiler.record.record_model import (
+    UNKNOWN_COST,
+    Distribution,
+    Gpu,
+    GpuIdle,
+    Recommendation,
+    decode,
+    encode,
+)
 from tests.documentation import ROOT
 from tests.fake_slack import FakeSlack
 from tests.search.forwarding import (
@@ -217,6 +225,18 @@ def on_instances(server: SearchServer) -> AbstractContextManager[None]:
     return one_more(server, "fleet", launch_type="EC2", cost=UNKNOWN_COST)
 
 
+def on_a_gpu(server: SearchServer, name: str, **differences: Any) -> AbstractContextManager[None]:
+    """A run on a GPU whose use is no exact number of the run's own."""
+    gpu = Gpu(
+        uuid="G9",
+        utilization_percent=Distribution(avg=40, max=60),
+        utilization_source="once-a-second",
+        memory_used_mb=Distribution(max=9000),
+    )
+    idle = GpuIdle(percent=60, gpu_hours=7)
+    return one_more(server, name, gpus=(gpu,), gpu_idle=idle, **differences)
+
+
 def table(answer: dict[str, Any], panel: Panel) -> Rows:
     """The panel's metrics by the values of its rows, and its time if it has one."""
     names = [cases_id(panel)] if panel.cases else []
@@ -300,10 +320,27 @@ def test_families_without_a_known_cost_are_named(shown: Shown, filled: SearchSer
         }
 
 
+def test_estimates_and_other_programs_numbers_are_in_no_chart_of_exact_ones(
+    shown: Shown, filled: SearchServer
+) -> None:
+    exact = ("gpu-usage", "gpu-families", "gpu-idle", "gpu-sm-active")
+    before = [shown(key) for key in exact]
+    assert shown("gpu-estimates") == {}
+    with on_a_gpu(filled, "virtual"), on_a_gpu(filled, "unknown", gpu_scope="instance"):
+        assert [shown(key) for key in exact] == before
+        assert shown("gpu-estimates") == {("virtual",): (1, 1, 40, 60, 9000, "virtual")}
+        facts = "".join(drawn(filled, "run-curves", "virtual")["texts"])
+        for fact in ("GPU mean ≈ 40 %", "GPU idle ≈ 60 %", "GPU memory peak ≥8.79 GB"):
+            assert fact in facts
+        assert "GPU of the instance mean " in "".join(
+            drawn(filled, "run-curves", "unknown")["texts"]
+        )
+
+
 def test_every_panel_has_buckets_and_a_number_in_each_column(
     shown: Shown, filled: SearchServer
 ) -> None:
-    with too_small(filled), on_instances(filled):
+    with too_small(filled), on_instances(filled), on_a_gpu(filled, "virtual"):
         rows_of = {panel.key: shown(panel.key) for panel in PANELS}
     for panel in PANELS:
         found = rows_of[panel.key]

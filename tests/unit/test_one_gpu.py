@@ -5,21 +5,34 @@ The runs are those of a real GPU's tapes. What each screen has to show follows f
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
+from statistics import mean
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.cli.terminal.run_curves import run_curves
+from profiler.collectors.nvidia.gpu_usage import LiveGpus
+from profiler.core.optional_math import known_values
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.local_run.run_budgets import gpu_use
+from profiler.monitor.prometheus.prometheus_metrics import metrics_text
+from profiler.monitor.prometheus.snapshot import Snapshot
 from profiler.otlp.run_signals import ExportedRun, signals_of
-from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, sharing_sentence
-from profiler.record.record_model import NOT_MEASURED, Report, Series, encode
+from profiler.readers.linux.host import OwnUsage
+from profiler.record.gpu_sentences import (
+    gpu_advice,
+    gpu_idle_sentence,
+    instance_sentence,
+    sharing_sentence,
+)
+from profiler.record.record_model import NOT_MEASURED, Record, Report, Series, encode
 from profiler.record.report_line import EMF_METRICS, emf_members, report_text
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_memory, format_percent
@@ -27,8 +40,14 @@ from profiler.runs.comparison.change_interval import NOT_COMPARABLE
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, compare_metrics
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import verdict_of
+from profiler.sizing.advice import advise
+from profiler.sizing.advice_document import advice_document
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.prices import PriceOverrides
+from tests.gpu_cases import CASES, played_case
 from tests.gpu_runs import gpu_run
 from tests.otlp_schema import attributes_of
+from tests.runs import evidence_of
 from tests.screens import end, ended, event, history, now_ns, page, page_row, show, slack
 from tests.values import present
 
@@ -50,6 +69,13 @@ def test_a_curve_of_a_shared_gpu_says_whose_work_it_is(tape: str) -> None:
     )
     tops = [curve.limit_text for curve in run_curves(record, series) if curve.label == "GPU"]
     assert tops == ["▔ 100 %, of all programs" if is_shared else "▔ 100 %"]
+
+
+def test_a_curve_of_the_whole_instance_says_so() -> None:
+    record = played_case("unseen").report.record
+    series = Series(started_at="", step_ms=1000, gpu_utilization_percent=(90.0, 40.0))
+    (top,) = [curve.limit_text for curve in run_curves(record, series) if curve.label == "GPU"]
+    assert top == "▔ 100 %, of all programs"
 
 
 SCREENS: Mapping[str, Callable[[Report], str]] = {
@@ -313,3 +339,182 @@ def test_the_event_says_it_in_templates() -> None:
     detail = msgspec.to_builtins(ended_run(ended(gpu_run("oom")), kibana_url=None))
     assert detail["outcome"] == "gpu-oom"
     assert "GPU 0.06 %, ≥76.6 GB of 79.6 GB." in detail["summary"]
+
+
+# All cases in all places: what a place has to say follows from the record alone.
+
+each_case = pytest.mark.parametrize("name", CASES)
+# Of memory that is no process's, it is known 15 s later whose it may be.
+KNOWN_LATE = ("other container", "no memory of processes", "error beside another container")
+
+
+class Expected(Struct, frozen=True, kw_only=True):
+    """What may be said of a run's GPUs as numbers of its own; None: nothing."""
+
+    use: float | None
+    idle: float | None
+    peak_mb: float | None
+    is_estimate: bool
+    is_partial: bool
+    scope: str | None
+
+
+def expected(record: Record) -> Expected:
+    of_all = record.gpu_scope == "instance"
+    own = [] if of_all else [gpu for gpu in record.gpus if not gpu.shared]
+    uses = [gpu.utilization_percent.avg for gpu in own]
+    peaks = [gpu.memory_used_mb.max for gpu in record.gpus if not of_all]
+    shared = "shared" if any(gpu.shared for gpu in record.gpus) else None
+    percent = record.gpu_idle.percent if record.gpu_idle and not of_all else None
+    return Expected(
+        use=mean(known_values(uses)) if uses and None not in uses else None,
+        idle=percent,
+        peak_mb=max(filter(None, peaks), default=None),
+        is_estimate=any(gpu.utilization_source == "once-a-second" for gpu in record.gpus),
+        is_partial=any((gpu.utilization_covered_percent or 100) < 95 for gpu in record.gpus),
+        scope=record.gpu_scope or shared,
+    )
+
+
+def near(value: float | None) -> Any:
+    return None if value is None else pytest.approx(value, rel=1e-3)
+
+
+@each_case
+def test_programs_get_the_numbers_that_are_the_runs_own(name: str) -> None:
+    report = played_case(name).report
+    record = report.record
+    own = expected(record)
+    row = page_row(report)
+    assert row.get("gpu") == near(own.use)
+    assert row.get("gpuIdle") == near(own.idle)
+    assert (row.get("gpuPeak") or None) == near(own.peak_mb)
+    compared = {metric.name: metric.read(record) for metric in COMPARED_METRICS}
+    assert compared["gpuUtilizationPercent"] == near(own.use)
+    assert compared["gpuIdlePercent"] == near(own.idle)
+    assert (compared["maxGpuMemoryUsedMB"] or None) == near(own.peak_mb)
+    emf = emf_members(report, EMF_METRICS)
+    assert emf.get("gpuUtilizationPercent") == near(None if own.is_estimate else own.use)
+    is_exact = not own.is_estimate and not own.is_partial
+    assert emf.get("gpuIdlePercent") == near(own.idle if is_exact else None)
+    assert (emf.get("maxGpuMemoryUsedMB") or None) == near(own.peak_mb)
+    assert ("gpuError" in emf) == (bool(record.gpus) and own.scope != "instance")
+    used = gpu_use(record)
+    assert (used.memory_mb or None) == near(own.peak_mb)
+    assert used.idle_percent(101) == near(own.idle if is_exact else None)
+
+
+@each_case
+def test_documents_and_telemetry_say_what_a_number_is(name: str) -> None:
+    report = played_case(name).report
+    own = expected(report.record)
+    fields = document(report)
+    assert field(fields, "usage.gpu.scope") == own.scope
+    marks = {"usage.gpu.percent.avg", "usage.gpu.idle.percent", "usage.gpu.idle.hours"}
+    estimates = {*(field(fields, "usage.estimated") or ())}
+    least = {*(field(fields, "usage.at_least") or ())}
+    assert bool(marks & estimates) == own.is_estimate
+    if field(fields, "usage.gpu.memory_mb.max") is not None:
+        assert "usage.gpu.memory_mb.max" in least
+    if own.is_partial and field(fields, "usage.gpu.idle.percent") is not None:
+        assert "usage.gpu.idle.percent" in least | estimates
+    run = ExportedRun(record=report.record, observed_ns=now_ns(report))
+    (scope,) = signals_of(run)["metrics"]["resourceMetrics"][0]["scopeMetrics"]
+    for metric in scope["metrics"]:
+        if ".gpu." in metric["name"]:
+            (point,) = metric["gauge"]["dataPoints"]
+            of_others = attributes_of(point).get("task_profiler.gpu.scope")
+            assert of_others == (own.scope if own.scope == "instance" else None)
+    text = report_text(report)
+    assert ("\tGPU Scope: " in text) == (own.scope is not None)
+    if own.is_estimate:
+        assert "Avg GPU: ≈ " in text
+
+
+@each_case
+def test_what_is_live_is_of_the_records_gpus_and_says_whose_it_is(name: str) -> None:
+    played = played_case(name)
+    record = played.report.record
+    uuids = {gpu.uuid: gpu for gpu in record.gpus}
+    assert {one.sample.facts.uuid for one in played.live} <= {*uuids}
+    own = expected(record)
+    for live in played.live:
+        if name not in KNOWN_LATE:
+            assert live.scope == own.scope
+        if live.scope is not None or own.is_estimate:
+            assert live.idle_seconds is live.known_seconds is None
+    snapshot = Snapshot(
+        valid_until_ns=0,
+        own_usage=OwnUsage(cpu_seconds=0),
+        gpus=LiveGpus(readings=1, gpus=played.live),
+    )
+    text = metrics_text(snapshot).decode()
+    scopes = re.findall(r'gpu_info{.*scope="(\w+)"', text)
+    assert scopes == [live.scope or "batch" for live in played.live]
+
+
+@each_case
+def test_a_family_of_such_runs_gets_no_number_of_others(name: str) -> None:
+    records = [
+        replace(
+            played_case(name).report, record=replace(played_case(name).report.record, task_id=n)
+        )
+        for n in ("a", "b")
+    ]
+    own = expected(records[0].record)
+    evidence = evidence_of(records)
+    text = evidence.usage.gpu_text
+    assert bool(text) == any(value is not None for value in (own.use, own.peak_mb))
+    assert ("GPU ≈ " in text) == (own.is_estimate and own.use is not None)
+    hours = evidence.usage.idle_gpu_hours
+    is_known = own.idle is not None and not own.is_estimate
+    assert (hours.value is not None) == is_known
+    advice = advice_document(advise(evidence, Policy(), PriceOverrides()))
+    is_unused = name == "never used"
+    assert any("never used" in reason for reason in advice.reasons) == is_unused
+    changes = compare_metrics([one.record for one in records] * 3, [records[0].record] * 5)
+    for change in changes:
+        is_gpu = change.metric.row.path.startswith(("gpus.", "record.gpu_idle."))
+        if is_gpu and own.scope == "instance":
+            assert change.known_a == change.known_b == 0
+
+
+@each_case
+@on_each_screen
+def test_people_read_no_bare_number_of_others(name: str, screen: Callable[[Report], str]) -> None:
+    report = played_case(name).report
+    own = expected(report.record)
+    shown = screen(report).replace("\N{NO-BREAK SPACE}", " ")
+    if not report.record.gpus:
+        assert "GPU" not in shown
+        return
+    for gpu in report.record.gpus:
+        size_mb = gpu.memory_limit_mb or gpu.memory_size_mb
+        if gpu.memory_used_mb.max and size_mb:
+            held = f"{format_memory(gpu.memory_used_mb.max)} of {format_memory(size_mb)}"
+            assert not re.search(rf"(?<![≥\d.])(?<!at least ){re.escape(held)}", shown)
+    if own.is_estimate:
+        use = format_percent(present(own.use))
+        assert f"≈ {use}" in shown
+        assert not re.search(rf"(?<![\d.])(?<!≈ )(?<!about ){re.escape(use)}", shown)
+    if own.scope == "instance":
+        assert re.search(r"of the instance|\binstance\b|all programs", shown)
+        for wrong in ("was idle", "idle GPU-hours", "SM active", "its work on the GPU"):
+            assert wrong not in shown
+    if own.scope == "shared":
+        assert re.search("shared|other program|another program|MPS", shown)
+        assert "was idle" not in shown
+    if name == "known in part":
+        assert "was idle 5" not in shown
+
+
+@each_case
+@pytest.mark.parametrize("screen", ["show", "page", "slack"])
+def test_each_case_has_the_same_sentences_where_there_is_room(name: str, screen: str) -> None:
+    report = played_case(name).report
+    record = report.record
+    shown = SCREENS[screen](report).casefold().replace("&gt;", ">")
+    said = [gpu_idle_sentence(record)] if record.status == "success" else []
+    said += [*gpu_advice(record), instance_sentence(record)]
+    for sentence in filter(None, said):
+        assert sentence.casefold() in shown

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from profiler.core.optional_math import known_values
-from profiler.record.hardware import own_gpus
+from profiler.record.hardware import scope_of_gpus
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import Number, Record, Series
 from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, curve_top, sparkline
@@ -72,7 +72,7 @@ def run_curves(record: Record, series: Series) -> tuple[Curve, ...]:
     peak_mb = metrics.max_memory_used_mb
     gpu = series.gpu_utilization_percent
     neuron = series.neuron_utilization_percent
-    whose = "" if own_gpus(record.gpus) == list(record.gpus) else ", of all programs"
+    whose = ", of all programs" if scope_of_gpus(record) else ""
     curves = (
         Curve(CPU, series.vcpu_used, vcpu_curve_limit(record), LEAST_VCPU, format_vcpu),
         Curve(MEMORY, memory, size_mb, LEAST_MB, format_memory, peak_mb),

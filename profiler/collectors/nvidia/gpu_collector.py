@@ -252,11 +252,10 @@ class GpuCollector:
             return None
         with self._lock:
             selection = self._scope.selection_for_all(self._usage.facts())
-            gpus = self._usage.latest(selection.selectors)
+            with_mps = any(limits.is_mps for limits in self._limits.values())
+            gpus = self._usage.latest(selection, with_mps=with_mps)
             readings = self._usage.readings
-        if readings:
-            return LiveGpus(readings=readings, gpus=gpus, is_known=selection.is_known)
-        return None
+        return LiveGpus(readings=readings, gpus=gpus) if readings else None
 
     def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
         with self._lock:

@@ -22,6 +22,7 @@ from profiler.collectors.nvidia.visible_gpus import (
     GpuLimits,
     GpuProcess,
     GpuSample,
+    GpuSelection,
     match_uuids,
 )
 from profiler.core.optional_math import (
@@ -35,6 +36,7 @@ from profiler.core.optional_math import (
     sum_known,
 )
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.record.hardware import SHARED, WHOLE_INSTANCE
 from profiler.record.record_model import Gpu, GpuIdle
 
 _PERCENT = 100
@@ -50,7 +52,8 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
 
     ``energy_joules`` is the driver's counter, else power multiplied by time. ``throttled_seconds``
     is by the reason's name, ``totals`` by the record's field; ``xids`` are the driver's
-    errors. ``known_seconds`` is the time for which its work is known.
+    errors. ``known_seconds`` is the time for which its work is known. ``scope`` says whose the
+    values are, if not the batch's alone.
     """
 
     sample: GpuSample
@@ -60,17 +63,14 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
     known_seconds: float | None = None
     totals: Mapping[str, int] = {}
     xids: tuple[int, ...] = ()
+    scope: str | None = None
 
 
 class LiveGpus(Struct, frozen=True, kw_only=True):
-    """All GPUs at the last reading; ``readings`` counts all.
-
-    ``is_known``: they are the batch's, not only visible.
-    """
+    """All GPUs at the last reading; ``readings`` counts all."""
 
     readings: int
     gpus: tuple[LatestGpu, ...]
-    is_known: bool = False
 
 
 NO_GPUS: Final = LiveGpus(readings=0, gpus=())
@@ -234,10 +234,14 @@ class GpuUsage:
     def facts(self) -> tuple[GpuFacts, ...]:
         return tuple(gpu.facts for gpu in self._gpus.values())
 
-    def latest(self, selectors: Collection[str] | None) -> tuple[LatestGpu, ...]:
-        """The selected GPUs that the last reading contained."""
+    def latest(self, selection: GpuSelection, *, with_mps: bool) -> tuple[LatestGpu, ...]:
+        """The selected GPUs that the last reading contained, without those that are only visible,
+        as long as no batch is on them.
+        """
         return tuple(
-            gpu.latest() for gpu in self._selected(selectors) if gpu.facts.uuid in self._present
+            gpu.latest(is_known=selection.is_known, with_mps=with_mps)
+            for gpu in self._selected(selection.selectors)
+            if gpu.facts.uuid in self._present and (selection.is_assigned or not gpu.is_unused)
         )
 
     def take_readings(
@@ -417,15 +421,30 @@ class _GpuAggregate:
             lost_ns=self._read_ns if is_lost else None,
         ).entry()
 
-    def latest(self) -> LatestGpu:
+    @property
+    def is_unused(self) -> bool:
+        """Whether the lists of processes show that no run has been on the GPU so far."""
+        uses = self.timeline.runs.values()
+        return bool(uses) and all(use.is_unused for use in uses)
+
+    def _scope(self, *, is_known: bool, with_mps: bool) -> str | None:
+        """Whose the GPU's values are, as in a record; ``is_known``: the batch's, by its id."""
+        uses = self.timeline.runs.values()
+        if with_mps or any(use.is_seen_shared or use.is_shared for use in uses):
+            return SHARED
+        is_own = is_known or any(use.is_seen for use in uses)
+        return WHOLE_INSTANCE if not is_own or any(use.has_unlisted for use in uses) else None
+
+    def latest(self, *, is_known: bool, with_mps: bool) -> LatestGpu:
         sample = self.last
         if self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS:
             sample = replace(sample, **self._last_gpm)
         idle_seconds = None
         known_seconds = None
-        # A sum has no mark of an estimate.
-        is_estimate = self.timeline.source == "once-a-second"
-        if self._whole.has_utilization and not is_estimate:
+        scope = self._scope(is_known=is_known, with_mps=with_mps)
+        # A sum has no mark of an estimate, nor of other programs' time.
+        is_exact = self.timeline.source != "once-a-second" and scope is None
+        if self._whole.has_utilization and is_exact:
             idle_seconds = self._idle_ns / NS_PER_SECOND
             known_seconds = self._known_ns / NS_PER_SECOND
         return LatestGpu(
@@ -436,6 +455,7 @@ class _GpuAggregate:
             known_seconds=known_seconds,
             totals=self._whole.totals(),
             xids=self._whole.xids,
+            scope=scope,
         )
 
 

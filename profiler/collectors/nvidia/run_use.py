@@ -90,7 +90,9 @@ class RunUse:
         self._was_present = False
         self._listed_used_bytes: int | None = None
         self.has_own = False
-        self.is_seen = False  # as ``has_own``, with the readings that wait to be added
+        # As ``has_own`` and ``is_shared``, with the readings that wait to be added.
+        self.is_seen = False
+        self.is_seen_shared = False
         self._is_listed = False  # the driver lists processes
         self.has_unmatched = False
         self._has_matched = False
@@ -134,6 +136,8 @@ class RunUse:
         for process in reading.processes or ():
             is_own = self._judge(process)
             self.is_seen = self.is_seen or bool(is_own)
+            is_other = is_own is False and not process.is_only_graphics
+            self.is_seen_shared = self.is_seen_shared or is_other
 
     def _judge(self, process: ProcessOnGpu) -> bool | None:
         """Whether the process is the run's; None if nobody knows."""

@@ -236,7 +236,8 @@ class GpuScope:
         selectors = None
         if None not in known:
             selectors = frozenset[str]().union(*filter(None, known))
-        return GpuSelection(selectors=selectors, is_known=True)
+        is_assigned = selectors is not None
+        return GpuSelection(selectors=selectors, is_known=True, is_assigned=is_assigned)
 
     def _own_selection(self, visible: Collection[GpuFacts]) -> GpuSelection:
         """By the environment.

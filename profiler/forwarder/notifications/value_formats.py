@@ -9,13 +9,18 @@ from profiler.forwarder.family_runs import unusual_words
 from profiler.record.fact_list import largest_wait, peak_text
 from profiler.record.gpu_facts import (
     NEVER_USED,
-    SHARED,
     gpu_cause_sentences,
     gpu_word,
     gpus_memory_text,
     use_format,
 )
-from profiler.record.hardware import NeuronTotals, gpu_error, gpu_totals
+from profiler.record.hardware import (
+    SHARED,
+    NeuronTotals,
+    are_gpus_of_instance,
+    gpu_error,
+    gpu_totals,
+)
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Distribution, Recommendation, Record
 from profiler.record.run_outcome import Status
@@ -133,6 +138,8 @@ def gpus(record: Record) -> str:
     memory = gpus_memory_text(totals)
     if memory:
         parts.append(f"peak memory {memory}")
+    if are_gpus_of_instance(record):
+        parts.append("of all programs on the instance")
     return "; ".join(parts)
 
 

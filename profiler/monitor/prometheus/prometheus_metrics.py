@@ -24,7 +24,6 @@ from profiler.core.version import __version__
 from profiler.monitor.prometheus.snapshot import Snapshot
 from profiler.record.batch_job import NO_JOB
 from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
-from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.metric_catalogue import LIVE_GPU_TOTALS
 from profiler.record.units import MIB
 
@@ -154,10 +153,9 @@ def _gpus(snapshot: Snapshot) -> tuple[LatestGpu, ...]:
 
 
 def _gpu_facts(snapshot: Snapshot) -> Iterator[Subject]:
-    scope = _BATCH_SCOPE if snapshot.gpus.is_known else WHOLE_INSTANCE
     for gpu in _gpus(snapshot):
         facts = gpu.sample.facts
-        yield (facts.uuid, str(facts.index), facts.name or "", scope), facts
+        yield (facts.uuid, str(facts.index), facts.name or "", gpu.scope or _BATCH_SCOPE), facts
 
 
 def _gpu_readings(snapshot: Snapshot) -> Iterator[Subject]:
@@ -349,7 +347,11 @@ GROUPS: tuple[MetricGroup, ...] = (
     _group(
         ("uuid", "index", "name", "scope"),
         _gpu_facts,
-        ("gpu_info", "The GPU, always 1.", _one),
+        (
+            "gpu_info",
+            "The GPU, always 1. Its values are the batch's, or of all programs: shared, instance.",
+            _one,
+        ),
     ),
     _group(
         ("uuid",),

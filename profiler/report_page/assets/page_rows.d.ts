@@ -1,8 +1,8 @@
 // Written by `make page-types` from profiler/report_page/page_rows.py.
 
-/** One GPU: ``percent`` and ``top`` are the texts of its mean and largest utilization, of all
- * programs if it is ``shared``; ``memory`` says how much of its ``size`` in MB the run was seen to
- * hold.
+/** One GPU: ``percent`` and ``top`` are the texts of its mean and largest utilization;
+ * ``memory`` says how much of its ``size`` in MB the run was seen to hold. ``whose`` names the
+ * programs of these numbers, if they may not be the run's alone.
  */
 export interface PageGpu {
   name: string;
@@ -10,7 +10,7 @@ export interface PageGpu {
   top?: string;
   sm?: number;
   idle?: string;
-  shared?: boolean;
+  whose?: string;
   memory?: string;
   size?: number;
   watts?: number;

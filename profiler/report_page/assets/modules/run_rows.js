@@ -33,7 +33,7 @@ export function seriesWithPeak(run, series) {
 const hasVcpuSize = (run) => isKnown(run.vcpuSize) && run.vcpuSize > 0;
 
 // What other programs on a GPU use cannot be told apart over time.
-const ofAll = (run) => (run.gpus?.some((gpu) => gpu.shared) ? ", all programs" : "");
+const ofAll = (run) => (run.gpus?.some((gpu) => gpu.whose) ? ", all programs" : "");
 
 /** The title of a row of the chart. */
 export const rowTitle = (run, row) => (typeof row.title === "function" ? row.title(run) : row.title);

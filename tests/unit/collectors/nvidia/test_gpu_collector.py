@@ -477,7 +477,8 @@ def test_live_readings_have_the_gpus_of_all() -> None:
     assert scope.selection_for("another", WHOLE) == GpuSelection()
     assert len(asked) == 2
     scope.discover(replace(BATCH, docker_id="c"))  # of another task
-    assert scope.selection_for_all(WHOLE) == known("GPU-a", "GPU-b", "GPU-c")
+    of_both = known("GPU-a", "GPU-b", "GPU-c", is_assigned=True)
+    assert scope.selection_for_all(WHOLE) == of_both
     of_a_person = known("GPU-x", is_assigned=True)
     assert GpuScope(("GPU-x",)).selection_for_all(WHOLE) == of_a_person
 

@@ -5,9 +5,16 @@ from typing import Any
 
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.collectors.nvidia.gpu_owners import NoOwners, Owns
-from profiler.collectors.nvidia.gpu_usage import GpuUsage, gpu_idle
+from profiler.collectors.nvidia.gpu_usage import GpuUsage, LatestGpu, gpu_idle
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
-from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, Xid
+from profiler.collectors.nvidia.visible_gpus import (
+    ENERGY,
+    DriverReading,
+    GpuFacts,
+    GpuSample,
+    GpuSelection,
+    Xid,
+)
 from profiler.record.gpu_sentences import never_used_advice
 from profiler.record.record_model import (
     NO_READINGS,
@@ -37,6 +44,10 @@ def at_each_second(*samples: GpuSample) -> GpuUsage:
 def only(usage: GpuUsage) -> Gpu:
     (found,) = usage.gpus(None)
     return found.gpu
+
+
+def live(usage: GpuUsage) -> tuple[LatestGpu, ...]:
+    return usage.latest(GpuSelection(is_known=True, is_assigned=True), with_mps=False)
 
 
 def reading(**values: Any) -> GpuSample:
@@ -117,14 +128,14 @@ def test_gpm_is_weighted_with_the_time_between_its_samples_and_bytes_are_summed(
     assert gpu.pcie_rx_bytes == 1500
     assert gpu.nvlink_tx_bytes == 5
     assert gpu.nvlink_rx_bytes is None
-    (latest,) = usage.latest(None)
+    (latest,) = live(usage)
     assert latest.totals == {"pcie_rx_bytes": 1500, "nvlink_tx_bytes": 5}
     assert latest.sample.sm_active_percent == 90
     for second, percent in ((4, 90), (34, None)):
         usage.add(
             DriverReading(samples=(reading(utilization_percent=1.0),)), seconds(second), START_NS
         )
-        assert usage.latest(None)[0].sample.sm_active_percent == percent
+        assert live(usage)[0].sample.sm_active_percent == percent
 
 
 def idle_of(
@@ -149,7 +160,7 @@ def test_idle_time_is_what_the_readings_leave_of_the_time_before_them() -> None:
     for second, span in ((0, 0), (1, 1), (100, 2)):
         sample = reading(utilization_percent=0.0, kernel_percent=0.0, gpm_ns=seconds(span))
         usage.add(DriverReading(samples=(sample,)), seconds(second), START_NS)
-    (latest,) = usage.latest(None)
+    (latest,) = live(usage)
     assert (latest.idle_seconds, latest.known_seconds) == (3, 3)
 
 
@@ -165,7 +176,7 @@ def test_the_time_before_the_run_is_not_idle_time_of_the_run() -> None:
     usage.begin_run("batch", seconds(70))
     assert [one.gpu.idle_seconds for one in usage.gpus(None, "batch", 10_000)] == [10]
     # Prometheus has no mark for an estimate.
-    assert [gpu.idle_seconds for gpu in usage.latest(None)] == [None]
+    assert [gpu.idle_seconds for gpu in live(usage)] == [None]
 
 
 def test_the_numbers_of_a_run_are_those_between_its_start_and_its_end() -> None:
@@ -257,12 +268,10 @@ def test_a_single_reading_has_numbers_and_no_energy() -> None:
     assert gpu.utilization_percent == Distribution(avg=40, p50=40, p95=40, p99=40, max=40)
     assert gpu.throttle_reasons == {"swPowerCap": 100}
     assert gpu.energy_joules is None
-    (latest,) = usage.latest(None)
+    (latest,) = live(usage)
     assert set(present(latest.throttled_seconds).values()) == {0}
     first = reading(power_watts=100.0, throttle_reasons=0x24, counters={ENERGY: 5_000})
-    (latest,) = at_each_second(first, reading(utilization_percent=30.0, throttle_reasons=4)).latest(
-        None
-    )
+    (latest,) = live(at_each_second(first, reading(utilization_percent=30.0, throttle_reasons=4)))
     assert latest.sample.utilization_percent == 30
     assert latest.sample.power_watts is None
     assert latest.energy_joules == 5
@@ -275,7 +284,7 @@ def test_a_single_reading_has_numbers_and_no_energy() -> None:
 def test_energy_is_power_by_time_without_a_counter() -> None:
     """Energy is power by time without a counter and a reloaded driver counts on from zero."""
     usage = at_each_second(*(reading(power_watts=watts) for watts in (900.0, 100.0, 300.0)))
-    assert [only(usage).energy_joules, *(one.energy_joules for one in usage.latest(None))] == [
+    assert [only(usage).energy_joules, *(one.energy_joules for one in live(usage))] == [
         400,
         400,
     ]
@@ -284,9 +293,7 @@ def test_energy_is_power_by_time_without_a_counter() -> None:
         only(at_each_second(*(reading(counters={ENERGY: one}) for one in energies))).energy_joules
         == 100 + 50
     )
-    (latest,) = at_each_second(*(reading(counters={ENERGY: one}) for one in (5_000_000, 0))).latest(
-        None
-    )
+    (latest,) = live(at_each_second(*(reading(counters={ENERGY: one}) for one in (5_000_000, 0))))
     assert latest.energy_joules == 5000
 
 

@@ -12,6 +12,7 @@ from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence, gpu_u
 from profiler.record.gpu_sentences import all_gpu_advice, gpu_idle_texts
 from profiler.record.record_model import NOT_MEASURED, Record
 from tests.fakes import seconds
+from tests.gpu_cases import MISSING_IN_470, hidden, lost_after
 from tests.played_tapes import PlayedTape, gpu_of
 from tests.tape_driver import UUID, OtherProgram, uuid_of
 from tests.values import present
@@ -20,31 +21,10 @@ PHASES = (0.05, 0.17, 0.35, 0.6, 0.85, 1.1)
 at_each_phase = pytest.mark.parametrize("opening", PHASES)
 # Memory that the driver needs for the two processes of "two".
 _DRIVERS_MB = 20
-_LISTS = tuple(f"nvmlDeviceGet{kind}RunningProcesses_v3" for kind in ("Compute", "Graphics"))
-_LISTS_OF_MPS = ("nvmlDeviceGetMPSComputeRunningProcesses_v3",)
-# What a driver before 510 lacks.
-_MISSING_IN_470 = (
-    *_LISTS,
-    *_LISTS_OF_MPS,
-    "nvmlDeviceGetMemoryInfo_v2",
-    "nvmlGpmQueryDeviceSupport",
-)
 
 
 def warnings(record: Record) -> tuple[str, ...]:
     return present(record.monitor).warnings
-
-
-def lost_after(played: PlayedTape, place: int, when: float, xid: int) -> Record:
-    """The record if the GPU falls off the bus at this second of the run."""
-    gpu = played.driver.gpus[place].gpu
-
-    def lose() -> None:
-        if played.clock.now_ns > seconds(when) and not gpu.is_lost:
-            gpu.fall_with(xid)
-            gpu.is_lost = 1
-
-    return played.play(lose)
 
 
 @pytest.mark.parametrize("opening", PHASES[::3])
@@ -68,9 +48,9 @@ def test_of_eight_gpus_the_record_has_those_that_the_run_used(opening: float) ->
 @pytest.mark.parametrize("as_batch", [False, True], ids=["run", "monitor"])
 def test_memory_of_another_container_is_not_the_runs(opening: float, *, as_batch: bool) -> None:
     """Its program comes after that of the run, and the driver does not list it here."""
-    hidden = OtherProgram(tape="burn-half", place=0, after=8.0, is_own=False, is_listed=False)
+    others = (hidden(after=8.0),)
     scope = GpuScope((UUID,)) if as_batch else None
-    played = PlayedTape("two", opening=opening, others=(hidden,), as_batch=as_batch, scope=scope)
+    played = PlayedTape("two", opening=opening, others=others, as_batch=as_batch, scope=scope)
     record = played.play()
     gpu = gpu_of(record)
     assert present(gpu.memory_used_mb.max) <= played.tape.own_peak_mb + _DRIVERS_MB
@@ -83,8 +63,7 @@ def test_memory_of_another_container_is_not_the_runs(opening: float, *, as_batch
 
 def test_the_error_of_a_gpu_that_the_run_used_with_memory_of_nobody_may_be_anothers() -> None:
     """Managed memory looks the same: nobody says that the run may not have used its own GPU."""
-    managed = OtherProgram(tape="burn-half", place=0, after=3.0, is_own=False, is_listed=False)
-    record = PlayedTape("illegal", others=(managed,), scope=GpuScope((UUID,))).play()
+    record = PlayedTape("illegal", others=(hidden(),), scope=GpuScope((UUID,))).play()
     assert gpu_of(record).xids == (31,)
     assert record.gpu_scope == "instance"
     assert gpu_error_text(record).endswith(
@@ -95,8 +74,7 @@ def test_the_error_of_a_gpu_that_the_run_used_with_memory_of_nobody_may_be_anoth
 @pytest.mark.parametrize("after", [-1.0, 8.0])
 def test_where_the_driver_says_no_memory_of_processes_that_in_use_is_of_all(after: float) -> None:
     """Driver 560 in a container: another one's program may be hidden, whose memory is in the sum."""
-    hidden = OtherProgram(tape="burn-half", place=0, after=after, is_own=False, is_listed=False)
-    for others in ((), (hidden,)):
+    for others in ((), (hidden(after=after),)):
         record = PlayedTape("two", pids="no memory", others=others).play()
         assert gpu_of(record).shared is None
         assert record.gpu_scope == "instance"
@@ -106,8 +84,7 @@ def test_where_the_driver_says_no_memory_of_processes_that_in_use_is_of_all(afte
 
 
 def test_where_no_process_is_hidden_other_memory_is_the_runs_managed_memory() -> None:
-    managed = OtherProgram(tape="burn-half", place=0, after=8.0, is_own=False, is_listed=False)
-    record = PlayedTape("two", others=(managed,), has_gpm=False, sees_all=True).play()
+    record = PlayedTape("two", others=(hidden(after=8.0),), has_gpm=False, sees_all=True).play()
     gpu = gpu_of(record)
     assert present(gpu.memory_used_mb.max) > 4000
     assert gpu.shared is False
@@ -118,7 +95,7 @@ def test_where_no_process_is_hidden_other_memory_is_the_runs_managed_memory() ->
 @pytest.mark.parametrize("name", ["two", "beside"])
 def test_the_lists_of_older_drivers_say_the_same(name: str, *, is_long: bool) -> None:
     usual = gpu_of(PlayedTape(name, has_gpm=False).play())
-    played = PlayedTape(name, has_gpm=False, missing=() if is_long else _MISSING_IN_470)
+    played = PlayedTape(name, has_gpm=False, missing=() if is_long else MISSING_IN_470)
     played.driver.gpu.has_long_entries = is_long
     gpu = gpu_of(played.play())
     assert gpu.shared == usual.shared

@@ -20,7 +20,7 @@ from profiler.record.gpu_sentences import (
 from profiler.record.record_model import NO_RECOMMENDATION, NOT_MEASURED, Record, Report
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
-from tests.fakes import seconds
+from tests.gpu_cases import played_until, samples_until
 from tests.nvml_tape import Tape
 from tests.played_tapes import PlayedTape, gpu_of
 from tests.values import present
@@ -74,30 +74,9 @@ def test_copies_are_work_of_the_gpu_and_are_named(opening: float) -> None:
     assert "smaller GPU" not in advice
 
 
-def _played_until(name: str, stop_seconds: float, error: int, *functions: str) -> Record:
-    """From this time of the run on, the functions of the driver fail."""
-    played = PlayedTape(name)
-
-    def stop() -> None:
-        if played.clock.now_ns > seconds(stop_seconds) and not stopped:
-            stopped.append(True)
-            for function in functions:
-                played.driver.nvml.fail(function, error, always=True)
-
-    stopped: list[bool] = []
-    return played.play(stop)
-
-
-def _with_samples_until(name: str, stop_seconds: float) -> Record:
-    """The driver's samples are read every 10 s."""
-    return _played_until(
-        name, stop_seconds, pynvml.NVML_ERROR_NOT_SUPPORTED, "nvmlDeviceGetSamples"
-    )
-
-
 @pytest.mark.parametrize(("name", "covered"), [("starved", 58), ("bursts", 68), ("two", 78)])
 def test_where_samples_stop_the_idle_time_is_a_lower_bound(name: str, covered: float) -> None:
-    record = _with_samples_until(name, 11)
+    record = samples_until(11)(PlayedTape(name))
     gpu = gpu_of(record)
     assert present(gpu.utilization_covered_percent) == pytest.approx(covered, abs=1)
     idle_seconds = present(record.metrics.duration_ms) / 1000 - Tape(name).kernel_seconds
@@ -119,7 +98,7 @@ def test_where_samples_stop_the_idle_time_is_a_lower_bound(name: str, covered: f
 
 @pytest.mark.parametrize("name", ["starved", "bursts", "two", "short"])
 def test_of_a_gpu_whose_work_is_hardly_known_nothing_is_said(name: str) -> None:
-    record = _with_samples_until(name, 3)
+    record = samples_until(3)(PlayedTape(name))
     gpu = gpu_of(record)
     assert gpu.utilization_percent == NOT_MEASURED
     assert gpu.idle_seconds is None
@@ -253,7 +232,7 @@ def test_beside_another_program_the_memory_is_the_runs_own() -> None:
 def test_the_memory_of_others_is_not_the_runs_where_its_processes_came_unseen() -> None:
     """The other program was there before; the lists fail before the run's own one comes."""
     lists = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2")
-    record = _played_until("beside", 3, pynvml.NVML_ERROR_UNKNOWN, *lists)
+    record = played_until(PlayedTape("beside"), 3, pynvml.NVML_ERROR_UNKNOWN, *lists)
     gpu = gpu_of(record)
     assert gpu.shared
     assert gpu.memory_used_mb == NOT_MEASURED

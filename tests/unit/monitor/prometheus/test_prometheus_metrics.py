@@ -68,7 +68,6 @@ FULL = Snapshot(
     task_tx_bytes=6,
     gpus=LiveGpus(
         readings=1,
-        is_known=True,
         gpus=(
             LatestGpu(
                 sample=GpuSample(
