@@ -163,6 +163,7 @@ class Division:
     ) -> None:
         self._children = children
         self._steps = 0
+        self._is_cut = False  # the last walk along chains, which may take no more steps
         self._firm: dict[ThreadWait, Wait] = {}
         self._idle: dict[ThreadWait, Wait] = {}
         self._serving: dict[ThreadWait, Wait] = {}  # and wait for others, too
@@ -295,7 +296,8 @@ class Division:
 
     def _ends(self, wait: ThreadWait) -> Collection[ThreadWait]:
         """The threads at the ends of the chains that begin with this one; none if one of them could
-        run when it was asked last, or was not asked since it ran: it may wait for anything now.
+        run when it was asked last, or was not asked since it ran, and may wait for anything now, or
+        if there are too many threads to walk along all chains.
         """
         reached, _ = self._reached(wait, only_still=True)
         known = self._known_of(reached, wait)
@@ -315,7 +317,7 @@ class Division:
         self, wait: ThreadWait, reached: Sequence[ThreadWait], passed: AbstractSet[ThreadWait]
     ) -> Collection[ThreadWait]:
         """The ends of chains of which none is of a known kind."""
-        if any(end.blocked is None for end in reached):
+        if self._is_cut or any(end.blocked is None for end in reached):
             return ()
         serving = self._serving.keys() & passed
         if serving and not any(self._asks(each) for each in passed):
@@ -384,6 +386,7 @@ class Division:
                     continue
                 known.add(helper)
                 pending.append(helper)
+        self._is_cut = bool(pending)
         return reached, known
 
     def _helpers(self, wait: ThreadWait, blocked: Blocked | None) -> Collection[ThreadWait]:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.aggregation import critical_thread
 from profiler.aggregation.critical_thread import Division, ThreadWait
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.waits import STOPPED, Blocked, Connection, Wait
@@ -263,6 +264,14 @@ class TestHandingOn:
         division = Division(waits, {})
         assert division.shares() == {Wait("lock"): 1.0}
         assert division._steps < 16 * 4 * 4000
+
+    def test_a_chain_that_is_too_long_to_walk_has_no_end(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(critical_thread, "_MAX_STEPS", 2)
+        chain = [wait(pipe_to(number + 1), 9, process=number) for number in range(1, 4)]
+        assert shares(*chain) == {}
+        assert shares(*chain, wait(DISK, 1, process=4)) == {"disk": 100.0}
 
     def test_all_threads_of_a_large_pool_hand_on(self) -> None:
         waits = [wait(LOCK, 50, over=5) for _ in range(60)]
