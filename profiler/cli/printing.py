@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from profiler.runs.past_runs.run_source import RunSource
 
 UNKNOWN = "-"
-STANDARD_OUTPUT = "-"  # as the name of a file
 NOT_APPLIED = "Nothing was changed; --yes carries this out."
 _WARNED = "profiler.warned"  # the sentences, in the meta of click's context
 STDIN = 0

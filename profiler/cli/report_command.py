@@ -22,7 +22,6 @@ from profiler.cli.options import (
     source_options,
 )
 from profiler.cli.printing import (
-    STANDARD_OUTPUT,
     say,
     warn,
     warned_notes,
@@ -34,7 +33,7 @@ from profiler.cli.recommended_months import months_of_families
 from profiler.cli.wiring.open_past_runs import is_local, open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.files import write_atomically
+from profiler.core.files import STANDARD_OUTPUT, write_atomically
 from profiler.core.optional_math import known_values
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_MS, format_ms

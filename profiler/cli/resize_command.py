@@ -74,6 +74,7 @@ from profiler.cli.wiring.open_past_runs import (
 from profiler.core.clock import SystemClock
 from profiler.core.completeness import Gap
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.files import STANDARD_OUTPUT
 from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import format_count
@@ -197,6 +198,7 @@ def resize(
         believes_logs=believe_logs,
     )
     _check_jobs(request, files)
+    _check_written_files(request, files)
     output = _Output(format="json" if as_json else output_format, days=None if revert else days)
     is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
     if is_advice and is_for_act:
@@ -232,6 +234,11 @@ def _check_jobs(request: RolloutRequest, files: Sequence[str]) -> None:
             "--job-definition and --queue select job definitions of AWS Batch: leave out FAMILY, "
             "--cluster, --scheduled and --apply."
         )
+
+
+def _check_written_files(request: RolloutRequest, files: Sequence[str]) -> None:
+    if STANDARD_OUTPUT in (request.sizes_file, *files):
+        raise UsageError(f"{_act(request, files)} reads its FILE and writes it again: name a file.")
 
 
 def _act(request: RolloutRequest, files: Sequence[str]) -> str:

@@ -132,7 +132,11 @@ RUN_OPTIONS = (
     RunOption(
         "-q --quiet", "", "Print to stderr only why CMD did not start or which budget it exceeded."
     ),
-    RunOption("-o --output", "FILE", "Append the report line to FILE, and print nothing."),
+    RunOption(
+        "-o --output",
+        "FILE",
+        "Append the report line to FILE (-: standard output), and print nothing.",
+    ),
     RunOption("--no-history", "", "Do not add the run to the history."),
     RunOption("--label labels", "NAME=VALUE", "Add a label to the run."),
     RunOption(

@@ -52,7 +52,7 @@ from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.files import read_text_file, standard_input
+from profiler.core.files import STANDARD_OUTPUT, read_text_file, standard_input
 from profiler.core.optional_math import first_known
 from profiler.core.text import similar_name, stated
 from profiler.core.version import __version__
@@ -111,7 +111,7 @@ _rollout_options = add_options(
     ),
 )
 _output_options = add_options(
-    option("-o --output out", "OUT", "Write the new definition to a file."),
+    option("-o --output out", "OUT", "Write the new definition to a file (-: standard output)."),
     flag("--in-place", "Write the new definition to FILE."),
     flag("--json as_json", "Print the plan as one JSON object for each family."),
 )
@@ -614,7 +614,7 @@ def _change_files(
     for file, changed in changes.items():
         for note in changed.notes:
             warn(note if len(files) == 1 else f"{file}: {note}")
-        if out is None and not in_place:
+        if out in (None, STANDARD_OUTPUT) and not in_place:
             write_out(changed.after)
         elif out is not None or changed.is_changed:
             write_definition(

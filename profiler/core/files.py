@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # No person and no API writes a longer text, and a device may never end.
 MAX_TEXT_BYTES = 64 * 2**20
+STANDARD_OUTPUT = "-"  # as the name of a file
 _LAST_STANDARD_STREAM = 2
 # The wheel ships these folders of the repository as ``profiler/shipped/NAME``.
 _IN_REPOSITORY = {"forwarder": "lambda", "image": "taskdef", "kibana": "kibana"}

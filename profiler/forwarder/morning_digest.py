@@ -232,7 +232,7 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
             continue
         trend = growth([percent for _, percent in peaks])
         nights = _nights_between(peaks[0][0], peaks[-1][0])
-        if not trend.runs or nights < 1:
+        if not trend.is_sure or nights < 1:
             continue
         runs_left = trend.runs_until(_WHOLE_PERCENT) or 0
         nights_left = round(runs_left * nights / (len(peaks) - 1))

@@ -5,10 +5,12 @@ from stat import S_ISREG
 
 from profiler.core.deadline_writer import Output
 from profiler.core.errors import UsageError
-from profiler.core.files import dup_above_standard_streams, open_or_none
+from profiler.core.files import STANDARD_OUTPUT, dup_above_standard_streams, open_or_none
 
 # Without O_NONBLOCK, opening a pipe without a reader would block forever.
 _APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+_STDOUT = 1
+_STDOUT_PATH = "/dev/stdout"
 
 
 class ReportFile:
@@ -16,13 +18,15 @@ class ReportFile:
 
     The command may remove or replace the file, as ``make clean`` does. Then the report is appended
     to the file that has its name at the end, which is made if there is none.
+
+    A hyphen is standard output, which the command shares: the report follows its output.
     """
 
     def __init__(self, path: str, patience_seconds: float) -> None:
-        self._path = path
+        self._path = _STDOUT_PATH if path == STANDARD_OUTPUT else path
         self._patience_seconds = patience_seconds
         try:
-            self._descriptor = _open(path)
+            self._descriptor = _open(self._path)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise UsageError(
@@ -69,6 +73,8 @@ class ReportFile:
 
 
 def _open(path: str) -> int:
+    if path == _STDOUT_PATH:  # opened anew, it would have a position of its own in its file
+        return dup_above_standard_streams(os.dup(_STDOUT))
     opened = os.open(path, _APPENDING, 0o666)
     os.set_blocking(opened, True)
     return dup_above_standard_streams(opened)

@@ -13,21 +13,27 @@ _MIN_TREND_RUNS = 8
 # A smaller rise over all runs is not worth a word, nor is a limit that is further away.
 _MIN_NOTABLE_SHARE = 0.05
 _MAX_RUNS_AHEAD = 1000
+# The quantiles of a normal distribution that have 90 % and 98 % within them. By the first, a size
+# is on the safe side; of 30 families whose figures differ by chance, one would be said to grow.
+_LIKELY = 1.6449
+_SURE = 2.3263
 
 
 class Growth(Struct, frozen=True, kw_only=True):
     """A rising trend: the increase per run, the line's value at the last run, and the number of
-    runs.
+    runs. ``is_sure``: less than one in 100 families would show it by chance.
     """
 
     per_run: float
     now: float
     runs: int
+    is_sure: bool = False
 
     @property
     def is_notable(self) -> bool:
+        """Whether the rise is worth a word."""
         rise = self.per_run * (self.runs - 1)
-        return rise > 0 and rise >= _MIN_NOTABLE_SHARE * self.now
+        return self.is_sure and rise >= _MIN_NOTABLE_SHARE * self.now
 
     def after(self, runs: int) -> float:
         return self.now + self.per_run * runs
@@ -54,7 +60,7 @@ def growth(values: Sequence[float]) -> Growth:
     could be chance.
 
     The slope is the Theil-Sen estimator, which counts if its 90 % interval (by the variance of
-    Kendall's statistic) is above 0. https://doi.org/10.1080/01621459.1968.10480934
+    Kendall's statistic) is above 0; one that is sure, if its 98 % interval is. https://doi.org/10.1080/01621459.1968.10480934
     """
     recent = values[
         -200:
@@ -67,13 +73,18 @@ def growth(values: Sequence[float]) -> Growth:
     # a random order.
     ties = [len(list(same)) for _, same in groupby(sorted(recent))]
     variance = (_variance_term(count) - sum(map(_variance_term, ties))) / 18
-    # 90 % of a normal distribution is within 1.6449 standard deviations.
-    lowest = (len(slopes) - 1.6449 * math.sqrt(variance)) / 2
-    if slopes[max(math.floor(lowest), 0)] <= 0:
+    if not _is_rising(slopes, variance, _LIKELY):
         return NO_GROWTH
     slope = median(slopes)
     level = median(sorted(value - slope * index for index, value in enumerate(recent)))
-    return Growth(per_run=slope, now=level + slope * (count - 1), runs=count)
+    is_sure = _is_rising(slopes, variance, _SURE)
+    return Growth(per_run=slope, now=level + slope * (count - 1), runs=count, is_sure=is_sure)
+
+
+def _is_rising(slopes: Sequence[float], variance: float, quantile: float) -> bool:
+    """Whether the interval of the slope is above 0."""
+    lowest = (len(slopes) - quantile * math.sqrt(variance)) / 2
+    return slopes[max(math.floor(lowest), 0)] > 0
 
 
 def _slopes(values: Sequence[float]) -> list[float]:

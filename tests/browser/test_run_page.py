@@ -259,6 +259,41 @@ def test_a_run_fits_a_phone_without_broken_words(opened: Opener, tmp_path: Path)
     assert narrow == []
 
 
+# The words between the separators of a name that stand on more than one line.
+BROKEN_WORDS = """(selector) => [...document.querySelectorAll(selector)].flatMap((place) => {
+  const texts = document.createTreeWalker(place, NodeFilter.SHOW_TEXT), broken = [];
+  while (texts.nextNode()) {
+    for (const { 0: word, index } of texts.currentNode.data.matchAll(/[A-Z]+/g)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, index);
+      range.setEnd(texts.currentNode, index + word.length);
+      if (new Set([...range.getClientRects()].map((one) => one.top)).size > 1) broken.push(word);
+    }
+  }
+  return broken;
+})"""
+
+
+def test_a_long_name_in_upper_case_is_broken_between_its_words(
+    opened: Opener, tmp_path: Path
+) -> None:
+    name = "NFCORE_SAREK:SAREK:GATK4_BASERECALIBRATOR_SPARK"
+    runs = [
+        replace(made, record=replace(made.record, family=name, log_group=f"/ecs/{name}"))
+        for made in shown_runs.night()
+    ]
+    page = page_of(tmp_path, *runs)
+    tab = opened(page, width=390)
+    assert name in tab.inner_text("#last-night")
+    assert tab.evaluate(BROKEN_WORDS, "#last-night") == []
+    tab = opened(page, f"#run={KILLED.task_id}", width=390)
+    tab.wait_for_selector("#detail[open] dl.facts")
+    assert f"{name}:26" in tab.inner_text("#run-title")
+    assert tab.evaluate(BROKEN_WORDS, "#run-title, .verdict, .facts") == []
+    tab = opened(page, width=1440)
+    assert tab.evaluate(BROKEN_WORDS, ".family") == []
+
+
 WAITING = shown_runs.waiting()
 ADDRESS = f"#run={WAITING.record.task_id}"
 DIALOG_OVERFLOW = "((one) => one.scrollWidth - one.clientWidth)(document.getElementById('detail'))"

@@ -152,6 +152,15 @@ def test_a_file_that_cannot_be_written_is_named_before_anything_is_read(
         assert done.stderr.endswith(": name the file of sizes, which may be new.\n")
 
 
+@pytest.mark.parametrize("option", ["--write-sizes", "--apply"])
+def test_a_file_that_is_changed_is_no_standard_output(account: Account, option: str) -> None:
+    done = account.resize(option, "-")
+    assert done.returncode == 2
+    assert (
+        done.stderr == f"task-profiler: {option} reads its FILE and writes it again: name a file.\n"
+    )
+
+
 def test_a_link_and_the_permissions_stay(account: Account, file: Path, tmp_path: Path) -> None:
     real = tmp_path / "real.json"
     real.write_text("{}")

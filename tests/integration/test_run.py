@@ -385,6 +385,22 @@ def test_output_appends_and_keeps_stderr_clean_and_costs_no_exit_code_where_it_f
     assert b"--output /dev/full cannot be written" in finished.stderr
 
 
+@pytest.mark.parametrize("is_file", [True, False])
+def test_output_to_a_hyphen_follows_the_commands_output(*, is_file: bool, tmp_path: Path) -> None:
+    """In a regular file it begins a line of its own, as in any file of ``--output``."""
+    with (tmp_path / "out").open("wb") as file:
+        words = (*RUN, "--no-history", "--output", "-", "--", "sh", "-c", "printf done; echo >&2 x")
+        stdout = file if is_file else subprocess.PIPE
+        finished = subprocess.run(
+            words, cwd=tmp_path, stdout=stdout, stderr=subprocess.PIPE, check=True
+        )
+    written = (tmp_path / "out").read_bytes() if is_file else finished.stdout
+    assert written.startswith(b"done\n{" if is_file else b"done{")
+    assert decode(written.removeprefix(b"done")).record.exit_code == 0
+    assert finished.stderr == b"x\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 @pytest.mark.parametrize(
     ("script", "kept"),
     [

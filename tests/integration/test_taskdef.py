@@ -62,6 +62,7 @@ def test_the_definition_of_a_file_stays_as_it_is(file: Path, tmp_path: Path) -> 
         [*COMMAND, "-", "--image", "own:1"], input=before, capture_output=True, check=False
     )
     assert (tmp_path / "out.json").read_text() == done.stdout == piped.stdout.decode()
+    assert add_monitor(file, "--image", "own:1", "-o", "-").stdout == done.stdout
     assert file.read_bytes() == before
 
 

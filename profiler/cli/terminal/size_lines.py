@@ -92,8 +92,9 @@ def trend_text(advice: Advice | None) -> str:
         return ""
     texts = []
     memory = advice.choice.growth
-    if memory.is_notable:
-        text = f"memory peak +{format_memory(memory.per_run)} a run over {memory.runs} runs"
+    per_run_mb = format_memory(memory.per_run)
+    if memory.is_notable and per_run_mb != format_memory(0):
+        text = f"memory peak +{per_run_mb} a run over {memory.runs} runs"
         limit_mb = advice.choice.current.memory_mb
         runs = known(memory.runs_until_near, limit_mb)
         if limit_mb is not None and runs is not None:

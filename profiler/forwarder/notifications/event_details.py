@@ -27,6 +27,7 @@ from profiler.forwarder.notifications.next_steps import (
     steps_while_running,
 )
 from profiler.forwarder.notifications.notification import NightSummary, Notification
+from profiler.forwarder.notifications.run_advice import advice_after
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.batch_job import NO_JOB, BatchJob, job_text
@@ -183,7 +184,10 @@ def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
         text=_sentence(notice),
         summary=_summary(notice),
         next_steps=_next_steps(
-            f"Task {task.id}", task.cluster, links, in_words(steps_after_run(notice))
+            f"Task {task.id}",
+            task.cluster,
+            links,
+            in_words((*steps_after_run(notice), *advice_after(notice).steps)),
         ),
         task_id=task.id,
         task_arn=task.arn,
@@ -317,9 +321,8 @@ def _summary(notice: EndedRun) -> str:
         *_gpu_sentences(notice, story),
         value_formats.source_of_numbers(notice),
     ]
-    record = notice.record
-    sentences.append(value_formats.recommended_size(record.recommendation))
-    sentences += map(as_sentence, record.recommendation.reasons[:1])
+    advice = advice_after(notice)
+    sentences += (advice.size, *map(as_sentence, advice.reasons[:1]))
     return " ".join(filter(None, sentences))
 
 

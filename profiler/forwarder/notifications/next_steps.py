@@ -36,10 +36,12 @@ def command_of_run(run: EndedRun, *words: str) -> str:
 
 
 def steps_after_run(run: EndedRun) -> tuple[NextStep, ...]:
-    """What helps with a run that did not succeed; nothing for a success. Of one that left nothing
-    to show, doctor says why the family's runs do not start or have no report, or how the job ended.
+    """What helps with a run that did not succeed, or not as its family does; nothing for another
+    success. Of one that left nothing to show, doctor says why the family's runs do not start or
+    have no report, or how the job ended.
     """
-    if run.outcome.status == "success":
+    is_notable = run.outcome.ran_out_of_memory or bool(run.unusual)
+    if run.outcome.status == "success" and not is_notable:
         return ()
     if run.has_line and run.report_log is not None:
         return (NextStep("look", command_of_run(run, "show", run.task.id)),)

@@ -2,7 +2,6 @@
 escaped texts.
 """
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -12,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from profiler.core.ecs_terms import FARGATE, cluster_name
+from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known, known_values
 from profiler.core.redaction import redact, redact_line
 from profiler.core.text import as_sentence, on_one_line, stated
@@ -23,13 +22,13 @@ from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.event_details import run_title, schedule_title
 from profiler.forwarder.notifications.next_steps import (
     NextStep,
-    command_of_run,
     steps_after_due_time,
     steps_after_job,
     steps_after_run,
     steps_while_running,
 )
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
+from profiler.forwarder.notifications.run_advice import advice_after
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.batch_job import BatchJob
 from profiler.record.fact_list import cost_text, device_facts, peak_text
@@ -37,18 +36,14 @@ from profiler.record.gpu_facts import cause_sentence
 from profiler.record.hardware import neuron_totals
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
-    NO_RECOMMENDATION,
-    UNKNOWN_SIZE,
     Metrics,
-    Recommendation,
     Record,
     Series,
-    TaskSize,
 )
 from profiler.record.run_outcome import describe_exit_code
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
 from profiler.record.story_rows import GPU_NOTES, Story, story_of
-from profiler.record.task_needs import cpu_share, is_job, vcpu_curve_limit
+from profiler.record.task_needs import cpu_share, vcpu_curve_limit
 from profiler.record.units import format_duration, format_memory
 
 JsonObject = dict[str, Any]
@@ -361,37 +356,12 @@ def _memory_line(metrics: Metrics) -> str | None:
 
 
 def _advice(notice: EndedRun) -> list[str]:
-    record = notice.record
-    if record.recommendation == NO_RECOMMENDATION:
-        return []
-    advice = record.recommendation
-    size = ""
-    command = ""
-    if TaskSize(vcpu=advice.vcpu, memory_mb=advice.memory_mb) != record.task_size:
-        if _is_before_the_end(notice, record, advice):
-            return []
-        size = value_formats.recommended_size(advice)
-        if size and record.launch_type in (FARGATE, None) and not is_job(notice.record):
-            resize = command_of_run(notice, "taskdef", "resize", notice.family)
-            command = escape_text(resize, MAX_SENTENCE_LENGTH)
-    lines = [size]
+    advice = advice_after(notice)
+    lines = [advice.size]
     for reason in filter(None, advice.reasons[:5]):  # the line is anybody's: one can be empty
         text = escape_text(as_sentence(reason), MAX_SENTENCE_LENGTH)
         lines.append(f"• {text}")
-    return [*lines, command]
-
-
-def _is_before_the_end(notice: EndedRun, record: Record, advice: Recommendation) -> bool:
-    """Whether the advice is from numbers before the end, which do not show what the run needed."""
-    limit_mb = notice.metrics.memory_size_mb
-    vcpu = advice.vcpu or math.inf
-    memory_mb = advice.memory_mb or math.inf
-    was = record.task_size
-    if was == UNKNOWN_SIZE:
-        was = TaskSize(vcpu=notice.metrics.vcpu_size, memory_mb=limit_mb)
-    is_smaller = vcpu < (was.vcpu or 0) or memory_mb < (was.memory_mb or 0)
-    has_no_more = notice.outcome.ran_out_of_memory and memory_mb <= (limit_mb or 0)
-    return has_no_more or (notice.outcome.status == "failure" and is_smaller)
+    return [*lines, *(escape_text(step.command, MAX_SENTENCE_LENGTH) for step in advice.steps)]
 
 
 def _why(notice: EndedRun, story: Story) -> list[str]:

@@ -58,7 +58,7 @@ from tests.values import present
 
 def test_a_straight_line_grows_by_its_slope() -> None:
     found = growth([100.0 + 10 * n for n in range(12)])
-    assert found == Growth(per_run=10, now=210, runs=12)
+    assert found == Growth(per_run=10, now=210, runs=12, is_sure=True)
     assert found.runs_until(240) == 4
     assert found.runs_until(235) == 3
     assert found.runs_until(200) is None
@@ -67,6 +67,17 @@ def test_a_straight_line_grows_by_its_slope() -> None:
     values = [100.0 + 10 * n for n in range(20)]
     values[3], values[11] = 900, 5
     assert growth(values).per_run == pytest.approx(10, abs=0.5)
+
+
+def test_chance_alone_is_not_said_as_a_change() -> None:
+    """Few orders of the same figures grow surely; a size is on the safe side more often."""
+    orders = Random(7)
+    values = [1000 * math.exp(orders.gauss(0, 0.3)) for _ in range(20)]
+    found = [growth(orders.sample(values, 20)) for _ in range(500)]
+    assert sum(one.is_notable for one in found) <= 8
+    assert sum(one.runs > 0 for one in found) > 10
+    noisy = [1000 * (1 + 0.02 * n) * math.exp(orders.gauss(0, 0.05)) for n in range(20)]
+    assert growth(noisy).is_notable
 
 
 def test_what_does_not_clearly_grow_does_not_grow() -> None:

@@ -24,9 +24,9 @@ export function svgElement(tag, attributes, ...children) {
   return created;
 }
 
-/** A name that is broken between its words where there is no room. */
-export function breakable(name) {
-  const words = escapeControls(name).split(/(?<=[_./:])/);
+/** A name, or a sentence with names, that is broken between their words where there is no room: in no number. */
+export function breakable(text) {
+  const words = escapeControls(text).split(/(?<=[_./:])(?=\D)/);
   const made = document.createDocumentFragment();
   for (const word of words) made.append(word, element("wbr"));
   return made;

@@ -12,9 +12,8 @@ export const runAddress = (run) =>
   `${location.href.replace(/#.*/s, "")}#${formatAddress({ ...selection, run: nameOf(run) })}`;
 
 /** A link that opens a run here, or where the reader asks for: in another tab or window. */
-export function runLink(run, textContent, properties = {}) {
-  return element("a", {
-    textContent,
+export function runLink(run, content, properties = {}) {
+  const own = {
     href: runAddress(run),
     title: `${familyOf(run)}, ${asTime(run.began)}`,
     onclick: (event) => {
@@ -22,8 +21,8 @@ export function runLink(run, textContent, properties = {}) {
       event.preventDefault();
       openRun(run);
     },
-    ...properties,
-  });
+  };
+  return element("a", { ...own, ...properties }, content);
 }
 
 async function openRun(run, { isNewPage = true } = {}) {

@@ -3,7 +3,7 @@
 import { comparisonChoice, comparisonTable, lastSuccess, peakNote, processorNote } from "#page/comparison.js";
 import { logStreamLink, taskLink } from "#page/console_links.js";
 import { content, hasSeries, isSibling, unpackSeries } from "#page/content.js";
-import { button, element, emptyNote, link, outcomeCell, table } from "#page/elements.js";
+import { breakable, button, element, emptyNote, link, outcomeCell, table } from "#page/elements.js";
 import {
   asPercent,
   asTaskSize,
@@ -62,7 +62,7 @@ function facts(run) {
     "dl",
     { className: "facts" },
     ...pairs.map(([name, value]) =>
-      element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: escapeControls(value) })),
+      element("div", {}, element("dt", { textContent: name }), element("dd", {}, breakable(value))),
     ),
   );
 }
@@ -94,8 +94,8 @@ function verdictOf(run) {
   return element(
     "p",
     { className: `verdict ${tone}` },
-    element("strong", { textContent: escapeControls(text) }),
-    ...(evidence ? [element("span", { textContent: ` ${escapeControls(evidence)}` })] : []),
+    element("strong", {}, breakable(text)),
+    ...(evidence ? [element("span", {}, breakable(` ${evidence}`))] : []),
   );
 }
 
@@ -221,11 +221,11 @@ function headOf(run) {
   return element(
     "div",
     { className: "run-head" },
-    element("h2", {
-      id: "run-title",
-      tabIndex: -1,
-      textContent: escapeControls(run.revision ? `${familyOf(run)}:${run.revision}` : familyOf(run)),
-    }),
+    element(
+      "h2",
+      { id: "run-title", tabIndex: -1 },
+      breakable(run.revision ? `${familyOf(run)}:${run.revision}` : familyOf(run)),
+    ),
     element(
       "p",
       { className: "note" },

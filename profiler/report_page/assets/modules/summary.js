@@ -2,7 +2,7 @@
 
 import { content } from "#page/content.js";
 import { breakable, byId, countCell, element, shortTable } from "#page/elements.js";
-import { asDuration, asTime, asWhole, escapeControls, UNKNOWN, upperFirst } from "#page/formats.js";
+import { asDuration, asTime, asWhole, UNKNOWN, upperFirst } from "#page/formats.js";
 import { byOutcome, ENDED_AS, isFailed, isKilled, OUTCOMES, outcomeColour } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
 import { costText, cpuTimeText, familyOf } from "#page/run_values.js";
@@ -29,8 +29,8 @@ export function drawLastNight() {
   if (!lastNight) return;
   const pieceOf = ({ text, isNumber, run }) => {
     const opened = content.runs[run];
-    if (opened) return runLink(opened, escapeControls(text));
-    return isNumber ? element("b", { textContent: text }) : escapeControls(text);
+    if (opened) return runLink(opened, breakable(text));
+    return isNumber ? element("b", { textContent: text }) : breakable(text);
   };
   const note = zoneNote(lastNight);
   place.replaceChildren(...lastNight.texts.map(pieceOf), ...(note ? [element("small", { textContent: note })] : []));

@@ -14,22 +14,23 @@ from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeou
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from profiler.forwarder.ended_run import EndedRun
+from profiler.forwarder.ended_run import Comparison, EndedRun, UnusualMeasure
 from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications.channels import event_bus_channel
 from profiler.forwarder.notifications.embedded_texts import markdown_safe
-from profiler.forwarder.notifications.event_details import DETAILS, bus_event, ended_line
+from profiler.forwarder.notifications.event_details import DETAILS, bus_event, ended_line, ended_run
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.batch_detail import parse_job
 from profiler.record.model_base import describe_type
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import SlowdownBounds
+from profiler.record.record_model import Recommendation, SlowdownBounds
 from tests.batch_jobs import end_without_attempt
 from tests.bus_events import RECORD, RUN
 from tests.documentation import ROOT
 from tests.ended_runs import (
+    NOTICE,
     NOTICES,
     OOM,
     RUN_NOTICES,
@@ -37,7 +38,9 @@ from tests.ended_runs import (
     TASK,
     changed,
     ended,
+    recorded,
     report_line,
+    text_of,
 )
 from tests.fake_batch import FakeBatch
 from tests.shown_runs import missed_notice, stuck_notice
@@ -484,3 +487,34 @@ def test_a_job_notice_has_the_form_of_its_schema(attempts: int) -> None:
     kind, detail = bus_event(notice, kibana_url=None)
     assert kind == "Batch Job Notice"
     check_detail(msgspec.json.decode(msgspec.json.encode(detail)), JOB_SCHEMA)
+
+
+def test_a_mail_advises_what_slack_advises() -> None:
+    """The plan of the size is a command, and numbers from before the end are no advice."""
+    sent = ended_run(OOM, kibana_url=None)
+    assert "Recommended size: 2 GB" in sent.summary
+    assert sent.next_steps.endswith(
+        "To see the plan of this size: "
+        "task-profiler taskdef resize etl_daily --from logs:/ecs/jobs --region eu-west-1"
+    )
+    less = Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7, reasons=("Too large.",))
+    for killed in (OOM, ended(NOTICE, cause="failure", exit_code=1)):
+        early = recorded(killed, recommendation=less)
+        sent = ended_run(early, kibana_url=None)
+        assert "Recommended" not in sent.summary
+        assert "Too large" not in sent.summary
+        assert "resize" not in sent.next_steps
+        assert "Recommended" not in text_of(early)
+
+
+def test_a_success_that_is_not_like_its_family_says_where_to_look() -> None:
+    unusual = (UnusualMeasure(metric="durationMs", value=3000, usual=2_470_000),)
+    unlike = replace(NOTICE, comparison=Comparison(text="8.0× shorter.", unusual=unusual))
+    killed = ended(NOTICE, cause="oom", out_of_memory=True, exit_code=0)
+    look = "task-profiler show 0123 --from logs:/ecs/jobs --region eu-west-1"
+    for notable in (unlike, killed):
+        assert notable.outcome.status == "success"
+        assert f"To look: {look}" in ended_run(notable, kibana_url=None).next_steps
+        assert look in text_of(notable)
+    assert "To look" not in ended_run(NOTICE, kibana_url=None).next_steps
+    assert look not in text_of(NOTICE)
