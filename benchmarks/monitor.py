@@ -8,9 +8,9 @@ the report.
 Latency: the time from the batch's end (or SIGTERM) to the monitor's exit. CloudWatch Logs is
 simulated.
 
-Telegraf is measured in the same run, so that the ratio is valid on any machine, if ``telegraf`` is
-on the PATH. To build it: ``go build -tags
-custom,inputs.ecs,outputs.discard ./cmd/telegraf``.
+Telegraf is measured at the same time, in several turns of which the median ratio counts, so that it
+is valid on any machine, if ``telegraf`` is on the PATH. To build it: ``go install -tags
+custom,inputs.ecs,outputs.discard github.com/influxdata/telegraf/cmd/telegraf@v1.36.2``.
 """
 
 import shutil
@@ -41,6 +41,7 @@ _FARGATE_PERIOD_SECONDS = 10
 # A multiple of the period of the stats and of the checkpoints.
 _FARGATE_SECONDS = 60
 _FARGATE_PAIRS = 3
+_TURNS = 5  # of the monitor beside Telegraf
 _MAX_FARGATE_RATIO = 0.5
 # Up to its fifth read of the task the monitor looks for the batch among all processes that it sees.
 # In a container on Fargate these are its own; here they are all processes of the machine, which may
@@ -184,14 +185,30 @@ def run_telegraf(
             yield process
 
 
-def measure_telegraf(program: str, containers: int, seconds: float) -> SteadyState:
-    """Measure Telegraf on a task with this number of containers."""
+def measure_beside_telegraf(
+    program: str, containers: int, seconds: float, aws: FakeAws
+) -> tuple[SteadyState, SteadyState]:
+    """Measure the monitor and Telegraf, each on a task with this number of containers, at the
+    same time; the turn with the median ratio.
+    """
     names = ("ECS_CONTAINER_METADATA_URI_V4", "ECS_CONTAINER_METADATA_URI")
     with (
         run_endpoint(containers) as (address, _),
-        run_telegraf(program, "[[inputs.ecs]]", dict.fromkeys(names, address)) as process,
+        run_monitor(address, aws) as ours,
+        run_endpoint(containers) as (telegraf_address, _),
+        run_telegraf(program, "[[inputs.ecs]]", dict.fromkeys(names, telegraf_address)) as telegraf,
     ):
-        return measure_steady_state(process.pid, seconds)
+        time.sleep(_SEARCH_SECONDS)
+        turns = []
+        for _ in range(_TURNS):
+            turns.append(measure_steady_states((ours.pid, telegraf.pid), seconds / _TURNS, 0))
+    own_state, telegraf_state = sorted(turns, key=_ratio)[_TURNS // 2]
+    return own_state, telegraf_state
+
+
+def _ratio(states: Sequence[SteadyState]) -> float:
+    ours, telegraf = states
+    return ours.cpu_percent / telegraf.cpu_percent
 
 
 def measure_shutdown(trigger: str, aws: FakeAws) -> Shutdown:
@@ -290,12 +307,12 @@ def main(arguments: Sequence[str]) -> None:
         aws.create_log_group(_GROUP)
         aws.create_log_stream(_GROUP, f"ecs/batch/{TASK_ID}")
         for containers in _TARGETS:
-            ours = measure_monitor(containers, options.seconds, aws)
+            if program is None:
+                ours = measure_monitor(containers, options.seconds, aws)
+            else:
+                ours, telegraf = measure_beside_telegraf(program, containers, options.seconds, aws)
+                figures += telegraf_figures(containers, ours, telegraf)
             figures += steady_figures(containers, ours)
-            if program is not None:
-                figures += telegraf_figures(
-                    containers, ours, measure_telegraf(program, containers, options.seconds)
-                )
         figures.append(
             fargate_figure(measure_fargate_ratios(max(options.seconds, _FARGATE_SECONDS), aws))
         )

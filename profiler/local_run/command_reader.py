@@ -28,6 +28,7 @@ from profiler.readers.linux import proc
 from profiler.readers.linux.host import lazily_freed_pages
 from profiler.readers.linux.huge_pages import HugePages
 from profiler.readers.linux.kernel_memory import (
+    FreeMemory,
     KernelGrowth,
     socket_queue_bytes,
     unassigned_kernel_bytes,
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 # and this much at once.
 _SHARES_CPU = 0.0035
 _SHARES_ADVANCE_NS = 45 * NS_PER_MS
+# The same for the machine's kernel memory between two full samples.
+_KERNEL_CPU = 0.001
+_KERNEL_ADVANCE_NS = 15 * NS_PER_MS
 # Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a
 # wrong rate.
 MIN_CPU_STEP_NS = 100 * NS_PER_MS
@@ -203,6 +207,9 @@ class CommandReader:
         self._kernel_growth_bytes: Callable[[], int] = lambda: 0
         if prepared.cgroups.has_v1_controller(MEMORY):
             self._kernel_growth_bytes = KernelGrowth(socket_queue_bytes).growth_bytes
+        self._free_memory = FreeMemory()
+        self._kernel_budget = CpuBudget(_KERNEL_CPU, _KERNEL_ADVANCE_NS)
+        self._monotonic_ns = monotonic_ns
         self._packet_rings = PacketRings()
         self._process_kernel_bytes: dict[int, int] = {}
         self.process_kernel_peak_bytes = 0
@@ -380,6 +387,9 @@ class CommandReader:
             used_bytes += self._unmapped.read_quickly(used_bytes, pids)
             used_bytes += kernel_bytes
             self._quick_peak_bytes = max_known(self._quick_peak_bytes, used_bytes)
+            self._look_at_kernel_memory(used_bytes)
+        else:
+            self._look_at_kernel_memory(group.used_bytes)
         self.last_read_ns = read_ns
         cpu_ns = None
         if read_ns - self._read_ns >= MIN_CPU_STEP_NS:
@@ -419,6 +429,16 @@ class CommandReader:
         growth_bytes = ring_bytes + self._kernel_growth_bytes()
         if growth_bytes:
             self.kernel_bound_bytes = max(self.kernel_bound_bytes, memory_bytes + growth_bytes)
+
+    def _look_at_kernel_memory(self, memory_bytes: int) -> None:
+        """Read the machine's kernel memory between two full samples, if free memory has fallen by
+        more than the command's, as far as the budget allows.
+        """
+        now_ns = self._monotonic_ns()
+        if self._kernel_budget.allows(now_ns) and self._free_memory.has_fallen(memory_bytes):
+            began_ns = time.thread_time_ns()
+            self._add_kernel_bound(memory_bytes)
+            self._kernel_budget.add_cost(time.thread_time_ns() - began_ns, now_ns)
 
     def _cpu_ns_between(self, *, is_same_tree: bool) -> int | None:
         """The CPU time now: of the group, else of the processes if they are the same ones as at

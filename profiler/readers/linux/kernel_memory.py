@@ -135,6 +135,34 @@ class KernelGrowth:
         return difference(self._read_bytes(), self._start_bytes) or 0
 
 
+def free_memory_bytes() -> int:
+    """The machine's free memory, by one system call: less exact than :func:`read_kernel_memory`,
+    which takes a hundred times as long.
+    """
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class FreeMemory:
+    """Whether the machine's free memory has fallen since this object was made, so that its kernel
+    memory may have grown, for a short time perhaps.
+    """
+
+    def __init__(self, read_bytes: Callable[[], int] = free_memory_bytes) -> None:
+        self._read_bytes = read_bytes
+        self._start_bytes = read_bytes()
+        self._notable_bytes: float = MIN_GROWTH_BYTES
+
+    def has_fallen(self, known_bytes: int) -> bool:
+        """Whether it has fallen by :data:`MIN_GROWTH_BYTES` more than the ``known_bytes``, and by
+        a quarter more than the last time.
+        """
+        fallen_bytes = self._start_bytes - self._read_bytes() - known_bytes
+        if fallen_bytes < self._notable_bytes:
+            return False
+        self._notable_bytes = 1.25 * fallen_bytes
+        return True
+
+
 class _Estimate(Struct, frozen=True, kw_only=True):
     """What was known at one reading of a group and the machine."""
 

@@ -26,6 +26,7 @@ from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.kernel_memory import FreeMemory
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import Record
@@ -395,6 +396,25 @@ def test_reaped_usage_adds_up_without_the_start_of_the_command() -> None:
     started = Mock(startup_cpu_ns=seconds(0.5), started_wall_ns=0)
     sampler = CommandReader(Mock(own_cgroup=CommandCgroup(), shared_memory=None), started, Mock())
     assert sampler._add_cpu((), supervisor.reaped.cpu_ns) == seconds(2.5)
+
+
+def test_kernel_memory_that_is_there_between_two_full_samples_only_is_a_bound() -> None:
+    """A queue of a tenth of a second: free memory shows that a look is worth its cost."""
+    started = Mock(startup_cpu_ns=0, started_wall_ns=0)
+    prepared = Mock(
+        own_cgroup=CommandCgroup(), shared_memory=None, clock=Mock(monotonic_ns=lambda: 1)
+    )
+    reader = CommandReader(prepared, started, Mock())
+    reader._quick_memory = Mock(read=lambda: 5 * _MIB, pids=(), has_changed=True)
+    free = iter((1000 * _MIB, 980 * _MIB, 870 * _MIB, 869 * _MIB))
+    reader._free_memory = FreeMemory(lambda: next(free))
+    growth = iter((116 * _MIB,))
+    reader._kernel_growth_bytes = lambda: next(growth)
+    bounds = []
+    for at in range(3):
+        assert reader.sample_quickly(at) is not None
+        bounds.append(reader.kernel_bound_bytes)
+    assert bounds == [0, 121 * _MIB, 121 * _MIB]
 
 
 def test_the_imports_before_a_full_reading_do_not_count_as_its_time() -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.core.optional_math import known
 from profiler.readers.linux import proc
 from profiler.readers.linux.kernel_memory import (
+    FreeMemory,
     KernelGrowth,
     KernelMemory,
     KernelMemoryEstimate,
@@ -174,6 +175,13 @@ def test_growth_that_other_programs_usually_cause_is_nothing(
 ) -> None:
     readings = iter([known(_MIB.__mul__, mib) for mib in (start_mib, now_mib, again_mib)])
     assert KernelGrowth(lambda: next(readings)).growth_bytes() == growth_mib * _MIB
+
+
+def test_free_memory_that_falls_by_a_quarter_more_is_told_again() -> None:
+    readings = iter(mib * _MIB for mib in (1000, 950, 890, 880, 800, 790, 1000))
+    memory = FreeMemory(lambda: next(readings))
+    fallen = [memory.has_fallen(known_mib * _MIB) for known_mib in (0, 20, 20, 20, 100, 0)]
+    assert fallen == [False, True, False, True, False, False]
 
 
 def test_what_processes_show_is_no_unassigned_kernel_memory(
