@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 
 import handler
 from profiler.core import queue_messages
+from tools.moto_server import patched_moto
 
 _RUNNER = (
     "import sys; sys.path[:0] = {paths!r}; from awslambdaric.__main__ import main; main(['', "
@@ -53,7 +54,7 @@ def moto_account(monkeypatch: pytest.MonkeyPatch, region: str, **settings: str) 
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(queue_messages, "LONG_POLL_SECONDS", 0)  # moto waits in real time
-    with mock_aws():
+    with patched_moto(), mock_aws():
         yield
 
 

@@ -1,0 +1,70 @@
+"""The short way to moto within a process: the same answers as over a socket, and no shared state of
+templates.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]  # moto depends on it
+from botocore.exceptions import ClientError
+
+from tools.local_answers import answer_over_sockets
+from tools.moto_server import FakeAws, FastLoader, fake_aws, patched_moto
+
+_VOLATILE = {"date", "server", "x-amzn-requestid", "connection"}
+
+
+def _in_s3(aws: FakeAws) -> Any:
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket="reports")
+    s3.put_object(Bucket="reports", Key="a b/ü?.json", Body=b'{"n": 1}')
+    return s3.get_object(Bucket="reports", Key="a b/ü?.json")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda aws: aws.client("sts").get_caller_identity(),
+        lambda aws: aws.client("ecs").list_clusters(),
+        lambda aws: aws.client("logs").describe_log_groups(),
+        lambda aws: aws.client("ecs").describe_task_definition(taskDefinition="none"),
+        lambda aws: aws.client("sqs").create_queue(QueueName="none"),
+        lambda aws: aws.client("scheduler").list_schedules(),
+        lambda aws: aws.client("lambda").get_function(FunctionName="none"),
+        _in_s3,
+        lambda aws: aws.client("s3").head_object(Bucket="none", Key="none"),
+    ],
+)
+def test_an_answer_within_the_process_is_that_of_the_server(call: Callable[[FakeAws], Any]) -> None:
+    with fake_aws() as aws:
+        within = _told(call, aws)
+        answer_over_sockets(aws.url)
+        assert within == _told(call, aws)
+
+
+def _told(call: Callable[[FakeAws], Any], aws: FakeAws) -> Any:
+    """What a client gets: the content, the status and the headers that do not change."""
+    try:
+        answer = call(aws)
+    except ClientError as error:
+        answer = error.response
+    body = answer.pop("Body", None)
+    metadata = answer.pop("ResponseMetadata")
+    headers = {
+        name: text for name, text in metadata["HTTPHeaders"].items() if name not in _VOLATILE
+    }
+    error_text = answer.get("Error")
+    return answer, error_text, body and body.read(), metadata["HTTPStatusCode"], headers
+
+
+def test_a_template_that_moto_changes_is_as_written_the_next_time() -> None:
+    text = "Resources: {Function: {Type: 'AWS::Lambda::Function', Name: !Sub '${A}'}}"
+    with patched_moto():
+        first = yaml.load(text, FastLoader)
+        first["Resources"].clear()
+        assert yaml.load(text, FastLoader) == {
+            "Resources": {
+                "Function": {"Type": "AWS::Lambda::Function", "Name": {"Fn::Sub": "${A}"}}
+            }
+        }
