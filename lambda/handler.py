@@ -219,7 +219,7 @@ class _Account:
     ) -> MemoryRetry | None:
         if not os.environ.get("RETRY_OUT_OF_MEMORY", "").strip():
             return None
-        from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
+        from profiler.forwarder.task_retry import MemoryRetries  # only for a retry
 
         retries = MemoryRetries(
             *function_settings.read_retry_settings(os.environ),

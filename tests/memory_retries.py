@@ -18,8 +18,8 @@ from profiler.forwarder.ended_run import EndedRun, MemoryRetry
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.memory_retry import MemoryRetries, larger_memory, run_task_request
 from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.forwarder.task_retry import MemoryRetries, larger_memory, run_task_request
 from profiler.record.family import NeedAtSize
 from tests.ended_runs import run_of
 from tests.notices import KeyTable

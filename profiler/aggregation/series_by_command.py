@@ -1,8 +1,8 @@
 """The time series of a run's commands: the largest ones, and all others together, in constant
 memory.
 
-Commands are read less often than the run: :mod:`profiler.aggregation.command_rows` puts them on the
-steps of the run's series.
+Commands are read less often than the run: :mod:`profiler.aggregation.command_steps` puts them on
+the steps of the run's series.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.command_rows import CommandCells, RunCells, left_by, process_rows
+from profiler.aggregation.command_steps import CommandCells, RunCells, left_by, process_rows
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.optional_math import excess
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms

@@ -38,8 +38,8 @@ def why_job_definition_gone(
     revision: str,
     on_unread: Callable[[TaskProfilerError], object] = lambda _: None,
 ) -> str | None:
-    """As above, of a job definition's ``name:revision``, which AWS Batch describes until 180 days
-    after its end.
+    """Why AWS Batch starts no job of a ``name:revision``, in words; None: it starts them, or the
+    revision could not be read. It is described until 180 days after its end.
     """
     try:
         described = _described_job(open_client, revision, jobDefinitions=[revision])

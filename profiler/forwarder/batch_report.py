@@ -556,7 +556,9 @@ class CloudWatchTail(Struct, frozen=True):
     warn: Callable[[str], None]
 
     def newest(self, stream: LogTarget) -> Iterator[Sequence[StreamLine]]:
-        """See ``ReportFinder``. A warning contains the name of a stream that cannot be read."""
+        """The pages of a stream, the newest one and its newest line first; a warning names a stream
+        that cannot be read.
+        """
         for page in pages_backwards(partial(self._page, stream), _MAX_PAGES):
             events = page.get("events", ())
             yield [StreamLine(event["message"], event["timestamp"]) for event in events][::-1]

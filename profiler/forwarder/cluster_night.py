@@ -411,7 +411,7 @@ def _number_of_tasks(bucket: Mapping[str, Json], name: str) -> int:
 
 
 def _tasks_by_group(bucket: Mapping[str, Json]) -> Mapping[str, int]:
-    """See ``_task_counts``."""
+    """The tasks of each group by the counts of ``_task_counts``."""
     counts: dict[str, int] = {}
     decided = _number_of_tasks(bucket, "decided")
     before = 0

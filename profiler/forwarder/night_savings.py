@@ -48,14 +48,16 @@ class Budget:
         self.calls = 0
 
     def search(self) -> None:
-        """Raises TaskProfilerError if none is left."""
+        """Count a search. Raises TaskProfilerError if none is left."""
         self.searches += 1
         if self.searches > MAX_SEARCHES:
             raise TaskProfilerError(f"it takes more than {MAX_SEARCHES} searches")
         self._check_time()
 
     def call(self, **_event: object) -> None:
-        """As above, of a call of AWS: an event of botocore's."""
+        """Count a call of AWS, as a handler of botocore's events. Raises TaskProfilerError if none
+        is left.
+        """
         self.calls += 1
         if self.calls > MAX_CALLS:
             raise TaskProfilerError(f"it takes more than {MAX_CALLS} calls of AWS")

@@ -78,8 +78,8 @@ class UnmappedMemory:
         return self._read(tree_bytes, shmem_bytes, pids, has_segments=True)
 
     def read_quickly(self, tree_bytes: int, pids: Collection[int]) -> int:
-        """As :meth:`read`, between two calls of it: what the processes hold more since is
-        anonymous memory.
+        """The memory in bytes, as of :meth:`read`, between two calls of it: what the processes hold
+        more since is anonymous memory.
         """
         has_segments = self._segments.are_known
         return self._read(tree_bytes, self._last_shmem_bytes, pids, has_segments=has_segments)

@@ -243,7 +243,7 @@ def _retry_after_seconds(text: str) -> float:
 
 
 class HttpTransport:
-    """See ``Transport``.
+    """Posts a body over HTTP or HTTPS: a ``Transport``.
 
     ``ca_file`` has certificates (None: the system's); ``ca_setting`` is its variable.
     """

@@ -677,7 +677,7 @@ def possible_cost(record: Record, longest_ms: float | None = None) -> Cost:
     cost = record.cost
     if cost.usd is None or cost.usd <= _SMALL_COST_USD:
         return cost
-    # As above.
+    # Only for a record with a high cost.
     from profiler.record import possible_cost as bounds
 
     metrics = record.metrics

@@ -325,7 +325,9 @@ def first_that_fit(
 def texts_that_fit(
     texts: Sequence[str], room: int, *, share: float = 1, at_least: int = 0
 ) -> tuple[list[str], int]:
-    """As :func:`first_that_fit`, of values that are JSON already."""
+    """The first texts that fit into a share of ``room``, and the room they leave: values that are
+    JSON already.
+    """
 
     def length(count: int) -> int:
         return len(compressed(array_of(texts[:count])))

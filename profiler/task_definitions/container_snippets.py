@@ -14,13 +14,13 @@ from profiler.task_definitions.containers import (
     DefinedContainer,
     environment_of,
 )
+from profiler.task_definitions.json_yaml_style import TEMPLATE_REGION, TextStyle
 from profiler.task_definitions.monitor_container import (
     DEFAULT_STREAM_PREFIX,
     CallStacksAccess,
     MonitorContainer,
     OwnLog,
 )
-from profiler.task_definitions.text_style import TEMPLATE_REGION, TextStyle
 
 ContainerFormat = Literal["json", "terraform", "cloudformation", "cdk"]
 DEFAULT_CONTAINER = "batch"

@@ -9,7 +9,7 @@ from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.timestamps import json_moment_ns
 from profiler.record.family_owner import FamilyOwner, owner_of_definition
 from profiler.task_definitions.containers import DefinedContainer
-from profiler.task_definitions.text_tree import read_json
+from profiler.task_definitions.json_yaml_tree import read_json
 
 # Fields that DescribeTaskDefinition returns and RegisterTaskDefinition does not accept.
 READ_ONLY = frozenset(

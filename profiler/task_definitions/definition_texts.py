@@ -31,9 +31,9 @@ from profiler.task_definitions.job_definitions import (
     JobDefinition,
     read_job_definition,
 )
-from profiler.task_definitions.text_edits import Edit, EditFinder, Names, with_edits
-from profiler.task_definitions.text_style import TEMPLATE_REGION, Function, TextStyle, style_of
-from profiler.task_definitions.text_tree import (
+from profiler.task_definitions.json_yaml_edits import Edit, EditFinder, Names, with_edits
+from profiler.task_definitions.json_yaml_style import TEMPLATE_REGION, Function, TextStyle, style_of
+from profiler.task_definitions.json_yaml_tree import (
     Node,
     decoded,
     encoded,

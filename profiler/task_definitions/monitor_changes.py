@@ -34,6 +34,7 @@ from profiler.task_definitions.containers import (
     windows_of,
 )
 from profiler.task_definitions.definition_json import ChangedDefinition
+from profiler.task_definitions.json_yaml_style import Function
 from profiler.task_definitions.monitor_container import (
     DEFAULT_STREAM_PREFIX,
     NO_OWN_LOG,
@@ -46,7 +47,6 @@ from profiler.task_definitions.monitor_container import (
     default_image,
     refresh,
 )
-from profiler.task_definitions.text_style import Function
 
 _MAX_CONTAINERS = 10
 

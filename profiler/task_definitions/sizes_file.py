@@ -16,8 +16,8 @@ from profiler.record.record_model import TaskSize
 from profiler.record.units import as_number
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.task_definitions.job_forms import is_job_definition, is_on_fargate
+from profiler.task_definitions.json_yaml_tree import read_json
 from profiler.task_definitions.size_changes import CONTAINER_SIZES, definition_size
-from profiler.task_definitions.text_tree import read_json
 
 _CPU_UNITS = 1024
 # Of a member. ``containers`` has those that ECS would refuse beside the new size, or that change.

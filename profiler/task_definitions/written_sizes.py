@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.definition_texts import LocatedDefinition, located_definitions
-from profiler.task_definitions.text_tree import decoded
+from profiler.task_definitions.json_yaml_tree import decoded
 
 _SIZES = ("cpu", "memory")
 _RESOURCE = re.compile(r'\s*resource\s+"aws_ecs_task_definition"\s+"([^"]+)"\s*\{')

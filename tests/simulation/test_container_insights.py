@@ -22,7 +22,12 @@ from profiler.aggregation.statistics import TimeWeightedStatistics
 from profiler.aggregation.task_record import with_cpu_demand
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Metrics, Report, Sampling, TaskSize
-from profiler.runs.past_runs.minute_record import Minute, PerformanceEvent, SeenTask, run_of_minutes
+from profiler.runs.past_runs.container_insights_record import (
+    Minute,
+    PerformanceEvent,
+    SeenTask,
+    run_of_minutes,
+)
 from profiler.sizing.advice import advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.memory_margin import MINUTE_PERCENT

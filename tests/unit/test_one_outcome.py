@@ -23,13 +23,13 @@ from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.memory_retry import should_retry
 from profiler.forwarder.night_period import NightPeriod, Remembered
 from profiler.forwarder.night_runs import NightRuns, runs_of_lines
 from profiler.forwarder.notifications.event_details import ended_line, ended_run
 from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.task_retry import should_retry
 from profiler.otlp.run_signals import signals_of
 from profiler.record.gpu_facts import cause_sentence
 from profiler.record.record_model import UNKNOWN_COST

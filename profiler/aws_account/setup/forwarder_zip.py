@@ -76,8 +76,8 @@ _SHARED_MODULES = (
     "task_definitions/monitor_container",
     "task_definitions/permissions",
     "task_definitions/size_changes",
-    "task_definitions/text_style",
-    "task_definitions/text_tree",
+    "task_definitions/json_yaml_style",
+    "task_definitions/json_yaml_tree",
 )
 _EXCLUDED_FOLDERS = {"__pycache__", "tests", "bin"}
 

@@ -116,7 +116,7 @@ def doctor(
     if queue is not None or is_job_id(name or ""):
         findings = _findings_of_batch(name, queue, options, clock)
     elif name is not None:
-        # As above.
+        # Slow to import, too.
         from profiler.cli.doctor.account_checks import findings_of_family, findings_of_file
 
         if is_file_name(name):

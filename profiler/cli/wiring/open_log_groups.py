@@ -266,7 +266,7 @@ def open_cluster_groups(options: SourceOptions, name: str | None, show: OpenProg
 
     ``name``: a run or a family, if only one is wanted. Raises TaskProfilerError.
     """
-    # As above.
+    # Slow to import, and not for files.
     from profiler.aws_account.family_log_groups import families_of_clusters
     from profiler.aws_account.registered_definitions import TaskDefinitions
     from profiler.task_definitions.definition_json import read_document

@@ -173,7 +173,7 @@ def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[st
 
 
 def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
-    """See ``bus_event``."""
+    """The detail of an ended run."""
     task = notice.task
     record = notice.record
     outcome = notice.outcome
@@ -461,7 +461,7 @@ DETAILS: Mapping[str, tuple[type[Struct], str]] = {
 
 
 def job_detail(notice: JobNotice) -> JobNoticeDetail:
-    """See ``bus_event``."""
+    """The detail of a job that did not start, or waits."""
     job = notice.job
     identity = job.identity()
     first = job.attempts[0].started_ms if job.attempts else job.started_ms
@@ -493,7 +493,7 @@ def _time(moment_ms: int | None) -> str | None:
 
 
 def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:
-    """See ``bus_event``."""
+    """The detail of a notice of a running task."""
     record = line.record
     cluster = cluster_name(record.cluster)
     links = _bounded_links(links_of_line(line, kibana_url))
@@ -520,7 +520,7 @@ def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:
 
 
 def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> ScheduleNoticeDetail:
-    """See ``bus_event``."""
+    """The detail of a notice of a schedule."""
     cluster = cluster_name(line.cluster)
     links = _bounded_links(links_of_schedule_notice(line, kibana_url))
     subject = f"Family {line.family or _UNKNOWN}"
@@ -573,7 +573,7 @@ def _summary_of_schedule(line: ScheduleNoticeLine) -> str:
 
 
 def night_summary(summary: NightSummary) -> NightSummaryDetail:
-    """See ``bus_event``."""
+    """The detail of the morning message."""
     lines = []
     for line in summary.lines:
         at = stated(", {:%Y-%m-%d %H:%M} UTC", line.at)

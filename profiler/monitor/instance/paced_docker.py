@@ -45,14 +45,14 @@ class PacedDocker:
         return None
 
     def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
-        """See :meth:`DockerApi.containers`."""
+        """The containers that run, or why they are not known."""
         listed = self._docker.containers()
         if not isinstance(listed, Unavailable):
             self._health.on_success()
         return listed
 
     def inspect(self, docker_id: str) -> EcsContainer | Unavailable:
-        """See :meth:`DockerApi.inspect`."""
+        """The container of this id, or why it is not known."""
         inspected = self._docker.inspect(docker_id)
         if not isinstance(inspected, Unavailable):
             self._health.on_success()

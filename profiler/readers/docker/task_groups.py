@@ -135,7 +135,7 @@ class OpenGroup(ContainerCgroup):
         return parse_number(proc.reread_file(self._files, _LIMIT_HITS))
 
     def totals(self) -> GroupReading | Unavailable:
-        """Also of a task's group after its containers' ends.
+        """The totals of the group, which a task's has also after its containers' ends.
 
         Version 1 does not add the kills of groups below it: without own ones, they are unknown.
         """

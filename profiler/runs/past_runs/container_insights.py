@@ -17,8 +17,7 @@ from profiler.core.json_fields import decoded
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_local, local_zone
 from profiler.record.stopped_task import StoppedTask, parse_stopped_task
 from profiler.record.units import MIB, format_count, format_memory
-from profiler.runs.past_runs.log_group_runs import ReadPages
-from profiler.runs.past_runs.minute_record import (
+from profiler.runs.past_runs.container_insights_record import (
     MINUTE_MS,
     Minute,
     PerformanceEvent,
@@ -26,6 +25,7 @@ from profiler.runs.past_runs.minute_record import (
     run_of_minutes,
     unseen_task,
 )
+from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.run_source import (
     OpenProgress,
     PastRun,

@@ -366,7 +366,7 @@ class RunSource(ABC):
         """The call stacks of a run over time; None if the source does not have them."""
         return None
 
-    # As above.
+    # For sources that have them.
     def schedule_notices(
         self,
         selection: RunFilter,  # noqa: ARG002

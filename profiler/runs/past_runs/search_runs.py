@@ -203,7 +203,9 @@ class IndexedRuns(RunSource):
     def _last_job_conditions(
         self, selection: RunFilter, families: Sequence[JsonObject], last: int
     ) -> Iterator[Sequence[JsonObject]]:
-        """As for families, of more runs: a definition's jobs can be of several names and sizes."""
+        """The conditions for families of jobs, of more runs each: the jobs of a definition can have
+        several names and sizes.
+        """
         more = min(KINDS_OF_JOBS * last, _MAX_JOBS)
         for asked in batches(families, _MAX_FAMILIES):
             windows = [

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.task_definitions.text_tree import Node
+from profiler.task_definitions.json_yaml_tree import Node
 
 INDENT = "  "
 # Everything else is written in quotes.

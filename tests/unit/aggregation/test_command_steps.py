@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.command_rows import CommandCells, RunCells, left_by, process_rows
+from profiler.aggregation.command_steps import CommandCells, RunCells, left_by, process_rows
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Series
 from tests.values import present

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from profiler.core.json_fields import mapping
-from profiler.task_definitions.text_style import Function, TextStyle, column
-from profiler.task_definitions.text_tree import Child, Node
+from profiler.task_definitions.json_yaml_style import Function, TextStyle, column
+from profiler.task_definitions.json_yaml_tree import Child, Node
 
 _DASH = re.compile(r"^[ ]*-(?=\s)", re.MULTILINE)
 
