@@ -195,7 +195,7 @@ def _has_problem(
     has_problem = False
     for advice in advices:
         problem = advice.risk or advice.possible_saving(min_saving_percent, min_saving_usd)
-        if problem is not None:
+        if problem:
             has_problem = True
             warn(f"{labels[advice.evidence.family]} fails the check: {problem}.")
     return has_problem

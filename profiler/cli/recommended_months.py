@@ -12,7 +12,7 @@ from profiler.cli.wiring.open_past_runs import reads_aws
 from profiler.core.optional_math import known, known_values
 from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_DAY, parse_ns
-from profiler.record.family import Month, MonthBasis, month_of_tasks
+from profiler.record.family import Month, MonthBasis, estimated_month, month_of_tasks
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import APPROXIMATELY, format_count, format_usd
 from profiler.runs.past_runs.run_source import RunSource
@@ -20,7 +20,6 @@ from profiler.schedules.due_times import due_a_month
 from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import Evidence, TasksRead
-from profiler.sizing.runs_a_month import estimated_month
 
 _BASES: Mapping[MonthBasis, str] = {
     "schedule": "by the schedules of {}",
@@ -59,7 +58,8 @@ def months_of_families(
     covered_days = _covered_days(source, [advice.evidence for advice in advices], now_ns)
     for family in lacking:
         due = due_a_month(_schedules_of(family, schedules), now_ns)
-        months[family] = estimated_month(read[family], due, covered_days)
+        tasks = read[family]
+        months[family] = estimated_month(tasks.tasks, tasks.window_ns, due, covered_days)
     return months
 
 

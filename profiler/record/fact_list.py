@@ -370,12 +370,15 @@ def _count_fact(name: str, count: int, text: str, sentence: str) -> Fact:
     return Fact(name=name, number=Exactly(count), unit="count", text=text, sentence=sentence)
 
 
-def kills_fact(kills: MemoryKills | None) -> Fact | None:
-    """The processes that the kernel killed for lack of memory, with the names that are known; None
-    if it killed none.
+NO_KILLS: Final = _count_fact("killed", 0, "", "")
+
+
+def kills_fact(kills: MemoryKills | None) -> Fact:
+    """The processes that the kernel killed for lack of memory, with the names that are known;
+    NO_KILLS if it killed none.
     """
     if kills is None or not kills.count:
-        return None
+        return NO_KILLS
     count = format_count(kills.count, "process")
     victims = []
     for process in kills.processes:
@@ -420,16 +423,20 @@ class LargestWait(Struct, frozen=True, kw_only=True):
         return text
 
 
-def largest_wait(times: TimeBreakdown, *, with_cpu: bool = True) -> LargestWait | None:
-    """What the run waited for longest; None if it waited for nothing known. ``with_cpu``: the wait
-    for a CPU counts.
+NO_WAIT: Final = LargestWait(kind="", percent=0)
+
+
+def largest_wait(times: TimeBreakdown, *, with_cpu: bool = True) -> LargestWait:
+    """What the run waited for longest; NO_WAIT if it waited for nothing known.
+
+    ``with_cpu``: the wait for a CPU counts.
     """
     shares = {kind: getattr(times, f"{kind}_percent", None) or 0 for kind in PAST_WAITS}
     if not with_cpu:
         del shares[WAIT_FOR_CPU]
     kind, percent = max(shares.items(), key=itemgetter(1))
     if not percent:
-        return None
+        return NO_WAIT
     longest = LargestWait(kind=kind, percent=percent)
     targets: Sequence[WaitTarget] = [row for row in times.waiting_for if row.kind == kind]
     if not targets:

@@ -43,6 +43,8 @@ _SPREADS: Final = 2.0
 _MAX_SAME_PEAK_SHARE: Final = 0.1
 # A run is slow from so many times the 95th percentile on.
 _SLOW: Final = 1.5
+# One task in a longer time is no nightly one.
+_MIN_COVERED_DAYS: Final = 2
 
 # ``measured``: from five tasks or more in a day or more. ``schedule``: the due times of the
 # family's schedules. ``window``: as many tasks a day as a window shows that is too short for that.
@@ -207,6 +209,28 @@ def month_of_tasks(tasks: int, window_ns: int) -> Month | None:
         return None
     per_day = (tasks - 1) / (window_ns / NS_PER_DAY)
     return Month(runs=per_day * DAYS_PER_MONTH, basis="measured")
+
+
+def estimated_month(
+    tasks: int, window_ns: int, due_a_month: float | None, covered_days: float
+) -> Month:
+    """The tasks a month where the window, from the first to the last, is too short to measure them.
+
+    ``due_a_month``: of the family's schedules; None: they are not known. ``covered_days``: the
+    source has all tasks of so many days. A window shorter than a day may hold all tasks of the
+    day, so that no more of them are assumed.
+    """
+    if due_a_month is not None:
+        return Month(runs=due_a_month, basis="schedule")
+    days = window_ns / NS_PER_DAY
+    per_day: float = tasks
+    if tasks > 1 and days > 0:
+        per_day = min(tasks, (tasks - 1) / days)
+    elif tasks <= 1 and covered_days < _MIN_COVERED_DAYS:
+        return Month(runs=DAYS_PER_MONTH, basis="nightly")
+    elif tasks <= 1:
+        per_day = 1 / covered_days
+    return Month(runs=per_day * DAYS_PER_MONTH, basis="window")
 
 
 class Family:

@@ -101,8 +101,7 @@ def _rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
     yield StoryRow("memory limit", memory or "")
     yield StoryRow("CPU limit", visible_cpus_advice(record) or "")
     kills = kills_fact(record.memory_kills)
-    if kills is not None:
-        yield StoryRow("killed", kills.text, kills.sentence)
+    yield StoryRow("killed", kills.text, kills.sentence)
     yield StoryRow("I/O", DOT.join(bytes_texts(record)))
     yield StoryRow("largest", DOT.join(largest_texts(record)))
     for warning in record.monitor.warnings:

@@ -46,9 +46,9 @@ class Advice(Struct, frozen=True, kw_only=True):
     month: Month | None = None
 
     @property
-    def risk(self) -> str | None:
+    def risk(self) -> str:
         """A sentence if the current memory may be too small: a run used nearly all of it, and the
-        margin does not fit.
+        margin does not fit; "" else.
 
         A kill at a size below the current one does not count.
         """
@@ -63,7 +63,7 @@ class Advice(Struct, frozen=True, kw_only=True):
                 f"a run needed {format_memory(peak_mb)} of the task's {format_memory(size_mb)} of "
                 "memory"
             )
-        return None
+        return ""
 
     @property
     def usd_per_run(self) -> float | None:
@@ -102,17 +102,17 @@ class Advice(Struct, frozen=True, kw_only=True):
     def has_estimated_month(self) -> bool:
         return self.month is not None and self.month.is_estimate
 
-    def possible_saving(self, min_saving_percent: float, min_saving_usd: float = 0) -> str | None:
+    def possible_saving(self, min_saving_percent: float, min_saving_usd: float = 0) -> str:
         """A sentence if the recommended size saves at least ``min_saving_percent``, and in a
-        month the USD, which an estimate of the runs a month does not prove.
+        month the USD, which an estimate of the runs a month does not prove; "" else.
         """
         saving_percent = first_known(self.choice.saving_percent, -math.inf)
         usd = self.saving_usd_per_month
         if not self.choice.changes or saving_percent < min_saving_percent:
-            return None
+            return ""
         is_unproven = first_known(usd, -math.inf) < min_saving_usd or self.has_estimated_month
         if min_saving_usd and is_unproven:
-            return None
+            return ""
         text = f"the recommended size saves {format_percent(saving_percent)}"
         return text + stated(f", {self.mark}{{}} a month", known(format_usd, usd))
 

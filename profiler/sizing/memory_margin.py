@@ -60,10 +60,10 @@ class PeakPrecision(Struct, frozen=True, kw_only=True):
 
 
 class MemoryMargin(Struct, frozen=True, kw_only=True):
-    """A margin, and why it is as large; None: it was asked for."""
+    """A margin, and why it is as large; "" of one that was asked for, or is the least."""
 
     percent: float
-    why: str | None = None
+    why: str = ""
 
     @property
     def factor(self) -> float:
@@ -72,7 +72,7 @@ class MemoryMargin(Struct, frozen=True, kw_only=True):
     @property
     def of_one_value(self) -> "MemoryMargin":
         """The margin above a value of which only the largest is known, not the spread."""
-        if self.why is None or self.percent >= UNKNOWN_PERCENT:
+        if not self.why or self.percent >= UNKNOWN_PERCENT:
             return self
         return UNKNOWN_MARGIN
 
@@ -124,7 +124,7 @@ def _own_margin(spread: NeedSpread, least: MemoryMargin) -> MemoryMargin:
     differ = f"the largest of {format_count(spread.runs, 'run')} {lies} their median"
     share = math.sqrt(MIN_SPREAD_RUNS / max(spread.runs, MIN_SPREAD_RUNS))
     percent = min(spread.percent * share, MAX_SPREAD_PERCENT)
-    if percent <= least.percent and least.why is not None:
+    if percent <= least.percent and least.why:
         return least
     return MemoryMargin(percent=max(percent, least.percent), why=differ)
 

@@ -324,7 +324,7 @@ def _was_reverted_recently(case: MeasuredCase) -> str | None:
 
 
 def _is_at_risk(advice: Advice) -> str | None:
-    return advice.risk
+    return advice.risk or None
 
 
 def _may_be_enlarged(case: MeasuredCase) -> bool:

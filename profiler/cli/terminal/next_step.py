@@ -60,9 +60,8 @@ def _largest_part(record: Record) -> str:
     parts = [
         (times.on_cpu_percent or 0, _saturated(record.metrics)),
         (times.waiting_for_cpu_percent or 0, _waited_for_cpu(record)),
+        (wait.percent, _waited(wait)),
     ]
-    if wait is not None:
-        parts.append((wait.percent, _waited(wait)))
     parts.sort(key=lambda part: -part[0])
     return next((text for _, text in parts if text), "")
 

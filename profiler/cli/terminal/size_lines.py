@@ -117,7 +117,7 @@ def advice_texts(advice: Advice | None, record: Record, story: Story) -> Iterato
         beside = beside_gpus(record).replace(" ", ", ", 1)
         runs = advice.evidence.outcomes.runs + advice.evidence.outcomes.out_of_memory_unmeasured
         basis = f"(based on {'this run' if runs == 1 else f'{runs} runs'}){beside}"
-        is_kept = choice.is_right and advice.risk is None
+        is_kept = choice.is_right and not advice.risk
         if is_kept:
             yield f"keep {choice.current.text} {basis}"
         elif size and verdict_of(advice) == "less is enough":

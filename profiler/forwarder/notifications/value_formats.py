@@ -198,7 +198,7 @@ def longest_wait(notice: EndedRun) -> str | None:
     if not notice.went_wrong:
         return None
     wait = largest_wait(record.time_breakdown)
-    if wait is None or not _HALF_PERCENT < wait.percent <= _WHOLE_PERCENT:
+    if not _HALF_PERCENT < wait.percent <= _WHOLE_PERCENT:
         return None
     return f"{wait.text}." if _is_well_sampled(record, wait.percent) else None
 

@@ -158,7 +158,7 @@ def test_a_smaller_size_needs_a_success(
         f"No run {succeeded}, so no smaller size is recommended" in "\n".join(found.reasons)
     ) is is_kept
     is_smaller = expected == (0.25, 512)
-    assert (found.possible_saving(10) is not None) is is_smaller
+    assert bool(found.possible_saving(10)) is is_smaller
     assert (
         bool([one for one in found.choice.options if one.acceptable and one.size < Size(1, 2048)])
         is is_smaller

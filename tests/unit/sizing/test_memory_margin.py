@@ -149,8 +149,8 @@ def test_a_kill_hides_how_far_the_largest_need_lies_above_the_others() -> None:
 def test_without_a_need_nothing_is_known() -> None:
     assert spread_of([]) is None
     assert memory_margin(None, KERNEL) == UNKNOWN_MARGIN
-    assert MemoryMargin(percent=5, why="").of_one_value == UNKNOWN_MARGIN
-    assert MemoryMargin(percent=30, why="").of_one_value.percent == 30
+    assert MemoryMargin(percent=5, why="they differ").of_one_value == UNKNOWN_MARGIN
+    assert MemoryMargin(percent=30, why="they differ").of_one_value.percent == 30
 
 
 def test_a_median_of_nothing_is_as_far_as_can_be() -> None:
@@ -217,7 +217,7 @@ def test_a_size_that_holds_the_margin_is_no_risk_although_it_is_nearly_full() ->
     """974 of 1024 MB are 95 %, and 1023 MB with the margin."""
     kernel = {"memory_peak_source": "kernel"}
     right = advice(report(n, peak_mb=974, size=(0.25, 1024), metrics=kernel) for n in range(40))
-    assert right.risk is None
+    assert right.risk == ""
     assert right.choice.is_right
     assert verdict_of(right) == "fits"
     full = advice(report(n, peak_mb=980, size=(0.25, 1024), metrics=kernel) for n in range(40))

@@ -3,10 +3,9 @@
 import pytest
 
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_SECOND, format_ms
-from profiler.record.family import MonthBasis, month_of_tasks
+from profiler.record.family import Month, MonthBasis, estimated_month, month_of_tasks
 from profiler.record.record_model import Report
-from profiler.sizing.evidence import Evidence, Families, TasksRead
-from profiler.sizing.runs_a_month import estimated_month
+from profiler.sizing.evidence import Evidence, Families
 from tests.fakes import START_NS
 from tests.runs import evidence_of, report
 from tests.sized_runs import advice
@@ -23,9 +22,9 @@ def runs_each(hours: float, count: int) -> Evidence:
     return evidence_of(run_after(number * hours, number) for number in range(count))
 
 
-def tasks_each(hours: float, count: int) -> TasksRead:
-    last_ns = START_NS + round((count - 1) * hours * 3600 * NS_PER_SECOND)
-    return TasksRead(tasks=count, first_ns=START_NS, last_ns=last_ns)
+def month_each(hours: float, count: int, due: float | None, covered_days: float) -> Month:
+    window_ns = round((count - 1) * hours * 3600 * NS_PER_SECOND)
+    return estimated_month(count, window_ns, due, covered_days)
 
 
 def test_five_tasks_in_a_day_measure_a_month() -> None:
@@ -62,19 +61,19 @@ def test_fewer_tasks_or_a_shorter_window_measure_none(hours: float, count: int) 
 def test_the_estimate_without_a_schedule(
     hours: float, count: int, covered_days: float, basis: MonthBasis, a_day: float
 ) -> None:
-    found = estimated_month(tasks_each(hours, count), None, covered_days)
+    found = month_each(hours, count, None, covered_days)
     assert found.basis == basis
     assert found.runs == pytest.approx(a_day * DAYS_PER_MONTH)
     assert found.is_estimate
 
 
 def test_tasks_at_one_moment_are_those_of_a_day() -> None:
-    found = estimated_month(tasks_each(0, 5), None, 1)
+    found = month_each(0, 5, None, 1)
     assert found.runs == pytest.approx(5 * DAYS_PER_MONTH)
 
 
 def test_known_due_times_are_the_months_runs() -> None:
-    found = estimated_month(tasks_each(0.25, 50), 2922.0, 1)
+    found = month_each(0.25, 50, 2922.0, 1)
     assert found.basis == "schedule"
     assert found.runs == 2922.0
 
