@@ -124,3 +124,28 @@ def test_one_failed_call_is_said_and_leaves_nothing_unsaid(
 def test_a_lost_answer_leaves_nothing_unsaid(account: ProofAccount, name: str) -> None:
     nth = Proved(account, 0, "lost").calls.index(name) + 1
     check(Proved(account, nth, "lost"), "lost")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("operation", "answer", "sentence"),
+    [
+        (
+            "DeleteTaskDefinitions",
+            {"taskDefinitions": [], "failures": [{"reason": "SERVICE_BUSY"}]},
+            "Revisions of task-profiler-proof stay (SERVICE_BUSY).",
+        ),
+        (
+            "DescribeTasks",
+            {"tasks": [], "failures": [{"reason": "MISSING"}]},
+            "The proof's tasks did not stop within 3 minutes.",
+        ),
+    ],
+)
+def test_a_partial_answer_is_no_success(
+    account: ProofAccount, operation: str, answer: dict[str, object], sentence: str
+) -> None:
+    account.proxy.answers[operation] = answer
+    done = account.prove("--yes")
+    assert done.returncode == 1
+    assert sentence in " ".join(done.stderr.split())
