@@ -155,7 +155,7 @@ def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(
 WRITES = ("RegisterTaskDefinition", "PutTargets", "PUT /schedules/night")
 
 
-@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("retries", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("build", [oversized, pytest.param(put_back, marks=pytest.mark.slow)])
 def test_a_write_whose_answer_is_lost_is_looked_for(
     proxy: RefusingProxy,

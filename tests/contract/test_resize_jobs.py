@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import profiler
+from profiler.cli.wiring import aws_options
 from profiler.record.record_model import Container
 from tests import batch_jobs
 from tests.aws_proxy import AwsProxy
@@ -315,6 +316,24 @@ def test_a_kill_that_batch_repeats_at_the_same_size_is_named(account: JobAccount
         if any("OutOfMemoryError*" in one for one in row["notes"])
     ]
     assert sorted(named) == ["late", "repeats"]
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_registration_without_an_answer_is_looked_for(
+    account: JobAccount,
+    monkeypatch: pytest.MonkeyPatch,
+    is_done: bool,  # noqa: FBT001  of pytest
+) -> None:
+    monkeypatch.setattr(aws_options, "_MAX_RETRIES", 0)
+    account.batch.define("nightly")
+    account.runs("nightly", 25)
+    unanswered = account.batch.lost if is_done else account.batch.failing
+    unanswered.add("RegisterJobDefinition")
+    done = account.resize("--register")
+    assert done.returncode == (0 if is_done else 1), done.stderr
+    assert ("registered nightly:2" in done.stdout) is is_done
+    assert ("No revision was registered" in done.stderr) is not is_done
+    assert account.newest("nightly")["revision"] == (2 if is_done else 1)
 
 
 # The verdict, and taking back.

@@ -10,10 +10,18 @@ import pytest
 
 from profiler.cli.setup import proof_output
 from profiler.cli.wiring import aws_options
+from profiler.record.batch_detail import ENDED
+from tests.job_proof_account import IMAGE, QUEUE, JobProofAccount, job_proof_account
 from tests.nth_calls import SAID, Failure, NthCallFails
 from tests.proof_account import ProofAccount, proof_account
 
 GROUP = "/ecs/task-profiler-proof-"
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[JobProofAccount]:
+    with job_proof_account(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
@@ -26,30 +34,52 @@ def account(tmp_path: Path) -> Iterator[ProofAccount]:
 class Proved:
     """A proof whose call with the number ``nth`` fails."""
 
-    def __init__(self, account: ProofAccount, nth: int, failure: Failure) -> None:
-        account.tasks.clear()
+    def __init__(self, account: ProofAccount | JobProofAccount, nth: int, failure: Failure) -> None:
         calls = NthCallFails(lambda _service: None, nth, failure)
 
         def open_clients(region: str | None, profile: str | None) -> object:
             calls.opens = aws_options.open_clients(region, profile)
             return calls.open
 
+        is_of_jobs = isinstance(account, JobProofAccount)
+        words = ("--queue", QUEUE, "--image", IMAGE) if is_of_jobs else ()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(proof_output, "open_clients", open_clients)
-            done = account.prove("--yes", "--json")
+            done = account.prove(*words, "--yes", "--json")
         self.calls = calls.calls
         self.name = [*calls.calls, ""][nth - 1]
         self.code = done.returncode
         self.said = " ".join((done.stderr + done.stdout).split())
-        self.left = [*left_in(account)]
+        self.left = [*groups_in(account)]
+        if isinstance(account, JobProofAccount):
+            self.left += jobs_in(account)
+        else:
+            self.left += tasks_in(account)
 
 
-def left_in(account: ProofAccount) -> Iterator[str]:
-    """What a proof has left, by the words that tell of it."""
-    logs, ecs, iam = map(account.aws.client, ("logs", "ecs", "iam"))
+def groups_in(account: ProofAccount | JobProofAccount) -> Iterator[str]:
+    """The log groups that a proof has left, by the words that tell of them; they are deleted."""
+    logs = account.aws.client("logs")
     for group in logs.describe_log_groups(logGroupNamePrefix=GROUP)["logGroups"]:
         yield f"--log-group-name {group['logGroupName']}"
         logs.delete_log_group(logGroupName=group["logGroupName"])
+
+
+def jobs_in(account: JobProofAccount) -> Iterator[str]:
+    """What a proof of jobs has left, likewise."""
+    for definition in account.batch.definitions:
+        if definition["status"] == "ACTIVE" and definition["jobDefinitionName"] != "etl":
+            yield "--job-definition-name task-profiler-proof"
+            definition["status"] = "INACTIVE"
+    for job in account.batch.jobs.values():
+        if job["status"] not in ENDED:
+            yield f"--job-queue {QUEUE}"
+            job["status"] = "FAILED"
+
+
+def tasks_in(account: ProofAccount) -> Iterator[str]:
+    """What a proof of tasks has left, likewise."""
+    ecs, iam = map(account.aws.client, ("ecs", "iam"))
     for name in iam.list_role_policies(RoleName="nightly-task")["PolicyNames"]:
         yield f"--policy-name {name}"
         iam.delete_role_policy(RoleName="nightly-task", PolicyName=name)
@@ -62,6 +92,7 @@ def left_in(account: ProofAccount) -> Iterator[str]:
     for task in account.tasks:
         if task.described["lastStatus"] != "STOPPED":
             yield "--started-by task-profiler-proof-"
+    account.tasks.clear()
 
 
 def check(proved: Proved, failure: Failure) -> None:
@@ -78,16 +109,43 @@ def check(proved: Proved, failure: Failure) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("failure", get_args(Failure))
+@pytest.mark.parametrize("kind", ["account", "jobs"])
 def test_one_failed_call_is_said_and_leaves_nothing_unsaid(
-    account: ProofAccount, failure: Failure
+    request: pytest.FixtureRequest, kind: str, failure: Failure
 ) -> None:
-    whole = Proved(account, 0, failure)
+    made = request.getfixturevalue(kind)
+    whole = Proved(made, 0, failure)
     assert (whole.code, whole.left) == (0, [])
     for nth in range(1, len(whole.calls) + 1):
-        check(Proved(account, nth, failure), failure)
+        check(Proved(made, nth, failure), failure)
 
 
-@pytest.mark.parametrize("name", ["register_task_definition", "run_task", "delete_log_group"])
+@pytest.mark.parametrize("name", ["register_task_definition", "run_task"])
 def test_a_lost_answer_leaves_nothing_unsaid(account: ProofAccount, name: str) -> None:
     nth = Proved(account, 0, "lost").calls.index(name) + 1
     check(Proved(account, nth, "lost"), "lost")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("operation", "answer", "sentence"),
+    [
+        (
+            "DeleteTaskDefinitions",
+            {"taskDefinitions": [], "failures": [{"reason": "SERVICE_BUSY"}]},
+            "Revisions of task-profiler-proof stay (SERVICE_BUSY).",
+        ),
+        (
+            "DescribeTasks",
+            {"tasks": [], "failures": [{"reason": "MISSING"}]},
+            "The proof's tasks did not stop within 3 minutes.",
+        ),
+    ],
+)
+def test_a_partial_answer_is_no_success(
+    account: ProofAccount, operation: str, answer: dict[str, object], sentence: str
+) -> None:
+    account.proxy.answers[operation] = answer
+    done = account.prove("--yes")
+    assert done.returncode == 1
+    assert sentence in " ".join(done.stderr.split())
