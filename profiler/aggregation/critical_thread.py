@@ -144,6 +144,9 @@ def _polls_pipe(handing: Blocked | None) -> bool:
 
 def _in_proportion(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:
     """The shares of waits that each count by their own weight."""
+    kinds = set(names.values())
+    if len(kinds) == 1:
+        return {kinds.pop(): 1.0}
     weights: dict[Wait, int] = {}
     total = 0
     for wait, name in names.items():
