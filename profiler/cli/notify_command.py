@@ -60,8 +60,10 @@ def notify(
     try:
         document = json.loads(within_levels(text))
     except ValueError as error:
+        line = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise UsageError(
-            f"The event is not valid JSON ({error}): pass it as EventBridge sends it."
+            f"The event is not valid JSON: correct the mistake{line}, or pass it as EventBridge "
+            "sends it."
         ) from error
     notice, kind = _notification_of(document)
     settings = read_notice_settings(os.environ)

@@ -6,6 +6,7 @@ As the help of each imports it, it imports little but click.
 import functools
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,7 @@ from profiler.cli.run_options import joined_stacks
 from profiler.core.errors import TaskProfilerError, UsageError
 
 _WHOLE_SENTENCE = 1_000  # characters
+_IMAGE_TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 Decorated = Callable[..., int | None]
 Decorator = Callable[[Decorated], Decorated]
 FROM_VARIABLE = "TASK_PROFILER_FROM"
@@ -57,6 +59,21 @@ class ImageName(Text):
         if "://" in image or image.split() != [image]:
             self.fail(f"{image!r} is not an image: write REPOSITORY:TAG, without https://.")
         return image
+
+
+class ImageTag(Text):
+    """The tag of a container image, which Docker and ECR would refuse after the build."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        tag = super().convert(value, param, ctx)
+        if not re.fullmatch(_IMAGE_TAG, tag):
+            self.fail(f"{tag!r} is not a tag: use letters, digits, '_', '.' and '-', as in 1.2.")
+        return tag
 
 
 class WholeNumber(click.IntRange):

@@ -361,7 +361,7 @@ def test_the_time_is_a_bar_and_processes_are_layers(opened: Opener, page: Path) 
     assert [100 * width / sum(widths) for width in widths] == pytest.approx(expected, abs=0.5)
     shown = tab.inner_text("section:has(.time-bar)").replace("\u00a0", " ")
     for text in (
-        *("on a CPU 31 %", "waiting for a CPU 4 %", "network 55 %", "other 1 %"),
+        *("on CPU 31 %", "waiting for CPU 4 %", "network 55 %", "other 1 %"),
         *("10.0.3.9:5432", "48 %", "[2600:1f14::7]:443", "/data/orders-2025.parquet"),
     ):
         assert text in shown

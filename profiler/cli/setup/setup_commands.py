@@ -24,6 +24,7 @@ from profiler.aws_account.setup.monitor_image import (
 )
 from profiler.cli.options import (
     CommandGroup,
+    ImageTag,
     ProofRequest,
     aws_options,
     flag,
@@ -307,6 +308,7 @@ def proof(*, options: ProofOptions, request: ProofRequest) -> int:
     "--tag",
     "TAG",
     "The image's tag (default: this version).",
+    type=ImageTag(),
     default=__version__,
     show_default=False,
 )

@@ -249,3 +249,19 @@ def test_a_setting_that_is_nearly_right_is_refused(name: str) -> None:
     )
     assert done.returncode == 2
     assert "the monitor has no such setting, but TASK_PROFILER_TAGS: check" in done.stderr
+
+
+@pytest.mark.parametrize("tag", ["a b", "-1", "x" * 129, "1/2", "1:2"])
+def test_a_tag_that_docker_refuses_is_refused_before_the_build(tag: str) -> None:
+    done = run_here({}, "setup", "image", f"--tag={tag}")
+    assert done.returncode == 2
+    assert f"{tag!r} is not a tag" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_mistake_in_an_event_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "event.json"
+    file.write_text('{\n  "detail": nothing\n}')
+    done = run_here({}, "notify", str(file))
+    assert done.returncode == 2
+    assert "correct the mistake in line 2, or pass it as EventBridge sends it" in done.stderr

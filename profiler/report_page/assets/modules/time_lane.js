@@ -8,14 +8,14 @@ import { total } from "#page/statistics.js";
 
 // In the order of profiler/report_page/page_activity.py.
 const PARTS = [
-  ["onCpu", "on a CPU"],
-  ["waitingForCpu", "waiting for a CPU"],
+  ["onCpu", "on CPU"],
+  ["waitingForCpu", "waiting for CPU"],
   ["disk", "disk"],
   ["network", "network"],
   ["sleep", "sleep"],
   ["lock", "lock"],
   ["pipe", "pipe"],
-  ["child", "child process"],
+  ["child", "child"],
   ["other", "other"],
 ];
 const NAME_OF = new Map(PARTS);

@@ -1,5 +1,6 @@
 """The bar of a run's time."""
 
+import re
 from typing import Any
 
 from hypothesis import given
@@ -11,6 +12,7 @@ from profiler.cli.terminal.time_bar import time_lines
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.record_model import Metrics
 from profiler.record.story_rows import story_of
+from tests.documentation import ROOT
 from tests.shown_runs import waiting
 from tests.terminals import texts
 
@@ -41,6 +43,16 @@ def test_the_parts_of_a_run_and_what_it_waited_for() -> None:
         "             7 %  [2600:1f14::7]:443 (network)",
         "             3 %  /data/orders-2025.parquet (disk)",
     ]
+
+
+def test_a_part_has_one_name_here_and_on_the_page() -> None:
+    lane = (ROOT / "profiler/report_page/assets/modules/time_lane.js").read_text()
+    names = re.findall(r'^  \["\w+", "([\w ]+)"\],$', lane, re.MULTILINE)
+    fields = [name for name in TimeBreakdown.__struct_fields__ if name.endswith("_percent")]
+    parts: dict[str, Any] = dict.fromkeys(fields, 10.0) | {"covered_percent": 100.0}
+    legend = " ".join(shown(200, time_breakdown=TimeBreakdown(**parts)))
+    assert len(names) == 9
+    assert [name for name in names if f" {name} 10 %" not in legend] == []
 
 
 def test_each_part_has_its_share_of_the_bar() -> None:
