@@ -12,9 +12,7 @@ from msgspec import Struct
 from profiler.core.text import install_hint
 from profiler.readers import Unavailable
 
-NOT_INSTALLED = (
-    f"there is an NVIDIA driver, but no package nvidia-ml-py: {install_hint('nvidia-ml-py')}"
-)
+NOT_INSTALLED = f"the package nvidia-ml-py is missing: {install_hint('nvidia-ml-py')}"
 # The module pynvml, which has no types. ``call_nvml`` calls its functions by name.
 Nvml: TypeAlias = Any
 

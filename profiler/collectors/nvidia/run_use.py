@@ -135,9 +135,10 @@ class RunUse:
         self._is_listed = self._is_listed or reading.processes is not None
         for process in reading.processes or ():
             is_own = self._judge(process)
-            self.is_seen = self.is_seen or bool(is_own)
-            is_other = is_own is False and not process.is_only_graphics
-            self.is_seen_shared = self.is_seen_shared or is_other
+            if is_own:
+                self.is_seen = True
+            elif is_own is False and not process.is_only_graphics:
+                self.is_seen_shared = True
 
     def _judge(self, process: ProcessOnGpu) -> bool | None:
         """Whether the process is the run's; None if nobody knows."""
@@ -169,7 +170,7 @@ class RunUse:
             return
         self.listed_ns += covered_ns
         listed = self._count(reading.processes)
-        left_bytes = self._left_bytes(reading.end_ns, listed.all_bytes)
+        self._keep_list(reading.end_ns, listed.all_bytes)
         if reading.used_bytes is not None:
             self._listed_used_bytes = reading.used_bytes
         self._find_hidden_use(reading, listed)
@@ -178,11 +179,11 @@ class RunUse:
         if listed.has_own and reading.used_bytes is not None and not self.is_shared:
             # What the driver counts for no process: its own need, and managed memory.
             unlisted_bytes = max(reading.used_bytes - listed.all_bytes, 0)
-            needed_bytes = CHANGED_BYTES + len(reading.processes) * _DRIVER_BYTES + left_bytes
-            if self._sees_all or unlisted_bytes < needed_bytes:
-                own_bytes = sum_of_both(own_bytes, unlisted_bytes)
-            else:
+            needed_bytes = CHANGED_BYTES + len(reading.processes) * _DRIVER_BYTES
+            if self._is_of_nobody(unlisted_bytes - needed_bytes, listed.all_bytes):
                 self.has_unlisted = True
+            else:
+                own_bytes = sum_of_both(own_bytes, unlisted_bytes)
         if own_bytes is None or listed.own_bytes is None:
             return
         self.own_memory.add(own_bytes, max(reading.end_ns - start_ns, 1))
@@ -191,12 +192,20 @@ class RunUse:
                 reading.end_ns, listed.own_bytes, reading.used_bytes, listed.largest_bytes
             )
 
-    def _left_bytes(self, read_ns: int, all_bytes: int) -> int:
-        """What the listed processes held before, and may not be cleared yet."""
+    def _keep_list(self, read_ns: int, all_bytes: int) -> None:
+        if self._sees_all:
+            return  # no memory is another container's
         self._lists.append((read_ns, all_bytes))
         while self._lists[0][0] < read_ns - _CLEARED_NS:
             self._lists.popleft()
-        return max([listed_bytes for _, listed_bytes in self._lists]) - all_bytes
+
+    def _is_of_nobody(self, unlisted_bytes: int, all_bytes: int) -> bool:
+        """Whether so much is more than what the listed processes, which hold ``all_bytes``, held
+        before, and what may not be cleared yet.
+        """
+        if self._sees_all or unlisted_bytes < 0:
+            return False
+        return unlisted_bytes >= max([held for _, held in self._lists]) - all_bytes
 
     def _find_hidden_use(self, reading: GpuReading, listed: _Listed) -> None:
         """Whether a process was there that is not the run's, and that cannot be seen here."""

@@ -565,7 +565,12 @@ helpers = st.builds(
     some(
         memory=st.integers(4, 1024),
         memoryReservation=st.integers(4, 1024),
-        resourceRequirements=st.just([{"type": "GPU", "value": "1"}]),
+        resourceRequirements=st.sampled_from(
+            [
+                [{"type": "GPU", "value": "1"}],
+                [{"type": "GPU", "sharingStrategy": {"nvidiaMps": {"maxComputePercent": 25}}}],
+            ]
+        ),
         dependsOn=st.just([{"containerName": "batch", "condition": "START"}]),
         logConfiguration=any_json,
         environment=any_json,

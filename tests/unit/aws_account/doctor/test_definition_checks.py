@@ -213,6 +213,16 @@ def test_a_schedule_that_starts_nothing_or_no_monitor_is_a_problem() -> None:
     ("batch", "topic", "removed"),
     [
         ({"resourceRequirements": [{"type": "GPU", "value": "1"}]}, "GPUs", "environment"),
+        # Of a GPU that MPS divides, there is no value.
+        (
+            {
+                "resourceRequirements": [
+                    {"type": "GPU", "sharingStrategy": {"nvidiaMps": {"maxMemoryMiB": 4096}}}
+                ]
+            },
+            "GPUs",
+            "environment",
+        ),
         (
             {"linuxParameters": {"devices": [{"hostPath": "/dev/neuron0"}]}},
             "Neuron",

@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose
+from profiler.collectors.nvidia.nvml_calls import NOT_INSTALLED
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample
+from profiler.core.text import install_hint
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -307,6 +309,16 @@ def test_the_gpus_and_those_of_the_batch_are_named() -> None:
         assert only(found(context(), seen), "batch's GPUs").text == text
     chosen = replace(SETTINGS, accelerators=replace(SETTINGS.accelerators, gpu_uuids=("GPU-a",)))
     assert only(found(context(settings=chosen), probes), "batch's GPUs").level == "ok"
+
+
+def test_the_missing_package_of_the_driver_is_named_once() -> None:
+    probes = replace(HEALTHY, read_gpus=lambda: Unavailable(NOT_INSTALLED))
+    finding = only(found(context(), probes), "GPUs")
+    assert finding.level == "problem"
+    assert finding.text == (
+        "There is an NVIDIA driver, but no GPU can be read: the package nvidia-ml-py is missing: "
+        f"{install_hint('nvidia-ml-py')}."
+    )
 
 
 def test_this_process_is_not_taken_for_the_batch() -> None:

@@ -12,7 +12,7 @@ from profiler.collectors.nvidia.nvml_calls import NOT_INSTALLED, load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuSample, Xid, match_uuids
 from profiler.readers import Unavailable
-from tests.fake_nvml import GPM_NUMBERS, MIB, FakeGpu, FakeNvml
+from tests.fake_nvml import COMPUTING, DRAWING, GPM_NUMBERS, MIB, OF_MPS, FakeGpu, FakeNvml
 from tests.fakes import FakeClock, seconds
 
 # Those of the record: that any kernel ran is no value of its own.
@@ -281,6 +281,26 @@ def test_xids_come_with_their_gpu_and_only_once() -> None:
         assert machine.read().xids == ()
     assert machine.nvml.calls["nvmlEventSetWait_v2"] == 0
     assert machine.nvml.calls["nvmlEventSetFree"] == 1
+
+
+def test_a_process_in_several_lists_counts_once_with_its_largest_memory() -> None:
+    """As nvidia-smi shows them: M+C, a client of MPS; C, the server of MPS on each GPU; C+G; G."""
+    gpu = FakeGpu()
+    of_mps = COMPUTING | OF_MPS
+    kinds = (COMPUTING, of_mps, of_mps, COMPUTING | DRAWING, DRAWING, OF_MPS)
+    sizes = (30, 456, 107, 200, 60, 300)
+    gpu.list_processes(
+        *((pid, size * MIB) for pid, size in enumerate(sizes, start=50)), lists=kinds
+    )
+    machine = Machine(gpu)
+    # Only complete readings ask for the lists of MPS and of graphics before one had an entry.
+    assert [one.pid for one in machine.sample().processes or ()] == [50, 51, 52, 53]
+    for counters in (True, False):
+        found = machine.sample(counters=counters).processes or ()
+        assert [(one.pid, one.memory_bytes, one.is_only_graphics) for one in found] == [
+            *((50, 30 * MIB, False), (51, 456 * MIB, False), (52, 107 * MIB, False)),
+            *((53, 200 * MIB, False), (55, 300 * MIB, False), (54, 60 * MIB, True)),
+        ]
 
 
 _OF_WHOLE_GPUS = (*FIELDS, "nvmlDeviceGetSamples", "nvmlGpmQueryDeviceSupport")

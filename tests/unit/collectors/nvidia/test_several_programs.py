@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from profiler.collectors.nvidia.gpu_owners import MPS_SERVER, Descendants
 from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu, RunUse
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence, gpu_use_text
@@ -179,6 +180,22 @@ def use(
 
 
 OWN, HIDDEN = ProcessOnGpu("own", 1 << 30), ProcessOnGpu(None, 1 << 30)
+
+
+def test_the_server_of_mps_is_nobodys() -> None:
+    """It is on each GPU as soon as MPS runs, with 25 to 30 MiB; its clients are programs."""
+    started_by = {1: (0, b"init"), 2: (1, b"profiler"), 3: (2, b"python3")}
+    started_by |= {40: (1, b"nvidia-cuda-mps-server"), 41: (1, b"python3")}
+    owners = Descendants(2, read_status=started_by.get)
+    server, own, other = (owners.identify(pid) for pid in (40, 3, 41))
+    assert server == MPS_SERVER
+    owns = present(owners.owner_of(""))
+    assert [owns(own), owns(other)] == [True, False]
+    on_gpu = (ProcessOnGpu("own", 1 << 30), ProcessOnGpu(MPS_SERVER, 30 << 20))
+    alone = use(on_gpu, on_gpu, on_gpu)
+    assert not alone.is_shared
+    assert alone.own_memory.maximum == (2 << 30) - (30 << 20)
+    assert use((*on_gpu, ProcessOnGpu("other", 1 << 30))).is_shared
 
 
 def test_a_process_that_proc_hides_is_of_another_user() -> None:
