@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from profiler.collectors.stacks.py_spy import Dump, PySpy
+from profiler.core.background_call import BackgroundCall
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
-from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder.invocation import InvocationTime
 from profiler.monitor.task_sampler import TaskSource

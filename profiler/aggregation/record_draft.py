@@ -34,7 +34,6 @@ from profiler.aggregation.task_record import (
 from profiler.core.optional_math import known_values, max_known, rounded, sum_of_both
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.activity_model import NO_BREAKDOWN
-from profiler.record.process_rows import with_unread
 from profiler.record.record_model import (
     ABSENT_PARTS,
     NO_INTERVAL,
@@ -43,6 +42,7 @@ from profiler.record.record_model import (
     Interval,
     MemoryKills,
     Metrics,
+    Process,
     Record,
     Sampling,
     with_warnings,
@@ -371,9 +371,13 @@ def _own_kills(seen: Iterable[RunEvidence]) -> MemoryKills | None:
 def _with_rows(record: Record, seen: Iterable[RunEvidence]) -> Record:
     """Add the rows of the processes, within the totals, and their part of the series."""
     for named in known_values(evidence.rows for evidence in seen):
-        rows = with_unread(named.rows, record.metrics.cpu_seconds)
-        total_mb = record.metrics.max_memory_used_mb
-        processes = within_total(rows, total_mb, is_one=named.is_one)
+        processes: tuple[Process, ...] = ()
+        if named.rows:
+            from profiler.record.process_rows import with_unread  # the shortest runs have none
+
+            rows = with_unread(named.rows, record.metrics.cpu_seconds)
+            total_mb = record.metrics.max_memory_used_mb
+            processes = within_total(rows, total_mb, is_one=named.is_one)
         record = replace(record, processes=processes, series=named.with_commands(record.series))
     return record
 

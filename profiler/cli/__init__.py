@@ -23,12 +23,12 @@ def main() -> None:
     """Run the ``task-profiler`` command."""
     if sys.argv[1:] == ["monitor"]:
         run_monitor_process()
+    gc.set_threshold(_NEW_OBJECTS_TO_COLLECT)
     if sys.argv[1:2] == ["run"]:
         exit_code = run_without_click(sys.argv[2:])
         if exit_code is not None:
             # Everything is written and closed. The interpreter would take 10 ms to free the memory.
             os._exit(exit_code)
-    gc.set_threshold(_NEW_OBJECTS_TO_COLLECT)
     from profiler.cli.app import run_command_line  # click is only for the other commands
 
     run_command_line()

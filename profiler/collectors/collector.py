@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from profiler.aggregation.record_draft import RecordDraft, left_out
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
+from profiler.core.background_call import BackgroundCall
 from profiler.core.optional_math import first_of, known_values, sum_of_both
-from profiler.core.threads import BackgroundCall
 from profiler.readers import Unavailable
 from profiler.record.record_model import Record
 

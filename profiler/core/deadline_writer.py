@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from profiler.core.threads import start_thread
+from profiler.core.background_call import start_thread
 
 if TYPE_CHECKING:
     import select

@@ -21,6 +21,8 @@ RETRY_OF = "task-profiler:retry-of"
 # The launch types.
 EC2 = "EC2"
 FARGATE = "FARGATE"
+# The stop code, in lower case, of a task that a user has stopped.
+STOPPED_BY_USER = "userinitiated"
 VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
 # The subscription filter in the events of `task-profiler replay`. The forwarder sends no
 # notifications for them.

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -34,13 +35,13 @@ from profiler.readers.linux.kernel_memory import (
     unassigned_kernel_bytes,
 )
 from profiler.readers.linux.memory_shares import MemoryShares
-from profiler.readers.linux.packet_rings import PacketRings
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
 from profiler.readers.memory_usage import MemoryReading, pinned_by_files_bytes
 
 if TYPE_CHECKING:
     from profiler.local_run.unmapped_memory import UnmappedMemory
     from profiler.readers.cgroup.shared_memory import SharedMemory
+    from profiler.readers.linux.packet_rings import PacketRings
 
 # The kernel walks the page tables of a process to compute its PSS: at most this share of a core,
 # and this much at once.
@@ -210,7 +211,6 @@ class CommandReader:
         self._free_memory = FreeMemory()
         self._kernel_budget = CpuBudget(_KERNEL_CPU, _KERNEL_ADVANCE_NS)
         self._monotonic_ns = monotonic_ns
-        self._packet_rings = PacketRings()
         self._process_kernel_bytes: dict[int, int] = {}
         self.process_kernel_peak_bytes = 0
         self.kernel_bound_bytes = 0
@@ -418,6 +418,12 @@ class CommandReader:
         self._uncounted_peak_bytes = max_known(self._uncounted_peak_bytes, memory_bytes)
         self._add_kernel_bound(memory_bytes)
         return memory_bytes
+
+    @cached_property
+    def _packet_rings(self) -> "PacketRings":
+        from profiler.readers.linux.packet_rings import PacketRings  # the shortest runs have none
+
+        return PacketRings()
 
     def _ring_bytes(self, processes: Sequence[ProcessReading], group: MemoryReading) -> int:
         return self._packet_rings.held_bytes(processes, group.mapped_file_bytes or 0)

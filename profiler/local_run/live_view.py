@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from profiler.aggregation.container_usage import vcpu_between
 from profiler.aggregation.time_series import RunSeries
+from profiler.core.background_call import start_thread
 from profiler.core.optional_math import excess, first_known, known, known_values
 from profiler.core.text import columns_of, printable, stated
-from profiler.core.threads import start_thread
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.terminal_rows import (
     BOLD,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from profiler.core.background_call import NoCall
 from profiler.core.optional_math import sum_known, sum_of_both
-from profiler.core.threads import NoCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc

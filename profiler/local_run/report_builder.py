@@ -13,10 +13,10 @@ from profiler.aggregation.run_end import ended
 from profiler.aggregation.run_evidence import RunEvidence
 from profiler.aggregation.task_record import build_sampling, kernel_memory_warnings
 from profiler.collectors.collector import add_collected
+from profiler.core.background_call import NoCall
 from profiler.core.clock import ClockJumpDetector
 from profiler.core.optional_math import excess, known_values
 from profiler.core.text import first_names
-from profiler.core.threads import NoCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
 from profiler.local_run.command_reader import CommandReader

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from profiler.collectors.collector import Collectors
-from profiler.core.threads import NoCall
+from profiler.core.background_call import NoCall
 from profiler.local_run.local_record import Placement
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.collectors.collector import COMMAND, Collectors
-from profiler.core.look_times import LookTimes
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.command_reader import (
@@ -30,6 +29,7 @@ from profiler.readers.linux.process_tree import ProcessReading
 if TYPE_CHECKING:
     from profiler.aggregation.process_table import ProcessTotals
     from profiler.aggregation.time_breakdown import TimeAccount
+    from profiler.core.look_times import LookTimes
     from profiler.readers.linux.look import Look
     from profiler.readers.linux.thread_times import ThreadReader
 
@@ -142,7 +142,7 @@ class Details(Struct):
     processes: "ProcessTotals"
     threads: "ThreadReader"
     time: "TimeAccount"
-    looks: LookTimes
+    looks: "LookTimes"
 
 
 class RunSampler:
@@ -320,6 +320,7 @@ class RunSampler:
         from profiler.aggregation.process_table import ProcessTotals
         from profiler.aggregation.series_by_command import SeriesByCommand
         from profiler.aggregation.time_breakdown import TimeAccount
+        from profiler.core.look_times import LookTimes
         from profiler.readers.cgroup.group_pressure import open_group_pressure
         from profiler.readers.cgroup.process_groups import is_frozen
         from profiler.readers.linux.sockets import ask_peer_inode, ask_stream

@@ -7,9 +7,9 @@ from functools import partial
 
 from msgspec import Struct, field
 
+from profiler.core.background_call import BackgroundCall
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
-from profiler.core.threads import BackgroundCall
 from profiler.monitor.report_destination import ReportDestination
 from profiler.record.bounded_json_line import short_line
 from profiler.sinks import DeliveryFailure, LogTarget

@@ -16,10 +16,10 @@ from urllib3 import Retry
 from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError, SSLError
 
 from profiler.core.aws_signature import AwsSignature
+from profiler.core.background_call import run_with_timeout
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import listed
-from profiler.core.threads import run_with_timeout
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
 from profiler.otlp.backend_words import quoted, words_of_error, words_of_rejection

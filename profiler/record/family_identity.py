@@ -3,11 +3,14 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from profiler.record.record_model import Record
-from profiler.record.report_head import RecordHead
+
+if TYPE_CHECKING:
+    from profiler.record.report_head import RecordHead
 
 # The family of ``task-profiler setup proof``, whose runs fail on purpose: no retry, advice or alert
 # is about it.
@@ -46,7 +49,7 @@ def matches_any(family: str, patterns: Collection[str]) -> bool:
     return not patterns or any(fnmatchcase(family, pattern) for pattern in patterns)
 
 
-def family_key(record: Record | RecordHead) -> FamilyKey:
+def family_key(record: "Record | RecordHead") -> FamilyKey:
     """The family of a run; its name is the container's if the run has no family."""
     return FamilyKey(
         record.family or record.container.name, record.account_id or None, record.region or None

@@ -1,15 +1,18 @@
 """What ``--label NAME=VALUE`` and ``FAMILY@NAME=VALUE`` select runs by."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from profiler.record.batch_job import known_job_fields
 from profiler.record.record_model import Record
-from profiler.record.report_head import RecordHead
+
+if TYPE_CHECKING:
+    from profiler.record.report_head import RecordHead
 
 BATCH_PREFIX = "batch."
 
 
-def label_values(record: Record | RecordHead) -> Mapping[str, str]:
+def label_values(record: "Record | RecordHead") -> Mapping[str, str]:
     """The labels of a run, and its job of AWS Batch as ``batch.job_id`` and so on."""
     labels = dict(record.labels or {})
     for name, value in known_job_fields(record.batch).items():

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import STOPPED_BY_USER
 from profiler.core.optional_math import first_known, known
 from profiler.record.hardware import gpu_error
 from profiler.record.record_model import LOCAL, Record, known_status
@@ -22,7 +23,6 @@ from profiler.record.run_outcome import (
     Status,
     describe_exit_code,
 )
-from profiler.record.stopped_task import STOPPED_BY_USER
 
 NO_REASON = "essential container in task exited"
 VAGUE_REASON = "task failed to start"

@@ -14,6 +14,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import (
     FARGATE,
     SERVICE_GROUP,
+    STOPPED_BY_USER,
     arn_account,
     arn_region,
     cluster_name,
@@ -29,8 +30,6 @@ from profiler.record.batch_job import NO_JOB, BatchJob, job_of_overrides
 from profiler.record.model_base import json_name
 from profiler.record.spot_price import FARGATE_SPOT
 
-# The stop code, in lower case, of a task that a user has stopped.
-STOPPED_BY_USER = "userinitiated"
 _MAX_DIGITS = 9
 _EXIT_CODE = "exitCode"
 _TIME_SUFFIX = "At"

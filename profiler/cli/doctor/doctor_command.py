@@ -31,11 +31,11 @@ from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import DriverReading
 from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
+from profiler.core.background_call import run_with_timeout
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import is_address, is_task_id, named_definition, named_run
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import known, known_values
-from profiler.core.threads import run_with_timeout
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import find_container_cgroup
 from profiler.readers.linux.host import read_host, read_kernel_view

@@ -13,9 +13,10 @@ from profiler.cli.wiring.build_collectors import metadata_source, read_tags
 from profiler.cli.wiring.monitor_process import MonitorProcess
 from profiler.collectors.collector import TagRequest
 from profiler.core.aws_clients import AwsClient
+from profiler.core.background_call import BackgroundCall
 from profiler.core.clock import Clock
 from profiler.core.signal_handler import SignalHandler
-from profiler.core.threads import BackgroundCall, WakeEvent
+from profiler.core.threads import WakeEvent
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop
 from profiler.monitor.instance.reported_file import ReportedFile

@@ -6,8 +6,8 @@ from functools import partial
 from profiler.cli.wiring.build_collectors import metadata_source, read_tags
 from profiler.cli.wiring.monitor_process import MonitorProcess
 from profiler.collectors.collector import TagRequest
+from profiler.core.background_call import BackgroundCall
 from profiler.core.signal_handler import SignalHandler
-from profiler.core.threads import BackgroundCall
 from profiler.monitor.loop import monitor_task
 from profiler.monitor.shared_parts import LiveMetrics, SharedParts
 from profiler.monitor.task_sampler import TaskSampler

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from profiler.cli.run_options import RunOptions
 from profiler.cli.wiring.build_collectors import accelerator_collectors, read_placement
 from profiler.collectors.collector import Collectors
+from profiler.core.background_call import BackgroundCall, NoCall
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.text import printable
-from profiler.core.threads import BackgroundCall, NoCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.local_labels import MAX_LABEL_CHARS, airflow_labels, git_commit
 from profiler.local_run.local_record import Placement, read_sizes

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes
 from profiler.collectors.collector import Collectors, TagRequest, TaskTags
+from profiler.core.background_call import BackgroundCall
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.deadline_writer import standard_outputs
 from profiler.core.log import JsonLog
 from profiler.core.signal_handler import SignalHandler
-from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.loop import MonitoredTask
 from profiler.monitor.shared_parts import NONE_KEPT, ReportedBatches, SharedParts

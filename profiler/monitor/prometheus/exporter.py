@@ -16,8 +16,8 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer
 from typing import Any
 
+from profiler.core.background_call import start_thread
 from profiler.core.log import Log
-from profiler.core.threads import start_thread
 from profiler.monitor.prometheus.prometheus_metrics import metrics_text
 from profiler.monitor.prometheus.snapshot import Snapshot, SnapshotBuilder
 from profiler.monitor.shared_parts import LiveMetrics

@@ -6,18 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from profiler.aggregation.time_series import RunSeries
+from profiler.core.background_call import BackgroundCall, NoCall
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import without_surrogates
-from profiler.core.threads import BackgroundCall, NoCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.bounded_json_line import encode_line, truncate_text
 from profiler.record.record_model import Report
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS, history_path
-from profiler.runs.step_series import StepSeries, collected_steps, encode_steps
 
 if TYPE_CHECKING:
+    from profiler.aggregation.time_series import RunSeries
     from profiler.runs.history.run_database import HistoryStore
 
 _T = TypeVar("_T")
@@ -27,6 +26,7 @@ MAX_RUNS = 10_000
 _MAX_WRITE_SECONDS = 0.5
 # The report waits at most this long for the last runs of its family.
 _MAX_SEARCH_SECONDS = 0.25
+_NO_STEPS = b"[]"
 
 
 class HistoryRecorder:
@@ -42,7 +42,7 @@ class HistoryRecorder:
         self._began_ns: int | None = None
         self._due_ns: int | None = 0
 
-    def keep_so_far(self, build_so_far: Callable[[], tuple[Report, RunSeries | None]]) -> None:
+    def keep_so_far(self, build_so_far: "Callable[[], tuple[Report, RunSeries | None]]") -> None:
         """Write down the run so far, if due: this process may be killed.
 
         A failure is silent: the end adds the run.
@@ -68,7 +68,7 @@ class HistoryRecorder:
             lambda: self._write(line, report, series), self._clock, _MAX_WRITE_SECONDS
         )
 
-    def _write(self, line: bytes, report: Report, series: RunSeries | None) -> bool:
+    def _write(self, line: bytes, report: Report, series: "RunSeries | None") -> bool:
         with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
             store = self._open(_MAX_WRITE_SECONDS)
             store.keep_running(line, report, _points(report, series), self._command())
@@ -106,7 +106,7 @@ class HistoryRecorder:
         self,
         line: bytes,
         report: Report,
-        series: RunSeries | None,
+        series: "RunSeries | None",
         stacks_line: bytes | None = None,
     ) -> tuple[str, ...]:
         """Add the run. Returns a sentence about a failure, which affects only the entry."""
@@ -131,8 +131,10 @@ class HistoryRecorder:
         return ()
 
 
-def _points(report: Report, series: RunSeries | None) -> bytes:
-    steps = StepSeries()
-    if series is not None:
-        steps = collected_steps(series, report.record.metrics.duration_ms)
-    return encode_steps(steps)
+def _points(report: Report, series: "RunSeries | None") -> bytes:
+    """The steps as the history keeps them."""
+    if series is None:
+        return _NO_STEPS
+    from profiler.runs.step_series import collected_steps, encode_steps  # as for the readings
+
+    return encode_steps(collected_steps(series, report.record.metrics.duration_ms))

@@ -28,11 +28,11 @@ from profiler.record.record_model import (
     decode,
 )
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
-from profiler.runs.step_series import StepSeries, decode_steps
 
 if TYPE_CHECKING:
     from profiler.record.stacks_line import StacksLine
     from profiler.runs.past_runs.run_source import RunFilter
+    from profiler.runs.step_series import StepSeries
 
 _APPLICATION_ID = 0x5450_4846  # "TPHF": distinguishes our files from databases of other programs
 _VERSION = 4  # of the schema
@@ -367,8 +367,10 @@ class HistoryStore:
                 if report is not None:
                     yield report
 
-    def steps(self, reports: Iterable[Report]) -> Iterator[StepSeries]:
+    def steps(self, reports: Iterable[Report]) -> "Iterator[StepSeries]":
         """The time series of each run; empty if it is not stored (any more)."""
+        from profiler.runs.step_series import StepSeries, decode_steps  # not to add a run
+
         for text in self._columns("points", reports):
             steps = StepSeries()
             if text is not None:

@@ -21,7 +21,6 @@ from profiler.record.batch_job import NO_JOB
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Record, Report, encode, parse_status
-from profiler.record.report_head import RecordHead, ReportHead
 from profiler.record.run_labels import label_values
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import NO_EVENT, EventEnd, outcome_of
@@ -30,6 +29,7 @@ from profiler.record.units import format_count
 if TYPE_CHECKING:
     from profiler.record.line_trust import Voucher
     from profiler.record.notice_model import ScheduleNoticeLine
+    from profiler.record.report_head import RecordHead, ReportHead
     from profiler.record.stacks_line import StacksLine
     from profiler.runs.step_series import StepSeries
 
@@ -172,13 +172,13 @@ def unconfirmed_note(runs: Iterable[PastRun]) -> str:
 RunKey = tuple[str, str, str]
 
 
-def run_key(report: Report | ReportHead) -> RunKey:
+def run_key(report: "Report | ReportHead") -> RunKey:
     """The identity of a report's run: task, container, start."""
     record = report.record
     return record.task_id, record.container.name, record.started_at or ""
 
 
-def start_ns(report: Report | ReportHead) -> int:
+def start_ns(report: "Report | ReportHead") -> int:
     """The start of a report's run in nanoseconds since 1970; 0 if no time of the report can be
     parsed.
     """
@@ -220,7 +220,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     reads_checkpoints: bool = False
     only_counting: bool = False
 
-    def matches(self, report: Report | ReportHead) -> bool:
+    def matches(self, report: "Report | ReportHead") -> bool:
         record = report.record
         family = family_key(record)
         at_ns = 0
@@ -235,13 +235,13 @@ class RunFilter(Struct, frozen=True, kw_only=True):
             and self._names(record, family)
         )
 
-    def _has_labels(self, record: Record | RecordHead) -> bool:
+    def _has_labels(self, record: "Record | RecordHead") -> bool:
         if not self.labels:
             return True
         labels = label_values(record)
         return all(labels.get(name) == value for name, value in self.labels)
 
-    def _names(self, record: Record | RecordHead, family: FamilyKey) -> bool:
+    def _names(self, record: "Record | RecordHead", family: FamilyKey) -> bool:
         """Whether ``run`` names the run, its job or its family."""
         if not self.run:
             return True

@@ -12,10 +12,15 @@ _NOT_FOR_A_RECORD = {
     "pathlib",
     "sqlite3",
     "subprocess",
+    "profiler.aggregation.time_series",
     "profiler.core.json_fields",
+    "profiler.core.look_times",
     "profiler.core.redaction",
+    "profiler.core.threads",
+    "profiler.readers.linux.packet_rings",
     "profiler.record.fact_list",
     "profiler.record.metric_catalogue",
+    "profiler.record.process_rows",
     "profiler.runs",
 }
 
@@ -32,8 +37,16 @@ def test_the_start_of_a_run_imports_nothing_that_only_readers_of_records_need() 
     assert not loaded & _NOT_FOR_A_RECORD
 
 
+def test_a_run_without_readings_is_added_to_the_history_without_the_modules_of_its_steps() -> None:
+    loaded = _loaded("profiler.runs.history.recorder, profiler.runs.history.run_database")
+    assert not loaded & {"profiler.aggregation.time_series", "profiler.runs.step_series"}
+
+
 def test_the_end_for_a_person_imports_no_log_streams_and_no_digests() -> None:
     loaded = _loaded("profiler.cli.terminal.end_page")
     assert "profiler.runs.past_runs.run_source" in loaded
     unneeded = {"hashlib", "profiler.cli.tables", "profiler.record.family"}
-    assert not loaded & {*unneeded, "profiler.record.line_trust"}
+    unneeded |= {
+        f"profiler.record.{name}" for name in ("line_trust", "report_head", "stopped_task")
+    }
+    assert not loaded & unneeded

@@ -1,60 +1,16 @@
-"""Threads: calls with a deadline, ticks on a fake clock, and the hand-over of a final reading
-between real threads.
-"""
+"""Threads: ticks on a fake clock, and the hand-over of a final reading between real threads."""
 
 import threading
 from collections.abc import Callable, Sequence
 
 import pytest
 
-from profiler.core.clock import SystemClock
-from profiler.core.threads import (
-    BackgroundCall,
-    PeriodicReader,
-    StoppableThread,
-    Waiter,
-    run_with_timeout,
-)
+from profiler.core.threads import PeriodicReader, StoppableThread, Waiter
 from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 from tests.fakes import FakeClock, seconds
 from tests.values import present
-from tools.waiting import wait_until
 
 _TEST_SECONDS = 60
-
-
-def test_a_call_returns_its_result_or_none_after_the_timeout() -> None:
-    assert run_with_timeout(10, lambda: 5) == 5
-    never = threading.Event()
-    assert run_with_timeout(0, never.wait) is None
-    never.set()
-    with pytest.raises(ZeroDivisionError):
-        run_with_timeout(10, lambda: 1 // 0)
-
-
-def test_the_result_of_a_background_call_can_be_looked_at_without_waiting() -> None:
-    may_return = threading.Event()
-    call = BackgroundCall(
-        lambda: may_return.wait(120) and threading.current_thread().daemon, SystemClock(), 0
-    )
-    assert call.is_over  # its time
-    assert call.result_so_far() is None
-    assert call.result() is None
-    may_return.set()
-    wait_until(lambda: call.result_so_far() is not None, 60, "the result")
-    assert call.result() is True
-    assert (
-        BackgroundCall(lambda: threading.Event().wait(0.05), SystemClock(), 10).result() is False
-    )  # waited for
-
-
-@pytest.mark.usefixtures("no_threads")
-def test_a_call_is_made_at_once_if_no_thread_can_be_started() -> None:
-    assert run_with_timeout(10, lambda: 5) == 5
-    call = BackgroundCall(lambda: 6, SystemClock(), 0)
-    assert call.is_over
-    assert call.result() == 6
-    assert call.result_so_far() == 6
 
 
 class FakeWaiter(Waiter):

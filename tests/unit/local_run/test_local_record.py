@@ -15,7 +15,7 @@ from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, Tre
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import build_sampling
-from profiler.core.threads import BackgroundCall, NoCall
+from profiler.core.background_call import BackgroundCall, NoCall
 from profiler.core.timestamps import format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.local_notices import LocalNotices, RequestPeak

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import RunSeries
+from profiler.core.background_call import BackgroundCall
 from profiler.core.errors import TaskProfilerError
-from profiler.core.threads import BackgroundCall
 from profiler.record.record_model import Report, encode
 from profiler.record.run_outcome import Status
 from profiler.runs.history import run_database
