@@ -19,6 +19,7 @@ from tests.botocore_caches import cached_botocore
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch
 from tests.late_starts import begin_late
+from tests.open_files import open_files
 from tests.terminals import Pipe
 
 # Tests print local times. A test of another zone has the fixture los_angeles or set_zone.
@@ -58,6 +59,8 @@ _FOLDERS = (*_WAITING, *_COMPUTING, "unit")
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 # No test is a web page of another origin.
 os.environ["MOTO_DISABLE_GLOBAL_CORS"] = "true"
+
+_MAX_LEFT_OPEN = 8
 
 if "LATE" in os.environ:
     begin_late(os.environ["LATE"])
@@ -162,6 +165,26 @@ def inherited_signals() -> Iterator[None]:
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed_files() -> Iterator[None]:
+    """Fail where the tests of a file leave more open than a server of the session has: one process
+    runs hundreds of files, and select(2) ends at the descriptor 1023.
+
+    A socket belongs to an object, which closes it, perhaps at the next garbage collection.
+    """
+    before = open_files()
+    yield
+    if len(_left_open(before)) > _MAX_LEFT_OPEN:
+        gc.collect()
+        left = _left_open(before)
+        assert len(left) <= _MAX_LEFT_OPEN, "the tests of this file leave these open"
+
+
+def _left_open(before: set[tuple[str, str]]) -> list[str]:
+    """The links of the descriptors that were not open before, without sockets."""
+    return sorted(link for _, link in open_files() - before if not link.startswith("socket:"))
 
 
 @pytest.fixture

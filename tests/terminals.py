@@ -96,13 +96,19 @@ def fork_on_terminal(words: tuple[str, ...], inherited: int | None = None) -> tu
     return pid, terminal
 
 
+def is_readable(descriptor: int, seconds: float) -> bool:
+    """Wait until a terminal or a pipe can be read, also one above 1023, where select(2) ends."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))
+
+
 def read_until(descriptor: int, wanted: bytes) -> bytes:
     """What a terminal or a pipe shows up to that."""
     seen = b""
     deadline = time.monotonic() + _LIMIT_SECONDS
     while wanted not in seen:
-        ready, _, _ = select.select([descriptor], [], [], max(deadline - time.monotonic(), 0))
-        assert ready, seen
+        assert is_readable(descriptor, max(deadline - time.monotonic(), 0)), seen
         text = os.read(descriptor, 1)
         assert text, seen
         seen += text

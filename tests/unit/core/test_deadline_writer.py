@@ -14,7 +14,7 @@ import pytest
 from profiler.core import deadline_writer
 from profiler.core.deadline_writer import Output
 from profiler.core.log import JsonLog
-from tests.terminals import Pipe
+from tests.terminals import Pipe, is_readable
 from tools.waiting import wait_until
 
 LONG = b"a" * 200_000 + b"\n"  # more than a pipe holds
@@ -49,7 +49,7 @@ def test_a_full_pipe_drops_lines_and_counts_them(pipe: Pipe) -> None:
 def test_a_line_that_was_begun_is_completed_before_the_next(pipe: Pipe) -> None:
     output = Output(pipe.write_end, patience_seconds=0)
     output.write(LONG)
-    assert select.select([pipe.read_end], [], [], 60)[0], "a part of the line is in the pipe"
+    assert is_readable(pipe.read_end, 60), "a part of the line is in the pipe"
     assert output.write(b"dropped\n") is not None
     output.keep(b"kept\n")
     assert not output.drain(0)
@@ -86,7 +86,7 @@ def test_what_follows_a_line_that_was_cut_off_is_a_line_of_its_own() -> None:
     ours, theirs = os.pipe()
     output = Output(theirs, patience_seconds=0)
     output.write(LONG)
-    assert select.select([ours], [], [], 60)[0]
+    assert is_readable(ours, 60)
     os.close(ours)  # the write fails in the middle of the line
     wait_for(output)
     with Pipe() as pipe:

@@ -5,7 +5,7 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,14 +14,24 @@ from profiler.core.threads import WakeEvent
 
 
 @pytest.fixture
-def handlers() -> Iterator[None]:
-    """Restores the signal handlers."""
+def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Restores the signal handlers, and closes the pipes of those that a test installs."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     wakeup = signal.set_wakeup_fd(-1)
+    pipes: list[int] = []
+
+    def opened(flags: int, make: Callable[[int], tuple[int, int]] = os.pipe2) -> tuple[int, int]:
+        ends = make(flags)
+        pipes.extend(ends)
+        return ends
+
+    monkeypatch.setattr(os, "pipe2", opened)
     yield
     signal.set_wakeup_fd(wakeup)
     for number, handler in before.items():
         signal.signal(number, handler)
+    for descriptor in pipes:
+        os.close(descriptor)
 
 
 @pytest.mark.usefixtures("handlers")

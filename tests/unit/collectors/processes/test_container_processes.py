@@ -3,7 +3,8 @@
 """
 
 import string
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class FakeProc:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._sources = ExitStack()
         self.clock = FakeClock()
         self.cpu_ns: dict[int, int] = {}
         self.newest_id = 1
@@ -127,12 +129,17 @@ class FakeProc:
 
     def source(self, docker_id: str = BATCH, *, with_arguments: bool = False) -> ContainerProcesses:
         listing = MachineProcesses(self.clock.monotonic_ns, str(self.folder))
-        return OnlyContainer(docker_id, listing, self.cpu_ns.get, with_arguments=with_arguments)
+        source = OnlyContainer(docker_id, listing, self.cpu_ns.get, with_arguments=with_arguments)
+        return self._sources.enter_context(closing(source))
+
+    def close(self) -> None:
+        self._sources.close()
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> FakeProc:
-    return FakeProc(tmp_path)
+def machine(tmp_path: Path) -> Iterator[FakeProc]:
+    with closing(FakeProc(tmp_path)) as opened:
+        yield opened
 
 
 def pids(snapshot: ProcessSnapshot) -> list[int]:
@@ -261,27 +268,25 @@ ACTIONS = st.sampled_from(
 def test_the_shares_are_never_more_than_all_processes_hold_nor_less_than_one(
     history: Sequence[tuple[str, int, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    machine, processes = (
-        FakeProc(tmp_path_factory.mktemp("proc")),
-        {7: Simulated("a", 0, set(range(100)), 100)},
-    )
-    source, written = machine.source(), set[int]()
-    for step, (action, which, count) in enumerate([*history, ("read", 0, 1)], start=1):
-        act(processes, action, which, set(range(1000 * step, 1000 * step + count)))
-        if action == "read":
-            for pid in written - processes.keys():
-                machine.gone(pid)
-            for pid, one in processes.items():
-                facts: dict[str, Any] = {
-                    "name": one.name,
-                    "forked": one.forked,
-                    "parent": one.parent,
-                }
-                machine.process(pid, faults=step, rss=len(one.pages), mark=one.mark, **facts)
-            written = set(processes)
-            machine.given(10**6 + step)
-            held = [one.pages for one in processes.values()]
-            assert max(map(len, held)) <= sum(shares(source)) <= len(set[int]().union(*held))
+    processes = {7: Simulated("a", 0, set(range(100)), 100)}
+    with closing(FakeProc(tmp_path_factory.mktemp("proc"))) as machine:
+        source, written = machine.source(), set[int]()
+        for step, (action, which, count) in enumerate([*history, ("read", 0, 1)], start=1):
+            act(processes, action, which, set(range(1000 * step, 1000 * step + count)))
+            if action == "read":
+                for pid in written - processes.keys():
+                    machine.gone(pid)
+                for pid, one in processes.items():
+                    facts: dict[str, Any] = {
+                        "name": one.name,
+                        "forked": one.forked,
+                        "parent": one.parent,
+                    }
+                    machine.process(pid, faults=step, rss=len(one.pages), mark=one.mark, **facts)
+                written = set(processes)
+                machine.given(10**6 + step)
+                held = [one.pages for one in processes.values()]
+                assert max(map(len, held)) <= sum(shares(source)) <= len(set[int]().union(*held))
 
 
 def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakeProc) -> None:

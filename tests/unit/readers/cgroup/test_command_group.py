@@ -4,7 +4,10 @@ delegation.
 
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +62,24 @@ class FakeCgroupFilesystem(CgroupFilesystem):
         self.removed.append(Path(folder))
 
 
-def _made(
+_Made = tuple[CommandCgroup, FakeCgroupFilesystem]
+_Make = Callable[..., _Made]
+
+
+@pytest.fixture(name="made")
+def _made() -> Iterator[_Make]:
+    """Makes what a test asks for, and removes it at the end."""
+    with ExitStack() as stack:
+
+        def make(*what: Any, **options: Any) -> _Made:
+            own, filesystem = _make(*what, **options)
+            stack.callback(own.remove, _sleeps.append)
+            return own, filesystem
+
+        yield make
+
+
+def _make(
     child: dict[str, str],
     root: Path,
     kind: tuple[str, str],
@@ -67,7 +87,7 @@ def _made(
     files: dict[str, str] | None = None,
     refuses: bool = False,
     filesystem: FakeCgroupFilesystem | None = None,
-) -> tuple[CommandCgroup, FakeCgroupFilesystem]:
+) -> _Made:
     """What is made for a command in a tree with /proc, and with the groups of this process in
     the mounts m, c and u.
     """
@@ -101,10 +121,10 @@ class _BesideAnotherProfiler(FakeCgroupFilesystem):
 
 @pytest.mark.parametrize("removes_first", [False, True])
 def test_a_group_that_another_profiler_removes_meanwhile_is_made_again(
-    tmp_path: Path, *, removes_first: bool
+    made: _Make, tmp_path: Path, *, removes_first: bool
 ) -> None:
     filesystem = _BesideAnotherProfiler(V1_FILES, removes_first=removes_first)
-    own, _ = _made(V1_FILES, tmp_path, _V1, "m/job", "c", filesystem=filesystem)
+    own, _ = made(V1_FILES, tmp_path, _V1, "m/job", "c", filesystem=filesystem)
     assert own.counts_memory
     assert own.has_cpu_accounting
     memory, again, cpu = (folder.name for folder in filesystem.made)
@@ -116,8 +136,8 @@ def test_a_group_that_another_profiler_removes_meanwhile_is_made_again(
     own.remove(_sleeps.append)
 
 
-def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> None:
-    own, filesystem = _made(V1_FILES, tmp_path, _HYBRID, "m/job", "c", "u")
+def test_version_1_has_a_group_for_cpu_and_one_for_memory(made: _Make, tmp_path: Path) -> None:
+    own, filesystem = made(V1_FILES, tmp_path, _HYBRID, "m/job", "c", "u")
     assert filesystem.made == [tmp_path / "m/job" / _NAME, tmp_path / "c" / _NAME]
     own.enter()
     answer = own.start_counting()
@@ -139,10 +159,10 @@ def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> Non
     )
 
 
-def test_a_hierarchy_that_distributes_cpu_is_not_used(tmp_path: Path) -> None:
+def test_a_hierarchy_that_distributes_cpu_is_not_used(made: _Make, tmp_path: Path) -> None:
     mounts = _HYBRID[1].replace("rw,cpuacct", "rw,cpu,cpuacct")
     kind = (_HYBRID[0].replace("cpuacct", "cpu,cpuacct"), mounts)
-    _, filesystem = _made({**V1_FILES, **V2_FILES}, tmp_path, kind, "m/job", "c", "u")
+    _, filesystem = made({**V1_FILES, **V2_FILES}, tmp_path, kind, "m/job", "c", "u")
     assert filesystem.made == [tmp_path / "m/job" / _NAME, tmp_path / "u" / _NAME]
 
 
@@ -161,9 +181,9 @@ def test_a_hierarchy_that_distributes_cpu_is_not_used(tmp_path: Path) -> None:
     ],
 )
 def test_no_group_remains_where_it_would_hide_a_limit_or_cannot_be_entered(
-    tmp_path: Path, limit: str, value: str, child: dict[str, str]
+    made: _Make, tmp_path: Path, limit: str, value: str, child: dict[str, str]
 ) -> None:
-    own, filesystem = _made(
+    own, filesystem = made(
         child, tmp_path, _V2, "u/user/job.scope", files={f"u/user/{limit}": f"{value}\n"}
     )
     assert own.is_used is False
@@ -172,9 +192,11 @@ def test_no_group_remains_where_it_would_hide_a_limit_or_cannot_be_entered(
     assert not open_files(tmp_path)
 
 
-def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(tmp_path: Path) -> None:
+def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(
+    made: _Make, tmp_path: Path
+) -> None:
     scope = "u/user/job.scope"
-    own, _ = _made(V2_FILES, tmp_path / "cpu", _V2, scope)
+    own, _ = made(V2_FILES, tmp_path / "cpu", _V2, scope)
     own.enter()
     own.on_started(own.start_counting())
     assert own.has_cpu_accounting is True
@@ -182,7 +204,7 @@ def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(tmp_path
     assert own.memory() is None
     assert own.memory_peak_bytes() is None
     files = {f"{scope}/cgroup.subtree_control": "memory pids\n"}
-    own, _ = _made({**V2_FILES, **V2_MEMORY_FILES}, tmp_path / "memory", _V2, scope, files=files)
+    own, _ = made({**V2_FILES, **V2_MEMORY_FILES}, tmp_path / "memory", _V2, scope, files=files)
     assert own.memory_peak_bytes() == 870_000_000
     assert own.memory() is not None
 
@@ -196,12 +218,12 @@ def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(tmp_path
     ],
 )
 def test_version_2_counts_what_is_in_swap(
-    tmp_path: Path, files: dict[str, str], swap_bytes: int | None
+    made: _Make, tmp_path: Path, files: dict[str, str], swap_bytes: int | None
 ) -> None:
     scope = "u/user/job.scope"
     above = {f"{scope}/cgroup.subtree_control": "memory pids\n"}
-    made = {**V2_FILES, **V2_MEMORY_FILES, **files}
-    own, _ = _made(made, tmp_path, _V2, scope, files=above)
+    of_group = {**V2_FILES, **V2_MEMORY_FILES, **files}
+    own, _ = made(of_group, tmp_path, _V2, scope, files=above)
     own.enter()
     own.on_started(own.start_counting())
     assert own.swap_bytes() == swap_bytes
@@ -209,45 +231,45 @@ def test_version_2_counts_what_is_in_swap(
 
 @pytest.mark.parametrize(("line", "swap_bytes"), [("", None), ("total_swap 7000\n", 7000)])
 def test_version_1_counts_what_is_in_swap_if_it_accounts_for_it(
-    tmp_path: Path, line: str, swap_bytes: int | None
+    made: _Make, tmp_path: Path, line: str, swap_bytes: int | None
 ) -> None:
     files = {**V1_FILES, "memory.stat": V1_FILES["memory.stat"] + line}
-    own, _ = _made(files, tmp_path, _V1, "m/job", "c")
+    own, _ = made(files, tmp_path, _V1, "m/job", "c")
     own.enter()
     own.on_started(own.start_counting())
     assert own.swap_bytes() == swap_bytes
 
 
 def test_a_group_that_distributes_cpu_or_io_is_not_changed(
+    made: _Make,
     tmp_path: Path,
 ) -> None:
     """A group that distributes CPU or I/O or does not list this process is not changed."""
     scope = "u/user/job.scope"
     for handed_down in ("cpu memory", "io"):
         files = {f"{scope}/cgroup.subtree_control": handed_down}
-        own, filesystem = _made(V2_FILES, tmp_path / handed_down, _V2, scope, files=files)
+        own, filesystem = made(V2_FILES, tmp_path / handed_down, _V2, scope, files=files)
         assert own.is_used is False
         assert filesystem.made == []
-    own, filesystem = _made(
-        V2_FILES, tmp_path / "1", _V2, files={f"{scope}/cgroup.procs": "1\n2\n"}
-    )
+    own, filesystem = made(V2_FILES, tmp_path / "1", _V2, files={f"{scope}/cgroup.procs": "1\n2\n"})
     assert own.is_used is False
     assert filesystem.made == []
     for group in ("/../other", "/user/gone.scope"):
-        _, filesystem = _made(
+        _, filesystem = made(
             V2_FILES, tmp_path / group.replace("/", "_"), (f"0::{group}\n", _V2[1]), "u"
         )
         assert filesystem.made == []
     mounted_elsewhere = (_V2[0], _V2[1].replace(" / /u", " /docker/abc /u"))
-    _, filesystem = _made(V2_FILES, tmp_path / "4", mounted_elsewhere, "u", scope)
+    _, filesystem = made(V2_FILES, tmp_path / "4", mounted_elsewhere, "u", scope)
     assert filesystem.made == []
 
 
 def test_what_the_kernel_refuses_changes_nothing(
+    made: _Make,
     tmp_path: Path,
 ) -> None:
     """What the kernel refuses changes nothing and a group that was not joined is removed."""
-    own, _ = _made(V1_FILES, tmp_path / "refused", _HYBRID, "m/job", "c", "u", refuses=True)
+    own, _ = made(V1_FILES, tmp_path / "refused", _HYBRID, "m/job", "c", "u", refuses=True)
     own.enter()
     own.on_started(own.start_counting())
     assert own.is_used is False
@@ -257,7 +279,7 @@ def test_what_the_kernel_refuses_changes_nothing(
     assert own.oom_kills() is None
     assert own.memory_peak_bytes() is None
     own.remove(_sleeps.append)
-    own, filesystem = _made(V1_FILES, tmp_path, _V1, "m/job", "c")
+    own, filesystem = made(V1_FILES, tmp_path, _V1, "m/job", "c")
     own.on_started(b"5 01")
     assert filesystem.removed == [tmp_path / "m/job" / _NAME]
     assert own.has_cpu_accounting is True
@@ -269,9 +291,9 @@ _STAT = "{pid} (a b) {state} 1 1 1 0 -1 {flags} 9 9 9 9 9 9 9 9 20 0 1 0 7 9 3 9
 
 
 def test_a_process_that_is_ending_is_still_in_its_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: _Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, _ = _made(V1_FILES, tmp_path, _V1, "m/job", "c")
+    own, _ = made(V1_FILES, tmp_path, _V1, "m/job", "c")
     texts: dict[str, str | None] = {}
     monkeypatch.setattr(proc, "read_text", texts.get)
     monkeypatch.setattr(
@@ -292,8 +314,10 @@ def test_a_process_that_is_ending_is_still_in_its_group(
         assert own.contains(5) is is_inside, (group, stat)
 
 
-def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
-    own, filesystem = _made(V2_FILES, tmp_path, _V2, "u/user/job.scope")
+def test_a_group_whose_last_process_is_about_to_end_is_waited_for(
+    made: _Make, tmp_path: Path
+) -> None:
+    own, filesystem = made(V2_FILES, tmp_path, _V2, "u/user/job.scope")
     entrance = tmp_path / "u/user/job.scope" / _NAME / "cgroup.procs"
     entrance.write_text("0\n")  # cannot be moved
     naps = []
@@ -313,12 +337,12 @@ def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path
     [("", True, 60), ("", False, 500), ("0\n", False, 60)],
 )
 def test_a_group_is_waited_for_while_its_last_processes_end(
-    listed: str, naps_until_end: int, tmp_path: Path, *, is_removed: bool
+    listed: str, naps_until_end: int, made: _Make, tmp_path: Path, *, is_removed: bool
 ) -> None:
     """They are not listed any more, and the kernel refuses to remove the group meanwhile, for 2 s
     at most; a process that cannot be moved is not waited for.
     """
-    own, filesystem = _made(V1_FILES, tmp_path, _V1, "m/job", "c")
+    own, filesystem = made(V1_FILES, tmp_path, _V1, "m/job", "c")
     group = tmp_path / "m/job" / _NAME
     (group / "cgroup.procs").write_text(listed)
     filesystem.busy = {group}

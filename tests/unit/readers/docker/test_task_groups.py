@@ -1,5 +1,7 @@
 """The groups of an instance's containers and tasks, where the agent puts them."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -53,21 +55,35 @@ FILES = {
 }
 
 
-def opened(group: OpenGroup | Unavailable) -> OpenGroup:
-    assert isinstance(group, OpenGroup)
-    return group
+class OpenGroups(ExitStack):
+    """Opens groups below a folder and closes them at its end."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root = root
+
+    def container(self, cgroup_parent: str) -> OpenGroup:
+        return self._opened(InstanceCgroups(str(self.root)).open_container(ID, cgroup_parent))
+
+    def v1_container(self) -> OpenGroup:
+        for controller, files in FILES.items():
+            write_files(self.root / controller / "ecs" / TASK / ID, files)
+        return self.container(f"/ecs/{TASK}")
+
+    def v1_task(self) -> OpenGroup:
+        for controller, files in FILES.items():
+            write_files(self.root / controller / "ecs" / TASK, files)
+        return self._opened(InstanceCgroups(str(self.root)).open_task(f"/ecs/{TASK}"))
+
+    def _opened(self, group: OpenGroup | Unavailable) -> OpenGroup:
+        assert isinstance(group, OpenGroup)
+        return self.enter_context(closing(group))
 
 
-def v1_container(root: Path) -> OpenGroup:
-    for controller, files in FILES.items():
-        write_files(root / controller / "ecs" / TASK / ID, files)
-    return opened(InstanceCgroups(str(root)).open_container(ID, f"/ecs/{TASK}"))
-
-
-def v1_task(root: Path) -> OpenGroup:
-    for controller, files in FILES.items():
-        write_files(root / controller / "ecs" / TASK, files)
-    return opened(InstanceCgroups(str(root)).open_task(f"/ecs/{TASK}"))
+@pytest.fixture
+def groups(tmp_path: Path) -> Iterator[OpenGroups]:
+    with OpenGroups(tmp_path) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize(
@@ -75,12 +91,12 @@ def v1_task(root: Path) -> OpenGroup:
     [{}, {"cpuacct": {"cpuacct.usage": "99209\n"}}, {"memory": {"memory.failcnt": "5\n"}}],
 )
 def test_a_container_that_did_nothing_is_as_it_was(
-    changed: dict[str, dict[str, str]], tmp_path: Path
+    changed: dict[str, dict[str, str]], tmp_path: Path, groups: OpenGroups
 ) -> None:
     """Its CPU time and memory show that; the other files are read only if one of these has
     changed.
     """
-    group = v1_container(tmp_path)
+    group = groups.v1_container()
     assert group.sample(7) == SAMPLE
     group.sample(seconds(5))
     write_files(tmp_path / "pids" / "ecs" / TASK / ID, {"pids.current": "9\n"})
@@ -95,12 +111,12 @@ def test_a_container_that_did_nothing_is_as_it_was(
 
 @pytest.mark.parametrize("times", [(3, 9), (11, 21)], ids=["each second", "every ten seconds"])
 def test_parts_of_the_memory_that_the_kernel_shows_late_are_read(
-    times: tuple[int, int], tmp_path: Path
+    times: tuple[int, int], tmp_path: Path, groups: OpenGroups
 ) -> None:
     """Seen with Linux 6.18: a written file was in the memory in use at once, and in memory.stat
     1.9 s later.
     """
-    group = v1_container(tmp_path)
+    group = groups.v1_container()
     group.sample(seconds(1))
     stat = V1_FILES["memory.stat"].replace(
         "total_inactive_file 1048576", "total_inactive_file 2048576"
@@ -111,12 +127,14 @@ def test_parts_of_the_memory_that_the_kernel_shows_late_are_read(
 
 
 @pytest.mark.parametrize(("limit_bytes", "hits"), [(1 << 30, 5), (1 << 31, 4), (2**63 - 4096, 4)])
-def test_the_limit_is_not_hit_far_below_it(limit_bytes: int, hits: int, tmp_path: Path) -> None:
+def test_the_limit_is_not_hit_far_below_it(
+    limit_bytes: int, hits: int, tmp_path: Path, groups: OpenGroups
+) -> None:
     write_files(
         tmp_path / "memory" / "docker" / ID,
         FILES["memory"] | {"memory.limit_in_bytes": f"{limit_bytes}\n"},
     )
-    group = opened(InstanceCgroups(str(tmp_path)).open_container(ID, ""))
+    group = groups.container("")
     samples = []
     for number in (4, 5):
         write_files(tmp_path / "memory" / "docker" / ID, {"memory.failcnt": f"{number}\n"})
@@ -124,12 +142,12 @@ def test_the_limit_is_not_hit_far_below_it(limit_bytes: int, hits: int, tmp_path
     assert [getattr(sample, "memory_limit_hits", None) for sample in samples] == [4, hits]
 
 
-def test_a_container_of_version_2(tmp_path: Path) -> None:
+def test_a_container_of_version_2(tmp_path: Path, groups: OpenGroups) -> None:
     folder = tmp_path / "ecstasks.slice" / f"ecstasks-{TASK}.slice" / f"docker-{ID}.scope"
     limit = {"memory.max": f"{1 << 30}\n", "io.stat": V2_BLOCKS, "pids.current": "2\n"}
     write_files(folder, {**V2_FILES, **V2_MEMORY_FILES, **limit})
     write_files(tmp_path, {"cgroup.controllers": "cpu memory\n"})
-    group = opened(InstanceCgroups(str(tmp_path)).open_container(ID, f"ecstasks-{TASK}.slice"))
+    group = groups.container(f"ecstasks-{TASK}.slice")
     sample = group.sample(7)
     assert isinstance(sample, ContainerSample)
     assert sample.memory_limit_hits is None  # version 2 does not count them as version 1 does
@@ -151,8 +169,10 @@ def test_a_container_of_version_2(tmp_path: Path) -> None:
     assert totals.oom_kills == 2
 
 
-def test_a_tasks_group_has_the_totals_of_its_ended_containers(tmp_path: Path) -> None:
-    group = v1_task(tmp_path)
+def test_a_tasks_group_has_the_totals_of_its_ended_containers(
+    tmp_path: Path, groups: OpenGroups
+) -> None:
+    group = groups.v1_task()
     totals = group.totals()
     assert isinstance(totals, GroupReading)
     assert totals.cpu_ns == 99208
@@ -172,9 +192,9 @@ def test_a_tasks_group_has_the_totals_of_its_ended_containers(tmp_path: Path) ->
         assert reading.is_gone
 
 
-def test_a_missing_controller_costs_only_its_values(tmp_path: Path) -> None:
+def test_a_missing_controller_costs_only_its_values(tmp_path: Path, groups: OpenGroups) -> None:
     write_files(tmp_path / "cpuacct" / "docker" / ID, FILES["cpuacct"])
-    group = opened(InstanceCgroups(str(tmp_path)).open_container(ID, ""))
+    group = groups.container("")
     assert group.sample(7) == ContainerSample(read_ns=7, cpu_ns=99208)
 
 
@@ -233,14 +253,14 @@ def _machine_with_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_machine_with_huge_pages")
-def test_huge_pages_of_all_sizes_are_in_addition(tmp_path: Path) -> None:
+def test_huge_pages_of_all_sizes_are_in_addition(tmp_path: Path, groups: OpenGroups) -> None:
     group = tmp_path / "hugetlb" / "ecs" / TASK / ID
     sizes = {"2MB": 314572800, "1GB": 1 << 30}
     write_files(
         group, {f"hugetlb.{size}.usage_in_bytes": f"{held}\n" for size, held in sizes.items()}
     )
     expected = replace(SAMPLE, memory_huge_page_bytes=sum(sizes.values()))
-    assert v1_container(tmp_path).sample(7) == expected
+    assert groups.v1_container().sample(7) == expected
 
 
 @pytest.mark.usefixtures("_machine_with_huge_pages")
@@ -248,13 +268,13 @@ def test_huge_pages_of_all_sizes_are_in_addition(tmp_path: Path) -> None:
     ("in_usage", "held_bytes"), [("", 314572800), ("hugetlb 314572800\n", None)]
 )
 def test_version_2_may_count_huge_pages_as_used(
-    in_usage: str, held_bytes: int | None, tmp_path: Path
+    in_usage: str, held_bytes: int | None, tmp_path: Path, groups: OpenGroups
 ) -> None:
     memory = V2_MEMORY_FILES | {"memory.stat": V2_MEMORY_FILES["memory.stat"] + in_usage}
     files = V2_FILES | memory | {"hugetlb.2MB.current": "314572800\n", "cgroup.controllers": ""}
     write_files(tmp_path, {"cgroup.controllers": ""})
     write_files(tmp_path / "ecs" / TASK / ID, files)
-    group = opened(InstanceCgroups(str(tmp_path)).open_container(ID, f"/ecs/{TASK}"))
+    group = groups.container(f"/ecs/{TASK}")
     sample = group.sample(7)
     assert isinstance(sample, ContainerSample)
     assert sample.memory_huge_page_bytes == held_bytes

@@ -4,6 +4,8 @@ import os
 import shutil
 import struct
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from unittest.mock import Mock
@@ -68,6 +70,9 @@ class FakeMachine:
         self._cpu_ns = 0
         self._present: dict[int, Blocked | None] = {}
 
+    def close(self) -> None:
+        self.reader.close()
+
     def _ask(self, inode: int, stream: bytes) -> StreamState:
         self.asked.append(inode)
         found = self.ends.get(int.from_bytes(stream[1:3], "big"), inode)
@@ -129,8 +134,12 @@ def growth_of(sample: Shown | Look) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> FakeMachine:
-    return FakeMachine(tmp_path)
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FakeMachine]:
+    with closing(FakeMachine(tmp_path, getattr(request, "param", "x86_64"))) as opened:
+        yield opened
+
+
+without_system_calls = pytest.mark.parametrize("machine", ["riscv64"], indirect=True)
 
 
 def process(
@@ -187,10 +196,10 @@ def test_only_processes_and_threads_that_ran_are_read_and_asked_again(machine: F
     )
 
 
+@without_system_calls
 def test_a_sample_says_whether_a_thread_could_run_also_without_system_calls(
-    tmp_path: Path,
+    machine: FakeMachine,
 ) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
     machine.thread(7, state="R")
     assert machine.read(process(state="R")).shows_work
     machine.thread(7, state="S", run=1.1)
@@ -251,13 +260,13 @@ def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) ->
     )
 
 
+@without_system_calls
 @pytest.mark.parametrize(
     ("state", "expected"), [("D", [Wait("disk")]), ("S", [Wait("other")]), ("R", [])]
 )
 def test_without_the_system_call_the_state_shows_the_disk(
-    tmp_path: Path, state: str, expected: list[Wait]
+    machine: FakeMachine, state: str, expected: list[Wait]
 ) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
     machine.thread(7, state=state)
     machine.thread(8, 8, state=state)
     machine.thread(8, 9, state=state)
@@ -267,28 +276,28 @@ def test_without_the_system_call_the_state_shows_the_disk(
     assert sample.sees_calls is False
 
 
+@without_system_calls
 def test_without_the_system_call_a_parent_in_vfork_does_not_wait_for_the_disk(
-    tmp_path: Path,
+    machine: FakeMachine,
 ) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
     machine.thread(7)
     sample = machine.read(process(state="D", blocks_signals=True))
     assert sample.waits == {Wait("other"): 1}
 
 
-def test_one_of_several_threads_in_vfork_does_not_wait_for_the_disk(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
+@without_system_calls
+def test_one_of_several_threads_in_vfork_does_not_wait_for_the_disk(machine: FakeMachine) -> None:
     machine.thread(7, state="D", blocked=ALL_SIGNALS)
     machine.thread(7, 8, state="D", blocked=ALL_SIGNALS & ~1)
     sample = machine.read(process(threads=2))
     assert sample.waits == {Wait("other"): 1, Wait("disk"): 1}
 
 
+@without_system_calls
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_thread_that_always_blocks_all_signals_waits_for_the_disk(
-    tmp_path: Path, threads: int
+    machine: FakeMachine, threads: int
 ) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
     machine.thread(7, blocked=ALL_SIGNALS)
     machine.thread(7, 8)
     machine.read(process(threads=threads, blocks_signals=True))
@@ -301,24 +310,24 @@ def test_a_thread_that_always_blocks_all_signals_waits_for_the_disk(
 @given(states=st.lists(st.sampled_from("SSSDRTZ"), min_size=2, max_size=12))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_process_of_one_thread_shows_its_last_state(states: list[str], tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
     shown = {"S": Wait("other"), "T": STOPPED.wait, "D": Wait("disk")}
-    for number, state in enumerate(states, start=1):
-        machine.thread(7, run=0.1 * number)
-        machine.thread(8, state="D")
-        sample = machine.read(
-            process(cpu=0.1 * number, state=state), process(8, state="D"), at=number
-        )
-        waits = Counter([Wait("disk")])
-        if state in shown:
-            waits[shown[state]] += 1
-        assert sample.waits == waits
-        assert sample.shows_work == (state == "R")
-        assert len(sample.growth or ()) == (2 if number == 1 else 1)
+    with closing(FakeMachine(tmp_path, machine="riscv64")) as machine:
+        for number, state in enumerate(states, start=1):
+            machine.thread(7, run=0.1 * number)
+            machine.thread(8, state="D")
+            sample = machine.read(
+                process(cpu=0.1 * number, state=state), process(8, state="D"), at=number
+            )
+            waits = Counter([Wait("disk")])
+            if state in shown:
+                waits[shown[state]] += 1
+            assert sample.waits == waits
+            assert sample.shows_work == (state == "R")
+            assert len(sample.growth or ()) == (2 if number == 1 else 1)
 
 
-def test_a_thread_that_has_ended_waits_no_longer_without_system_calls(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
+@without_system_calls
+def test_a_thread_that_has_ended_waits_no_longer_without_system_calls(machine: FakeMachine) -> None:
     machine.thread(7)
     assert machine.read(process()).waits == {Wait("other"): 1}
     machine.thread(7, 8)
@@ -330,17 +339,17 @@ def test_a_thread_that_has_ended_waits_no_longer_without_system_calls(tmp_path: 
     assert sample.waits == {Wait("other"): 1}
 
 
-def test_a_wait_that_ends_in_a_known_sleep_is_within_its_step(tmp_path: Path) -> None:
+@without_system_calls
+def test_a_wait_that_ends_in_a_known_sleep_is_within_its_step(machine: FakeMachine) -> None:
     """Linux counts some sleeps as waits for a CPU: one that is longer than the step is none."""
-    machine = FakeMachine(tmp_path, machine="riscv64")
     for at, wait in ((1, 0.0), (2, 0.2), (3, 0.3), (4, 60.3)):
         machine.thread(7, run=0.1 * at, wait=wait)
         sample = machine.read(process(cpu=0.1 * at), at=at)
     assert growth_of(sample) == [(seconds(0.1), 0)]
 
 
-def test_a_frozen_process_does_not_wait_for_the_disk(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
+@without_system_calls
+def test_a_frozen_process_does_not_wait_for_the_disk(machine: FakeMachine, tmp_path: Path) -> None:
     machine.reader = ThreadReader(
         lambda: 0, str(tmp_path), "riscv64", is_frozen=lambda pid: pid == 7
     )
@@ -350,9 +359,11 @@ def test_a_frozen_process_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     assert sample.waits == {STOPPED.wait: 1, Wait("disk"): 1}
 
 
-def test_a_group_of_version_2_that_is_frozen_is_stopped(tmp_path: Path) -> None:
+def test_a_group_of_version_2_that_is_frozen_is_stopped(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
     """The kernel shows the system calls in which its threads were."""
-    machine, events = FakeMachine(tmp_path), tmp_path / "events"
+    events = tmp_path / "events"
     machine.reader = ThreadReader(
         lambda: 0,
         str(tmp_path),
@@ -363,7 +374,6 @@ def test_a_group_of_version_2_that_is_frozen_is_stopped(tmp_path: Path) -> None:
         events.write_text(f"populated 1\nfrozen {is_frozen}\n")
         machine.thread(7, run=at)
         assert machine.read(process(cpu=at), at=2 * at).waits == {waits: 1}
-    machine.reader.close()
 
 
 def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_is_stopped(
@@ -382,10 +392,10 @@ def test_a_wait_for_memory_under_the_groups_limit_is_no_disk(machine: FakeMachin
 
 @pytest.mark.parametrize("level", [1, 2])
 def test_a_group_that_waits_for_memory_most_of_the_time_reads_no_disk(
-    tmp_path: Path, level: int
+    machine: FakeMachine, tmp_path: Path, level: int
 ) -> None:
     kind = "x86_64" if level == 2 else "riscv64"
-    machine, pressure = FakeMachine(tmp_path), tmp_path / "memory.pressure"
+    pressure = tmp_path / "memory.pressure"
     machine.reader = ThreadReader(
         lambda: 0,
         str(tmp_path),
@@ -397,7 +407,6 @@ def test_a_group_that_waits_for_memory_most_of_the_time_reads_no_disk(
         write_in_place(pressure, f"some total=9000000\nfull avg10=1.00 total={total_us}\n")
         machine.thread(7, run=0.1 * at, state="D", call=IN_A_PAGE_FAULT)
         assert machine.read(process(state="D", cpu=0.1 * at), at=at).waits == {wait: 1}
-    machine.reader.close()
 
 
 def opens_named_pipe(folder: Path, pipe: Path) -> None:
@@ -651,8 +660,8 @@ def test_many_threads_are_asked_in_turn(machine: FakeMachine) -> None:
     assert [sum(sample.waits.values()) for sample in samples] == [64, 100, 100]
 
 
-def test_every_thread_has_its_turn_however_many_there_are(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
+@without_system_calls
+def test_every_thread_has_its_turn_however_many_there_are(machine: FakeMachine) -> None:
     steps: Counter[int] = Counter()
     for at in range(1, 42):
         for tid in range(10, 110):
@@ -665,11 +674,11 @@ def test_every_thread_has_its_turn_however_many_there_are(tmp_path: Path) -> Non
     assert machine.read(process(10, cpu=42, threads=100), at=42, is_required=True).growth
 
 
+@without_system_calls
 @pytest.mark.parametrize("skips", [True, False], ids=["skipped", "all followed"])
 def test_threads_without_system_calls_are_read_together_and_ever_more_rarely(
-    tmp_path: Path, *, skips: bool
+    machine: FakeMachine, *, skips: bool
 ) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
     turns = []
     for at in range(1, 281):
         for pid, tid in ((10, 10), (10, 11), (20, 20), (20, 21)):
@@ -688,10 +697,10 @@ def test_threads_without_system_calls_are_read_together_and_ever_more_rarely(
     assert gaps[-3:] == [20, 20, 20]
 
 
+@without_system_calls
 def test_a_reading_that_shows_more_than_threads_without_a_turn_is_not_skipped(
-    tmp_path: Path,
+    machine: FakeMachine,
 ) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
     shell = process(5)
     for pid, tid in ((5, 5), (10, 10), (10, 11), (20, 20)):
         machine.thread(pid, tid, run=0.001)
@@ -705,8 +714,8 @@ def test_a_reading_that_shows_more_than_threads_without_a_turn_is_not_skipped(
     assert not machine.reader.skip((shell, process(20, cpu=42, threads=2)))
 
 
-def test_between_two_turns_a_process_that_has_ended_shows_nothing(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
+@without_system_calls
+def test_between_two_turns_a_process_that_has_ended_shows_nothing(machine: FakeMachine) -> None:
     for pid, state in ((10, "D"), (20, "S")):
         machine.thread(pid, state=state)
         machine.thread(pid, pid + 1, state=state)
@@ -717,8 +726,10 @@ def test_between_two_turns_a_process_that_has_ended_shows_nothing(tmp_path: Path
     assert sample.is_behind
 
 
-def test_the_state_of_a_thread_that_has_ended_is_not_read_from_another_one(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
+@without_system_calls
+def test_the_state_of_a_thread_that_has_ended_is_not_read_from_another_one(
+    machine: FakeMachine,
+) -> None:
     machine.thread(7, state="D")
     machine.thread(7, 8, state="D")
     assert machine.read(process(threads=2)).waits == {Wait("disk"): 2}
@@ -792,10 +803,11 @@ def test_files_are_closed(machine: FakeMachine, tmp_path: Path) -> None:
     assert not open_files(tmp_path)
 
 
+@without_system_calls
 def test_the_files_of_thousands_of_threads_stay_within_the_limit_and_are_closed(
+    machine: FakeMachine,
     tmp_path: Path,
 ) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
     for tid in range(7, 607):
         machine.thread(7, tid)
     for at in range(1, 20):
@@ -810,10 +822,7 @@ def test_the_files_of_thousands_of_threads_stay_within_the_limit_and_are_closed(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=40).filter(lambda text: b"\0" not in text))
 def test_any_counters_can_be_read(tmp_path: Path, text: bytes) -> None:
-    machine = FakeMachine(tmp_path)
-    machine.thread(7)
-    (tmp_path / "7" / "task" / "7" / "schedstat").write_bytes(text)
-    try:
+    with closing(FakeMachine(tmp_path)) as machine:
+        machine.thread(7)
+        (tmp_path / "7" / "task" / "7" / "schedstat").write_bytes(text)
         machine.read(process())
-    finally:
-        machine.reader.close()
