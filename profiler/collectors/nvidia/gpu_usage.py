@@ -432,7 +432,7 @@ class _GpuAggregate:
         if with_mps or any(use.is_seen_shared or use.is_shared for use in uses):
             return SHARED
         is_own = is_known or any(use.is_seen for use in uses)
-        return WHOLE_INSTANCE if not is_own or any(use.has_unlisted for use in uses) else None
+        return WHOLE_INSTANCE if not is_own or any(use.is_seen_unlisted for use in uses) else None
 
     def latest(self, *, is_known: bool, with_mps: bool) -> LatestGpu:
         sample = self.last
