@@ -36,6 +36,8 @@ BUSY = report(
     ecc={0: (0, 0)},
 )
 _MAPPED_BYTES = 80_000_000
+# The driver's GPUs are the task's: the idle time of GPUs that may be others' is not told.
+_GPU_UUIDS = [f"GPU-0000000{index}-aaaa-bbbb-cccc-dddddddddddd" for index in range(2)]
 _CONFIG = """
 global: {scrape_interval: 500ms, scrape_timeout: 500ms}
 scrape_configs:
@@ -139,7 +141,14 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         neuron = install(folder, [{"repeat": BUSY}])
         devices = {**NO_AWS, **driver, "PATH": f"{neuron.parent}:/usr/bin:/bin"}
         endpoint = stack.enter_context(TaskEndpoint(_MappingTask(2)))
-        stack.enter_context(Sidecar(devices, endpoint=endpoint, PROMETHEUS_PORT=str(ports[0])))
+        stack.enter_context(
+            Sidecar(
+                devices,
+                endpoint=endpoint,
+                PROMETHEUS_PORT=str(ports[0]),
+                GPU_UUIDS=",".join(_GPU_UUIDS),
+            )
+        )
         stack.enter_context(Sidecar(NO_AWS, network_mode="awsvpc", PROMETHEUS_PORT=str(ports[1])))
         prometheus = stack.enter_context(started(_CONFIG % tuple(ports), server_port, folder))
         yield Scraped(prometheus, *ports)

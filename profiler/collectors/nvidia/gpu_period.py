@@ -54,6 +54,9 @@ class TimedSample(Struct, frozen=True, kw_only=True):
 # multiprocessors do next to nothing.
 _LINK_SHARE = 0.5
 _IDLE_SM_PERCENT = 5
+# The counters of a run are read last up to so long after its end; a monitor of an instance reads
+# them once a minute.
+_LAST_COUNTERS_NS = 2 * NS_PER_SECOND
 
 
 class GpuPeriod:
@@ -68,9 +71,10 @@ class GpuPeriod:
         self._counters: defaultdict[str, MonotonicCounter] = defaultdict(MonotonicCounter)
         self._amounts: Counter[str] = Counter()
         # For GPUs before Volta, which have no counter of energy, and for the time before the first
-        # value of the counter.
+        # value of the counter and after the last one.
         self._power_joules: float | None = None
-        self._uncounted_joules = 0.0
+        self._joules_before = 0.0
+        self._joules_after = 0.0
         self._throttled_ns = dict.fromkeys(THROTTLE_REASONS.values(), 0)
         self._throttle_observed_ns = 0
         self._xids: dict[int, None] = {}
@@ -122,8 +126,7 @@ class GpuPeriod:
         if sample.power_watts is not None and step_ns > 0:
             joules = sample.power_watts * step_ns / NS_PER_SECOND
             self._power_joules = (self._power_joules or 0.0) + joules
-            if self._counters[ENERGY].total is None:
-                self._uncounted_joules += joules
+            self._joules_after += joules
         self._add_throttling(sample, weight_ns)
         self.add_counts(timed)
 
@@ -168,9 +171,25 @@ class GpuPeriod:
 
     def add_counts(self, timed: TimedSample) -> None:
         """Add what a sample counts since earlier ones: the driver's counters and errors."""
-        for name, value in timed.sample.counters.items():
-            self._counters[name].add(value)
+        self._count(timed.sample.counters)
         self._xids.update(dict.fromkeys(timed.xids))
+
+    def add_last_counts(self, timed: TimedSample, finished_ns: int) -> None:
+        """Add what a sample counts that was read after the end of the run, as far as it is the
+        run's: later, another program may be on the GPU.
+        """
+        if timed.end_ns - finished_ns <= _LAST_COUNTERS_NS:
+            self._count(timed.sample.counters)
+        if timed.start_ns <= finished_ns:
+            self._xids.update(dict.fromkeys(timed.xids))
+
+    def _count(self, counters: Mapping[str, int]) -> None:
+        if ENERGY in counters:
+            if self._counters[ENERGY].total is None:
+                self._joules_before = self._joules_after
+            self._joules_after = 0.0
+        for name, value in counters.items():
+            self._counters[name].add(value)
 
     def _add_throttling(self, sample: GpuSample, weight_ns: int) -> None:
         if sample.throttle_reasons is None:
@@ -202,9 +221,8 @@ class GpuPeriod:
                 percent = round(_PERCENT * held_ns / self._throttle_observed_ns, 3)
                 throttled_percent[reason] = percent
         counted_joules = quotient(self._counters[ENERGY].increase, 1000)
-        joules = first_known(
-            sum_of_both(counted_joules, self._uncounted_joules), self._power_joules
-        )
+        uncounted_joules = self._joules_before + self._joules_after
+        joules = first_known(sum_of_both(counted_joules, uncounted_joules), self._power_joules)
         return {
             **self._copies(),
             "utilization_percent": series["utilization_percent"].distribution(),
@@ -237,7 +255,7 @@ class GpuRun:
     def until(self, finished_ns: int | None, recent: Iterable[TimedSample]) -> GpuPeriod:
         """The period of the run with the ``recent`` samples, which were not added.
 
-        What the driver counts is read last after the end.
+        What the driver counts is read last just after the end.
         """
         period = deepcopy(self._period)
         for timed in recent:
@@ -247,7 +265,7 @@ class GpuRun:
                 period.add(timed, since_ns=self.started_ns)
             else:
                 period.add_last_span(timed, self.started_ns, finished_ns)
-                period.add_counts(timed)
+                period.add_last_counts(timed, finished_ns)
         return period
 
 

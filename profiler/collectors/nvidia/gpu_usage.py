@@ -27,7 +27,6 @@ from profiler.collectors.nvidia.visible_gpus import (
 )
 from profiler.core.optional_math import (
     any_known,
-    difference,
     first_known,
     known,
     known_values,
@@ -100,8 +99,8 @@ class GpuUsage:
         about lost GPUs.
         """
         # A reading counts for the time since the one before, but not for a gap without readings.
-        since_ns = first_known(difference(now_ns, self._read_ns), 0)
-        self._step_ns = min(since_ns, 2 * self._interval_ns)
+        before_ns = first_known(self._read_ns, now_ns)
+        self._step_ns = min(now_ns - before_ns, 2 * self._interval_ns)
         for sample in reading.samples:
             self._impossible += len(sample.impossible)
             if sample.facts.uuid not in self._gpus:
@@ -116,7 +115,7 @@ class GpuUsage:
             if gpu is None:
                 self._unattributed_xids[xid.code] = None
             else:
-                gpu.add_error(xid.code, now_ns)
+                gpu.add_error(xid.code, before_ns, now_ns)
         for facts in reading.lost:
             sentence = (
                 f"GPU {facts.index} ({facts.uuid}) was lost by its driver at {format_ms(wall_ns)}."
@@ -360,10 +359,10 @@ class _GpuAggregate:
             )
         )
 
-    def add_error(self, xid: int, now_ns: int) -> None:
-        """Add an error of the driver, also of a GPU that was lost."""
+    def add_error(self, xid: int, before_ns: int, now_ns: int) -> None:
+        """Add an error of the driver since the reading before, also of a GPU that was lost."""
         nothing = GpuSample(facts=self.facts)
-        self._keep(TimedSample(sample=nothing, start_ns=now_ns, end_ns=now_ns, xids=(xid,)))
+        self._keep(TimedSample(sample=nothing, start_ns=before_ns, end_ns=now_ns, xids=(xid,)))
 
     def _keep(self, timed: TimedSample) -> None:
         """Add a sample; to the runs when it is old enough."""
@@ -433,7 +432,7 @@ class _GpuAggregate:
         if with_mps or any(use.is_seen_shared or use.is_shared for use in uses):
             return SHARED
         is_own = is_known or any(use.is_seen for use in uses)
-        return WHOLE_INSTANCE if not is_own or any(use.has_unlisted for use in uses) else None
+        return WHOLE_INSTANCE if not is_own or any(use.is_seen_unlisted for use in uses) else None
 
     def latest(self, *, is_known: bool, with_mps: bool) -> LatestGpu:
         sample = self.last

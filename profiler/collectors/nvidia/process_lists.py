@@ -9,7 +9,8 @@ from profiler.core.clock import Clock
 from profiler.core.optional_math import difference
 
 _COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
-# Asked only for complete readings, and always once they had an entry.
+# Asked for complete readings, when memory is in use that the processes which compute do not hold,
+# and always once they had an entry.
 _MPS = "nvmlDeviceGetMPSComputeRunningProcesses"
 _GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses"
 # Drivers before 510 have only the second version of each list. The first 535 ones (535.54) have
@@ -39,6 +40,7 @@ class ProcessLists:
         self._used_lists: set[str] = set()
         self._is_newest_wrong = False
         self._memory_bytes: int | None = None  # at the last list
+        self._unlisted_bytes = 0  # what the processes that compute did not hold of it
 
     def read(
         self, *, memory_bytes: int | None = None, is_complete: bool = False
@@ -56,6 +58,7 @@ class ProcessLists:
             return None
         if memory_bytes is not None:
             self._memory_bytes = memory_bytes
+            is_complete = self._has_unlisted(computing, memory_bytes) or is_complete
         computing = [*computing, *self._others(_MPS, is_complete=is_complete)]
         drawing = self._others(_GRAPHICS, is_complete=is_complete)
         programs = {process.pid for process in computing}
@@ -69,6 +72,13 @@ class ProcessLists:
 
     def _has_changed(self, memory_bytes: int | None) -> bool:
         return abs(difference(memory_bytes, self._memory_bytes) or 0) >= CHANGED_BYTES
+
+    def _has_unlisted(self, computing: Sequence[Any], memory_bytes: int) -> bool:
+        """Whether memory has come into use that no process holds which computes."""
+        listed_bytes = sum(process.usedGpuMemory or 0 for process in computing)
+        before_bytes = self._unlisted_bytes
+        self._unlisted_bytes = max(memory_bytes - listed_bytes, 0)
+        return self._unlisted_bytes - before_bytes >= CHANGED_BYTES
 
     def _others(self, function: str, *, is_complete: bool) -> list[Any]:
         if not is_complete and function not in self._used_lists:

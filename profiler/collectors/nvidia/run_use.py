@@ -68,6 +68,36 @@ class _Listed(Struct, kw_only=True):
     has_unmatched: bool = False
 
 
+class _UnlistedMemory:
+    """Which memory of the readings, in the order of time, may be of a process that is not listed.
+
+    ``sees_all``: none is, as the lists have the processes of all containers.
+    """
+
+    def __init__(self, *, sees_all: bool) -> None:
+        self._sees_all = sees_all
+        # What all listed processes held, and when: the last lists.
+        self._lists: deque[tuple[int, int]] = deque()
+
+    def add(self, reading: GpuReading, all_bytes: int) -> None:
+        """Add a reading with a list, whose processes hold ``all_bytes``."""
+        if self._sees_all:
+            return  # no memory is another container's
+        self._lists.append((reading.end_ns, all_bytes))
+        while self._lists[0][0] < reading.end_ns - _CLEARED_NS:
+            self._lists.popleft()
+
+    def is_of_nobody(self, reading: GpuReading, all_bytes: int) -> bool:
+        """Whether what the last reading has in use beside ``all_bytes`` is more than what the
+        listed processes held before, which may not be cleared yet.
+        """
+        needed_bytes = CHANGED_BYTES + len(reading.processes or ()) * _DRIVER_BYTES
+        unlisted_bytes = (reading.used_bytes or 0) - all_bytes - needed_bytes
+        if self._sees_all or unlisted_bytes < 0:
+            return False
+        return unlisted_bytes >= max([held for _, held in self._lists]) - all_bytes
+
+
 class RunUse:
     """Takes the readings and windows of one GPU in the order of time.
 
@@ -78,21 +108,22 @@ class RunUse:
     def __init__(self, started_ns: int, owns: Owns | None = None, *, sees_all: bool = True) -> None:
         self.started_ns = started_ns
         self.owns = owns
-        self._sees_all = sees_all
         # Memory that is no listed process's: of a process of another container, managed memory of
         # the run's own, or memory of which the driver does not say whose it is.
         self.has_unlisted = False
-        # What all listed processes held, and when: the last lists.
-        self._lists: deque[tuple[int, int]] = deque()
+        self._unlisted = _UnlistedMemory(sees_all=sees_all)
+        self._seen_unlisted = _UnlistedMemory(sees_all=sees_all)
         self._was_unmatched = False
         # From when to when a process of the run was on the GPU, the last ones.
         self._presence: deque[tuple[int, int]] = deque()
         self._was_present = False
         self._listed_used_bytes: int | None = None
         self.has_own = False
-        # As ``has_own`` and ``is_shared``, with the readings that wait to be added.
+        # As ``has_own``, ``is_shared`` and ``has_unlisted``, with the readings that wait to be
+        # added.
         self.is_seen = False
         self.is_seen_shared = False
+        self.is_seen_unlisted = False
         self._is_listed = False  # the driver lists processes
         self.has_unmatched = False
         self._has_matched = False
@@ -132,13 +163,30 @@ class RunUse:
 
     def look(self, reading: GpuReading) -> None:
         """Note at once what a reading shows, which is added only later."""
-        self._is_listed = self._is_listed or reading.processes is not None
-        for process in reading.processes or ():
+        if reading.processes is None:
+            return
+        self._is_listed = True
+        has_own = False
+        all_bytes = 0
+        for process in reading.processes:
+            all_bytes += process.memory_bytes or 0
             is_own = self._judge(process)
             if is_own:
-                self.is_seen = True
+                has_own = True
             elif is_own is False and not process.is_only_graphics:
                 self.is_seen_shared = True
+        self.is_seen = self.is_seen or has_own
+        self._look_at_unlisted(reading, all_bytes, has_own=has_own)
+
+    def _look_at_unlisted(self, reading: GpuReading, all_bytes: int, *, has_own: bool) -> None:
+        if self.owns is None:
+            return
+        self._seen_unlisted.add(reading, all_bytes)
+        if has_own and self._seen_unlisted.is_of_nobody(reading, all_bytes):
+            self.is_seen_unlisted = True
+        elif not reading.processes and not self.is_seen:
+            is_used = (reading.used_bytes or 0) >= CHANGED_BYTES
+            self.is_seen_shared = self.is_seen_shared or is_used
 
     def _judge(self, process: ProcessOnGpu) -> bool | None:
         """Whether the process is the run's; None if nobody knows."""
@@ -170,7 +218,7 @@ class RunUse:
             return
         self.listed_ns += covered_ns
         listed = self._count(reading.processes)
-        self._keep_list(reading.end_ns, listed.all_bytes)
+        self._unlisted.add(reading, listed.all_bytes)
         if reading.used_bytes is not None:
             self._listed_used_bytes = reading.used_bytes
         self._find_hidden_use(reading, listed)
@@ -179,8 +227,7 @@ class RunUse:
         if listed.has_own and reading.used_bytes is not None and not self.is_shared:
             # What the driver counts for no process: its own need, and managed memory.
             unlisted_bytes = max(reading.used_bytes - listed.all_bytes, 0)
-            needed_bytes = CHANGED_BYTES + len(reading.processes) * _DRIVER_BYTES
-            if self._is_of_nobody(unlisted_bytes - needed_bytes, listed.all_bytes):
+            if self._unlisted.is_of_nobody(reading, listed.all_bytes):
                 self.has_unlisted = True
             else:
                 own_bytes = sum_of_both(own_bytes, unlisted_bytes)
@@ -191,21 +238,6 @@ class RunUse:
             self.growth.add(
                 reading.end_ns, listed.own_bytes, reading.used_bytes, listed.largest_bytes
             )
-
-    def _keep_list(self, read_ns: int, all_bytes: int) -> None:
-        if self._sees_all:
-            return  # no memory is another container's
-        self._lists.append((read_ns, all_bytes))
-        while self._lists[0][0] < read_ns - _CLEARED_NS:
-            self._lists.popleft()
-
-    def _is_of_nobody(self, unlisted_bytes: int, all_bytes: int) -> bool:
-        """Whether so much is more than what the listed processes, which hold ``all_bytes``, held
-        before, and what may not be cleared yet.
-        """
-        if self._sees_all or unlisted_bytes < 0:
-            return False
-        return unlisted_bytes >= max([held for _, held in self._lists]) - all_bytes
 
     def _find_hidden_use(self, reading: GpuReading, listed: _Listed) -> None:
         """Whether a process was there that is not the run's, and that cannot be seen here."""

@@ -181,15 +181,16 @@ def test_the_time_before_the_run_is_not_idle_time_of_the_run() -> None:
 
 def test_the_numbers_of_a_run_are_those_between_its_start_and_its_end() -> None:
     """A monitor of an instance sees one batch for 1,000 s and then another one for a minute, whose
-    start it notices 3 s later.
+    start it notices 3 s later, and whose end 13 s later, when another program uses the GPU.
     """
     usage = GpuUsage(seconds(1))
     usage.begin_run("first", 0)
     millijoules = 0
-    for second in range(1065):
+    xids = {500: 31, 1061: 43, 1064: 79}
+    for second in range(1074):
         is_first = second <= 1000
         is_second = 1000 < second <= 1060
-        watts = 300 if is_first else 60
+        watts = 60 if is_second else 300
         millijoules += watts * 1000
         sample = reading(
             utilization_percent=100.0 if is_first else 10.0 if is_second else 0.0,
@@ -198,15 +199,13 @@ def test_the_numbers_of_a_run_are_those_between_its_start_and_its_end() -> None:
             throttle_reasons=4 if is_first else 0,
             amounts={"pcie_rx_bytes": 9000 if is_first else 10},
             gpm_ns=seconds(1),
-            counters={ENERGY: millijoules} if second % 10 == 0 else {},
+            counters={ENERGY: millijoules} if second % 30 == 0 else {},
         )
-        usage.add(DriverReading(samples=(sample,)), seconds(second), START_NS)
-        if second == 500:
-            usage.add(DriverReading(xids=(Xid("GPU-a", 31),)), seconds(500), START_NS)
+        errors = tuple(Xid("GPU-a", xids[second]) for _ in range(second in xids))
+        usage.add(DriverReading(samples=(sample,), xids=errors), seconds(second), START_NS)
         if second == 1003:
             usage.begin_run("second", seconds(1000))
             usage.forget("first")
-    usage.add(DriverReading(xids=(Xid("GPU-a", 43),)), seconds(1064), START_NS)
     (found,) = usage.gpus(None, "second", 60_000, seconds(1060))
     gpu = found.gpu
     assert gpu.utilization_percent == Distribution(avg=10, p50=10, p95=10, p99=10, max=10)
@@ -215,7 +214,7 @@ def test_the_numbers_of_a_run_are_those_between_its_start_and_its_end() -> None:
     assert gpu.energy_joules == 60 * 60
     assert gpu.throttle_reasons == {}
     assert gpu.pcie_rx_bytes == 60 * 10
-    assert gpu.xids == (43,)  # the driver tells it just after the end
+    assert gpu.xids == (43,)  # the first reading after the end has it
 
 
 def test_a_run_without_a_reading_has_no_numbers() -> None:

@@ -303,6 +303,23 @@ def test_a_process_in_several_lists_counts_once_with_its_largest_memory() -> Non
         ]
 
 
+@pytest.mark.parametrize("kind", [OF_MPS, DRAWING])
+def test_memory_that_no_listed_process_holds_asks_for_the_other_lists_at_once(kind: int) -> None:
+    """A program that is only in one of these lists comes between two complete readings."""
+    gpu = FakeGpu(used_bytes=5 * MIB, reserved_bytes=0)
+    gpu.list_processes((50, 400 * MIB), lists=(COMPUTING,))
+    machine = Machine(gpu)
+    machine.sample(counters=True)
+    asked = machine.nvml.calls[_LIST_OF_MPS]
+    gpu.used_bytes = 405 * MIB
+    assert [one.pid for one in machine.sample().processes or ()] == [50]
+    assert machine.nvml.calls[_LIST_OF_MPS] == asked
+    gpu.used_bytes = 705 * MIB
+    gpu.list_processes((50, 400 * MIB), (51, 290 * MIB), lists=(COMPUTING, kind))
+    assert [one.pid for one in machine.sample().processes or ()] == [50, 51]
+
+
+_LIST_OF_MPS = "nvmlDeviceGetMPSComputeRunningProcesses"
 _OF_WHOLE_GPUS = (*FIELDS, "nvmlDeviceGetSamples", "nvmlGpmQueryDeviceSupport")
 
 

@@ -62,6 +62,28 @@ def test_memory_of_another_container_is_not_the_runs(opening: float, *, as_batch
     assert warning.startswith("GPU 0 had memory in use that belongs to no process that can be")
 
 
+@at_each_phase
+@pytest.mark.parametrize(
+    ("after", "scope"), [(8.0, "instance"), (1.0, "shared")], ids=["beside", "before"]
+)
+def test_memory_of_another_container_is_seen_at_the_reading_that_has_it(
+    opening: float, after: float, scope: str
+) -> None:
+    """Prometheus asks at once; the record waits until it knows where the run ended."""
+    others = (hidden(after=after),)
+    played = PlayedTape("two", opening=opening, others=others, scope=GpuScope((UUID,)))
+    seen: dict[str | None, float] = {}
+
+    def look() -> None:
+        if played.collector.has_data:
+            (gpu,) = present(played.collector.latest()).gpus
+            seen.setdefault(gpu.scope, played.clock.now_ns / 1e9 - after)
+
+    played.play(look)
+    assert list(seen) == [None, scope]
+    assert seen[scope] < 2
+
+
 def test_the_error_of_a_gpu_that_the_run_used_with_memory_of_nobody_may_be_anothers() -> None:
     """Managed memory looks the same: nobody says that the run may not have used its own GPU."""
     record = PlayedTape("illegal", others=(hidden(),), scope=GpuScope((UUID,))).play()
