@@ -13,6 +13,7 @@ from profiler.core.aws_clients import (
     SERVER_FAULT,
     AwsClient,
     error_status,
+    is_certain,
     is_throttled,
 )
 from profiler.core.errors import TaskProfilerError
@@ -91,6 +92,23 @@ def answer_unless(
         if is_absence(error):
             return None
         raise
+
+
+def look_for(lost: TaskProfilerError, is_done: Callable[[], bool], what: str) -> None:
+    """Return if a call was carried out that failed without AWS's answer.
+
+    ``is_done`` reads what the call changes. Raises ``lost``, the call's error, if AWS has refused
+    the call, or it was not carried out; if that cannot be read, TaskProfilerError with ``what``,
+    such as "the schedule was moved".
+    """
+    if is_certain(lost.__cause__):
+        raise lost
+    try:
+        is_found = is_done()
+    except TaskProfilerError as error:
+        raise TaskProfilerError(f"It is unknown whether {what}: look at it. {lost}") from error
+    if not is_found:
+        raise lost
 
 
 @contextmanager

@@ -54,10 +54,14 @@ def registered(definitions: Definitions, planned: PlannedFamily) -> str:
             f"It is unknown whether a revision of {family} was registered: look at its newest one. "
             f"{lost}"
         ) from error
-    is_new = newest.arn is not None and newest.arn != planned.revision_arn
-    if is_new and difference(newest.definition, definition) == "none":
-        return newest.arn or ""
-    raise lost
+    if newest.arn is None or newest.arn == planned.revision_arn:
+        raise lost
+    if difference(newest.definition, definition) == "none":
+        return newest.arn
+    raise TaskProfilerError(
+        f"{revision_of(newest.arn)} was registered meanwhile, and perhaps one of this plan before "
+        f"it: call it again. {lost}"
+    )
 
 
 def keep_overtaken(definitions: Definitions, planned: PlannedFamily, new_arn: str) -> None:
@@ -89,26 +93,28 @@ def keep_overtaken(definitions: Definitions, planned: PlannedFamily, new_arn: st
 def _overtaken(
     definitions: Definitions, planned: PlannedFamily, new_arn: str
 ) -> TaskDefinitionDocument | None:
-    """The revision before the new one, if it is active, not the plan's base, and different.
+    """The revision before the new one and its repetitions, if it is active, not the plan's base,
+    and different.
 
     Raises TaskProfilerError if it cannot be read, unless it was deleted.
     """
     family, _, new_text = (revision_of(new_arn) or "").rpartition(":")
-    new_number = revision_number(new_text)
-    if new_number is None or planned.revision == f"{family}:{new_number - 1}":
-        return None
-    name = f"{family}:{new_number - 1}"
-    try:
-        document = read_document(definitions.describe(name), name)
-    except TaskProfilerError as error:
-        if may_exist(error):
-            raise TaskProfilerError(
-                f"{name} could not be read, so it is unknown whether {family}:{new_text} hides a "
-                f"deployment: compare the two. {error}"
-            ) from error
-        return None  # it was deleted
-    if not document.is_active:
-        return None
-    if difference(document.definition, planned.changed.definition) == "none":
-        return None  # another call of the same plan
-    return document
+    for number in range((revision_number(new_text) or 0) - 1, 0, -1):
+        name = f"{family}:{number}"
+        if planned.revision == name:
+            return None
+        try:
+            document = read_document(definitions.describe(name), name)
+        except TaskProfilerError as error:
+            if may_exist(error):
+                raise TaskProfilerError(
+                    f"{name} could not be read, so it is unknown whether {family}:{new_text} hides "
+                    f"a deployment: compare the two. {error}"
+                ) from error
+            return None  # it was deleted
+        if not document.is_active:
+            return None
+        if difference(document.definition, planned.changed.definition) != "none":
+            return document
+        # Another call of the same plan, such as boto3's after a lost answer.
+    return None

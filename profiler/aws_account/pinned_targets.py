@@ -10,12 +10,12 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aws_account.aws_errors import look_for
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.gone_revisions import why_gone
 from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, may_start
-from profiler.core.aws_clients import is_certain
 from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
@@ -226,20 +226,15 @@ def _moved(schedules: Schedules, current: ScheduledTarget, arn: str) -> str:
     """Move a target, and read it again if no answer arrived. Returns a clause about what else has
     changed. Raises TaskProfilerError.
     """
+
+    def is_moved() -> bool:
+        now = schedules.read(current)
+        return now is not None and now.pinned_revision == revision_of(arn)
+
     try:
         return schedules.move(current, arn)
     except TaskProfilerError as error:
-        if is_certain(error.__cause__):
-            raise
-        lost = error
-    try:
-        now = schedules.read(current)
-    except TaskProfilerError as error:
-        raise TaskProfilerError(
-            f"It is unknown whether the {current.title} was moved: look at it. {lost}"
-        ) from error
-    if now is None or now.pinned_revision != revision_of(arn):
-        raise lost
+        look_for(error, is_moved, f"the {current.title} was moved")
     return ""
 
 

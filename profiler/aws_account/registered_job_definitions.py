@@ -13,11 +13,11 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, look_for
 from profiler.aws_account.cloudformation_owners import JOB_DEFINITION_TYPE, CloudFormationOwners
 from profiler.aws_account.family_circumstances import FamilyAccount
 from profiler.aws_account.queue_room import most_vcpus
-from profiler.aws_account.registered_definitions import LastBody, glob_prefix
+from profiler.aws_account.registered_definitions import LastBody, glob_prefix, revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, without_nulls
 from profiler.aws_account.target_overrides import job_size_overrides, submitted_timeout_ms
 from profiler.core.aws_clients import AwsClient
@@ -133,12 +133,25 @@ class JobDefinitions:
         return f"{head}:{max(active)}" if active else None
 
     def uncover(self, arn: str, older_arn: str, key: str, value: str) -> None:
-        """Deregister a revision, so that an older one is the newest again, which gets a tag."""
+        """Deregister a revision, so that an older one is the newest again, which gets a tag. It is
+        read again if no answer arrived.
+        """
+        name = family_of(arn)
+
+        def is_gone() -> bool:
+            self._revisions.pop(name, None)
+            form = self._all(name).get(revision_number(arn.rpartition(":")[2]) or 0)
+            return form is None or not _is_active(form)
+
         with self._call("No revision was deregistered", "batch:TagResource") as batch:
             batch.tag_resource(resourceArn=older_arn, tags={key: value})
-        with self._call("No revision was deregistered", "batch:DeregisterJobDefinition") as batch:
-            batch.deregister_job_definition(jobDefinition=arn)
-        self._revisions.pop(family_of(arn), None)
+        permission = "batch:DeregisterJobDefinition"
+        try:
+            with self._call("No revision was deregistered", permission) as batch:
+                batch.deregister_job_definition(jobDefinition=arn)
+        except TaskProfilerError as error:
+            look_for(error, is_gone, f"{revision_of(arn)} was deregistered")
+        self._revisions.pop(name, None)
 
     def in_queue(self, queue: str) -> frozenset[str]:
         """The names of the definitions whose jobs Batch still knows in a queue: for seven days."""

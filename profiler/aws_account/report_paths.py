@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, look_for, noted_errors
 from profiler.aws_account.clusters_and_log_groups import (
     STANDARD,
     account_subscriptions,
@@ -22,6 +22,7 @@ from profiler.aws_account.ecr_images import EcrImage, ecr_image, is_in_registry,
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part
+from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known_members
 from profiler.task_definitions.permissions import (
@@ -65,11 +66,23 @@ def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> 
 
 
 def attach_policy(open_client: OpenClient, policy: RolePolicy) -> None:
-    """Write the policy. Raises TaskProfilerError."""
-    with aws_errors(f"The policy of the role {policy.role!r} was not changed", "iam:PutRolePolicy"):
-        open_client("iam").put_role_policy(
-            RoleName=policy.role, PolicyName=POLICY_NAME, PolicyDocument=json.dumps(policy.document)
-        )
+    """Write the policy, and read it again if no answer arrived. Raises TaskProfilerError."""
+    iam = open_client("iam")
+    kept = f"The policy of the role {policy.role!r} was not changed"
+
+    def is_attached() -> bool:
+        with aws_errors(kept, "iam:GetRolePolicy"):
+            return inline_policy(iam, policy.role, POLICY_NAME) == policy.document
+
+    try:
+        with aws_errors(kept, "iam:PutRolePolicy"):
+            iam.put_role_policy(
+                RoleName=policy.role,
+                PolicyName=POLICY_NAME,
+                PolicyDocument=json.dumps(policy.document),
+            )
+    except TaskProfilerError as error:
+        look_for(error, is_attached, f"the policy of the role {policy.role!r} was changed")
 
 
 def _inline_policies(iam: AwsClient, role: str) -> dict[str, Mapping[str, object]]:

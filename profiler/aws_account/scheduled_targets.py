@@ -139,7 +139,8 @@ class Schedules:
         self._schedule_body = LastBody(self._scheduler, "GetSchedule")
         # By group, name and last change, since the last call of ``timed``.
         self._known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
-        self._known_rules: set[tuple[str, str]] = set()  # by event bus and name
+        # What a whole listing has returned: rules by event bus and name, schedules as above.
+        self._returned: set[tuple[str, str] | tuple[str, str, datetime]] = set()
 
     def targets(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
         """All targets that start ECS tasks; ``of_jobs``: those that submit jobs of AWS Batch.
@@ -156,23 +157,26 @@ class Schedules:
 
     def _listed(self, *, of_jobs: bool, is_newer: bool) -> tuple[ScheduledTarget, ...]:
         targets: list[ScheduledTarget] = []
+        read: set[tuple[str, str] | tuple[str, str, datetime]] = set()
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
             for bus in self._buses():
                 for rule in self.rules(EventBusName=bus):
                     place = bus, str(rule["Name"])
-                    if not (is_newer and place in self._known_rules):
+                    read.add(place)
+                    if not (is_newer and place in self._returned):
                         targets += self.targets_of_rule(rule, with_jobs=of_jobs)
-                    self._known_rules.add(place)
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
             for summary in self.summaries(with_universal=not of_jobs, with_jobs=of_jobs):
                 key = (summary["GroupName"], summary["Name"], summary["LastModificationDate"])
-                if is_newer and key in self._known:
+                read.add(key)
+                if is_newer and key in self._returned:
                     continue
                 if key not in self._known:
                     self._known[key] = self.target_of_schedule(
                         summary["Name"], summary["GroupName"]
                     )
                 targets += known_values((self._known[key],))
+        self._returned |= read
         return tuple(target for target in targets if target.is_of_job is of_jobs)
 
     def rules(self, **selection: str) -> Iterator[Mapping[str, Any]]:

@@ -19,7 +19,10 @@ WITHOUT_CLOSED: Final = "ignore_unavailable=true&allow_no_indices=true"
 _TIMED_OUT = "the search cluster ran out of time in a search (timed_out)"
 _TERMINATED = "the search cluster ended a search early (terminated_early)"
 
-_FOREIGN = "was made without the index templates"
+FOREIGN: Final = "was made without the index templates"
+FOREIGN_REMEDY: Final = (
+    "run task-profiler kibana import, reindex it into an index with the same prefix, and delete it"
+)
 # Of a field that the templates map as a keyword, and a server that guesses as a text.
 _OF_TEXT = re.compile(r"text fields are not optimi[sz]ed|fielddata is disabled", re.IGNORECASE)
 _ZONES = re.compile(r"multiple of total awareness attributes \[(\d+)\]")
@@ -50,8 +53,8 @@ def why_partial(answer: Mapping[str, object]) -> str | None:
 
 def part_remedy(why: str) -> str:
     """What to do about a part, by what ``why_partial`` says of it."""
-    if _FOREIGN in why:
-        return "run task-profiler kibana import, and reindex it"
+    if FOREIGN in why:
+        return FOREIGN_REMEDY
     return "check the health of its indices"
 
 
@@ -65,7 +68,7 @@ def _first_failure(answer: Mapping[str, object]) -> str:
     if not (text(failure.get("node")) and index and error):
         return ""
     if _OF_TEXT.search(text(field_at(failure, "reason.reason")) or ""):
-        return f" ({index} {_FOREIGN})"
+        return f" ({index} {FOREIGN})"
     return f" ({index}: {error})"
 
 

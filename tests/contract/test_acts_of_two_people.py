@@ -209,6 +209,32 @@ def test_what_is_made_for_a_later_family_during_the_act_counts(
     assert sizes == {"hourly": "512", "nightly": "2048"}
 
 
+def test_a_rule_of_a_reading_that_failed_is_read_again(people: TwoPeople) -> None:
+    """The schedules cannot be listed for the second family, after the rules."""
+    account = people.account
+    for name in ("daily", "hourly", "nightly"):
+        account.oversized(name)
+
+    def change() -> None:
+        override = '{"containerOverrides": [{"name": "batch", "memory": 1800}]}'
+        account.rule("newer", "nightly", Input=override)
+        people.proxy.refused.add("GET /schedules")
+        people.operations.clear()
+
+    def allow(operation: str, body: bytes) -> None:
+        if people.operations.count("ListEventBuses") == 2:
+            people.proxy.refused.clear()
+        people.act(operation, body)
+
+    people.proxy.before = allow
+    people.when_the_revision_is_registered(change)
+    done = account.resize("--register", "--json")
+    assert done.returncode == 1
+    assert "hourly: The schedules of EventBridge Scheduler could not be read" in done.stderr
+    sizes = {name: account.described(name)[0]["memory"] for name in ("daily", "hourly", "nightly")}
+    assert sizes == {"daily": "512", "hourly": "2048", "nightly": "2048"}
+
+
 @pytest.mark.parametrize("command", ["resize", "add-monitor"])
 def test_a_family_that_becomes_a_services_is_left_alone(people: TwoPeople, command: str) -> None:
     account = people.account

@@ -14,7 +14,7 @@ from moto.moto_api._internal.models import moto_api_backend
 
 from profiler.cli.wiring import aws_options
 from tests.aws_proxy import Answer, AwsProxy, Request
-from tests.resize_account import BATCH, KILLED, NEW, Account
+from tests.resize_account import BATCH, KILLED, NEW, Account, logs_to
 from tools.moto_server import FakeAws, fake_aws
 
 Act = tuple[str, ...]
@@ -177,6 +177,31 @@ def test_a_write_whose_answer_is_lost_is_looked_for(
             repeated = retries if operation == "RegisterTaskDefinition" else 0
             newest = f"nightly:{int(number) + repeated}"
             assert found.changed["schedule"] == found.changed["rule"] == newest
+
+
+def attached(account: Account) -> Act:
+    role = account.aws.client("iam").create_role(RoleName="nightly", AssumeRolePolicyDocument="{}")[
+        "Role"
+    ]["Arn"]
+    logged = {**BATCH, **logs_to("/ecs/nightly")}
+    account.family("nightly", containerDefinitions=[logged], taskRoleArn=role)
+    account.schedule("night", "nightly")
+    account.rule("often", "nightly")
+    words = ("--image", "team/task-profiler:1", "--attach-policy", "--yes")
+    return ("add-monitor", "nightly", *words)
+
+
+def test_a_policy_whose_answer_is_lost_is_looked_for(
+    proxy: RefusingProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aws_options, "_MAX_RETRIES", 0)
+    whole = Outcome(proxy, attached, tmp_path / "whole", 0)
+    assert whole.code == 0, whole.said
+    bodies = [body for _, body in proxy.bodies[-len(whole.operations) :]]
+    (nth,) = (nth for nth, body in enumerate(bodies, 1) if b"Action=PutRolePolicy" in body)
+    found = Outcome(proxy, attached, tmp_path / "lost", nth, is_lost=True)
+    assert found.code == 0, found.said
+    assert found.changed == whole.changed
 
 
 def test_a_family_that_cannot_be_read_again_has_failed_once(

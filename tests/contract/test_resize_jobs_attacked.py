@@ -15,6 +15,7 @@ import pytest
 from moto.logs.models import logs_backends
 from msgspec.structs import replace
 
+from profiler.cli.wiring import aws_options
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.record_model import Container, encode
@@ -383,6 +384,24 @@ def test_a_size_that_may_not_be_taken_back_is_an_error_and_is_tried_again(
     account.batch.refused = set()
     assert account.resize("--register").returncode == 0
     assert account.newest("control")["revision"] == 1
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_size_taken_back_without_an_answer_is_looked_for(
+    account: JobAccount,
+    monkeypatch: pytest.MonkeyPatch,
+    is_done: bool,  # noqa: FBT001  of pytest
+) -> None:
+    monkeypatch.setattr(aws_options, "_MAX_RETRIES", 0)
+    registered(account)
+    account.runs("control", 1, revision=2, size=NEW, **KILLED)
+    unanswered = account.batch.lost if is_done else account.batch.failing
+    unanswered.add("DeregisterJobDefinition")
+    done = account.resize("--register")
+    assert done.returncode == (0 if is_done else 1), done.stderr
+    assert ("deregistered control:2" in done.stdout) is is_done
+    assert ("No revision was deregistered" in done.stderr) is not is_done
+    assert account.newest("control")["revision"] == (1 if is_done else 2)
 
 
 def test_throttling_is_waited_out_and_another_error_is_said_once(account: JobAccount) -> None:

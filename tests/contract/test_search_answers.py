@@ -86,7 +86,10 @@ ONE_FAMILY = {
 def sentence(why: str) -> str:
     remedy = "check the health of its indices"
     if FOREIGN in why:
-        remedy = "run task-profiler kibana import, and reindex it"
+        remedy = (
+            "run task-profiler kibana import, reindex it into an index with the same prefix, and "
+            "delete it"
+        )
     return f"task-profiler: the indices task-reports-*: {why}, so runs are missing: {remedy}.\n"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
-from profiler.core.search_answers import balanced_zones, zones_remedy
+from profiler.core.search_answers import FOREIGN, FOREIGN_REMEDY, balanced_zones, zones_remedy
 from profiler.forwarder.search_cluster.interface import ItemResult
 
 _PRIVILEGES: Final = (
@@ -23,10 +23,7 @@ _BY_REASON: Final[Mapping[re.Pattern[str], str]] = {
     re.compile(
         r"limit of total fields|would have more than 1 type|dynamic introduction of \[",
         re.IGNORECASE,
-    ): (
-        "The index was made without the index templates: run `task-profiler kibana import`, delete "
-        "the index, and run `task-profiler replay`."
-    ),
+    ): f"The index {FOREIGN}: {FOREIGN_REMEDY}.",
 }
 _OTHER: Final = "Remove the block, limit or fault that the cluster names."
 

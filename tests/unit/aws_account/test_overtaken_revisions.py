@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
-from profiler.aws_account.overtaken_revisions import keep_overtaken
+from profiler.aws_account.overtaken_revisions import keep_overtaken, registered
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
@@ -20,11 +20,12 @@ def definition(image: str) -> dict[str, Any]:
     return {"family": "nightly", "containerDefinitions": [{"name": "batch", "image": image}]}
 
 
+PLAN = {**definition("etl:1"), "memory": "512"}
 PLANNED = PlannedFamily(
     family="nightly",
     action="resize",
     document=TaskDefinitionDocument(definition=definition("etl:1"), arn=f"{FAMILY}:5"),
-    changed=ChangedDefinition(definition={**definition("etl:1"), "memory": "512"}),
+    changed=ChangedDefinition(definition=PLAN),
 )
 
 
@@ -56,7 +57,7 @@ class PlayedEcs:
         ({}, 7),
         ({"nightly:6": {**definition("etl:2"), "status": "INACTIVE"}}, 7),
         ({"nightly:6": {**definition("etl:2"), "status": "DELETE_IN_PROGRESS"}}, 7),
-        ({"nightly:6": {**definition("etl:1"), "memory": "512"}}, 7),
+        ({"nightly:6": PLAN}, 7),
     ],
     ids=["the next number", "deleted", "deregistered", "being deleted", "the same plan"],
 )
@@ -68,11 +69,20 @@ def test_a_revision_that_hides_nothing_stays(
     assert ecs.registered == []
 
 
-def test_a_hidden_revision_is_registered_again_as_it_was() -> None:
-    ecs = PlayedEcs({"nightly:6": definition("etl:2")})
+@pytest.mark.parametrize("repetitions", [0, 1, 2])
+def test_a_hidden_revision_is_registered_again_as_it_was(repetitions: int) -> None:
+    """boto3 registers the plan's revision again after an answer that did not arrive."""
+    repeated = {f"nightly:{7 + number}": PLAN for number in range(repetitions)}
+    ecs = PlayedEcs({"nightly:6": definition("etl:2"), **repeated})
     with pytest.raises(TaskProfilerError, match=r"nightly:6 was registered meanwhile.* nightly:8"):
-        keep_overtaken(ecs, PLANNED, f"{FAMILY}:7")
+        keep_overtaken(ecs, PLANNED, f"{FAMILY}:{7 + repetitions}")
     assert ecs.registered == [definition("etl:2")]
+
+
+def test_without_an_answer_a_newer_revision_of_somebody_else_leaves_it_open() -> None:
+    ecs = PlayedEcs({"nightly": definition("etl:2")}, refusal="AWS did not answer.")
+    with pytest.raises(TaskProfilerError, match=r"nightly:6 was .*perhaps one of this plan"):
+        registered(ecs, PLANNED)
 
 
 def test_the_copy_of_a_hidden_revision_says_that_our_size_does_not_count() -> None:

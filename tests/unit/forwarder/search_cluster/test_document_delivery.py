@@ -237,8 +237,8 @@ PRIVILEGES = "Give the forwarder's user the privileges index and auto_configure 
 
 
 OTHER_MAPPING = (
-    "The index was made without the index templates: run `task-profiler kibana import`, delete the "
-    "index, and run `task-profiler replay`."
+    "The index was made without the index templates: run task-profiler kibana import, reindex it "
+    "into an index with the same prefix, and delete it."
 )
 
 
