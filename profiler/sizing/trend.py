@@ -60,7 +60,8 @@ def growth(values: Sequence[float]) -> Growth:
     could be chance.
 
     The slope is the Theil-Sen estimator, which counts if its 90 % interval (by the variance of
-    Kendall's statistic) is above 0; one that is sure, if its 98 % interval is. https://doi.org/10.1080/01621459.1968.10480934
+    Kendall's statistic) is above 0; one that is sure, if its 98 % interval is.
+    https://doi.org/10.1080/01621459.1968.10480934
     """
     recent = values[
         -200:

@@ -5,8 +5,9 @@ their groups. With cgroup version 1 the agent puts containers into ``/ecs/TASKID
 version 2 and systemd into ``ecstasks.slice/ecstasks-TASKID.slice/docker-CONTAINERID.scope``.
 """
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
@@ -228,8 +229,8 @@ class InstanceCgroups:
             return {}
         hierarchy = CPUACCT if self._is_v1 else UNIFIED
         unseen: dict[str, int | None] = {}
-        for folder in Path(self._root, hierarchy, group_path(cgroup_parent)).glob("*/"):
-            docker_id = container_id(folder.name, cgroup_parent)
+        for name in _groups_in(f"{self._root}/{hierarchy}/{group_path(cgroup_parent)}"):
+            docker_id = container_id(name, cgroup_parent)
             if docker_id in seen_ids:
                 continue
             group = self.open_container(docker_id, cgroup_parent)
@@ -265,6 +266,15 @@ def container_paths(docker_id: str, cgroup_parent: str) -> tuple[str, ...]:
     if cgroup_parent.endswith(_SLICE):
         name = f"{_SCOPE_PREFIX}{docker_id}{_SCOPE}"
     return (f"{group_path(cgroup_parent)}/{name}",)
+
+
+def _groups_in(folder: str) -> Sequence[str]:
+    """The names of the groups in a group; none if it is gone, or is removed meanwhile."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_dir()]
+    except OSError:
+        return ()
 
 
 def container_id(name: str, cgroup_parent: str) -> str:

@@ -1,5 +1,6 @@
 """The groups of an instance's containers and tasks, where the agent puts them."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -241,6 +242,21 @@ def test_a_container_that_docker_is_starting_has_a_group(parent: str, tmp_path: 
     assert groups.unseen_cpu_ns("", set()) == {}
     assert groups.unseen_cpu_ns("/ecs/gone", set()) == {}
     assert open_files() == before
+
+
+@pytest.mark.parametrize("parent", [f"/ecs/{TASK}", f"ecstasks-{TASK}.slice"])
+def test_a_tasks_group_that_is_removed_while_it_is_listed_has_no_container(
+    parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (starting,) = container_paths(ID, parent)
+    write_files(tmp_path / "cpuacct" / starting, FILES["cpuacct"])
+    groups = InstanceCgroups(str(tmp_path))
+
+    def removed(folder: str) -> None:
+        raise FileNotFoundError(folder)
+
+    monkeypatch.setattr(os, "scandir", removed)
+    assert groups.unseen_cpu_ns(parent, set()) == {}
 
 
 @pytest.fixture
