@@ -261,7 +261,9 @@ _PROGRAMS_OF_OTHERS = {
     ),
     "shell beside ssh-agent": _shell("ssh-agent -D"),
     "shell beside a Go server": _shell("{go} serve sleep 60 0.001 59"),
-    "shell beside redis-server": _shell("redis-server --port 0 --unixsocket {folder}/socket"),
+    "shell beside redis-server": _shell(
+        "redis-server --port 0 --dir {folder} --unixsocket {folder}/socket"
+    ),
     "shell beside nginx": _shell("{nginx}"),
     "shell beside node": _shell("node {sources}/idle.mjs server sleep 60 0.001 59 0"),
     "psql": _long("{python} -m tests.programs.tools psql 8 {postgres}", "waits"),

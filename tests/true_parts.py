@@ -3,7 +3,8 @@
 In a phase a thread waits for what the phase names, and then, to see its end, for a CPU. Where the
 work of several threads lies upon each other, the time on a CPU has bounds: they may have run at the
 same time or one after the other, except in one interpreter, which runs one at a time. What nothing
-runs in belongs to the phases of that moment alike.
+runs in belongs to the phases of that moment alike. The CPU time of threads that time no phases, as
+a virtual machine's compilers, is written as one phase without a length: it may lie in any phase.
 """
 
 import bisect
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-FOR_OTHERS, INTERPRETED = "others", "python"
+FOR_OTHERS, INTERPRETED, BESIDE = "others", "python", "beside"
 PARTS = ("onCpu", "waitingForCpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
 
 
@@ -74,6 +75,8 @@ def true_parts(phases: Sequence[Phase], seconds: float, cpus: int) -> dict[str, 
     """
     least = dict.fromkeys(PARTS, 0.0)
     most = dict.fromkeys(PARTS, 0.0)
+    beside_ns = sum(each.on_cpu_ns for each in phases if each.kind == BESIDE)
+    phases = [each for each in phases if each.kind != BESIDE]
     working, phases = _split_off_working(phases)
     interpreted = _union(working)
     known_ns = float(sum(end_ns - begin_ns for begin_ns, end_ns in interpreted))
@@ -101,6 +104,11 @@ def true_parts(phases: Sequence[Phase], seconds: float, cpus: int) -> dict[str, 
                 _add(least, most, each.kind, blocked_ns, blocked_ns)
             else:
                 known_ns -= blocked_ns
+    for part in PARTS:
+        if part == "onCpu":
+            most[part] = min(most[part] + beside_ns, known_ns)
+        else:
+            least[part] = max(least[part] - beside_ns, 0.0)
     unknown_ns = max(1e9 * seconds - known_ns, 0.0)
     percent = 100 / (known_ns + unknown_ns)
     return {

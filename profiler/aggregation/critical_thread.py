@@ -25,6 +25,9 @@ _MIN_WORK_NS = NS_PER_MS
 # threads at most.
 _MAX_HANDING = 16
 _MAX_STEPS = 4000
+# A thread that used so many times less CPU time than one for which it waits only helps that one, as
+# those of Node.js that collect.
+_HELPS_TIMES = 10
 
 
 class ThreadWait(Struct, eq=False, kw_only=True):
@@ -36,9 +39,10 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     connection of the wait before, something came. ``came`` says this of each connection of this
     wait. ``was_woken``: it was over before its timeout. ``is_first``: the thread was not seen
     before, ``is_last``: it has ended since, ``was_cut``: before the next look. ``is_known``:
-    nothing later changes it. ``blocked`` is None while the thread can run, and ``counted_ns`` what
-    is counted already of how long it waits for a CPU. ``is_unasked``: the thread has run, and
-    nobody asked what it does now; then ``blocked`` is None, too.
+    nothing later changes it. ``run_ns`` is the thread's CPU time before the wait. ``blocked`` is
+    None while the thread can run, and ``counted_ns`` what is counted already of how long it waits
+    for a CPU. ``is_unasked``: the thread has run, and nobody asked what it does now; then
+    ``blocked`` is None, too.
     """
 
     thread: int
@@ -265,18 +269,26 @@ class Division:
             return
         if all(end in self._idle or end in self._serving for end in ends):
             # A thread that waits for a child or a pipe may serve others, as those for which it
-            # waits do. One that waits for a lock or for a server's answer does not.
+            # waits do. One that waits for a lock or for a server's answer does not, unless it only
+            # helps them.
             woken = self._woken_for(wait, ends)
             if woken is not None:
                 self._woken[wait] = woken
-            if woken is not None or self._handing[wait].wait.kind in ("lock", "network"):
-                carried[wait] = carried.get(wait, 0) + wait.weight_ns
+            elif handing.kind not in ("lock", "network") or self._only_helps(wait, ends):
+                return
+            carried[wait] = carried.get(wait, 0) + wait.weight_ns
             return
         own_ns = wait.weight_ns
         weights = [end.weight_ns for end in ends]
         total = sum(weights)
         for end, weight_ns in zip(ends, weights, strict=True):
             carried[end] = carried.get(end, 0) + own_ns * weight_ns / total
+
+    def _only_helps(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> bool:
+        """Whether a thread waits for tasks of another one of its process, which does the work."""
+        if self._handing[wait].helpers != "threads":
+            return False
+        return _HELPS_TIMES * wait.run_ns < max(end.run_ns for end in ends)
 
     def _woken_for(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> Wait | None:
         """What the thread of a pool waited for, if another one that waited for somebody to come

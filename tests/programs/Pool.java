@@ -1,3 +1,4 @@
+import com.sun.management.OperatingSystemMXBean;
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.net.Socket;
@@ -13,6 +14,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * A job in Java whose pool of threads asks a server.
@@ -21,6 +23,7 @@ import java.util.concurrent.TimeUnit;
  */
 public final class Pool {
     private static final List<String> WRITTEN = Collections.synchronizedList(new ArrayList<>());
+    private static final AtomicLong USED_IN_PHASES = new AtomicLong();
     private static final double COMPUTE_SECONDS = 0.05;
 
     interface Action {
@@ -35,13 +38,20 @@ public final class Pool {
         return ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
     }
 
+    private static long processUsedNs() {
+        return ((OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
+    }
+
+    private static void write(String kind, long began, long ended, long used, long waited) {
+        WRITTEN.add(String.format("[\"%s\", %d, %d, %d, %d]", kind, began, ended, used, waited));
+    }
+
     private static void phase(String kind, Action action) throws Exception {
         long began = System.nanoTime(), used = usedNs(), waited = waitedNs();
         action.run();
-        WRITTEN.add(
-                String.format(
-                        "[\"%s\", %d, %d, %d, %d]",
-                        kind, began, System.nanoTime(), usedNs() - used, waitedNs() - waited));
+        used = usedNs() - used;
+        write(kind, began, System.nanoTime(), used, waitedNs() - waited);
+        USED_IN_PHASES.addAndGet(used);
     }
 
     private static void compute() {
@@ -66,6 +76,7 @@ public final class Pool {
 
     public static void main(String[] arguments) throws Exception {
         long until = System.nanoTime() + (long) (1e9 * Double.parseDouble(arguments[1]));
+        long usedBefore = processUsedNs();
         int workers = Integer.parseInt(arguments[2]), port = Integer.parseInt(arguments[3]);
         ExecutorService pool = Executors.newFixedThreadPool(workers);
         while (System.nanoTime() < until) {
@@ -94,6 +105,9 @@ public final class Pool {
                 default -> throw new IllegalArgumentException(arguments[0]);
             }
         }
+        // The virtual machine's compilers and collectors.
+        long beside = processUsedNs() - usedBefore - USED_IN_PHASES.get();
+        write("beside", System.nanoTime(), System.nanoTime(), Math.max(beside, 0), 0);
         Path folder = Path.of(System.getenv("TIMED_PHASES"));
         long pid = ProcessHandle.current().pid();
         Files.writeString(folder.resolve(pid + ".json"), "[" + String.join(",", WRITTEN) + "]");

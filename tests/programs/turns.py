@@ -208,7 +208,7 @@ def serve_by_pool(seconds: float, port: str) -> None:
     with socket.create_server(("127.0.0.1", int(port))) as listener:
         while worker.is_alive():
             accepted.put(listener.accept()[0])
-            worker.join(0.35)
+            worker.join(0.3)  # not longer than the work: that would be a sleep
 
 
 def _in_child(work: Callable[[], object]) -> int:

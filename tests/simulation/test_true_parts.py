@@ -70,3 +70,16 @@ def test_what_no_thread_timed_may_be_anything() -> None:
     truth = true_parts((_phase("sleep", 1, 3), _phase("any", 3, 4, on_cpu=0.5)), 5, cpus=2)
     assert truth["sleep"] == _part(40, 90)
     assert truth["onCpu"] == _part(10, 60)
+
+
+def test_threads_that_time_no_phases_may_run_in_any() -> None:
+    phases = (
+        _phase("any", 0, 1, on_cpu=1),
+        _phase("sleep", 1, 4),
+        _phase("disk", 4, 5),
+        _phase("beside", 5, 5, on_cpu=1.5),
+    )
+    truth = true_parts(phases, 5, cpus=2)
+    assert truth["onCpu"] == _part(20, 50)
+    assert truth["sleep"] == _part(30, 60)
+    assert truth["disk"] == _part(0, 20)

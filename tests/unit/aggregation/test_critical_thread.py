@@ -156,6 +156,17 @@ class TestHandingOn:
         assert shares(*server, wait(asks(2), 50, process=5))["sleep"] > 95
         assert shares(*server, wait(SLEEP, 1, process=4)) == {"sleep": 100.0}
 
+    def test_helpers_of_a_server_to_which_nobody_comes(self) -> None:
+        """As Node's threads that collect: they used little, long ago. Where a thread did the work,
+        and waits for a lock that nobody releases, the run waits for that.
+        """
+        serves = wait(LISTENS, 0.1, run_ns=300 * NS_PER_MS)
+        helpers = [wait(LOCK, used, run_ns=used * NS_PER_MS) for used in (2, 5)]
+        assert shares(serves, *helpers) == {"network": 100.0}
+        assert shares(serves, *helpers, wait(SLEEP, 1, process=2)) == {"sleep": 100.0}
+        works = wait(LOCK, 50, run_ns=50 * NS_PER_MS)
+        assert shares(serves, *helpers, works) == {"lock": 100.0}
+
     def test_who_waits_for_one_of_which_nobody_knows_what_it_does_now_says_nothing(self) -> None:
         """As the workers of a server whose first process could run when it was asked last."""
         free = wait(replace(pipe_to(1), has_timeout=True), 50, process=2)
