@@ -13,7 +13,7 @@ from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatis
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuSample
 from profiler.core.optional_math import first_known, quotient, rounded, sum_of_both
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 from profiler.record.units import MIB
 
 _PERCENT = 100
@@ -79,6 +79,7 @@ class GpuPeriod:
         self._throttle_observed_ns = 0
         self._xids: dict[int, None] = {}
         self.unknown_utilization_ns = 0  # the time of impossible values
+        self.begun_ns = NEVER_NS  # from when on it was read
 
     @property
     def has_utilization(self) -> bool:
@@ -106,6 +107,7 @@ class GpuPeriod:
         """Add a sample, with its time from ``since_ns`` on (monotonic)."""
         sample = timed.sample
         step_ns = timed.end_ns - max(timed.start_ns, since_ns)
+        self.begun_ns = min(self.begun_ns, timed.end_ns - step_ns)
         # Before the first reading no time has passed: enough for statistics of it alone.
         weight_ns = max(step_ns, 1)
         gpm_ns = min(sample.gpm_ns or 0, timed.end_ns - since_ns)

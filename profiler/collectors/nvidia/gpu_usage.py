@@ -136,7 +136,7 @@ class GpuUsage:
             gpu = self._gpus.get(sample.facts.uuid)
             if gpu is not None:
                 processes = known(self._identified, sample.processes)
-                gpu.add_processes(processes, sample.memory_used_bytes, now_ns, self._interval_ns)
+                gpu.add_processes(processes, sample.memory_used_bytes, now_ns)
         if not any_known(*(sample.processes for sample in samples)):
             return
         self._owners.keep({process.pid for process in listed})
@@ -340,13 +340,14 @@ class _GpuAggregate:
         processes: tuple[ProcessOnGpu, ...] | None,
         used_bytes: int | None,
         now_ns: int,
-        interval_ns: int,
     ) -> None:
-        """Add the list of processes, or the memory, for the time since the one before."""
+        """Add the list of processes, or the memory, for the time since the one before; the first
+        one for the time in which the driver was not open yet.
+        """
         if not any_known(processes, used_bytes):
             return
         before_ns = self._looked_ns if processes is None else self._listed_ns
-        before_ns = first_known(before_ns, now_ns - interval_ns)
+        before_ns = first_known(before_ns, 0)
         self._looked_ns = now_ns
         if processes is not None:
             self._listed_ns = now_ns

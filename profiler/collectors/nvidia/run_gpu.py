@@ -88,6 +88,8 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
             values["shared"] = False if is_seen and not is_open else None
         if 2 * self.period.gpm_covered_ns < self._duration_ns(use):
             values |= dict.fromkeys(GPM_SERIES, NOT_MEASURED)  # of the rest nothing is known
+        if 2 * (self.period.begun_ns - use.started_ns) > self._duration_ns(use):
+            values["energy_joules"] = None  # as above: the driver was opened late
         return RunGpu(
             gpu=replace(gpu, **values),
             is_own=use.has_own if is_seen else None,

@@ -216,6 +216,8 @@ class RunUse:
             self._extend_presence(reading)
         if reading.processes is None or self.owns is None:
             return
+        # What was held before the first list, which may be late, is not known.
+        listed_ns = reading.end_ns - start_ns if self.listed_ns else covered_ns
         self.listed_ns += covered_ns
         listed = self._count(reading.processes)
         self._unlisted.add(reading, listed.all_bytes)
@@ -233,7 +235,7 @@ class RunUse:
                 own_bytes = sum_of_both(own_bytes, unlisted_bytes)
         if own_bytes is None or listed.own_bytes is None:
             return
-        self.own_memory.add(own_bytes, max(reading.end_ns - start_ns, 1))
+        self.own_memory.add(own_bytes, max(listed_ns, 1))
         if listed.has_own:
             self.growth.add(
                 reading.end_ns, listed.own_bytes, reading.used_bytes, listed.largest_bytes

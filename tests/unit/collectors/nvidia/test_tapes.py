@@ -57,6 +57,21 @@ def test_the_time_without_a_kernel_is_true_at_any_phase(name: str, opening: floa
     assert average * duration / 100 == pytest.approx(truth, abs=0.21, rel=0.03)
 
 
+@pytest.mark.parametrize("opening", [4.0, 9.0, 13.5])
+@pytest.mark.parametrize("name", ["two", "starved"])
+def test_work_before_a_driver_is_open_is_the_runs(name: str, opening: float) -> None:
+    """A driver without persistence mode takes seconds to open; its samples begin before. The energy
+    of most of the run is no energy of the run.
+    """
+    usual = gpu_of(PlayedTape(name).play())
+    late = PlayedTape(name, opening=opening)
+    gpu = gpu_of(late.play())
+    assert gpu.utilization_percent == usual.utilization_percent
+    assert gpu.idle_before_seconds == usual.idle_before_seconds
+    assert (gpu.energy_joules is None) == (opening > late.tape.seconds / 2)
+    assert present(gpu.memory_used_mb.max) <= late.tape.own_peak_mb + 20  # of the driver
+
+
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_copies_are_work_of_the_gpu_and_are_named(opening: float) -> None:
     played = PlayedTape("copies", opening=opening)
