@@ -181,7 +181,9 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
     reasons = {text(failure.get("reason")) for failure in mappings(answer.get("failures"))} - {None}
     if not reasons or answer.get("tasks"):
         return None
-    return _sentence("RunTask started no task", ", ".join(map(explained_refusal, sorted(map(str, reasons)))))
+    return _sentence(
+        "RunTask started no task", ", ".join(map(explained_refusal, sorted(map(str, reasons))))
+    )
 
 
 def _changes(event: _Event, schedule: Schedule) -> bool:
