@@ -470,10 +470,13 @@ ENDS: tuple[RunEnd, ...] = (
         )
     ),
     *(
-        _not_started(f"RunTask: {reason}", "resources", "resources", reason=reason)
-        for reason in (
-            *("AGENT", "ATTRIBUTE", "EMPTY CAPACITY PROVIDER", "RESOURCE:MEMORY"),
-            "No Container Instances were found in your cluster.",
+        _not_started(f"RunTask: {reason}", "resources", said, reason=reason)
+        for reason, said in (
+            ("AGENT", "could not place the task: the ECS agent of the container instance is not"),
+            ("ATTRIBUTE", "no container instance has an attribute that the task requires"),
+            ("EMPTY CAPACITY PROVIDER", "the capacity provider has no container instance"),
+            ("RESOURCE:MEMORY", "resources"),
+            ("No Container Instances were found in your cluster.", "resources"),
         )
     ),
     _not_started("a volume", "resources", "resources", reason=_EFS),

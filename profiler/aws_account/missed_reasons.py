@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
-from profiler.core.ecs_terms import cluster_name, family_of
+from profiler.core.ecs_terms import cluster_name, explained_refusal, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded, mapping, mappings, text
 from profiler.core.queue_messages import hidden_messages
@@ -181,7 +181,9 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
     reasons = {text(failure.get("reason")) for failure in mappings(answer.get("failures"))} - {None}
     if not reasons or answer.get("tasks"):
         return None
-    return _sentence("RunTask started no task", ", ".join(sorted(map(str, reasons))))
+    return _sentence(
+        "RunTask started no task", ", ".join(map(explained_refusal, sorted(map(str, reasons))))
+    )
 
 
 def _changes(event: _Event, schedule: Schedule) -> bool:

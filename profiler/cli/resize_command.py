@@ -298,7 +298,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
     runs: RunsOfDays
 
     def planned(self, output: _Output) -> tuple[Rollout, list[PlannedFamily]]:
-        """The plan, the largest saving first."""
+        """The plan, in the order in which it is printed."""
         runs: dict[FamilyKey, FamilyWindow] = {}
         gaps: list[Gap] = []
         jobs = _job_definitions(self.open_client, self.request)
@@ -354,7 +354,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
         if jobs is None and not self._is_selected:
             families = self._with_runs(families, runs)
         planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
-        return rollout, sorted(planned, key=lambda plan: (-saving_of(plan), plan.family))
+        return rollout, sorted(planned, key=_order)
 
     @property
     def _is_selected(self) -> bool:
@@ -483,13 +483,19 @@ def _finish(
     return exit_code(rollout)
 
 
+def _order(planned: PlannedFamily) -> tuple[bool, float, str]:
+    """Families with too little come first, as on the report page, then the largest saving."""
+    return not needs_more(planned), -saving_of(planned), planned.family
+
+
 def _first(planned: Sequence[PlannedFamily], first: int | None) -> list[PlannedFamily]:
     """The families to carry out: of those with a new revision, only the first, which are the
     largest savings. Those that need more and have to wait are named.
     """
     if first is None:
         return list(planned)
-    waiting = new_revisions(planned)[first:]
+    by_saving = sorted(new_revisions(planned), key=lambda plan: (-saving_of(plan), plan.family))
+    waiting = by_saving[first:]
     enlargements = [family_plan.family for family_plan in waiting if needs_more(family_plan)]
     if enlargements:
         verb = "needs" if len(enlargements) == 1 else "need"

@@ -211,6 +211,13 @@ def add_monitor(
 
     open_client = open_clients(region, profile)
     paths = ReportPaths(open_client)
+    of_all = add_command(
+        *request.globs,
+        clusters=request.clusters,
+        scheduled=request.scheduled,
+        services=request.services,
+        image=options.image,
+    )
 
     def plan(
         family: str, document: TaskDefinitionDocument, started_by: Sequence[str]
@@ -221,7 +228,7 @@ def add_monitor(
         is_asked = role is not None and not request.attach_policy
         permission = paths.permission(role, planned.streams) if is_asked else None
         command = add_command(family, image=options.image)
-        unmet = start_problems(planned, permission, paths, command)
+        unmet = start_problems(planned, permission, paths, command, of_all=of_all)
         return replace(
             planned,
             problems=tuple(f"{problem.text} {problem.advice or ''}".rstrip() for problem in unmet),

@@ -27,6 +27,13 @@ VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
 # The subscription filter in the events of `task-profiler replay`. The forwarder sends no
 # notifications for them.
 REPLAY_FILTER = "task-profiler replay"
+# Reasons of RunTask that are codes alone, in lower case, and what each says of the cluster:
+# https://docs.aws.amazon.com/AmazonECS/latest/developerguide/api_failures_messages.html
+_REFUSALS = {
+    "agent": "the ECS agent of the container instance is not connected",
+    "attribute": "no container instance has an attribute that the task requires",
+    "empty capacity provider": "the capacity provider has no container instance",
+}
 SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 
 # Which part of a shared GPU a container may use: ECS sets them for CUDA's MPS.
@@ -72,6 +79,17 @@ class LogTarget(Struct, frozen=True, kw_only=True):
     group: str
     stream: str
     region: str | None = None
+
+
+def refusal_meaning(reason: str | None) -> str:
+    """What RunTask's reason says of the cluster, if the reason is a code alone; else nothing."""
+    return _REFUSALS.get((reason or "").strip().lower(), "")
+
+
+def explained_refusal(reason: str) -> str:
+    """RunTask's reason, followed by its meaning if it is a code alone."""
+    meaning = refusal_meaning(reason)
+    return f"{reason} ({meaning})" if meaning else reason
 
 
 def task_id(arn: str | None) -> str:

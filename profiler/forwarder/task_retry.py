@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, why_off
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import RETRY_OF, task_id
+from profiler.core.ecs_terms import RETRY_OF, explained_refusal, task_id
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import all_known, known_members
@@ -386,7 +386,7 @@ def _run_task(ecs: AwsClient, request: Mapping[str, Any], change: str) -> Memory
         if not failures:
             raise not_yet(_UNREADABLE, "neither a task nor a failure")
         reasons = [str(failure.get("reason") or failure.get("detail")) for failure in failures]
-        reason = ", ".join(reasons)
+        reason = ", ".join(map(explained_refusal, reasons))
         raise RetryRefusedError(bounded_reason(f"ECS did not start it ({reason})"))
     name = f": task {started[:SHORT_ID_LENGTH]}" if started else ""
     return MemoryRetry(

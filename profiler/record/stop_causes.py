@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import STOPPED_BY_USER
+from profiler.core.ecs_terms import STOPPED_BY_USER, refusal_meaning
 from profiler.core.optional_math import first_known, known
 from profiler.record.hardware import gpu_error
 from profiler.record.record_model import LOCAL, Record, known_status
@@ -162,7 +162,7 @@ def _is_command(said: Said) -> bool:
 def _lacks_resources(said: Said) -> bool:
     if not said.nothing_ran:
         return False
-    return said.has(*_RESOURCES) or said.stated in _REASONS_OF_RUN_TASK
+    return said.has(*_RESOURCES) or bool(refusal_meaning(said.stated))
 
 
 def _waited_for_a_container(said: Said) -> bool:
@@ -170,9 +170,6 @@ def _waited_for_a_container(said: Said) -> bool:
     return said.nothing_ran and is_unexplained and said.has_failed_container
 
 
-# RunTask's reasons, of which each is the whole text:
-# https://docs.aws.amazon.com/AmazonECS/latest/developerguide/api_failures_messages.html
-_REASONS_OF_RUN_TASK = frozenset({"agent", "attribute", "empty capacity provider"})
 _RESOURCES = (
     *("resourceinitializationerror", "provisioning to complete", "capacity is unavailable"),
     *("capacity is not available", "no container instances were found", "unable to place"),
@@ -457,6 +454,8 @@ def _worded(
     if cause == "unknown" or (cause == "failure" and exit_code is None):
         title = _TITLES[status]
         sentence = "The task was stopped before {batch} ended" if status == "stopped" else None
+    if cause == "resources" and refusal_meaning(reason):
+        sentence = f"ECS could not place the task: {refusal_meaning(reason)}"
     if sentence is not None and "{" in sentence:
         words = {
             "code": "unknown" if exit_code is None else describe_exit_code(exit_code),

@@ -18,7 +18,7 @@ from profiler.record import stacks_line
 from profiler.record.record_model import Report
 from profiler.runs.step_series import steps_of_record
 from tests import shown_runs
-from tests.browser.conftest import LOOKS, OVERFLOW, Opener, Theme, page_of, violations
+from tests.browser.conftest import LOOKS, MISSED, OVERFLOW, Opener, Theme, page_of, violations
 from tests.gpu_runs import gpu_run
 from tests.report_page import INJECTIONS, run_of, write_page
 from tests.values import present
@@ -290,8 +290,31 @@ def test_a_long_name_in_upper_case_is_broken_between_its_words(
     tab.wait_for_selector("#detail[open] dl.facts")
     assert f"{name}:26" in tab.inner_text("#run-title")
     assert tab.evaluate(BROKEN_WORDS, "#run-title, .verdict, .facts") == []
-    tab = opened(page, width=1440)
-    assert tab.evaluate(BROKEN_WORDS, ".family") == []
+
+
+@pytest.mark.parametrize("width", [390, 700, 1000, 1440])
+def test_the_tables_have_room_for_long_words_of_names(
+    opened: Opener, tmp_path: Path, width: int
+) -> None:
+    """A table of runs on GPUs, too, is as wide as its panel."""
+    kinds = (*shown_runs.night(), shown_runs.failure(), shown_runs.gpu())
+    runs = [
+        replace(made, record=replace(made.record, family=name, task_id=f"{name}-{number}"))
+        for name in ("NFCORE_SAREK_HAPLOTYPECALLER", "GATK4_BASERECALIBRATOR")
+        for number, made in enumerate(kinds)
+    ]
+    tab = opened(page_of(tmp_path, *runs, more=MISSED), width=width)
+    names = ".family, #morning tbody .name, #night .name"
+    assert tab.locator(names).count() > len(runs)
+    assert tab.evaluate(BROKEN_WORDS, names) == []
+    assert (
+        tab.evaluate(
+            """[...document.querySelectorAll(":is(#failures, #sizing, #runs) table")]
+            .filter((one) => one.offsetWidth > one.closest(".panel").clientWidth)
+            .map((one) => one.closest("[id]").id)"""
+        )
+        == []
+    )
 
 
 WAITING = shown_runs.waiting()

@@ -38,6 +38,26 @@ def account(tmp_path: Path) -> Iterator[Account]:
         yield Account(aws, tmp_path)
 
 
+def test_families_with_too_little_come_first_then_the_largest_saving(account: Account) -> None:
+    for name in ("small", "nightly", "weekly"):
+        account.family(name)
+    account.runs("nightly", 25)
+    account.runs("weekly", 25, peak_mb=1500, p95=0.9)
+    account.runs("small", 25, peak_mb=2040, p95=0.9)
+    rows, _ = account.rows()
+    assert [(name, row["action"]) for name, row in rows.items()] == [
+        ("small", "resize"),
+        ("nightly", "resize"),
+        ("weekly", "none"),
+    ]
+    assert rows["small"]["savingUsdPerMonth"] < 0
+    chosen = account.resize("--first", "1", "--register")
+    assert "registered nightly:2" in chosen.stdout
+    assert "--first 1 leaves out 1 family that needs more: small." in " ".join(
+        chosen.stderr.split()
+    )
+
+
 def test_the_plan_has_what_each_family_would_save_and_changes_nothing(account: Account) -> None:
     for name in ("nightly", "weekly", "new", "unknown"):
         account.family(name)

@@ -168,6 +168,18 @@ def test_the_plan_names_every_family_and_changes_nothing(account: Account) -> No
     assert account.pinned() == ["job-plain-00:1", "job-plain-02:1", "job-plain-02:1"]
 
 
+def test_a_sentence_about_all_families_is_printed_once(account: Account) -> None:
+    """Its command has the selection of the plan."""
+    done = account.run("add-monitor", "job-plain-*", "--image", IMAGE)
+    (line,) = (line for line in done.stdout.splitlines() if "does not allow logs:Put" in line)
+    count = sum(family.startswith("job-plain-") for family in kinds())
+    assert line.startswith("- job-plain-00, job-plain-01, ")
+    assert f" and {count - line.partition(': ')[0].count(',') - 1} more: " in line
+    assert line.endswith(
+        f" taskdef add-monitor --family 'job-plain-*' --image {IMAGE} --attach-policy --yes."
+    )
+
+
 def test_families_may_be_arguments_the_plan_json_and_services_are_included_on_request(
     account: Account,
 ) -> None:

@@ -2,7 +2,7 @@
 answer.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from profiler.aws_account.doctor import task_checks
@@ -46,11 +46,23 @@ _ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 
 
-def add_command(*families: str, image: str | None = None) -> str:
+def add_command(
+    *families: str,
+    clusters: Sequence[str] = (),
+    scheduled: bool = False,
+    services: bool = False,
+    image: str | None = None,
+) -> str:
     """The command that adds or updates the monitor of these families alone."""
     words: list[str] = []
     for family in families:
         words += ("--family", family)
+    for cluster in clusters:
+        words += ("--cluster", cluster)
+    if scheduled:
+        words.append("--scheduled")
+    if services:
+        words.append("--services")
     words += option_words({"--image": image})
     return command_line("taskdef", "add-monitor", *words)
 
@@ -213,12 +225,18 @@ def pull_obstacle(planned: PlannedFamily, paths: ReportPaths) -> str | None:
 
 
 def start_problems(
-    planned: PlannedFamily, permission: Permission | None, paths: ReportPaths, command: str
+    planned: PlannedFamily,
+    permission: Permission | None,
+    paths: ReportPaths,
+    command: str,
+    *,
+    of_all: str = "",
 ) -> Iterator[Finding]:
     """What keeps the tasks of a family from starting, or its monitor from reporting, in the
     account: the monitor's image, and the roles.
 
-    ``permission`` is whether the task role may report; ``command`` changes this family alone.
+    ``permission`` is whether the task role may report; ``command`` changes this family alone, and
+    ``of_all`` all families of a plan, if it is part of one.
     """
     yield from image_problems(planned, paths)
     yield from execution_role_findings(planned, paths, "problem")
@@ -227,7 +245,8 @@ def start_problems(
         yield problem(
             _ROLE,
             f"The task role {role} does not allow logs:PutLogEvents for the report.",
-            f"Allow it: {command} --attach-policy --yes.",
+            # It changes roles alone, so that one command and one sentence are for all families.
+            f"Allow it: {of_all or command} --attach-policy --yes.",
         )
     elif permission == "no role" and not role:
         own_stream = f"{command} --report-stream monitor --register"

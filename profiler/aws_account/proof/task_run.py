@@ -21,7 +21,7 @@ from profiler.aws_account.report_paths import ReportPaths
 from profiler.core.aws_clients import AwsClient, is_certain
 from profiler.core.bounded_batches import batches
 from profiler.core.clock import Clock
-from profiler.core.ecs_terms import task_id
+from profiler.core.ecs_terms import explained_refusal, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.optional_math import known_values
@@ -136,7 +136,7 @@ class TaskRunner(Struct, kw_only=True):
         for started in answer["tasks"]:
             task.arn = started["taskArn"]
         for refused in answer.get("failures", ()):
-            task.failure = str(refused.get("reason") or refused.get("detail"))
+            task.failure = explained_refusal(str(refused.get("reason") or refused.get("detail")))
         if not (task.has_started or task.failure):
             task.failure = "ECS gave no reason"
 

@@ -530,6 +530,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"failures": [{"arn": "x", "reason": "RESOURCE:MEMORY"}]},
         "ECS did not start it (RESOURCE:MEMORY).",
     ),
+    "a code alone": (
+        {"failures": [{"arn": "x", "reason": "ATTRIBUTE"}]},
+        "ECS did not start it (ATTRIBUTE (no container instance has an attribute that the task "
+        "requires)).",
+    ),
     "unreadable": (
         {"errors": {"GetSchedule": [DENIED]}},
         "its schedule could not be read (AccessDeniedException: not",

@@ -75,6 +75,13 @@ def test_every_reference_is_in_the_file_and_no_panel_covers_another(name: str) -
 
 
 @each_file
+def test_the_list_of_the_newest_runs_has_the_peaks_of_memory_and_of_cpu(name: str) -> None:
+    (listed,) = (one for one in objects_in(name) if one["attributes"].get("title") == "Newest runs")
+    peaks = {"usage.cpu.percent.max", "usage.memory.percent.max"}
+    assert peaks <= set(listed["attributes"]["columns"])
+
+
+@each_file
 def test_panel_ids_are_unique_and_stable_and_a_notice_links_to_its_run(
     name: str,
 ) -> None:

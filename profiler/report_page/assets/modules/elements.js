@@ -28,7 +28,7 @@ export function svgElement(tag, attributes, ...children) {
 export function breakable(text) {
   const words = escapeControls(text).split(/(?<=[_./:])(?=\D)/);
   const made = document.createDocumentFragment();
-  for (const word of words) made.append(word, element("wbr"));
+  for (const [index, word] of words.entries()) made.append(...(index ? [element("wbr")] : []), word);
   return made;
 }
 

@@ -71,7 +71,13 @@ const RUN_COLUMNS = [
     pick: (run) => run.exit,
     show: (run) => (isKnown(run.exit) ? String(run.exit) : UNKNOWN),
   },
-  { key: "ms", name: "Duration", className: "number", pick: (run) => run.ms, show: (run) => asDuration(run.ms) },
+  {
+    key: "ms",
+    name: "Duration",
+    className: "number duration",
+    pick: (run) => run.ms,
+    show: (run) => asDuration(run.ms),
+  },
   {
     key: "cpu",
     name: "Average CPU",
