@@ -195,15 +195,24 @@ def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
         ) from error
 
 
+class Redriven(Struct, frozen=True, kw_only=True):
+    """The number of events that were sent, a sentence about each message that was not, and one
+    about an answer that was lost; "": none was.
+    """
+
+    sent: int = 0
+    refused: tuple[str, ...] = ()
+    loss: str = ""
+
+
 def redrive(
     open_client: OpenClient, queue_url: str, function_name: str, *, now_ms: float
-) -> tuple[int, list[str]]:
+) -> Redriven:
     """Send all events again that were in the queue at ``now_ms``: newer ones may have failed
     again meanwhile.
 
     An event is deleted from the queue after Lambda has accepted it. Of the records of a data
-    stream, Lambda puts only the position into the queue: ``replay`` sends them. Returns the number
-    of events that were sent, and sentences about what was not. Raises ClientError.
+    stream, Lambda puts only the position into the queue: ``replay`` sends them. Raises ClientError.
     """
     sent = 0
     refused: dict[str, str] = {}
@@ -233,12 +242,13 @@ def redrive(
                 )
                 queue.delete(message)
                 sent += 1
-        if queue.was_lost:
-            refused[""] = (
-                "An answer of SQS was lost: the messages in it are hidden for a time, and are "
-                "still in the queue."
-            )
-    return sent, [*refused.values()]
+    loss = ""
+    if queue.was_lost:
+        loss = (
+            "An answer of SQS was lost: the messages in it are hidden for a time, and are still in "
+            "the queue."
+        )
+    return Redriven(sent=sent, refused=tuple(refused.values()), loss=loss)
 
 
 class QueueState(Struct, frozen=True, kw_only=True):

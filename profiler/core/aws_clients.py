@@ -113,7 +113,8 @@ def note_lost_answers(client: AwsClient) -> None:
     first attempt has done it.
     """
     service = client.meta.service_model.service_id.hyphenize()
-    client.meta.events.register(f"needs-retry.{service}", _note_lost)
+    # Before botocore's legacy retries, which raise the last error of a call themselves.
+    client.meta.events.register_first(f"needs-retry.{service}", _note_lost)
 
 
 def _note_lost(

@@ -170,10 +170,9 @@ def test_events_of_an_answer_that_boto3_lost_and_repeated_are_said() -> None:
         return receive(**given) | {"ResponseMetadata": {"IsAnswerLost": True}}
 
     sqs.receive_message = lose_one
-    sent, sentences = redrive_queue(queues.open, "forward-logs", "forward-logs", now_ms=1)
-    assert sent == EVENTS - 10
-    (sentence,) = sentences
-    assert sentence == (
+    done = redrive_queue(queues.open, "forward-logs", "forward-logs", now_ms=1)
+    assert (done.sent, done.refused) == (EVENTS - 10, ())
+    assert done.loss == (
         "An answer of SQS was lost: the messages in it are hidden for a time, and are still in the "
         "queue."
     )

@@ -347,6 +347,7 @@ def test_a_group_without_a_free_filter_is_named_and_the_others_are_subscribed(
     assert f"{MANY[0]} has 2 subscription filters already: AWS refuses another" in planned.stdout
     done = account.setup(*words, "--yes")
     assert done.returncode == 1
+    assert (done.stdout + done.stderr).count(f"{MANY[0]} has 2 subscription filters already") == 1
     assert f"{MANY[0]} is not subscribed, because AWS allows it no further" in done.stderr
     assert "1 log group must be looked at: run the command again" in done.stderr
     assert subscribed(account) == [*MANY[1:]]

@@ -93,7 +93,8 @@ def again(
     functions: Functions, queue: str, function: str = "f", *, now_ms: float = math.inf
 ) -> tuple[int, list[str]]:
     clients: dict[str, Any] = {"sqs": boto3.client("sqs"), "lambda": functions}
-    return redrive(clients.__getitem__, queue, function, now_ms=now_ms)
+    done = redrive(clients.__getitem__, queue, function, now_ms=now_ms)
+    return done.sent, [*done.refused]
 
 
 def test_events_of_both_senders_are_sent_as_they_came(

@@ -213,6 +213,7 @@ class GroupFilters(Struct, frozen=True):
             if problem:
                 refused.append(problem)
             elif delivery is not None and not self._is_current(filters.get(group, ()), delivery):
+                self._note_old_limit(group, filters.get(group, ()))
                 put.append(group)
         gone = [group for group in others if self._own(filters.get(group, ()))]
         return FilterPlan(
@@ -271,12 +272,15 @@ class GroupFilters(Struct, frozen=True):
                 f"allows {MAX_FILTERS} filters for each log group, with different names: delete "
                 "one, or leave the group out."
             )
-        if len(filters) >= OLD_MAX_FILTERS:
+        return None
+
+    def _note_old_limit(self, group: str, filters: Sequence[Mapping[str, Any]]) -> None:
+        """Say that AWS may refuse a further filter."""
+        if len(filters) >= OLD_MAX_FILTERS and not self._own(filters):
             self.note(
                 f"{group} has {len(filters)} subscription filters already: AWS refuses another one "
                 f"where it has not yet raised its limit of {OLD_MAX_FILTERS}."
             )
-        return None
 
     def carry_out(
         self,

@@ -13,7 +13,7 @@ import click
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK, existing_forwarder
 from profiler.aws_account.proof.proof_options import ProofOptions
-from profiler.aws_account.replay import QueueState, queue_state
+from profiler.aws_account.replay import QueueState, Redriven, queue_state
 from profiler.aws_account.replay import redrive as redrive_queue
 from profiler.aws_account.setup.monitor_image import (
     Docker,
@@ -198,13 +198,14 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
         function = outputs.get(f"{title}FunctionName")
         if queue is None or function is None:
             continue
-        state, count, reasons = _redriven(open_client, queue, function, is_sent=yes)
+        state, done = _redriven(open_client, queue, function, is_sent=yes)
+        count = done.sent if yes else state.visible
         documents.append(
             {
                 "function": function,
                 "isApplied": yes,
                 "events": count,
-                "refused": len(reasons),
+                "refused": len(done.refused),
                 "hidden": state.hidden,
             }
         )
@@ -223,7 +224,7 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
                 "Records of a data stream are not among them: run task-profiler replay on their "
                 "log groups."
             )
-        for sentence in reasons:
+        for sentence in filter(None, (*done.refused, done.loss)):
             warn(sentence)
             code = 1
     if as_json:
@@ -237,9 +238,9 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
 
 def _redriven(
     open_client: OpenClient, queue: str, function: str, *, is_sent: bool
-) -> tuple[QueueState, int, list[str]]:
-    """Send the events of a queue, or count them. Returns the queue's state before, the number of
-    events, and sentences about those that were not sent. Raises TaskProfilerError.
+) -> tuple[QueueState, Redriven]:
+    """Send the events of a queue, or only count them. Returns the queue's state before, and what
+    was sent. Raises TaskProfilerError.
     """
     now_ms = SystemClock().wall_ns() / NS_PER_MS
     what = f"The events for {function} were not all sent, and the rest is in the queue"
@@ -247,8 +248,8 @@ def _redriven(
         with aws_errors(what, _PERMISSIONS):
             state = queue_state(open_client("sqs"), queue)
             if not is_sent:
-                return state, state.visible, []
-            return state, *redrive_queue(open_client, queue, function, now_ms=now_ms)
+                return state, Redriven()
+            return state, redrive_queue(open_client, queue, function, now_ms=now_ms)
     except TaskProfilerError as error:
         if not is_sent or is_certain(error.__cause__):
             raise

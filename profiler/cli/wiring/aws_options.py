@@ -187,10 +187,10 @@ def _open_clients(region: str | None, profile: str | None) -> OpenClient:
             elif service == "sts":
                 config = config.merge(bounded_config(attempts=_STS_ATTEMPTS))
             client = session.client(service, config=config)
-            note_lost_answers(client)
             if config.retries is not None:
                 service_id = client.meta.service_model.service_id.hyphenize()
                 client.meta.events.register_first(f"needs-retry.{service_id}", retry_handler)
+            note_lost_answers(client)
             return client
 
     return open_client

@@ -53,6 +53,8 @@ _RETRYABLE_CODES = frozenset(
     ]
 )
 # Slack's error codes. Any other text is not shown, because it may quote the request.
+# Of an entry of PutEvents that EventBridge has not taken, in an answer with HTTP 200.
+_BUS_FAULTS = frozenset({"InternalFailure", "InternalException"})
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
 
 _WEBHOOK_HINT = (
@@ -298,6 +300,8 @@ def _refusal_of_bus(bus: str, code: str) -> str:
     refusal = f"The event bus {bus} did not accept the event ({code})"
     if is_throttled(code):
         return f"{refusal}, because there are too many calls: send it again in a minute."
+    if code in _BUS_FAULTS:
+        return f"{refusal}, because of a fault of EventBridge's own: send it again in a minute."
     return (
         f"{refusal}: check EVENT_BUS_NAME and that the function's role has the permission "
         "events:PutEvents on the bus."

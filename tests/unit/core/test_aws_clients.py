@@ -39,11 +39,11 @@ class Raw:
         yield self.content
 
 
-def error_of(attempts: list[Attempt]) -> BaseException:
+def error_of(attempts: list[Attempt], mode: str) -> BaseException:
     """The error of a call whose attempts end so; what follows the last one would be repeated."""
     session = Session()
     session.set_credentials("key", "secret")
-    retries = {"max_attempts": len(attempts) - 1}
+    retries = {"max_attempts": len(attempts) - 1, "mode": mode}
     client = session.create_client("ecs", "eu-west-1", config=Config(retries=retries))
     note_lost_answers(client)
     left = iter(attempts)
@@ -63,6 +63,7 @@ def error_of(attempts: list[Attempt]) -> BaseException:
     return error
 
 
+@pytest.mark.parametrize("mode", ["legacy", "standard"])
 @pytest.mark.parametrize(
     ("attempts", "certain"),
     [
@@ -83,7 +84,8 @@ def error_of(attempts: list[Attempt]) -> BaseException:
 def test_a_refusal_is_certain_unless_an_earlier_attempt_was_lost(
     attempts: list[Attempt],
     certain: bool,  # noqa: FBT001  of pytest
+    mode: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(botocore.endpoint.time, "sleep", lambda _seconds: None)
-    assert is_certain(error_of(attempts)) is certain
+    assert is_certain(error_of(attempts, mode)) is certain

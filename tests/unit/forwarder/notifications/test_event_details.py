@@ -102,11 +102,15 @@ def test_a_bus_that_rejects_the_event_is_named(
             {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "ThrottlingException"}]},
             "too many calls: send it again in a minute",
         ),
+        (
+            {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "InternalFailure"}]},
+            "a fault of EventBridge's own: send it again in a minute",
+        ),
         (ReadTimeoutError(endpoint_url="https://events"), "so it may have the event: sent again"),
         (refusal("InternalException", 500), "so it may have the event: sent again"),
     ],
 )
-def test_a_bus_that_did_not_answer_may_have_the_event(
+def test_what_passes_is_sent_again_and_a_lost_answer_may_have_the_event(
     answer: dict[str, Any] | Exception, sentence: str
 ) -> None:
     with pytest.raises(NoticeError, match=sentence):
