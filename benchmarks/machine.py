@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sysconfig
 from pathlib import Path
 
 from msgspec import Struct
@@ -32,9 +33,17 @@ def describe() -> Machine:
         cores=os.cpu_count() or 1,
         memory_gib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
         kernel=".".join(platform.release().split("-")[0].split(".")[:2]),
-        python=platform.python_version(),
+        python=python_build(platform.python_version(), sysconfig.get_config_var("CONFIG_ARGS")),
         load=round(os.getloadavg()[0], 2),
     )
+
+
+def python_build(version: str, options: str | None) -> str:
+    """Python's version, and whether its build used a profile, as the images' does and pyenv's does
+    not; ``options`` are those of its build.
+    """
+    is_profiled = "--enable-optimizations" in (options or "")
+    return f"{version}, built with a profile" if is_profiled else version
 
 
 def cpu_model(cpuinfo: str) -> str:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
+from benchmarks.machine import describe
 from benchmarks.measured_process import ProcessMemory, read_memory, run_process, watch_until_exit
 from tools.moto_server import FakeAws, fake_aws
 
@@ -239,7 +240,12 @@ def steady_figures(containers: int, ours: SteadyState) -> Iterator[Figure]:
     scope = f"{containers} containers"
     max_percent, max_mib = _TARGETS[containers]
     yield Figure(
-        f"CPU at 1 Hz, {scope}", ours.cpu_percent, "% of a core", digits=3, at_most=max_percent
+        f"CPU at 1 Hz, {scope}",
+        ours.cpu_percent,
+        "% of a core",
+        digits=3,
+        at_most=max_percent,
+        note=f"Python {describe().python}",
     )
     if max_mib is None:
         yield Figure(f"memory peak (VmHWM), {scope}", ours.memory.peak_mib, "MiB", digits=1)

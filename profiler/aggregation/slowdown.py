@@ -26,11 +26,10 @@ class CpuDemand:
     def __init__(self, vcpu_size: float | None = None) -> None:
         self._time_ns = 0
         self._cpu_ns = 0.0
-        # The sizes of Fargate are always followed, so that the task's size can also be found later.
-        self._saturated_ns: dict[float, int] = dict.fromkeys(VCPU_SIZES, 0)
-        if vcpu_size:
-            self._saturated_ns[vcpu_size] = 0
-        self._least_vcpu = SATURATED_SHARE * min(self._saturated_ns)
+        # In ascending order. The sizes of Fargate are always followed, so that the task's size can
+        # also be found later.
+        sizes = {*VCPU_SIZES, vcpu_size or VCPU_SIZES[0]}
+        self._saturated_ns: dict[float, int] = dict.fromkeys(sorted(sizes), 0)
         # By how much each step would have been longer.
         self._longer_ns = dict.fromkeys(VCPU_SIZES, 0.0)
         self._max_vcpu = 0.0
@@ -43,14 +42,14 @@ class CpuDemand:
         self._time_ns += held_ns
         self._cpu_ns += vcpu_used * held_ns
         self._max_vcpu = max(self._max_vcpu, vcpu_used)
-        if vcpu_used >= self._least_vcpu:
-            for size in self._saturated_ns:
-                if vcpu_used >= SATURATED_SHARE * size:
-                    self._saturated_ns[size] += held_ns
-            for size in VCPU_SIZES:
-                if vcpu_used <= size:
-                    break
-                self._longer_ns[size] += held_ns * (vcpu_used / size - 1)
+        for size in self._saturated_ns:
+            if vcpu_used < SATURATED_SHARE * size:
+                break
+            self._saturated_ns[size] += held_ns
+        for size in VCPU_SIZES:
+            if vcpu_used <= size:
+                break
+            self._longer_ns[size] += held_ns * (vcpu_used / size - 1)
         level = int(vcpu_used / SATURATED_SHARE)
         self._level_ns[level] = self._level_ns.get(level, 0) + held_ns
 

@@ -87,7 +87,9 @@ def difference(value: _Number | None, less: _Number | None) -> _Number | None:
 
 def excess(value: _Number | None, other: _Number | None) -> _Number | None:
     """Return by how much a value is above another one, at least 0; None unless both are known."""
-    return None if value is None or other is None else max(value - other, 0)
+    if value is None or other is None:
+        return None
+    return value - other if value > other else 0
 
 
 def product(value: _Number | None, factor: _Number | None) -> _Number | None:

@@ -36,12 +36,15 @@ class Response(Struct, frozen=True):
 
 class _KnownResponse(Struct, frozen=True, kw_only=True):
     """A response as it was received: all bytes before and after the value of its Date, which is
-    left out.
+    left out. ``head_rest`` is the rest of the head after it; ``length`` that of the body, None in
+    chunks.
     """
 
     before_date: bytes
     date_end: int
+    head_rest: bytes
     after_date: bytes
+    length: int | None
     response: Response
 
 
@@ -90,7 +93,10 @@ class HttpConnection:
         known = self._known.get(path)
         if known is not None and reader.repeats(known):
             return known.response
-        status, length, closes = _parse_head(reader.until(_HEAD_END))
+        if known is not None and reader.take_head(known):  # only the body is another one
+            status, length, closes = known.response.status, known.length, False
+        else:
+            status, length, closes = _parse_head(reader.until(_HEAD_END))
         body = None  # the body even of an error is read, so that the connection can be used again
         if length is None:
             body = reader.chunks(self._max_body_bytes)
@@ -99,7 +105,7 @@ class HttpConnection:
         response = Response(status, body)
         if closes or body is None or reader.has_more:
             self.close()
-        elif self._keeps_responses and (received := reader.known(response)) is not None:
+        elif self._keeps_responses and (received := reader.known(response, length)) is not None:
             self._known[path] = received
         return response
 
@@ -163,15 +169,33 @@ class _Reader:
             if not is_beginning or not known.after_date.startswith(received[known.date_end :]):
                 return False
 
-    def known(self, response: Response) -> _KnownResponse | None:
-        """The bytes of this response; None if they have no date."""
+    def take_head(self, known: _KnownResponse) -> bool:
+        """Take the head if it is here, and only its date differs from the known one's."""
+        received = self._received
+        if not (
+            received.startswith(known.before_date)
+            and received.startswith(known.head_rest, known.date_end)
+            and received.find(b"\r", len(known.before_date)) == known.date_end
+        ):
+            return False
+        del received[: known.date_end + len(known.head_rest)]
+        return True
+
+    def known(self, response: Response, length: int | None) -> _KnownResponse | None:
+        """The bytes of this response, whose head has this length; None if they have no date."""
         received = b"".join(self._packets)
-        start = received.find(_DATE, 0, received.find(_HEAD_END)) + len(_DATE)
+        head_end = received.find(_HEAD_END)
+        start = received.find(_DATE, 0, head_end) + len(_DATE)
         if start < len(_DATE):
             return None
         end = received.find(b"\r", start)
         return _KnownResponse(
-            before_date=received[:start], date_end=end, after_date=received[end:], response=response
+            before_date=received[:start],
+            date_end=end,
+            head_rest=received[end : head_end + len(_HEAD_END)],
+            after_date=received[end:],
+            length=length,
+            response=response,
         )
 
     @property

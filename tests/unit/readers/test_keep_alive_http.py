@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.readers import keep_alive_http
 from profiler.readers.keep_alive_http import HttpConnection, HttpError, Response
 
 MAX_BODY_BYTES = 100
@@ -224,3 +225,18 @@ def test_a_response_with_wrong_bytes_is_a_response_or_an_error(
         response = answer(sent[:at] + wrong + sent[at + len(wrong) :])
         assert 100 <= response.status <= 999
         assert len(response.body or b"") <= MAX_BODY_BYTES
+
+
+def test_the_head_of_a_response_with_another_body_is_not_parsed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bodies = (b'{"a":1}', b'{"a":2}', b'{"a":3}')
+    first, *others = (
+        dated(RESPONSES["a length"].replace(bodies[0], body), date)
+        for body, date in zip(bodies, (*DATES, DATES[0]), strict=True)
+    )
+    kept = connection(Stream([first, *others]))
+    assert kept.get("/task", 1) == Response(200, bodies[0])
+    monkeypatch.setattr(keep_alive_http, "_parse_head", None)
+    assert [kept.get("/task", 1).body for _ in others] == [*bodies[1:]]
+    assert kept.is_open
