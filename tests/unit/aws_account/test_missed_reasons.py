@@ -121,8 +121,10 @@ FULL = "Capacity is unavailable at this time. Please try again later."
         (run_task(CALLED, failure="RESOURCE:MEMORY"), "RunTask started no task: RESOURCE:MEMORY."),
         (
             run_task(CALLED, failure="AGENT"),
-            "RunTask started no task: AGENT (the ECS agent of the container instance is not "
-            "connected).",
+            (
+                "RunTask started no task: AGENT (the ECS agent of the container instance is not "
+                "connected)."
+            ),
         ),
         (run_task(CALLED, failure=FULL), f"RunTask started no task: {FULL}"),
         (

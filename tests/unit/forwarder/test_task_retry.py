@@ -532,8 +532,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a code alone": (
         {"failures": [{"arn": "x", "reason": "ATTRIBUTE"}]},
-        "ECS did not start it (ATTRIBUTE (no container instance has an attribute that the task "
-        "requires)).",
+        (
+            "ECS did not start it (ATTRIBUTE (no container instance has an attribute that the task "
+            "requires))."
+        ),
     ),
     "unreadable": (
         {"errors": {"GetSchedule": [DENIED]}},

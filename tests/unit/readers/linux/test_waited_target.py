@@ -7,7 +7,7 @@ import socket
 import struct
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -147,8 +147,10 @@ class FakeProcess:
 
 
 @pytest.fixture
-def process(tmp_path: Path) -> FakeProcess:
-    return FakeProcess(tmp_path)
+def process(tmp_path: Path) -> Iterator[FakeProcess]:
+    fake = FakeProcess(tmp_path)
+    yield fake
+    fake.resolver.end_look()
 
 
 @pytest.mark.parametrize(
