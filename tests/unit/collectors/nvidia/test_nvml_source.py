@@ -319,6 +319,24 @@ def test_memory_that_no_listed_process_holds_asks_for_the_other_lists_at_once(ki
     assert [one.pid for one in machine.sample().processes or ()] == [50, 51]
 
 
+def test_a_sample_of_use_counts_once_for_the_time_since_the_one_before_but_not_for_a_gap() -> None:
+    """The driver truncates, so 99 is all of the time. A second reading has none of the first."""
+    gpu = FakeGpu()
+    machine = Machine(gpu)
+    machine.clock.advance(20)
+    wall = machine.clock.wall_offset_ns // 1000
+    samples = [(wall + round(at * 1e6), percent) for at, percent in ((16, 5), (17, 99), (19, 98))]
+    gpu.keep_samples(*samples)
+    windows = machine.sample(counters=True).windows or ()
+    assert [(one.start_ns, one.end_ns, one.percent) for one in windows] == [
+        (seconds(15), seconds(16), 5),
+        (seconds(16), seconds(17), 100),
+        (seconds(18), seconds(19), 98),
+    ]
+    gpu.keep_samples(*samples, (wall + 20_000_000, 7))
+    assert [one.percent for one in machine.sample(counters=True).windows or ()] == [7]
+
+
 _LIST_OF_MPS = "nvmlDeviceGetMPSComputeRunningProcesses"
 _OF_WHOLE_GPUS = (*FIELDS, "nvmlDeviceGetSamples", "nvmlGpmQueryDeviceSupport")
 
