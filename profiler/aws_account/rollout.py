@@ -165,11 +165,13 @@ class Rollout(Struct, kw_only=True, dict=True):
     @cached_property
     def selected_targets(self) -> tuple[ScheduledTarget, ...]:
         """The targets in the clusters of the request."""
+        return self._in_clusters(self.targets)
+
+    def _in_clusters(self, targets: Iterable[ScheduledTarget]) -> tuple[ScheduledTarget, ...]:
+        """Those of the targets that start tasks in the clusters of the request; none: all."""
         names = set(map(cluster_name, self.request.clusters))
         return tuple(
-            target
-            for target in self.targets
-            if not names or cluster_name(target.cluster_arn) in names
+            target for target in targets if not names or cluster_name(target.cluster_arn) in names
         )
 
     @cached_property
@@ -360,6 +362,9 @@ class Rollout(Struct, kw_only=True, dict=True):
     def pinned_sentence(self, planned: Sequence[PlannedFamily]) -> str | None:
         """How many schedules and rules of the families go on starting another revision, unless
         they are moved.
+
+        Those in other clusters than the request's count, because --update-schedules moves them,
+        too.
         """
         pins = sum(
             len(family_plan.movable if self.part == "size" else family_plan.alive)
@@ -368,10 +373,11 @@ class Rollout(Struct, kw_only=True, dict=True):
         families = {family_plan.family for family_plan in planned if family_plan.counts_targets}
         if not pins or self.request.update_schedules:
             return None
-        targets = sum(target.family in families for target in self.targets)
+        targets = [target for target in self.targets if target.family in families]
+        where = " in all clusters" if len(self._in_clusters(targets)) < len(targets) else ""
         return (
-            f"{pins} of {targets} schedules and rules are pinned to another revision, which they "
-            "go on starting: --register --update-schedules moves them."
+            f"{pins} of {len(targets)} schedules and rules{where} are pinned to another revision, "
+            "which they go on starting: --register --update-schedules moves them."
         )
 
     def register(self, planned: PlannedFamily) -> PlannedFamily:

@@ -1,8 +1,13 @@
 """The plan for an account of 150 families: what many families have in common is said once."""
 
 from typing import get_args
+from unittest.mock import Mock
+
+import pytest
 
 from profiler.aws_account.planned_family import Action, PlannedFamily
+from profiler.aws_account.rollout import Rollout, RolloutRequest
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.cli.taskdef_command import _plan_table
 from profiler.record.family_owner import FamilyOwner
 from profiler.task_definitions.containers import DefinedContainer
@@ -59,3 +64,41 @@ def test_schedules_of_a_family_that_is_left_alone_count_nowhere() -> None:
     wrapper = DefinedContainer(name="batch", command=("task-profiler", "run", "--", "etl"))
     wrapped = ChangedDefinition(definition={}, containers=(wrapper,))
     assert PlannedFamily(family="etl", action="refused", changed=wrapped).counts_targets
+
+
+@pytest.mark.parametrize(
+    ("clusters", "said"),
+    [
+        ((), "1 of 2 schedules and rules are pinned"),
+        (("jobs", "jobs-2"), "1 of 2 schedules and rules are pinned"),
+        (("jobs",), "1 of 2 schedules and rules in all clusters are pinned"),
+    ],
+)
+def test_pinned_schedules_in_other_clusters_count_and_the_sentence_says_so(
+    clusters: tuple[str, ...], said: str
+) -> None:
+    """``setup --cluster jobs`` counts one of them; --update-schedules moves both."""
+    definition_arn = "arn:aws:ecs:eu-west-1:111122223333:task-definition/etl"
+    near, far = (
+        ScheduledTarget(
+            kind="schedule",
+            name=name,
+            group="default",
+            cluster_arn=f"arn:aws:ecs:eu-west-1:111122223333:cluster/{name}",
+            definition_arn=definition_arn + revision,
+            content={},
+        )
+        for name, revision in (("jobs", ""), ("jobs-2", ":1"))
+    )
+    rollout = Rollout(
+        open_client=Mock(),
+        request=RolloutRequest(clusters=clusters),
+        plan_change=Mock(),
+        on_step=Mock(),
+        on_problem=Mock(),
+    )
+    rollout.targets = (near, far)
+    planned = PlannedFamily(family="etl", action="add monitor", pinned=(far,), movable=(far,))
+    sentence = rollout.pinned_sentence([planned])
+    assert sentence is not None
+    assert sentence.startswith(said)
