@@ -509,7 +509,7 @@ ENDS: tuple[RunEnd, ...] = (
         reported={"exitCode": 1, "likelyOutOfGpuMemory": True},
         status="failure",
         cause="gpu-oom",
-        said="more memory than its GPU has",
+        said="more GPU memory than it could get",
     ),
     _end(
         "an Xid that is a note",

@@ -320,6 +320,7 @@ def gpu() -> model.Report:
     gpus = tuple(
         model.Gpu(uuid=f"GPU-{number}", index=number, name="NVIDIA H100 80GB HBM3",
             utilization_percent=model.Distribution(avg=use, p95=min(use * 1.2, 100), max=min(use * 1.25, 100)),
+            utilization_source="driver-samples",
             sm_active_percent=model.Distribution(avg=use / 2, max=use),
             idle_seconds=11.82 * (98 - use), idle_percent=98 - use,
             memory_used_mb=model.Distribution(avg=use * 100, max=use * 800), memory_size_mb=81559)

@@ -25,7 +25,7 @@ _WARNED = "profiler.warned"  # the sentences, in the meta of click's context
 STDIN = 0
 STDOUT = 1
 STDERR = 2
-_ASCII = str.maketrans("▁▂▃▄▅▆▇█▓▒░━╸·▔●→≥×…", "_.:-=+*#%=-=-.^*>>x~")
+_ASCII = str.maketrans("▁▂▃▄▅▆▇█▓▒░━╸·▔●→≥≈×…", "_.:-=+*#%=-=-.^*>>~x~")
 
 
 def encoded(text: str, encoding: str, errors: str = "backslashreplace") -> bytes:

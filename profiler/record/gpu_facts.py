@@ -26,6 +26,7 @@ from profiler.record.hardware import (
     GpuTotals,
     are_gpus_of_instance,
     gpu_totals,
+    is_at_limit_of_mps,
     is_idle,
 )
 from profiler.record.measured import measured
@@ -46,7 +47,6 @@ GPU_COLUMNS = (
     ("GPU memory", GPU_MEMORY_PEAK),
     ("Idle between", GPU_IDLE_BETWEEN),
 )
-MORE_GPU_MEMORY = "use a smaller batch size, free what is not needed, or a GPU with more memory."
 NEVER_USED = "never used"
 _MIN_THROTTLED_PERCENT = 10
 _MIN_DRAM_PERCENT = 10
@@ -179,11 +179,19 @@ def gpu_cells(record: Record) -> list[str]:
     return [gpu_word(record) or use, *others]
 
 
-def gpu_remedy(outcome: Outcome) -> str:
+def more_gpu_memory(record: Record) -> str:
+    """What to do for a run that ran out of GPU memory, in lower case."""
+    more = (
+        "a higher memory limit of MPS" if is_at_limit_of_mps(record) else "a GPU with more memory"
+    )
+    return f"use a smaller batch size, free what is not needed, or {more}."
+
+
+def gpu_remedy(record: Record, outcome: Outcome) -> str:
     """What to do for a run that ran out of GPU memory; an error of the driver says it itself."""
     if outcome.cause != "gpu-oom":
         return ""
-    return as_sentence(MORE_GPU_MEMORY)
+    return as_sentence(more_gpu_memory(record))
 
 
 def gpu_error_note(record: Record, outcome: Outcome) -> str:
@@ -246,11 +254,13 @@ def _throttling_texts(record: Record) -> Iterator[str]:
 
 def cause_sentence(outcome: Outcome, record: Record) -> str:
     """Why the run ended, as a sentence, if that is known; an error of the GPU's driver with its
-    number.
+    number, and that the limit of MPS was reached, which an outcome alone does not tell.
     """
     sentence = f"{outcome.sentence}." if outcome.sentence else ""
     if outcome.cause == "gpu-error":
         return gpu_error_text(record) or sentence
+    if outcome.cause == "gpu-oom" and is_at_limit_of_mps(record):
+        return "The run probably needed more GPU memory than MPS lets a process use."
     return sentence
 
 
@@ -278,14 +288,11 @@ def gpu_memory_evidence(record: Record) -> str:
         return ""
     if seen.text is not None:
         return f"Its log says: {seen.text}"
-    limits = {gpu.uuid: gpu.memory_limit_mb for gpu in record.gpus}
-    # Older records count the memory of other programs against the limit, too.
-    is_of_process = limits.get(seen.uuid or "") == seen.limit_mb and seen.own_mb == seen.used_mb
-    return _held_gpu_memory(seen, is_of_process=is_of_process)
+    return _held_gpu_memory(seen, is_mps=is_at_limit_of_mps(record))
 
 
-def _held_gpu_memory(seen: GpuMemoryEvidence, *, is_of_process: bool) -> str:
-    """What the run held; ``is_of_process``: of the limit that MPS sets for each process."""
+def _held_gpu_memory(seen: GpuMemoryEvidence, *, is_mps: bool) -> str:
+    """What the run held; ``is_mps``: of the limit that MPS sets for each process."""
     if seen.own_mb is None or seen.used_mb is None or not seen.limit_mb:
         return ""
     others = ""
@@ -293,22 +300,23 @@ def _held_gpu_memory(seen: GpuMemoryEvidence, *, is_of_process: bool) -> str:
         others = f", other programs {format_memory(seen.used_mb - seen.own_mb)}"
     share = format_percent(_PERCENT * seen.used_mb / seen.limit_mb)
     held = measured(seen.own_mb, is_least=True).words(format_memory)
-    if is_of_process:
-        return (
-            f"One of its processes held {held} of the {format_memory(seen.limit_mb)} that MPS lets "
-            f"a process use ({share}), and had taken more and more just before the end."
-        )
+    limit = format_memory(seen.limit_mb)
+    of_limit = f"the {limit} that MPS lets a process use" if is_mps else f"the GPU's {limit}"
+    # Older records count the memory of other programs against the limit of MPS, too.
+    if is_mps and seen.own_mb == seen.used_mb:
+        who, in_use = "One of its processes", share
+    else:
+        who, in_use = "Its processes", f"{share} in use"
     return (
-        f"Its processes held {held} of the GPU's "
-        f"{format_memory(seen.limit_mb)}{others} ({share} in use), and had taken more and more "
-        "just before the end."
+        f"{who} held {held} of {of_limit}{others} ({in_use}), and had taken more and more just "
+        "before the end."
     )
 
 
 def gpu_cause_sentences(record: Record) -> Iterator[str]:
     """What shows that the GPU was the cause of a failure, and the remedy; or its error."""
     if record.likely_out_of_gpu_memory:
-        yield from filter(None, (gpu_memory_evidence(record), as_sentence(MORE_GPU_MEMORY)))
+        yield from filter(None, (gpu_memory_evidence(record), as_sentence(more_gpu_memory(record))))
     else:
         yield from filter(None, (gpu_error_text(record),))
 

@@ -35,7 +35,6 @@ from profiler.record.xids import is_xid_error, worst_xid
 
 # A context takes 250 to 650 MiB of a GPU's memory: with less, no program was on it.
 _UNUSED_MB = 64
-_GAP_FREE = ("driver-samples", "gpm")
 # The record's ``gpuScope`` if it is not known which of the instance's GPUs belong to the batch.
 WHOLE_INSTANCE = "instance"
 # That of a GPU which other programs used, too.
@@ -156,7 +155,7 @@ def is_idle(gpu: Gpu) -> bool:
     """
     if gpu.utilization_percent.max != 0 or gpu.shared:
         return False
-    if gpu.utilization_source not in _GAP_FREE or gpu.is_use_partial:
+    if gpu.is_use_estimated or gpu.is_use_partial:
         return False
     used_mb = gpu.memory_used_mb.max
     return first_known(used_mb, math.inf) < _UNUSED_MB
@@ -168,6 +167,18 @@ def gpu_error(record: Record) -> int | None:
     """
     number = worst_xid([xid for gpu in record.gpus for xid in gpu.xids])
     return number if number is not None and is_xid_error(number) else None
+
+
+def is_at_limit_of_mps(record: Record) -> bool:
+    """Whether the limit that a run out of GPU memory reached is the one that MPS sets for each
+    process, not the memory of the GPU. A line of the log does not tell: with MPS, its limit is the
+    lower one.
+    """
+    seen = record.gpu_memory_evidence
+    limits = {gpu.uuid: gpu.memory_limit_mb for gpu in record.gpus}
+    if seen is None or seen.kind != "memory-at-limit":
+        return any(limits.values())
+    return bool(seen.limit_mb) and limits.get(seen.uuid or "") == seen.limit_mb
 
 
 def may_lack_gpu_memory(record: Record, gpus: Sequence[Gpu]) -> bool:

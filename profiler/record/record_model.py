@@ -58,6 +58,8 @@ class Distribution(Model, frozen=True, kw_only=True):
 
 
 NOT_MEASURED: Final = Distribution()
+# The sources of a GPU's use that see all of its work.
+_GAP_FREE = ("driver-samples", "gpm")
 
 
 class AverageAndMaximum(Model, frozen=True, kw_only=True):
@@ -304,9 +306,10 @@ class Gpu(Model, frozen=True, kw_only=True):
     @property
     def is_use_estimated(self) -> bool:
         """Whether its use is an estimate: the driver gave one value each second, which counts some
-        work twice and misses other work.
+        work twice and misses other work. Records before ``utilizationSource`` have no other use.
         """
-        return self.utilization_source == "once-a-second"
+        has_use = self.utilization_percent != NOT_MEASURED
+        return has_use and self.utilization_source not in _GAP_FREE
 
     @property
     def is_use_partial(self) -> bool:

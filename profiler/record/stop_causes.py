@@ -298,7 +298,7 @@ TABLE: Final = (
     _Row(
         cause="gpu-oom",
         title="Out of GPU memory",
-        sentence="The run probably needed more memory than its GPU has",
+        sentence="The run probably needed more GPU memory than it could get",
         report=_lacked_gpu_memory,
     ),
     _Row(

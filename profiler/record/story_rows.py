@@ -114,7 +114,7 @@ def _gpu_rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
         yield StoryRow("GPU idle", text)
     yield StoryRow("GPU work", DOT.join(gpu_work_texts(record, outcome)))
     yield StoryRow("GPU error", gpu_error_note(record, outcome))
-    yield StoryRow("GPU remedy", gpu_remedy(outcome))
+    yield StoryRow("GPU remedy", gpu_remedy(record, outcome))
     if outcome.status in ("success", "running"):
         for text in all_gpu_advice(record):
             yield StoryRow("GPU advice", text)

@@ -165,12 +165,14 @@ def _devices(report: Report) -> dict[str, Any]:
             Gpu(
                 uuid="G0",
                 utilization_percent=Distribution(avg=percent, max=percent + 10),
+                utilization_source="driver-samples",
                 sm_active_percent=Distribution(avg=percent / 2, max=percent),
                 memory_used_mb=Distribution(max=4000),
             ),
             Gpu(
                 uuid="G1",
                 utilization_percent=Distribution(avg=percent + 20, max=99),
+                utilization_source="driver-samples",
                 sm_active_percent=Distribution(avg=percent / 2, max=percent),
                 xids=(31,) if report.record.interval == NO_INTERVAL else (),
                 memory_used_mb=Distribution(max=6000),

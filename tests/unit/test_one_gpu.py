@@ -7,6 +7,7 @@ The runs are those of a real GPU's tapes. What each screen has to show follows f
 import json
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from profiler.cli.terminal.run_curves import run_curves
 from profiler.collectors.nvidia.gpu_usage import LiveGpus
+from profiler.collectors.nvidia.visible_gpus import GpuLimits
 from profiler.core.optional_math import known_values
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -32,7 +34,7 @@ from profiler.record.gpu_sentences import (
     instance_sentence,
     sharing_sentence,
 )
-from profiler.record.record_model import NOT_MEASURED, Record, Report, Series, encode
+from profiler.record.record_model import NOT_MEASURED, Record, Report, Series, decode, encode
 from profiler.record.report_line import EMF_METRICS, emf_members, report_text
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_memory, format_percent
@@ -45,8 +47,9 @@ from profiler.sizing.advice_document import advice_document
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
 from tests.gpu_cases import CASES, played_case
-from tests.gpu_runs import gpu_run
+from tests.gpu_runs import gpu_run, report_of
 from tests.otlp_schema import attributes_of
+from tests.played_tapes import PlayedTape
 from tests.runs import evidence_of
 from tests.screens import end, ended, event, history, now_ns, page, page_row, show, slack
 from tests.values import present
@@ -227,6 +230,35 @@ def test_use_that_is_an_estimate_is_no_bare_number_for_programs() -> None:
     assert verdicts["maxGpuMemoryUsedMB"] != NOT_COMPARABLE
 
 
+def old_report() -> Report:
+    """A run with 0.4 s of kernels, as a version before ``utilizationSource`` recorded it: 0 %."""
+    line = (Path(__file__).parent.parent / "data" / "gpu_run_1_3.json").read_bytes()
+    return decode(line)
+
+
+@on_each_screen
+def test_the_use_in_older_records_is_an_estimate(screen: Callable[[Report], str]) -> None:
+    """It is of one moment each second."""
+    shown = screen(old_report()).replace("\N{NO-BREAK SPACE}", " ")
+    assert "≈ 0 %" in shown
+    assert not re.search(r"(?<![\d.])(?<!≈ )0 %, ≥", shown)
+    assert not re.search(r"(?<![\d.])(?<!≈ )(?<!about )99\.7 %", shown)
+
+
+def test_the_use_in_older_records_is_no_bare_number_for_programs() -> None:
+    report = old_report()
+    estimated = {*field(document(report), "usage.estimated")}
+    assert {"usage.gpu.percent.avg", "usage.gpu.idle.percent"} <= estimated
+    assert not {"gpuUtilizationPercent", "gpuIdlePercent"} & {*emf_members(report, EMF_METRICS)}
+    assert gpu_use(report.record).idle_percent(50) is None
+    changes = compare_metrics([report.record] * 5, [report.record] * 5)
+    verdicts = {change.metric.name: change.change.verdict for change in changes}
+    assert verdicts["gpuUtilizationPercent"] == verdicts["gpuIdlePercent"] == NOT_COMPARABLE
+    evidence = evidence_of([report, replace(report, record=replace(report.record, task_id="b"))])
+    assert evidence.usage.gpu_text.startswith("GPU ≈ 0 % on average")
+    assert evidence.usage.idle_gpu_hours.value is None
+
+
 def test_what_may_be_another_programs_is_held_against_no_budget() -> None:
     record = gpu_run("starved").record
     assert gpu_use(record).memory_mb
@@ -260,12 +292,28 @@ def test_the_cause_is_said_and_no_advice_beside_it(
     if screen is history:
         assert outcome_of(report.record).cause in shown
     elif tape == "oom":
-        assert "probably ran out of GPU memory" in shown or "more memory than its GPU has" in shown
+        assert (
+            "probably ran out of GPU memory" in shown
+            or "more GPU memory than it could get" in shown
+        )
         assert "at least 76.6 GB of the GPU's 79.6 GB" in shown
         assert "se a smaller batch size" in shown
     else:
         assert "The GPU's driver reported Xid 31 during the run: a kernel or a copy" in shown
     for wrong in ("never used", "more workers", "was idle", "would have been enough"):
+        assert wrong not in shown
+
+
+@pytest.mark.parametrize("name", ["show", "end", "page", "slack", "event"])
+def test_the_limit_of_mps_is_not_called_the_gpus(name: str) -> None:
+    """The GPU has 1 GiB more; the run held 97 % of what MPS lets each of its processes have."""
+    limits = GpuLimits(memory={"0": 79 << 30}, is_mps=True)
+    shown = SCREENS[name](report_of(PlayedTape("oom", limits=limits).play(), "mps"))
+    shown = shown.replace("\N{NO-BREAK SPACE}", " ")
+    assert "of the 79 GB that MPS lets a process use" in shown
+    assert "a higher memory limit of MPS" in shown
+    assert name not in ("slack", "event") or "more GPU memory than MPS lets a process" in shown
+    for wrong in ("than its GPU has", "GPU with more memory", "the GPU's 79"):
         assert wrong not in shown
 
 

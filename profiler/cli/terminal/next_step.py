@@ -2,7 +2,7 @@
 
 from profiler.record.cpu_wait import long_cpu_wait
 from profiler.record.fact_list import LargestWait, largest_wait
-from profiler.record.gpu_facts import MORE_GPU_MEMORY, beside_gpus
+from profiler.record.gpu_facts import beside_gpus, more_gpu_memory
 from profiler.record.gpu_sentences import all_gpu_advice, never_used_advice
 from profiler.record.mention_limits import (
     is_near_limit,
@@ -40,7 +40,7 @@ def next_step(record: Record, recommend: str) -> str:
     if outcome_of(record).ran_out_of_memory:
         return _more_memory(record, recommend)
     if record.likely_out_of_gpu_memory:
-        return MORE_GPU_MEMORY
+        return more_gpu_memory(record)
     if known_status(record) != "success":
         return ""
     texts = (

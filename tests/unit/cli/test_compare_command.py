@@ -108,7 +108,8 @@ def test_json_is_the_object_of_the_contract(cli: Cli) -> None:
 def test_shares_of_a_gpus_time_fail_no_check_unless_they_are_named(cli: Cli) -> None:
     def on_gpu(revision: str, idle_percent: float) -> list[Report]:
         idle = GpuIdle(percent=idle_percent, between_percent=idle_percent / 2, gpu_hours=0.1)
-        gpus = (Gpu(uuid="a", utilization_percent=Distribution(avg=100 - idle_percent)),)
+        use = Distribution(avg=100 - idle_percent)
+        gpus = (Gpu(uuid="a", utilization_percent=use, utilization_source="gpm"),)
         made = nights(revision, 400)
         return [replace(one, record=replace(one.record, gpus=gpus, gpu_idle=idle)) for one in made]
 

@@ -263,6 +263,11 @@ def test_a_memory_near_its_limit_is_red() -> None:
         ) is is_red
 
 
+def test_estimates_and_lower_bounds_have_a_mark_in_ascii() -> None:
+    lines = [line("GPU ≈ 3 %, ≥1.7 GB")]
+    assert render_lines(lines, is_coloured=False, encoding="ascii") == b"GPU ~ 3 %, >1.7 GB\n"
+
+
 def test_what_the_gpus_did() -> None:
     shown = page(made("gpu"), width=120)
     start = next(number for number, one in enumerate(shown) if one.startswith("  GPU      "))

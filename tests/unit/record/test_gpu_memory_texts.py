@@ -89,7 +89,10 @@ def test_without_such_a_line_nothing_is_added() -> None:
     ("used_mb", "text"),
     [
         (3900, "One of its processes held at least 3.8 GB of the 3.9 GB that MPS lets a process"),
-        (9000, "Its processes held at least 3.8 GB of the GPU's 3.9 GB, other programs 5 GB "),
+        (
+            9000,
+            "Its processes held at least 3.8 GB of the 3.9 GB that MPS lets a process use, other ",
+        ),
     ],
     ids=["of a process", "older record"],
 )

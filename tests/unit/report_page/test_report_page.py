@@ -317,6 +317,7 @@ def test_an_opened_run_says_what_its_gpus_did() -> None:
         ),
         "0.5 idle GPU-hours ($1.23).",
         "SM active 30 %.",
+        "1 of 4 GPUs was never used: request 3, or spread the work.",
     ]
 
 
