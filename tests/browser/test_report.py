@@ -183,7 +183,9 @@ LINES_OF_FAMILY = """(() => {
 })()"""
 
 
-@pytest.mark.parametrize(("family", "lines"), [("markduplicates", 1), ("samtools_flagstats", 2)])
+@pytest.mark.parametrize(
+    ("family", "lines"), [("markduplicates", 1), ("samtools_flagstats_of_all", 2)]
+)
 def test_on_a_phone_a_name_is_broken_between_its_words(
     tmp_path: Path, opened: Opener, family: str, lines: int
 ) -> None:

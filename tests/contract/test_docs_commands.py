@@ -163,4 +163,6 @@ def test_the_demo_ends_with_a_page(
         runpy.run_path(str(demo), run_name="__main__")
     output = capfd.readouterr().out
     assert f"Open {page} in a browser" in output
-    assert "nightly-etl" in page.read_text()
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    runs = subprocess.run([command, "history", "--json"], check=True, capture_output=True).stdout
+    assert runs.count(b"nightly-etl") >= 5, "three by hand, and a job's two attempts"
