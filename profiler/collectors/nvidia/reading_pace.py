@@ -41,7 +41,8 @@ class SlowCall:
 
 
 class QuickReadings:
-    """When the processes are read. While their memory changes, the budget may be overdrawn.
+    """When the processes are read. While their memory changes, the budget may be overdrawn by 50 ms
+    of CPU time.
 
     The cost is the CPU time of the thread, the wake included: ``cpu_ns`` returns it.
     """
@@ -75,8 +76,8 @@ class QuickReadings:
         self._before_ns = self._cpu_ns()
         next_ns = now_ns + _PERIOD_NS
         due_ns = self._budget.next_ns(next_ns)
-        if self._is_changing() and due_ns - now_ns < _MAX_DEBT_NS:
-            return next_ns
+        if self._is_changing():
+            return max(next_ns, due_ns - _MAX_DEBT_NS)
         return due_ns
 
     def read(self) -> None:
@@ -84,4 +85,5 @@ class QuickReadings:
         before_ns = self._before_ns
         self._read()
         if before_ns is not None:
-            self._budget.add_cost(self._cpu_ns() - before_ns, now_ns)
+            debt_ns = round(_SHARE * (self._budget.next_ns(now_ns) - now_ns))
+            self._budget.add_cost(self._cpu_ns() - before_ns + debt_ns, now_ns)

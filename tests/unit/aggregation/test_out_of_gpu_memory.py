@@ -108,6 +108,12 @@ def test_memory_that_grows_to_the_limit_is_a_lack(what: str, hertz: float) -> No
     assert growth(curve, end, hertz).at_limit(LIMIT) is not None
 
 
+@pytest.mark.parametrize(("steps", "is_lack"), [((0.87, 0.93), False), ((0.85, 0.89, 0.93), True)])
+def test_less_than_three_rises_are_no_growth(steps: tuple[float, ...], *, is_lack: bool) -> None:
+    curve = jumps((0, 0.8), *enumerate(steps, start=1))
+    assert (growth(curve, 4, 10).at_limit(LIMIT) is not None) == is_lack
+
+
 def test_a_slow_leak_is_left_to_the_log() -> None:
     curve, end = LACK["a leak"]
     assert growth(curve, end, 10).at_limit(LIMIT) is None

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from profiler.record.gpu_facts import gpu_memory_evidence
+from profiler.record.gpu_facts import gpu_memory_evidence, more_gpu_memory
 from profiler.record.gpu_memory_texts import gpu_memory_error, with_gpu_memory_error
 from profiler.record.record_model import Container, Gpu, GpuMemoryEvidence, Record
 from tests.values import present
@@ -104,3 +104,26 @@ def test_what_was_held_of_the_limit_of_mps(used_mb: int, text: str) -> None:
     gpu = Gpu(uuid="GPU-a", memory_limit_mb=4000)
     record = replace(FAILED, gpus=(gpu,), gpu_memory_evidence=seen)
     assert gpu_memory_evidence(record).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("seen", "limit_mb", "remedy"),
+    [
+        (GpuMemoryEvidence(kind="log", text="CUDA out of memory"), 4000, "limit of MPS"),
+        (GpuMemoryEvidence(kind="log", text="CUDA out of memory"), None, "GPU with more memory"),
+        (GpuMemoryEvidence(kind="memory-at-limit", uuid="GPU-a", limit_mb=4000), 4000, "of MPS"),
+        (
+            GpuMemoryEvidence(kind="memory-at-limit", uuid="GPU-a", limit_mb=80_000),
+            4000,
+            "GPU with more memory",
+        ),
+        (None, None, "GPU with more memory"),
+    ],
+    ids=["log with MPS", "log", "limit of MPS", "GPU that is full", "older record"],
+)
+def test_the_remedy_is_of_the_limit_that_was_reached(
+    seen: GpuMemoryEvidence | None, limit_mb: int | None, remedy: str
+) -> None:
+    gpu = Gpu(uuid="GPU-a", memory_limit_mb=limit_mb)
+    record = replace(FAILED, gpus=(gpu,), gpu_memory_evidence=seen)
+    assert remedy in more_gpu_memory(record)

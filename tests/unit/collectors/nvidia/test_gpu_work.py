@@ -57,6 +57,13 @@ def test_a_small_piece_before_a_long_pause_is_not_the_beginning() -> None:
     assert parts(work, 40)[0] == 11.0
 
 
+@pytest.mark.parametrize(("length", "first"), [(40, 6.0), (100, 3.14)])
+def test_a_pause_separates_if_it_is_a_twentieth_of_the_run(length: float, first: float) -> None:
+    """A small piece of work, 2.8 s before the rest: in a long run, it begins the work."""
+    work = work_of(length, (3, 30), *((6 + index * LENGTH, 100) for index in range(10)))
+    assert parts(work, length)[0] == first
+
+
 def test_without_work_there_are_no_limits() -> None:
     assert work_of(5).limits(seconds(5)) is None
     assert work_of(5, (2, 1)).limits(seconds(5)) is not None, "weak work alone is work"

@@ -1,5 +1,6 @@
 """The NVML source and GPM on a fake driver: every row of the table of errors, and what is read."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from profiler.collectors.nvidia import is_driver_present
+from profiler.collectors.nvidia.driver_samples import DriverSamples
 from profiler.collectors.nvidia.nvml_calls import NOT_INSTALLED, load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuSample, Xid, match_uuids
@@ -335,6 +337,27 @@ def test_a_sample_of_use_counts_once_for_the_time_since_the_one_before_but_not_f
     ]
     gpu.keep_samples(*samples, (wall + 20_000_000, 7))
     assert [one.percent for one in machine.sample(counters=True).windows or ()] == [7]
+
+
+def test_a_sample_that_the_driver_gives_again_counts_once() -> None:
+    """The driver is asked for newer ones: one that gives all of them changes nothing."""
+    clock = FakeClock()
+    clock.advance(20)
+    kept = [
+        SimpleNamespace(
+            timeStamp=(clock.wall_ns() - seconds(age)) // 1000,
+            sampleValue=SimpleNamespace(uiVal=percent),
+        )
+        for age, percent in ((2, 50), (1, 60))
+    ]
+    driver: Any = SimpleNamespace(
+        NVML_GPU_UTILIZATION_SAMPLES=1,
+        NVMLError=OSError,
+        nvmlDeviceGetSamples=lambda *_: (2, kept),
+    )
+    samples = DriverSamples(driver, None, clock)
+    assert [one.percent for one in samples.read(is_complete=True) or ()] == [50, 60]
+    assert samples.read(is_complete=True) == ()
 
 
 _LIST_OF_MPS = "nvmlDeviceGetMPSComputeRunningProcesses"

@@ -1,0 +1,140 @@
+"""What a run does on a GPU, by hand-made readings: each test is one rule."""
+
+from typing import Any
+
+import pytest
+
+from profiler.aggregation.statistics import UseWindow
+from profiler.collectors.nvidia.gpu_period import GpuPeriod, GpuRun, TimedSample
+from profiler.collectors.nvidia.run_gpu import GpuInRun
+from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu, RunUse
+from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuLimits, GpuSample, parse_limits
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.record_model import NOT_MEASURED, Gpu
+from tests.fakes import seconds
+from tests.values import present
+
+FACTS = GpuFacts(uuid="GPU-a", index=0)
+OWN = ProcessOnGpu("own", 1 << 30)
+LINK = 10e9
+
+
+def use(*lists: tuple[ProcessOnGpu, ...]) -> RunUse:
+    """The use of a GPU with these processes, a second each; their memory is all that is in use."""
+    made = RunUse(0, lambda identity: identity == "own")
+    for number, processes in enumerate(lists):
+        reading = GpuReading(
+            start_ns=seconds(number),
+            end_ns=seconds(number + 1),
+            processes=processes,
+            used_bytes=sum(process.memory_bytes or 0 for process in processes),
+        )
+        made.look(reading)
+        made.add_reading(reading)
+    return made
+
+
+def sample(at: float, **values: Any) -> TimedSample:
+    """A sample of a tick; its span of GPM is as long."""
+    made = GpuSample(facts=FACTS, **{"gpm_ns": seconds(1), **values})
+    return TimedSample(sample=made, start_ns=seconds(at - 1), end_ns=seconds(at))
+
+
+def entry(made: RunUse, length: float, period: GpuPeriod | None = None) -> Gpu:
+    """The record's entry of a run of so many seconds."""
+    return (
+        GpuInRun(
+            facts=FACTS,
+            period=period or GpuPeriod(),
+            use=made,
+            source="driver-samples",
+            memory_size_bytes=80 << 30,
+            mps=GpuLimits(),
+            duration_ms=length * 1000,
+            finished_ns=seconds(length),
+            lost_ns=None,
+        )
+        .entry()
+        .gpu
+    )
+
+
+@pytest.mark.parametrize(
+    ("before_percent", "used_seconds"), [(100, 1.5), (0, 0)], ids=["works", "only leaves"]
+)
+def test_the_last_process_leaves_in_the_middle_of_two_lists(
+    before_percent: float, used_seconds: float
+) -> None:
+    """Its last window counts if the one before it had work: the driver clears its memory."""
+    made = use((OWN,), (OWN,), ())
+    made.add_window(UseWindow(seconds(1), seconds(2), before_percent))
+    made.add_window(UseWindow(seconds(2), seconds(3), 100))
+    assert made.own_work.used_ns == used_seconds * NS_PER_SECOND
+
+
+def test_a_program_that_only_draws_shares_no_gpu() -> None:
+    display = ProcessOnGpu("Xorg", 1 << 30, is_only_graphics=True)
+    made = use((OWN, display))
+    assert not made.is_shared
+    assert not made.is_seen_shared
+    other = use((OWN, ProcessOnGpu("other", 1 << 30)))
+    assert other.is_shared
+    assert other.is_seen_shared
+
+
+def test_memory_that_was_read_for_less_than_half_of_the_run_is_unknown() -> None:
+    assert entry(use((), ()), 3.9).memory_used_mb.max == 0
+    assert entry(use((), ()), 4.1).memory_used_mb == NOT_MEASURED
+
+
+def test_the_variable_that_mps_always_has_is_enough() -> None:
+    assert parse_limits({"CUDA_MPS_PIPE_DIRECTORY": "/run/mps-ecs"}).is_mps
+    assert not parse_limits({}).is_mps
+
+
+# GPM
+
+
+@pytest.mark.parametrize(("length", "is_known"), [(3.9, True), (4.1, False)])
+def test_gpms_values_are_of_a_run_of_which_its_spans_cover_half(
+    length: float, *, is_known: bool
+) -> None:
+    period = GpuPeriod()
+    for at in (1, 2):
+        period.add(sample(at, sm_active_percent=50.0))
+    active = entry(use((OWN,), (OWN,)), length, period).sm_active_percent
+    assert (active.avg == 50) == is_known
+    assert (active == NOT_MEASURED) != is_known
+
+
+@pytest.mark.parametrize(("memory_bytes", "avg"), [(0, 30), (1 << 30, 60)], ids=["unused", "used"])
+def test_before_gpms_first_sample_an_unused_gpu_did_nothing(memory_bytes: int, avg: float) -> None:
+    run = GpuRun(seconds(1))
+    unused = {"is_gpm_begun": True, "gpm_ns": None, "processes": ()}
+    run.add(sample(2, memory_used_bytes=memory_bytes, **unused))
+    run.add(sample(3, sm_active_percent=60.0))
+    assert run.until(None, ()).record_values()["sm_active_percent"].avg == avg
+
+
+def test_what_gpm_saw_in_the_span_of_the_end_was_before_the_end() -> None:
+    """20 % of a second are 40 % of the half that the run had of it."""
+    run = GpuRun(seconds(1))
+    last = sample(2, sm_active_percent=20.0, amounts={"pcie_rx_bytes": 7})
+    values = run.until(seconds(1.5), (last,)).record_values()
+    assert values["sm_active_percent"].avg == 40
+    assert values["pcie_rx_bytes"] == 7
+
+
+@pytest.mark.parametrize(
+    ("moved", "sm_percent", "copied"),
+    [(5.0e9, 4.9, 1), (4.9e9, 4.9, None), (5.0e9, 5.0, None)],
+    ids=["copies", "less than half of the link", "kernels run"],
+)
+def test_copies_fill_half_of_the_link_while_hardly_a_kernel_runs(
+    moved: float, sm_percent: float, copied: float | None
+) -> None:
+    period = GpuPeriod(LINK)
+    period.add(sample(1, sm_active_percent=sm_percent, amounts={"pcie_tx_bytes": int(moved)}))
+    values = period.record_values()
+    assert values.get("copy_seconds") == copied
+    assert present(values["sm_active_percent"]).avg == sm_percent
