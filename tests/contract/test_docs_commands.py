@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,8 @@ def test_the_query_of_the_history_names_the_peak_of_each_family(tmp_path: Path) 
     HistoryStore(file, FakeClock()).add(encode(made), made, b"[]", max_runs=10)
     ((place, query),) = commands_of("sqlite3", Path("docs/past-runs.md"), tmp_path)
     assert place.endswith(".local/share/task-profiler/history.sqlite3")
-    found = sqlite3.connect(file).execute(query).fetchall()
+    with closing(sqlite3.connect(file)) as history:
+        found = history.execute(query).fetchall()
     assert found == [("nightly-etl", 821)]
 
 
