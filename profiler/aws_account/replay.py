@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.registered_definitions import read_items
@@ -195,30 +195,38 @@ def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
         ) from error
 
 
-class Redriven(Struct, frozen=True, kw_only=True):
-    """The number of events that were sent, a sentence about each message that was not, and one
-    about an answer that was lost; "": none was.
+class Redriven(Struct, kw_only=True):
+    """The number of events that were sent so far, a sentence about each message that was not, by
+    its id, and one about an answer that was lost; "": none was.
     """
 
     sent: int = 0
-    refused: tuple[str, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
     loss: str = ""
 
 
 def redrive(
-    open_client: OpenClient, queue_url: str, function_name: str, *, now_ms: float
-) -> Redriven:
+    open_client: OpenClient,
+    queue_url: str,
+    function_name: str,
+    done: Redriven,
+    *,
+    now_ms: float,
+    check_stop: Callable[[], object] = lambda: None,
+) -> None:
     """Send all events again that were in the queue at ``now_ms``: newer ones may have failed
     again meanwhile.
 
     An event is deleted from the queue after Lambda has accepted it. Of the records of a data
-    stream, Lambda puts only the position into the queue: ``replay`` sends them. Raises ClientError.
+    stream, Lambda puts only the position into the queue: ``replay`` sends them. ``done`` counts
+    what was sent, also if it ends early. ``check_stop`` is called between events, and ends it by an
+    exception. Raises ClientError.
     """
-    sent = 0
-    refused: dict[str, str] = {}
+    refused = done.refused
     with hidden_messages(open_client("sqs"), queue_url) as queue:
         while messages := queue.receive(AttributeNames=["SentTimestamp"]):
             for message in messages:
+                check_stop()
                 number = message["MessageId"]
                 if float(message["Attributes"]["SentTimestamp"]) > now_ms or number in refused:
                     continue
@@ -240,15 +248,13 @@ def redrive(
                 open_client("lambda").invoke(
                     FunctionName=function_name, InvocationType="Event", Payload=payload
                 )
+                done.sent += 1
                 queue.delete(message)
-                sent += 1
-    loss = ""
     if queue.was_lost:
-        loss = (
+        done.loss = (
             "An answer of SQS was lost: the messages in it are hidden for a time, and are still in "
             "the queue."
         )
-    return Redriven(sent=sent, refused=tuple(refused.values()), loss=loss)
 
 
 class QueueState(Struct, frozen=True, kw_only=True):

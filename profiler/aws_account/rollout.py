@@ -513,17 +513,16 @@ class Rollout(Struct, kw_only=True, dict=True):
                 if self.request.attach_policy:
                     self._fail(role, error)
 
-    def attach_policies(self, policies: Iterable[RolePolicy]) -> None:
-        """Attach the policies that do not suffice, each made again from what the role has now."""
-        for policy in policies:
-            if policy.suffices:
-                continue
-            try:
-                current = plan_policy(self.open_client, policy.role, policy.streams)
-                if current.suffices:
-                    continue  # somebody else has attached it
-                attach_policy(self.open_client, current)
-                self.on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
-                self.counts["attached"] += 1
-            except TaskProfilerError as error:
-                self._fail(policy.role, error)
+    def attach_policy(self, policy: RolePolicy) -> None:
+        """Attach a policy if it does not suffice, made again from what the role has now."""
+        if policy.suffices:
+            return
+        try:
+            current = plan_policy(self.open_client, policy.role, policy.streams)
+            if current.suffices:
+                return  # somebody else has attached it
+            attach_policy(self.open_client, current)
+            self.on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
+            self.counts["attached"] += 1
+        except TaskProfilerError as error:
+            self._fail(policy.role, error)

@@ -7,8 +7,9 @@ from itertools import groupby
 
 import click
 
+from profiler.cli.interruption import Stopped, signals_end_command
 from profiler.cli.options import CommandGroup
-from profiler.cli.printing import message_text, replace_stdout, say
+from profiler.cli.printing import message_text, replace_standard_streams, say
 from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
 
@@ -74,6 +75,9 @@ COMMANDS = {
 }
 
 
+_ABORTED = 130  # by the answer to a question, as by Ctrl-C
+
+
 class _LazyGroup(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         return list(COMMANDS)
@@ -120,16 +124,24 @@ def run_command_line() -> None:
 
     An error becomes one sentence on stderr and the exit code.
     """
-    replace_stdout()
+    replace_standard_streams()
     if "_TASK_PROFILER_COMPLETE" in os.environ:
         # Only for completion in a shell.
         from profiler.cli.completion_command import complete_file_names
 
         complete_file_names()
     try:
-        sys.exit(group.main(prog_name="task-profiler", standalone_mode=False))
-    except click.exceptions.Abort:
-        sys.exit(130)
+        with signals_end_command():
+            code = group.main(prog_name="task-profiler", standalone_mode=False)
+        sys.exit(code)
+    except click.exceptions.Abort as aborted:
+        stopped = aborted.__cause__
+        exit_code = stopped.exit_code if isinstance(stopped, Stopped) else _ABORTED
+        if _wants_json():
+            click.echo(
+                _error_text("The command was ended before it was done.", exit_code), err=True
+            )
+        sys.exit(exit_code)
     except click.ClickException as error:
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             click.echo(error.format_message(), err=True)
@@ -150,12 +162,16 @@ def run_command_line() -> None:
     sys.exit(exit_code)
 
 
-def _error_text(message: str, exit_code: int) -> str:
-    from profiler.cli.json_error import error_line, wants_json  # only after an error
+def _wants_json() -> bool:
+    from profiler.cli.json_error import wants_json  # only after an error
 
-    if wants_json(sys.argv[1:]):
-        return error_line(message, exit_code)
-    return message_text(message)
+    return wants_json(sys.argv[1:])
+
+
+def _error_text(message: str, exit_code: int) -> str:
+    from profiler.cli.json_error import error_line  # only after an error
+
+    return error_line(message, exit_code) if _wants_json() else message_text(message)
 
 
 @click.command(

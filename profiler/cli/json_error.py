@@ -15,7 +15,8 @@ from profiler.record.model_base import JsonLine
 class ErrorLine(JsonLine, frozen=True, kw_only=True):
     """Why a command with ``--json`` failed: the last line of stderr.
 
-    ``exitCode``: 2 for a command line that cannot work, 1 for a later failure.
+    ``exitCode``: 2 for a command line that cannot work, 1 for a later failure, 128 + n for
+    signal n.
     """
 
     type: Literal["error"] = "error"

@@ -2,12 +2,14 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from profiler.cli.interruption import stop_held
 from profiler.cli.options import CommandGroup, aws_options, flag, option
 from profiler.cli.printing import STDOUT, fitting, say, write_json_lines
 from profiler.cli.wiring.aws_options import search_session
@@ -22,6 +24,7 @@ if TYPE_CHECKING:  # requests, which the help does not need
     from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
 
 _Server: TypeAlias = "ClusterServer | DashboardsServer"
+_ShowStep: TypeAlias = Callable[[str, str], None]  # of what was done, and to what
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 
 
@@ -73,18 +76,50 @@ def import_(
     Without --elasticsearch, the templates are installed through the console of the dashboard
     server. Repeating the command restores the original dashboards unless --keep-existing is given.
     """
+    cluster, ui = _servers(url or None, ui_url, prefix, region, profile)
+    with _steps_shown(as_json=as_json) as show:
+        if ui is None:
+            _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show)
+        else:
+            _install_all(
+                cluster,
+                ui,
+                show,
+                prefix=prefix,
+                flavour=flavour,
+                keep_existing=keep_existing,
+                dry_run=dry_run,
+            )
+
+
+@contextmanager
+def _steps_shown(*, as_json: bool) -> Iterator[_ShowStep]:
+    """Yield what prints a step, and ends the command after it if Ctrl-C was pressed."""
+    with stop_held("It stops after the step that is in work.") as stop:
+
+        def show(action: str, what: str) -> None:
+            if as_json:
+                write_json_lines([{"action": action, "what": what}])
+            else:
+                say(fitting(f"{action}: {what}", STDOUT))
+            stop.check()
+
+        yield show
+
+
+def _install_all(
+    cluster: _Server,
+    ui: "DashboardsServer",
+    show: _ShowStep,
+    *,
+    prefix: str,
+    flavour: "Flavour | None",
+    keep_existing: bool,
+    dry_run: bool,
+) -> None:
+    """Install the templates and the dashboards, and show each step. Raises TaskProfilerError."""
     from profiler.search_setup import dashboard_import as dashboards  # requests
 
-    def show(action: str, what: str) -> None:
-        if as_json:
-            write_json_lines([{"action": action, "what": what}])
-        else:
-            say(fitting(f"{action}: {what}", STDOUT))
-
-    cluster, ui = _servers(url or None, ui_url, prefix, region, profile)
-    if ui is None:
-        _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show)
-        return
     version = dashboards.read_version(ui)
     chosen = dashboards.choose_flavour(version, flavour)
     objects = dashboards.fit_objects(dashboards.dashboard_objects(chosen, prefix), version)
@@ -141,7 +176,7 @@ def _install_templates(
     *,
     prefix: str,
     dry_run: bool,
-    show: Callable[[str, str], None],
+    show: _ShowStep,
     is_optional: bool = False,
 ) -> None:
     """Install templates, policies and indices, and show each step.

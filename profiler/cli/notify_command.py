@@ -12,6 +12,7 @@ from typing import BinaryIO
 import click
 import msgspec
 
+from profiler.cli.interruption import stop_held
 from profiler.cli.options import aws_options, flag, yes_option
 from profiler.cli.printing import say, warn
 from profiler.cli.wiring.aws_options import aws_environment
@@ -78,7 +79,9 @@ def notify(
     }
     say(json.dumps(shown, indent=None if as_json else 2))
     if yes:
-        _send(notice, kind, settings)
+        with stop_held("It stops when the notification is sent.") as stop:
+            _send(notice, kind, settings)
+        stop.check()
     else:
         warn("Nothing was sent; --yes sends it.")
 

@@ -166,34 +166,58 @@ def warned_notes(source: "RunSource") -> Iterator[None]:
             warn(note)
 
 
-class _StandardOutput(RawIOBase):
-    """Standard output for what click itself prints: the help, the version and the scripts of
-    shells.
-    """
+class _StandardStream(RawIOBase):
+    """Standard output or standard error, for what click itself prints, such as the help."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.name = descriptor  # as of io.FileIO
 
     def writable(self) -> bool:
         return True
 
+    def fileno(self) -> int:
+        return self.name
+
     def write(self, data: "ReadableBuffer", /) -> int:
-        write_out(bytes(data))
+        write_out(bytes(data), self.name)
         return memoryview(data).nbytes
 
 
-def replace_stdout() -> None:
-    """Let all that is written to ``sys.stdout`` go through :func:`write_out`, without a buffer
-    to flush at the end.
+def replace_standard_streams() -> None:
+    """Let all that is written to ``sys.stdout`` and ``sys.stderr`` go through :func:`write_out`,
+    without a buffer to flush at the end.
     """
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout is sys.__stdout__:
-        errors = "backslashreplace" if sys.stdout.errors == "strict" else sys.stdout.errors
-        sys.stdout = TextIOWrapper(
-            _StandardOutput(), sys.stdout.encoding, errors, write_through=True
-        )
+        sys.stdout = _through_write_out(sys.stdout, STDOUT)
+    if isinstance(sys.stderr, TextIOWrapper) and sys.stderr is sys.__stderr__:
+        sys.stderr = _through_write_out(sys.stderr, STDERR)
+
+
+def _through_write_out(stream: TextIOWrapper, descriptor: int) -> TextIOWrapper:
+    errors = "backslashreplace" if stream.errors == "strict" else stream.errors
+    return TextIOWrapper(_StandardStream(descriptor), stream.encoding, errors, write_through=True)
 
 
 def say(text: str, end: str = "\n") -> None:
     """Write a text to standard output, as :func:`write_out` does."""
     shown = "\n".join(map(without_commands, (text + end).split("\n")))
     write_out(shown.encode(stdout_encoding(), errors="backslashreplace"))
+
+
+def say_done(sentence: str, *, as_json: bool) -> None:
+    """Print what an act has done: on standard error if standard output is for JSON, or if it cannot
+    be written, because the act goes on.
+    """
+    if not as_json:
+        try:
+            say(fitting(sentence, STDOUT))
+        except TaskProfilerError as error:
+            warn(str(error))
+        else:
+            return
+    import click  # as in warn
+
+    click.echo(fitting(printable(sentence)), err=True)
 
 
 def write_out(data: bytes, descriptor: int = STDOUT) -> None:

@@ -16,12 +16,13 @@ from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder
 from profiler.aws_account.replay import replay as replay_group
 from profiler.cli.options import SourceOptions, aws_options, flag, option, yes_option
-from profiler.cli.printing import NOT_APPLIED, say, write_json_lines
+from profiler.cli.printing import NOT_APPLIED, say, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_past_runs import run_filter
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_local, local_zone
+from profiler.record.units import format_count
 
 _SENT: tuple[Literal["indexed", "failed", "untrusted"], ...] = ("indexed", "failed", "untrusted")
 _PERMISSIONS = "logs:FilterLogEvents on the log group and lambda:InvokeFunction on the function"
@@ -116,7 +117,11 @@ def _replay_group(
             f"Continuing an interrupted replay of {group} from {start} {local_zone()}.", err=True
         )
 
+    sent = 0
+
     def on_window(done_until_ms: int, counts: ReplayCounts) -> None:
+        nonlocal sent
+        sent = counts["read"]
         if progress_file is not None:
             progress_file.save(done_until_ms)
         show(
@@ -133,6 +138,13 @@ def _replay_group(
             return replay_group(
                 logs, group, account, send, on_window, start_ms=start_ms, end_ms=end_ms
             )
+    except KeyboardInterrupt:
+        if progress_file is not None:
+            warn(
+                f"{format_count(sent, 'report')} of {group} were sent, and perhaps some more: run "
+                "the command again to continue."
+            )
+        raise
     except (OSError, ValueError) as error:
         raise TaskProfilerError(
             f"The replay was interrupted ({error}): run it again to continue."

@@ -36,7 +36,7 @@ from profiler.cli.options import (
     policy_options,
     repeatable,
 )
-from profiler.cli.printing import STDERR, STDIN, say, warn
+from profiler.cli.printing import STDERR, STDIN, say_done, warn
 from profiler.cli.progress import sign_of_life
 from profiler.cli.resize_files import plan_files
 from profiler.cli.resize_jobs import UNSEEN_SUBMITTERS, read_job_runs, with_job_names
@@ -268,10 +268,7 @@ class _Output(Struct, frozen=True, kw_only=True):
 
     def step(self, sentence: str) -> None:
         """Print what was done: with JSON, on standard error."""
-        if self.format == "json":
-            click.echo(sentence, err=True)
-        else:
-            say(sentence)
+        say_done(sentence, as_json=self.format == "json")
 
     def plan(
         self, planned: Sequence[PlannedFamily], counted: Sequence[PlannedFamily], *, hint: str

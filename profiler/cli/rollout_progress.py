@@ -1,13 +1,14 @@
 """A plan for the families of an account that is made and carried out in sight of a person."""
 
-import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.rollout import Rollout, RolloutRequest
+from profiler.cli.interruption import stop_held
 from profiler.cli.progress import progress_row
 from profiler.core.errors import UsageError
+from profiler.task_definitions.permissions import RolePolicy
 
 READING_ACCOUNT = "Reading task definitions, schedules and tasks …"
 
@@ -25,19 +26,22 @@ def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[Plan
 
     Ctrl-C ends after the family that is in work: each new revision is printed.
     """
-    signals: list[int] = []
-    previous = signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
+    with stop_held("It stops after the family that is in work.") as stop:
 
-    def steps() -> Iterator[PlannedFamily]:
-        for family_plan in planned:
-            yield rollout.register(family_plan)
-            if signals:
-                raise KeyboardInterrupt
+        def steps() -> Iterator[PlannedFamily]:
+            for family_plan in planned:
+                yield rollout.register(family_plan)
+                stop.check()
 
-    try:
         return with_progress("Registering", steps(), len(planned))
-    finally:
-        signal.signal(signal.SIGINT, previous)
+
+
+def attach_policies(rollout: Rollout, policies: Iterable[RolePolicy]) -> None:
+    """Attach the policies. Ctrl-C ends after the role that is in work."""
+    with stop_held("It stops after the role that is in work.") as stop:
+        for role_policy in policies:
+            rollout.attach_policy(role_policy)
+            stop.check()
 
 
 def with_progress(

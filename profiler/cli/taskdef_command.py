@@ -35,11 +35,12 @@ from profiler.cli.options import (
     repeatable,
     report_stream_option,
 )
-from profiler.cli.printing import STDERR, UNKNOWN, say, warn, write_json_lines, write_out
+from profiler.cli.printing import STDERR, UNKNOWN, say, say_done, warn, write_json_lines, write_out
 from profiler.cli.progress import sign_of_life
 from profiler.cli.resize_command import resize
 from profiler.cli.rollout_progress import (
     READING_ACCOUNT,
+    attach_policies,
     check_update_schedules,
     done_text,
     exit_code,
@@ -456,7 +457,7 @@ def _roll_out(
         names_starters=adds,
         now_ns=SystemClock().wall_ns(),
         owners=CloudFormationOwners(open_client),
-        on_step=partial(click.echo, err=True) if as_json else say,
+        on_step=partial(say_done, as_json=as_json),
         on_problem=warn,
     )
     with sign_of_life(READING_ACCOUNT):
@@ -470,16 +471,18 @@ def _roll_out(
         for sentence in sorted(paths.problems):
             warn(sentence)
     attaches = request.attach_policy and (request.register or request.yes)
-    _attach_policies(rollout, planned, attaches=attaches)
-    if request.register:
-        planned = _registered(rollout, planned, attaches=attaches)
-    if pinned := rollout.pinned_sentence(planned):
-        warn(pinned)
-    rollout.counts["failed"] += sum(family.action == "failed" for family in planned)
-    rollout.counts["dead"] = sum(len(family.dead) for family in planned)
-    if request.register or attaches:
-        done = done_text(rollout.counts, Counter(family.action for family in planned))
-        warn(f"{format_count(len(planned), 'family')}: {done}.")
+    try:
+        _attach_policies(rollout, planned, attaches=attaches)
+        if request.register:
+            planned = _registered(rollout, planned, attaches=attaches)
+        if pinned := rollout.pinned_sentence(planned):
+            warn(pinned)
+    finally:  # also of what was done until Ctrl-C
+        rollout.counts["failed"] += sum(family.action == "failed" for family in planned)
+        rollout.counts["dead"] = sum(len(family.dead) for family in planned)
+        if request.register or attaches:
+            done = done_text(rollout.counts, Counter(family.action for family in planned))
+            warn(f"{format_count(len(planned), 'family')}: {done or 'nothing registered'}.")
     return exit_code(rollout)
 
 
@@ -490,7 +493,7 @@ def _attach_policies(rollout: Rollout, planned: Sequence[PlannedFamily], *, atta
         if role_policy.note:
             warn(role_policy.note)
     if attaches:
-        rollout.attach_policies(policies)
+        attach_policies(rollout, policies)
     elif rollout.request.attach_policy:
         warn(
             "No policy was attached: --yes attaches it without a new revision, --register with one."
@@ -507,7 +510,7 @@ def _registered(
         if family_plan.document != old_plan.document:
             changed.append(family_plan)
     if attaches:
-        rollout.attach_policies(rollout.policies(changed))
+        attach_policies(rollout, rollout.policies(changed))
     return done
 
 

@@ -442,15 +442,17 @@ def run_on(task: PlayedTask) -> None:
     task.described |= {"lastStatus": "RUNNING", "desiredStatus": "RUNNING"}
 
 
-def press_ctrl_c(account: ProofAccount, step: str) -> None:
-    """Press Ctrl-C in the first call of an operation, which AWS still does."""
+def press_ctrl_c(account: ProofAccount, step: str, number: int = signal.SIGINT) -> None:
+    """Press Ctrl-C, or send another signal, in the first call of an operation, which AWS still
+    does.
+    """
     interrupted: list[str] = []
 
     def interrupt(operation: str, body: bytes) -> None:
         is_step = operation == step or f"Action={step}&".encode() in body
         if is_step and not interrupted:
             interrupted.append(step)
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
     answer_over_sockets(account.proxy.url)
     account.proxy.before = interrupt
@@ -463,6 +465,18 @@ def test_an_interrupted_proof_leaves_nothing_behind(account: ProofAccount, step:
     done = account.prove("--yes")
     assert done.returncode == 130
     assert done.stdout == ""
+    check_nothing_is_left(account)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_proof_whose_terminal_is_closed_leaves_nothing_behind(
+    account: ProofAccount, number: int, code: int
+) -> None:
+    account.change = run_on
+    press_ctrl_c(account, "RunTask", number)
+    done = account.prove("--yes")
+    assert done.returncode == code
+    assert "task-profiler: It stops, and removes what it has made.\n" in done.stderr
     check_nothing_is_left(account)
 
 

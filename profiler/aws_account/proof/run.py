@@ -68,8 +68,8 @@ class Runner(Protocol):
 
 
 class Proof(Struct, kw_only=True):
-    """One proof. ``is_stopped``: whether somebody asked to stop; ``on_wait`` gets the share of the
-    time that has passed.
+    """One proof. ``check_stop`` raises an exception if somebody asked to stop; ``on_wait`` gets the
+    share of the time that has passed.
     """
 
     plan: ProofPlan
@@ -78,7 +78,7 @@ class Proof(Struct, kw_only=True):
     clock: Clock
     reader: EvidenceReader
     on_step: Callable[[str], object]
-    is_stopped: Callable[[], bool] = lambda: False
+    check_stop: Callable[[], object] = lambda: None
     on_wait: Callable[[float], object] = lambda _share: None
     wait_seconds: float = WAIT_SECONDS
     keeps_group: bool = False
@@ -87,7 +87,7 @@ class Proof(Struct, kw_only=True):
     _undo: list[Undo] = field(default_factory=list)
 
     def run(self) -> None:
-        """Make everything, and wait. Raises TaskProfilerError, or KeyboardInterrupt if stopped."""
+        """Make everything, and wait. Raises TaskProfilerError, or what ``check_stop`` raises."""
         plan = self.plan
         logs = f"aws logs delete-log-group --log-group-name {plan.group}"
         if log_group_class(self.open_client, plan.group) is not None:
@@ -107,8 +107,7 @@ class Proof(Struct, kw_only=True):
 
     def _do(self, call: Callable[[], object], undo: Undo | None = None) -> None:
         """Take a step, unless somebody asked to stop."""
-        if self.is_stopped():
-            raise KeyboardInterrupt
+        self.check_stop()
         if undo is not None:
             self._undo.append(undo)
         call()
@@ -158,8 +157,7 @@ class Proof(Struct, kw_only=True):
             if passed >= self.wait_seconds or all(map(self._is_complete, self.tasks)):
                 return
             self.on_wait(passed / self.wait_seconds)
-            if self.is_stopped():
-                raise KeyboardInterrupt
+            self.check_stop()
             self.clock.sleep(POLL_SECONDS)
 
     def _is_complete(self, task: ProofTask) -> bool:

@@ -5,7 +5,6 @@ which builds it.
 import json
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from base64 import b64decode, urlsafe_b64encode
@@ -280,21 +279,14 @@ class Docker:
         own = self._environment.get("DOCKER_CONFIG") or Path(
             self._environment.get("HOME", "/"), ".docker"
         )
-        # By default, the password's file would stay.
-        previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        try:
-            with TemporaryDirectory(prefix="task-profiler-docker-") as name:
-                _copy_configuration(Path(own), Path(name), registry)
-                docker = Docker(self._environment | {"DOCKER_CONFIG": name})
-                words = ("login", "--username", user, "--password-stdin", registry)
-                done = docker._ask(*words, given=password)
-                if done.returncode:
-                    raise TaskProfilerError(
-                        f"Docker cannot sign in to {registry}: {_reason(done)}."
-                    )
-                yield docker
-        finally:
-            signal.signal(signal.SIGTERM, previous)
+        with TemporaryDirectory(prefix="task-profiler-docker-") as name:
+            _copy_configuration(Path(own), Path(name), registry)
+            docker = Docker(self._environment | {"DOCKER_CONFIG": name})
+            words = ("login", "--username", user, "--password-stdin", registry)
+            done = docker._ask(*words, given=password)
+            if done.returncode:
+                raise TaskProfilerError(f"Docker cannot sign in to {registry}: {_reason(done)}.")
+            yield docker
 
     def build_and_push(self, build: ImageBuild, image: str, context: str) -> None:
         """Run the commands, with their output on standard error.

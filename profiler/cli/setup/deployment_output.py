@@ -5,7 +5,6 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cached_property
 
-import click
 import requests
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,7 +32,15 @@ from profiler.aws_account.setup.forwarder_deployment import (
 )
 from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters, removal_command
 from profiler.aws_account.setup.template_parameters import find_gap
-from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, warn, write_json_lines
+from profiler.cli.printing import (
+    NOT_APPLIED,
+    STDOUT,
+    fitting,
+    say,
+    say_done,
+    warn,
+    write_json_lines,
+)
 from profiler.cli.styled_text import Span, write_lines
 from profiler.cli.tables import Column, folding, table, table_width
 from profiler.core.clock import SystemClock
@@ -112,10 +119,7 @@ class DeploymentOutput(Struct, frozen=True, kw_only=True):
 
     def step(self, sentence: str) -> None:
         """Print a step: with JSON, on standard error."""
-        if self.as_json:
-            click.echo(fitting(sentence), err=True)
-        else:
-            say(fitting(sentence, STDOUT))
+        say_done(sentence, as_json=self.as_json)
 
     def event(self, event: CloudFormationEvent) -> None:
         reason = f": {event.reason}" if event.reason else ""
@@ -170,7 +174,8 @@ def deploy(
     if change_set is not None:
         with _interruption_explained(state.name, plan.filters):
             state = changes.apply(change_set)
-    failures = deployment.put_filters(plan, state, change_set)
+    with _rest_explained(plan.filters):
+        failures = deployment.put_filters(plan, state, change_set)
     _print_result(plan, state, change_set, failures, output)
     return 1 if failures else 0
 
@@ -220,10 +225,7 @@ def _warn_of(failures: Sequence[str]) -> None:
 @contextmanager
 def _interruption_explained(name: str, filters: FilterPlan) -> Iterator[None]:
     """Say that CloudFormation goes on, and which filters only this run knows."""
-    stays = ""
-    if filters.delete:
-        commands = "; ".join(removal_command(group, filters.name) for group in filters.delete)
-        stays = f" Then delete the filters that a later run does not find: {commands}"
+    stays = _unfound(filters)
     try:
         yield
     except KeyboardInterrupt:
@@ -234,6 +236,45 @@ def _interruption_explained(name: str, filters: FilterPlan) -> Iterator[None]:
         raise
     except GoesOnError as error:
         raise GoesOnError(f"{error}{stays}") from error.__cause__
+
+
+def _unfound(filters: FilterPlan) -> str:
+    """The commands for the filters that a later run would leave, because the stack names their log
+    groups no more.
+    """
+    if not filters.delete:
+        return ""
+    commands = "; ".join(removal_command(group, filters.name) for group in filters.delete)
+    return f" Then delete the filters that a later run does not find: {commands}"
+
+
+@contextmanager
+def _rest_explained(filters: FilterPlan) -> Iterator[None]:
+    """Say after Ctrl-C that some of the filters may be left to do."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if filters.put or filters.delete:
+            warn(
+                "The stack is deployed, but not all subscription filters are: repeat the command, "
+                f"which does the rest.{_unfound(filters)}"
+            )
+        raise
+
+
+@contextmanager
+def _rest_deleted_explained(name: str, filters: FilterPlan) -> Iterator[None]:
+    """Say after Ctrl-C that the stack is left, without some of its filters."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if filters.delete:
+            warn(
+                f"The stack {name} is not deleted, but some of its subscription filters may be: "
+                "repeat the command, or subscribe again with "
+                f"{command_line('setup', 'stack', '--name', name, '--yes')}"
+            )
+        raise
 
 
 @contextmanager
@@ -279,7 +320,8 @@ def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None
         return
     changes = ForwarderChanges(name, open_client, SystemClock(), output.event)
     changes.read_earlier(state.stack_id)
-    failures = filters.carry_out(filter_plan, None, SystemClock(), output.step)
+    with _rest_deleted_explained(name, filter_plan):
+        failures = filters.carry_out(filter_plan, None, SystemClock(), output.step)
     if failures:
         _warn_of(failures)
         raise TaskProfilerError(f"The stack {name} is not deleted, because filters of it are left.")

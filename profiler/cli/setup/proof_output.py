@@ -3,9 +3,7 @@ issue.
 """
 
 import secrets
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import click
@@ -22,8 +20,16 @@ from profiler.aws_account.proof.run import WAIT_SECONDS, Proof, Runner
 from profiler.aws_account.proof.task_plan import TasksPlan, make_tasks_plan
 from profiler.aws_account.proof.task_run import TaskRunner
 from profiler.aws_account.setup.monitor_image import check_default_image
+from profiler.cli.interruption import stop_held
 from profiler.cli.options import ProofRequest, SourceOptions
-from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
+from profiler.cli.printing import (
+    NOT_APPLIED,
+    say,
+    say_done,
+    terminal_columns,
+    warn,
+    write_json_lines,
+)
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines
 from profiler.cli.tables import Column, table, table_width
@@ -63,8 +69,8 @@ def prove(
         _print_plan(plan, as_json=request.as_json)
         return 0
     proof = _proof(request, plan, open_client, clock or SystemClock(), wait_seconds)
-    with progress_row() as show, _stop_request() as is_stopped:
-        proof.is_stopped = is_stopped
+    with progress_row() as show, stop_held("It stops, and removes what it has made.") as stop:
+        proof.check_stop = stop.check
         proof.on_wait = partial(show, "Waiting for reports")
         try:
             proof.run()
@@ -130,26 +136,10 @@ def _proof(
         open_client=open_client,
         clock=clock,
         reader=reader,
-        on_step=partial(click.echo, err=True),
+        on_step=partial(say_done, as_json=True),
         wait_seconds=wait_seconds,
         keeps_group=request.keep,
     )
-
-
-@contextmanager
-def _stop_request() -> Iterator[Callable[[], bool]]:
-    """Yield whether Ctrl-C was pressed, or the process is to end: no call of AWS is cut off."""
-    received: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [
-        signal.signal(number, lambda received_number, _: received.append(received_number))
-        for number in numbers
-    ]
-    try:
-        yield lambda: bool(received)
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 def _print_plan(plan: TasksPlan | JobsPlan, *, as_json: bool) -> None:

@@ -5,10 +5,11 @@
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct, field
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK, existing_forwarder
@@ -22,6 +23,7 @@ from profiler.aws_account.setup.monitor_image import (
     build_context,
     clone_folder,
 )
+from profiler.cli.interruption import stop_held
 from profiler.cli.options import (
     CommandGroup,
     ImageTag,
@@ -191,78 +193,124 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
     """
     open_client = open_clients(region, profile)
     outputs = existing_forwarder(open_client, name).outputs
-    code = 0
-    documents = []
+    redrivings = []
     for title in ("ForwardLogs", "TaskStopped"):
         queue = outputs.get(f"{title}DeadLetterQueueUrl")
         function = outputs.get(f"{title}FunctionName")
-        if queue is None or function is None:
-            continue
-        state, done = _redriven(open_client, queue, function, is_sent=yes)
-        count = done.sent if yes else state.visible
-        documents.append(
-            {
-                "function": function,
-                "isApplied": yes,
-                "events": count,
-                "refused": len(done.refused),
-                "hidden": state.hidden,
-            }
-        )
-        if not as_json:
-            events = format_count(count, "event")
-            say(_sending(events, function, is_sent=yes))
-        if state.hidden:
-            code = 1 if yes else code
-            warn(
-                f"About {format_count(state.hidden, 'more event')} for {function} could not be "
-                f"read, because somebody has read them in the last {state.hidden_minutes} minutes, "
-                "or an answer was lost: run the command again after that time."
+        if queue is not None and function is not None:
+            one = _Redriving(
+                open_client=open_client,
+                queue=queue,
+                function=function,
+                is_sent=yes,
+                is_of_stream=title == "ForwardLogs" and "ReportStreamArn" in outputs,
             )
-        if count and not yes and title == "ForwardLogs" and "ReportStreamArn" in outputs:
-            warn(
+            redrivings.append(one)
+    try:
+        codes = _run_all(redrivings, as_json=as_json)
+    finally:  # also what was sent before an error or Ctrl-C
+        if as_json:
+            write_json_lines(one.document() for one in redrivings if one.has_begun)
+    if not redrivings and not as_json:
+        say(f"The stack {name} has no dead-letter queue: nothing to send.")
+    elif not (yes or as_json):
+        say(NOT_APPLIED)
+    return max(codes, default=0)
+
+
+def _run_all(redrivings: Sequence["_Redriving"], *, as_json: bool) -> list[int]:
+    """Redrive each queue, and say what was sent. Returns the exit codes. Raises
+    TaskProfilerError.
+    """
+    codes = []
+    with stop_held("It stops after the event that is in work.") as stop:
+        for redriving in redrivings:
+            try:
+                codes.append(redriving.run(stop.check))
+            finally:
+                if redriving.has_begun and not as_json:
+                    redriving.say_done()
+            for sentence in redriving.sentences():
+                warn(sentence)
+    return codes
+
+
+class _Redriving(Struct, kw_only=True):
+    """Sends the events of one queue to its function, or only counts them."""
+
+    open_client: OpenClient
+    queue: str
+    function: str
+    is_sent: bool
+    is_of_stream: bool  # whose records are not in the queue
+    state: QueueState = QueueState(visible=0, hidden=0, hidden_minutes=0)
+    done: Redriven = field(default_factory=Redriven)
+    has_begun: bool = False  # its state was read
+
+    @property
+    def count(self) -> int:
+        return self.done.sent if self.is_sent else self.state.visible
+
+    def run(self, check_stop: Callable[[], object]) -> int:
+        """Returns the exit code. Raises TaskProfilerError."""
+        now_ms = SystemClock().wall_ns() / NS_PER_MS
+        what = f"The events for {self.function} were not all sent, and the rest is in the queue"
+        try:
+            with aws_errors(what, _PERMISSIONS):
+                self.state = queue_state(self.open_client("sqs"), self.queue)
+                self.has_begun = True
+                if self.is_sent:
+                    redrive_queue(
+                        self.open_client,
+                        self.queue,
+                        self.function,
+                        self.done,
+                        now_ms=now_ms,
+                        check_stop=check_stop,
+                    )
+        except TaskProfilerError as error:
+            if not self.is_sent or is_certain(error.__cause__):
+                raise
+            raise TaskProfilerError(
+                f"{error} What was read last may be hidden for some minutes: run the command again "
+                "after that."
+            ) from error.__cause__
+        is_part = self.is_sent and self.state.hidden
+        return int(bool(is_part or self.done.refused or self.done.loss))
+
+    def document(self) -> dict[str, object]:
+        return {
+            "function": self.function,
+            "isApplied": self.is_sent,
+            "events": self.count,
+            "refused": len(self.done.refused),
+            "hidden": self.state.hidden,
+        }
+
+    def say_done(self) -> None:
+        events = format_count(self.count, "event")
+        if self.is_sent:
+            say(f"Sent {events} to {self.function} again.")
+        else:
+            say(f"would send {events} to {self.function}")
+
+    def sentences(self) -> Iterator[str]:
+        """What is left in the queue, and why."""
+        if self.state.hidden:
+            yield (
+                f"About {format_count(self.state.hidden, 'more event')} for {self.function} could "
+                "not be read, because somebody has read them in the last "
+                f"{self.state.hidden_minutes} minutes, or an answer was lost: run the command "
+                "again after that time."
+            )
+        if self.is_of_stream and self.count and not self.is_sent:
+            yield (
                 "Records of a data stream are not among them: run task-profiler replay on their "
                 "log groups."
             )
-        for sentence in filter(None, (*done.refused, done.loss)):
-            warn(sentence)
-            code = 1
-    if as_json:
-        write_json_lines(documents)
-    elif not documents:
-        say(f"The stack {name} has no dead-letter queue: nothing to send.")
-    elif not yes:
-        say(NOT_APPLIED)
-    return code
-
-
-def _redriven(
-    open_client: OpenClient, queue: str, function: str, *, is_sent: bool
-) -> tuple[QueueState, Redriven]:
-    """Send the events of a queue, or only count them. Returns the queue's state before, and what
-    was sent. Raises TaskProfilerError.
-    """
-    now_ms = SystemClock().wall_ns() / NS_PER_MS
-    what = f"The events for {function} were not all sent, and the rest is in the queue"
-    try:
-        with aws_errors(what, _PERMISSIONS):
-            state = queue_state(open_client("sqs"), queue)
-            if not is_sent:
-                return state, Redriven()
-            return state, redrive_queue(open_client, queue, function, now_ms=now_ms)
-    except TaskProfilerError as error:
-        if not is_sent or is_certain(error.__cause__):
-            raise
-        raise TaskProfilerError(
-            f"{error} What was read last may be hidden for some minutes: run the command again "
-            "after that."
-        ) from error.__cause__
-
-
-def _sending(events: str, function: str, *, is_sent: bool) -> str:
-    if is_sent:
-        return f"Sent {events} to {function} again."
-    return f"would send {events} to {function}"
+        yield from self.done.refused.values()
+        if self.done.loss:
+            yield self.done.loss
 
 
 @setup.command("proof", epilog="Example: task-profiler setup proof --cluster jobs --yes")

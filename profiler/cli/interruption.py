@@ -1,0 +1,86 @@
+"""Ctrl-C, SIGTERM and SIGHUP, which a closed terminal or a cancelled CI job sends, end a command
+alike, with the exit code of a shell.
+
+An act holds them back, so that none comes between a call that changes something and the sentence
+about it.
+"""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from profiler.cli.printing import STDERR, message_text, write_out
+
+TYPE_CHECKING = False  # type checkers take this name for true
+if TYPE_CHECKING:
+    from types import FrameType
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FIRST_EXIT_CODE = 128
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asks the command to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.exit_code = _FIRST_EXIT_CODE + number
+
+
+class StopRequest:
+    """Whether a signal has asked to stop."""
+
+    def __init__(self, sentence: str) -> None:
+        self._numbers: list[int] = []
+        # Made before a signal's handler prints it, which may interrupt an import.
+        self._line = f"{message_text(sentence)}\n".encode()
+
+    @property
+    def is_made(self) -> bool:
+        return bool(self._numbers)
+
+    def receive(self, number: int, _frame: "FrameType | None") -> None:
+        """Remember a signal, and tell the person what is awaited."""
+        if not self._numbers:
+            write_out(self._line, STDERR)
+        self._numbers.append(number)
+
+    def check(self) -> None:
+        """Raise Stopped if a signal has asked for it."""
+        if self._numbers:
+            raise Stopped(self._numbers[0])
+
+
+@contextmanager
+def signals_end_command() -> Iterator[None]:
+    """Let each of the signals raise Stopped in the block."""
+
+    def end(number: int, _frame: "FrameType | None") -> None:
+        raise Stopped(number)
+
+    with _handled(end):
+        yield
+
+
+@contextmanager
+def stop_held(sentence: str) -> Iterator[StopRequest]:
+    """Hold the signals back in the block, which asks for them where it may end. The first one
+    prints ``sentence``, which says what is awaited.
+    """
+    request = StopRequest(sentence)
+    with _handled(request.receive):
+        yield request
+
+
+@contextmanager
+def _handled(handler: Callable[[int, "FrameType | None"], None]) -> Iterator[None]:
+    """Handle the signals in the block, but for those that the caller ignores, as ``nohup`` does."""
+    previous = {}
+    for number in _NUMBERS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            previous[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before or signal.SIG_DFL)
