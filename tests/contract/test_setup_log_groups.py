@@ -1,6 +1,8 @@
 """``task-profiler setup stack`` subscribes any number of log groups, on moto's server."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -376,6 +378,32 @@ def test_what_is_refused_for_one_group_is_done_by_the_next_run(
     assert subscribed(account) == [group for group in MANY if group != MANY[7]]
     assert update(account, {"LogGroups": "/ecs/*"}) == 0
     assert subscribed(account) == [*MANY]
+
+
+def test_a_signal_among_the_filters_says_what_is_left(account: Account, proxy: AwsProxy) -> None:
+    make_groups(account, *MANY)
+
+    def stop_at(operation: str, nth: int) -> None:
+        proxy.operations.clear()
+
+        def stop(name: str, _body: bytes) -> None:
+            if name == operation and proxy.operations.count(name) == nth:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        proxy.before = stop
+
+    stop_at("PutSubscriptionFilter", 3)
+    done = account.setup(*CLUSTER, "--log-group", "/ecs/*", "--yes")
+    assert done.returncode == 143, done.stderr
+    assert "The stack is deployed, but not all subscription filters are: repeat" in done.stderr
+    stop_at("DeleteSubscriptionFilter", 2)
+    done = account.setup("--delete", "--yes")
+    assert done.returncode == 143, done.stderr
+    said = "The stack task-profiler is not deleted, but some of its subscription filters may be:"
+    assert said in done.stderr
+    proxy.before = lambda _operation, _body: None
+    assert account.setup("--delete", "--yes").returncode == 0
+    assert subscribed(account) == []
 
 
 def test_throttled_calls_are_repeated(account: Account, proxy: AwsProxy) -> None:

@@ -174,7 +174,11 @@ def deploy(
     if change_set is not None:
         with _interruption_explained(state.name, plan.filters):
             state = changes.apply(change_set)
-    with _rest_explained(plan.filters):
+    rest = (
+        "The stack is deployed, but not all subscription filters are: repeat the command, which "
+        f"does the rest.{_unfound(plan.filters)}"
+    )
+    with _rest_explained(plan.filters, rest):
         failures = deployment.put_filters(plan, state, change_set)
     _print_result(plan, state, change_set, failures, output)
     return 1 if failures else 0
@@ -249,31 +253,13 @@ def _unfound(filters: FilterPlan) -> str:
 
 
 @contextmanager
-def _rest_explained(filters: FilterPlan) -> Iterator[None]:
+def _rest_explained(filters: FilterPlan, sentence: str) -> Iterator[None]:
     """Say after Ctrl-C that some of the filters may be left to do."""
     try:
         yield
     except KeyboardInterrupt:
         if filters.put or filters.delete:
-            warn(
-                "The stack is deployed, but not all subscription filters are: repeat the command, "
-                f"which does the rest.{_unfound(filters)}"
-            )
-        raise
-
-
-@contextmanager
-def _rest_deleted_explained(name: str, filters: FilterPlan) -> Iterator[None]:
-    """Say after Ctrl-C that the stack is left, without some of its filters."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if filters.delete:
-            warn(
-                f"The stack {name} is not deleted, but some of its subscription filters may be: "
-                "repeat the command, or subscribe again with "
-                f"{command_line('setup', 'stack', '--name', name, '--yes')}"
-            )
+            warn(sentence)
         raise
 
 
@@ -320,7 +306,12 @@ def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None
         return
     changes = ForwarderChanges(name, open_client, SystemClock(), output.event)
     changes.read_earlier(state.stack_id)
-    with _rest_deleted_explained(name, filter_plan):
+    command = command_line("setup", "stack", "--name", name, "--yes")
+    rest = (
+        f"The stack {name} is not deleted, but some of its subscription filters may be: repeat the "
+        f"command, or subscribe again with {command}"
+    )
+    with _rest_explained(filter_plan, rest):
         failures = filters.carry_out(filter_plan, None, SystemClock(), output.step)
     if failures:
         _warn_of(failures)
