@@ -18,6 +18,10 @@ from profiler.local_run.prepared_run import HANDLED_SIGNALS, asks_to_stop, stop_
 from profiler.readers.linux import proc
 
 _SI_KERNEL = 0x80  # siginfo.h
+# The kernel sends these for the CPU time of this process.
+_OWN_TIME_SIGNALS = (signal.SIGXCPU, signal.SIGVTALRM, signal.SIGPROF)
+# The terminal sends these.
+_TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
 _RUSAGE_BLOCK_BYTES = 512
 _EXIT_BY_SIGNAL = 128
 _MIN_STOP_NS = NS_PER_SECOND // 10  # shorter: the kernel has discarded the signal
@@ -184,7 +188,11 @@ class Supervisor:
         )
 
     def _forward(self, info: signal.struct_siginfo) -> None:
-        """Send the signal to the command, unless it comes from there or has been there."""
+        """Send the signal to the command, unless it comes from there, has been there or is for this
+        process.
+        """
+        if info.si_code == _SI_KERNEL and info.si_signo in _OWN_TIME_SIGNALS:
+            return
         is_from_terminal = self._is_from_terminal(info)
         if not is_from_terminal and self._is_from_command(info.si_pid):
             return
@@ -203,7 +211,7 @@ class Supervisor:
         """
         is_from_kernel: bool = info.si_code == _SI_KERNEL
         if info.si_signo != signal.SIGHUP:
-            return is_from_kernel
+            return is_from_kernel and info.si_signo in _TERMINAL_SIGNALS
         if os.getsid(0) == self._own_pid:
             return False
         return is_from_kernel or (self._had_terminal and not _has_terminal())

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from profiler.core.clock import Clock
 from profiler.core.text import without_surrogates
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
 from profiler.readers.cgroup.hierarchy import Cgroups, machine_oom_kills, read_own_cgroups
 from profiler.readers.linux import proc
@@ -46,11 +47,12 @@ Words = tuple[str, ...]
 class CallerSignals(Struct, frozen=True, kw_only=True):
     """The signals that the caller had blocked and ignored when this process started.
 
-    The command inherits them.
+    The command inherits them. ``set_alarm`` sets the caller's alarm in the calling process.
     """
 
     mask: frozenset[int]
     ignored: frozenset[int]
+    set_alarm: Callable[[], None]
 
 
 class StartFailure(Struct, frozen=True, kw_only=True):
@@ -288,14 +290,23 @@ def _restore_signal_state(signals: CallerSignals) -> None:
     # Python's own handler would swallow a pending Ctrl-C; the default action ends the child.
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signals.set_alarm()
     signal.pthread_sigmask(signal.SIG_SETMASK, signals.mask)
 
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-_OTHER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-HANDLED_SIGNALS = frozenset(
-    (*_STOP_SIGNALS, *_OTHER_SIGNALS, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD)
+_JOB_SIGNALS = frozenset((signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD))
+# These act on this process: no process can block the first two, six report its own faults,
+# the terminal stops background processes by two, and Python ignores the last two.
+_UNHANDLED_SIGNALS = frozenset(
+    (
+        *(signal.SIGKILL, signal.SIGSTOP),
+        *(signal.SIGILL, signal.SIGTRAP, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV),
+        *(signal.SIGSYS, signal.SIGTTIN, signal.SIGTTOU, signal.SIGPIPE, signal.SIGXFSZ),
+    )
 )
+HANDLED_SIGNALS = frozenset(signal.valid_signals()) - _UNHANDLED_SIGNALS
+_SHORTEST_ALARM_SECONDS = 1e-6  # 0 is no alarm
 _Session = TypeVar("_Session")
 
 
@@ -357,14 +368,28 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
         )
 
 
-def take_over_signals() -> CallerSignals:
-    """Block the handled signals for good, give SIGCHLD its default action, and return their
-    state from before.
+def take_over_signals(clock: Clock) -> CallerSignals:
+    """Block the handled signals for good, give SIGCHLD its default action, stop the alarm, and
+    return their state from before.
+
+    A process that executes another program keeps its alarm, so that ``perl -e 'alarm 60; exec
+    @ARGV'`` is a usual time limit.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
     ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL) == signal.SIG_IGN
+    left_seconds, repeat_seconds = signal.setitimer(signal.ITIMER_REAL, 0)
+    due_ns = clock.monotonic_ns() + round(left_seconds * NS_PER_SECOND)
+
+    def set_alarm() -> None:
+        if left_seconds:
+            seconds = (due_ns - clock.monotonic_ns()) / NS_PER_SECOND
+            seconds = max(seconds, _SHORTEST_ALARM_SECONDS)
+            signal.setitimer(signal.ITIMER_REAL, seconds, repeat_seconds)
+
     return CallerSignals(
-        mask=frozenset(mask), ignored=frozenset({signal.SIGCHLD} if ignored else ())
+        mask=frozenset(mask),
+        ignored=frozenset({signal.SIGCHLD} if ignored else ()),
+        set_alarm=set_alarm,
     )
 
 
@@ -483,7 +508,7 @@ def take_stop_signal() -> int | None:
 
     Other signals were for the command, which has ended.
     """
-    while (info := signal.sigtimedwait((*_STOP_SIGNALS, *_OTHER_SIGNALS), 0)) is not None:
+    while (info := signal.sigtimedwait(HANDLED_SIGNALS - _JOB_SIGNALS, 0)) is not None:
         if asks_to_stop(info.si_signo):
             return info.si_signo
     return None

@@ -24,7 +24,7 @@ def enter():
     {enter}
 
 mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGCHLD))
-signals = CallerSignals(mask=frozenset(mask), ignored=frozenset())
+signals = CallerSignals(mask=frozenset(mask), ignored=frozenset(), set_alarm=lambda: None)
 with HeldCommand(("touch", "executed"), os.environb, signals, enter, bytes) as held:
     {body}
 """
@@ -74,7 +74,9 @@ def test_ctrl_z_before_the_start_stops_the_profiler_and_the_command_starts_after
 import os, signal
 from profiler.core.clock import SystemClock
 from profiler.local_run.prepared_run import prepare_run, take_over_signals
-with prepare_run(("true",), os.environb, SystemClock(), take_over_signals(), lambda: None) as (prepared, _):
+clock = SystemClock()
+signals = take_over_signals(clock)
+with prepare_run(("true",), os.environb, clock, signals, lambda: None) as (prepared, _):
     os.killpg(0, signal.SIGTSTP)
     print(os.waitpid(prepared.execute().pid, 0)[1])
 """

@@ -36,7 +36,7 @@ def on_signal(number, frame):
     say(signal.Signals(number).name)
     if number in (signal.SIGTERM, signal.SIGINT):
         sys.exit(7)
-for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "WINCH"):
+for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "WINCH", "ALRM", "PWR", "XCPU", "RTMIN"):
     signal.signal(signal.Signals["SIG" + name], on_signal)
 say("ready")
 while True:
@@ -158,12 +158,34 @@ def test_closed_standard_streams() -> None:
 
 def test_signals_are_passed_on() -> None:
     with started(*python(_LISTENER)) as process:
-        for name in ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTERM"):
+        others = ("SIGALRM", "SIGPWR", "SIGXCPU", "SIGRTMIN")
+        for name in ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", *others, "SIGTERM"):
             process.send_signal(signal.Signals[name])
             assert present(process.stdout).readline() == f"{name}\n".encode()
         _, stderr = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == 7
     assert report_of(stderr).record.status == "stopped"
+
+
+@pytest.mark.parametrize("seconds", [1e-6, LIMIT_SECONDS])
+def test_the_alarm_of_the_caller_is_the_commands(seconds: float) -> None:
+    """``perl -e 'alarm 60; exec @ARGV' task-profiler run -- CMD`` limits the time of CMD, before
+    and after the profiler has started.
+    """
+
+    def set_alarm() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    program = (
+        "import signal\n"
+        "if signal.getitimer(signal.ITIMER_REAL)[0]: signal.setitimer(signal.ITIMER_REAL, 0.01)\n"
+        "signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})\n"
+        "signal.pause()\n"
+    )
+    finished = run(*python(program), preexec_fn=set_alarm)
+    assert finished.returncode == 128 + signal.SIGALRM
+    assert report_of(finished.stderr).record.exit_code == 128 + signal.SIGALRM
 
 
 def test_a_signal_that_the_command_sends_its_group_is_not_sent_back() -> None:

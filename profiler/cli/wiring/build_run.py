@@ -77,7 +77,7 @@ class _Runner:
         if options.quiet:
             self._notes = Output(dup_above_standard_streams(os.open(os.devnull, os.O_WRONLY)))
         self._clock = SystemClock()
-        self._signals = take_over_signals()
+        self._signals = take_over_signals(self._clock)
         self._session: RunSession | None = None
         self._exported: list[Record] = []
         self._successes: list[Metrics] = []
