@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.waits import STOPPED, Blocked, Wait
 
@@ -28,6 +29,9 @@ _MAX_STEPS = 4000
 # A thread that used so many times less CPU time than one for which it waits only helps that one, as
 # those of Node.js that collect.
 _HELPS_TIMES = 10
+# A thread that sleeps beside a server's, and does little after it, is no timer of that one if it
+# used more than so many times its CPU time. Java's compilers use more than a program that begins.
+_TIMER_TIMES = 3
 
 
 class ThreadWait(Struct, eq=False, kw_only=True):
@@ -173,6 +177,7 @@ class Division:
         self._is_cut = False  # the last walk along chains, which may take no more steps
         self._firm: dict[ThreadWait, Wait] = {}
         self._idle: dict[ThreadWait, Wait] = {}
+        self._timers: dict[ThreadWait, Wait] = {}  # of servers, which are idle, too
         self._serving: dict[ThreadWait, Wait] = {}  # and wait for others, too
         self._handing: dict[ThreadWait, Blocked] = {}
         self._woken: dict[ThreadWait, Wait] = {}
@@ -191,6 +196,7 @@ class Division:
                 self._add(wait, blocked)
         self._by_process: dict[int, list[ThreadWait]] = {}
         if self._handing:
+            self._find_timers()
             for group in (self._firm, self._idle, self._handing, self._able):
                 for wait in group:
                     self._by_process.setdefault(wait.process, []).append(wait)
@@ -212,6 +218,26 @@ class Division:
             self._handing[wait] = blocked
         else:
             self._firm[wait] = _named(blocked, wait)
+
+    def _find_timers(self) -> None:
+        """Find the threads that sleep beside one that waits for somebody to come, do little after
+        it, and have not done much more than that one: as those of a virtual machine.
+        """
+        most: dict[int, ThreadWait] = {}
+        for wait in self._idle:
+            if wait.process not in most or wait.run_ns > most[wait.process].run_ns:
+                most[wait.process] = wait
+        for wait, handing in self._handing.items():
+            beside = most.get(wait.process)
+            if beside is None or handing.wait != _SLEEP:
+                continue
+            if wait.run_ns > _TIMER_TIMES * beside.run_ns:
+                continue
+            if first_known(wait.after_ns, wait.before_ns) < _MIN_WORK_NS:
+                self._timers[wait] = self._idle[beside]
+        for wait in self._timers:
+            del self._handing[wait]
+        self._idle |= self._timers
 
     def shares(self) -> Mapping[Wait, float]:
         """The share of each wait; empty if no thread is blocked, or all that are wait for some of
@@ -285,9 +311,12 @@ class Division:
             carried[end] = carried.get(end, 0) + own_ns * weight_ns / total
 
     def _only_helps(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> bool:
-        """Whether a thread waits for tasks of another one of its process, which does the work."""
-        if self._handing[wait].helpers != "threads":
-            return False
+        """Whether a thread waits for tasks of another one of its process, which does the work, or
+        for its end.
+        """
+        handing = self._handing[wait]
+        if handing.helpers != "threads" or handing.helper_thread is not None:
+            return handing.helper_thread is not None
         return _HELPS_TIMES * wait.run_ns < max(end.run_ns for end in ends)
 
     def _woken_for(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> Wait | None:
@@ -302,7 +331,10 @@ class Division:
         together = [
             end
             for end in ends
-            if end.over in (over, over - 1) and end in self._idle and not end.was_cut
+            if end.over in (over, over - 1)
+            and end in self._idle
+            and end not in self._timers
+            and not end.was_cut
         ]
         for end in together:
             if end.blocked is not None and end.blocked.has_timeout:
@@ -385,7 +417,7 @@ class Division:
             handing = self._handing.get(wait)
             is_end = is_idle or _has_timeout(handing) or _polls_pipe(handing)
             first = wait
-            if handing is not None and handing.helpers == "threads":
+            if handing is not None and handing.waits_for_any_thread:
                 first = asked.setdefault(wait.process, wait)
             helpers: Collection[ThreadWait] = ()  # after the first: no others of the process
             if first is wait or (only_still and not wait.did_not_run_in(first)):
@@ -425,5 +457,5 @@ class Division:
             helper
             for process in processes
             for helper in self._by_process.get(process, ())
-            if helper is not wait
+            if helper is not wait and blocked.helper_thread in (None, helper.thread)
         ]

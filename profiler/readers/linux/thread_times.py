@@ -8,7 +8,7 @@ thread that has not been on a CPU is still blocked in the same call, and not rea
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from msgspec import Struct
 
@@ -43,9 +43,11 @@ from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked, Wait
 
 # The most threads whose system call is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
-# The most threads whose state is read at once: of those that have not run since the last look, the
-# ones that ran last are the likeliest to be able to run again.
+# The most threads whose state is read at once: of those that have not run since the last look, or
+# were not read, the ones that use this share of a CPU, and then those that ran last, are the
+# likeliest to be able to run.
 _MAX_STATES = 32
+_WORKERS_DIVISOR = 100
 # The children of each thread are listed if there are no more threads.
 _MAX_PARENTS = 8
 # Without system calls there is little to see: of processes that have several threads, each thread
@@ -201,7 +203,9 @@ class ThreadReader:
         self._seen: list[ThreadSeen] = []
         self._ended: list[int] = []
         self._ended_between: list[int] = []  # since the last look
-        self._recent: dict[Thread, int] = {}  # with their processes, in the order of their last run
+        # Those that use much of a CPU, and the others, with their processes, as they ran last.
+        self._workers: dict[Thread, int] = {}
+        self._recent: dict[Thread, int] = {}
         self._unread_run_ns = 0
         self._misses_child = False
         self._newest_pid: int | None = None  # when the processes were read last
@@ -609,7 +613,7 @@ class ThreadReader:
                 grown = thread.read(since, now, pid)
             except (ProcessLookupError, ValueError):
                 process.threads.pop(thread.thread_id).close()
-                self._recent.pop(thread, None)
+                self._forget_run(thread)
                 self._ended.append(thread.thread_id)
                 continue
             if grown is not None:
@@ -622,8 +626,14 @@ class ThreadReader:
         self._is_counting = self._is_counting or grown.run_ns > 0
         self._growth.append(grown)
         if not process.is_refused:
-            self._recent.pop(thread, None)
-            self._recent[thread] = process.reading.pid
+            self._forget_run(thread)
+            is_worker = _WORKERS_DIVISOR * grown.run_ns >= grown.span_ns
+            ran = self._workers if is_worker else self._recent
+            ran[thread] = process.reading.pid
+
+    def _forget_run(self, thread: Thread) -> None:
+        self._workers.pop(thread, None)
+        self._recent.pop(thread, None)
 
     def _find_threads(self, process: _Process, now: ReadingTime) -> list[Thread]:
         """The new threads of a process, if the number of the known ones is not the process's."""
@@ -658,7 +668,7 @@ class ThreadReader:
         self._read_ended_ns += process.read_ns + process.unread_ns
         for thread in process.threads.values():
             thread.close()
-            self._recent.pop(thread, None)
+            self._forget_run(thread)
             self._ended_between.append(thread.thread_id)
 
     def _ask_stale(self, budget: _Budget, now: ReadingTime) -> None:
@@ -782,23 +792,21 @@ class ThreadReader:
         return pids
 
     def _look_for_able(self, budget: _Budget) -> None:
-        """Look for threads that can run, though they have not run since they were blocked; those
-        that were asked in this look have said what they do.
+        """Look for threads that can run, though they have not run since they were blocked, or were
+        not read; those that were asked in this look have said what they do.
         """
         left = _MAX_STATES
         asked = {seen.thread for seen in self._seen}
-        for thread in reversed(self._recent):
+        for thread, pid in chain(reversed(self._workers.items()), reversed(self._recent.items())):
             if left == 0 or not budget.allows():
                 return
-            if thread.is_stale or thread.blocked is None or thread.blocked.is_hidden:
-                continue
-            if thread.thread_id in asked:
+            before = thread.blocked
+            if thread.thread_id in asked or (before is not None and before.is_hidden):
                 continue
             left -= 1
             if thread.read_state().letter == "R":
-                was_woken = self._was_woken(thread.blocked)
+                was_woken = before is not None and self._was_woken(before)
                 thread.blocked = None
-                pid = self._recent[thread]
                 self._seen.append(ThreadSeen(thread.thread_id, pid, None, was_woken=was_woken))
 
     def _was_woken(self, before: Blocked) -> bool:

@@ -349,18 +349,22 @@ class WaitResolver:
             return _TIMED_FUTEX if is_timed else _LOCK_OF_THREAD
         is_wait = operation & _FUTEX_COMMAND in (_FUTEX_WAIT, _FUTEX_WAIT_BITSET)
         if not (is_wait and call.arguments[_FUTEX_TIMEOUTS[name]]):
-            return _LOCK_OF_THREAD
+            thread = value & _MAX_UINT
+            is_join = is_wait and not operation & _FUTEX_PRIVATE and self._has_thread(pid, thread)
+            return replace(_LOCK_OF_THREAD, helper_thread=thread) if is_join else _LOCK_OF_THREAD
         if value & _MAX_UINT == _MUTEX_WITH_WAITERS:
             mutex = self._read_memory(pid, address, _MUTEX_OWNER.stop) or b""
-            owner = int.from_bytes(mutex[_MUTEX_OWNER], sys.byteorder)
-            thread = f"{self._folder}/{pid}/task/{owner}"
-            if owner and os.path.exists(thread):  # noqa: PTH110  faster
+            if self._has_thread(pid, int.from_bytes(mutex[_MUTEX_OWNER], sys.byteorder)):
                 return _LOCK_OF_THREAD
         if self._timeouts_left == 0:
             return _TIMED_FUTEX
         self._timeouts_left -= 1
         timeout = self._read_memory(pid, call.arguments[_FUTEX_TIMEOUTS[name]], _TIMESPEC.size)
         return replace(_TIMED_FUTEX, until_ns=self._futex_end_ns(operation, timeout, since_ns))
+
+    def _has_thread(self, pid: int, thread: int) -> bool:
+        path = f"{self._folder}/{pid}/task/{thread}"
+        return thread > 0 and os.path.exists(path)  # noqa: PTH110  faster
 
     def _futex_end_ns(self, operation: int, timeout: bytes | None, since_ns: int) -> int | None:
         """When the timeout of a futex ends a wait at the earliest; None if it is not readable."""

@@ -36,7 +36,8 @@ class Blocked(Struct, frozen=True, kw_only=True):
 
     ``helpers`` are those whose work it waits for, ``helper_pids`` the processes at the other ends
     of a pipe or a connection, or that hold a lock, or share its memory, or the child for which a
-    thread waits, without it any child.
+    thread waits, without it any child; ``helper_thread`` is the one whose end it waits for, without
+    it any of its process.
     ``may_be_idle``: it watches nothing but listening and unconnected sockets, and ``connections``
     on which something has come before: where nothing comes on these, it waits for somebody to come,
     and ``otherwise`` is what else it waits for. ``has_timeout``: of poll, select or epoll.
@@ -51,6 +52,7 @@ class Blocked(Struct, frozen=True, kw_only=True):
     until_ns: int | None = None
     connections: tuple[Connection, ...] = ()
     helper_pids: frozenset[int] = frozenset()
+    helper_thread: int | None = None
     is_stopped: bool = False
     is_hidden: bool = False
     otherwise: "Blocked | None" = None
@@ -63,6 +65,11 @@ class Blocked(Struct, frozen=True, kw_only=True):
         blocked = self.otherwise or self
         has_end = blocked.helpers == "pipe" and blocked.wait.kind != "network"
         return has_end or blocked.helpers in ("children", "memory")
+
+    @property
+    def waits_for_any_thread(self) -> bool:
+        """Whether the thread waits for any other one of its process."""
+        return self.helpers == "threads" and self.helper_thread is None
 
     @property
     def is_loops_timeout(self) -> bool:

@@ -167,6 +167,35 @@ class TestHandingOn:
         works = wait(LOCK, 50, run_ns=50 * NS_PER_MS)
         assert shares(serves, *helpers, works) == {"lock": 100.0}
 
+    def test_timers_of_a_server_to_which_nobody_comes(self) -> None:
+        """As those of Java's virtual machine, of Go's runtime and of a heartbeat: after their
+        timeout they do little. A thread that works after it, or did much more than the one that
+        waits for somebody to come, sleeps.
+        """
+        serves = wait(LISTENS, 0.1, run_ns=50 * NS_PER_MS)
+        timer = partial(wait, TIMED_FUTEX)
+        timers = [
+            timer(5, run_ns=100 * NS_PER_MS, after_ns=0),
+            timer(0.1, run_ns=2 * NS_PER_MS),
+        ]
+        assert shares(serves, *timers) == {"network": 100.0}
+        assert shares(serves, *timers, timer(0.1, process=2)) == {"sleep": 100.0}
+        for job in (
+            timer(0.1, run_ns=160 * NS_PER_MS),
+            timer(0.1, after_ns=2 * NS_PER_MS),
+        ):
+            assert shares(serves, *timers, job) == {"sleep": 100.0}
+
+    def test_who_waits_for_the_end_of_one_thread_waits_for_no_other(self) -> None:
+        join = replace(LOCK, helper_thread=11)
+        joins = wait(join, 90, run_ns=90 * NS_PER_MS, thread=10)
+        sleeps = wait(SLEEP, 1, thread=12)
+        assert shares(joins, wait(DISK, 1, thread=11), sleeps)["disk"] > 95
+        serves = wait(LISTENS, 1, thread=11)
+        assert shares(joins, serves) == {"network": 100.0}
+        waits = (joins, wait(LOCK, 9, thread=13), wait(NETWORK, 1, thread=11), sleeps)
+        assert shares(*waits) == {"network": 94.6, "sleep": 5.4}
+
     def test_who_waits_for_one_of_which_nobody_knows_what_it_does_now_says_nothing(self) -> None:
         """As the workers of a server whose first process could run when it was asked last."""
         free = wait(replace(pipe_to(1), has_timeout=True), 50, process=2)

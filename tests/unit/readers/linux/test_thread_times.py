@@ -771,6 +771,23 @@ def test_where_not_all_can_be_read_each_process_has_its_turn(machine: FakeMachin
     assert min(turns[pid] for pid in pids) >= 8
 
 
+def test_where_not_all_can_be_read_who_works_is_looked_at_in_each_look(
+    machine: FakeMachine,
+) -> None:
+    """Each process has one thread that uses much of a CPU, and ten that help it."""
+    machine.cost_ns = seconds(0.0005)
+    pids = (10, 30, 50, 70)
+    for at in range(1, 51):
+        for pid in pids:
+            machine.thread(pid, run=0.1 * at, state="R", call=SLEEPING)
+            for tid in range(pid + 1, pid + 11):
+                machine.thread(pid, tid, run=0.0001 * at)
+        sample = machine.read(*(process(pid, cpu=at, threads=11) for pid in pids), at=at)
+        if at > 30:  # what it may cost in advance is spent
+            assert sample.look.is_behind
+            assert {seen.thread for seen in sample.look.seen} >= set(pids)
+
+
 def test_a_sample_has_only_what_was_read_of_the_threads_that_may_have_run(
     machine: FakeMachine,
 ) -> None:

@@ -684,6 +684,13 @@ class TestLocksOfProcesses:
         blocked = process.blocked(name, *arguments)
         assert (blocked.helpers, blocked.helper_pids) == ("threads", frozenset())
 
+    def test_the_end_of_a_thread(self, process: FakeProcess, tmp_path: Path) -> None:
+        """pthread_join waits until the kernel removes the thread's id from its memory."""
+        (tmp_path / str(PID) / "task" / "77").mkdir(parents=True)
+        for operation, thread, awaited in ((0x109, 77, 77), (0x109, 78, None), (0x189, 77, None)):
+            blocked = process.blocked("futex", 0x5010, operation, thread)
+            assert (blocked.wait, blocked.helper_thread) == (Wait("lock"), awaited)
+
     def test_one_with_a_timeout_is_a_sleep(self, process: FakeProcess) -> None:
         blocked = process.blocked("futex", 0x8010, 0x109, 0, 64)
         assert blocked.wait == Wait("sleep")
