@@ -90,6 +90,18 @@ def keep_overtaken(definitions: Definitions, planned: PlannedFamily, new_arn: st
     )
 
 
+def put_back(definitions: Definitions, planned: PlannedFamily, new_arn: str) -> str | None:
+    """Register the revision again that the plan's new one has replaced, with a tag that says that
+    ours does not count, and return its ARN; None if somebody has registered a newer one, which
+    stays. Raises TaskProfilerError.
+    """
+    newest = read_document(definitions.describe(planned.family), planned.family).arn
+    if newest != new_arn:
+        return None
+    number = new_arn.rpartition(":")[2]
+    return definitions.register(with_tag(planned.document.definition, RESTORED_OVER, number))
+
+
 def _overtaken(
     definitions: Definitions, planned: PlannedFamily, new_arn: str
 ) -> TaskDefinitionDocument | None:

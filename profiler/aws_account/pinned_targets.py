@@ -15,7 +15,12 @@ from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.gone_revisions import why_gone
 from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, may_start
+from profiler.aws_account.scheduled_targets import (
+    WITHOUT_START,
+    ScheduledTarget,
+    Schedules,
+    may_start,
+)
 from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
@@ -226,16 +231,21 @@ def _moved(schedules: Schedules, current: ScheduledTarget, arn: str) -> str:
     """Move a target, and read it again if no answer arrived. Returns a clause about what else has
     changed. Raises TaskProfilerError.
     """
+    changes: tuple[str, ...] = ()
 
     def is_moved() -> bool:
+        nonlocal changes
         now = schedules.read(current)
-        return now is not None and now.pinned_revision == revision_of(arn)
+        if now is None or now.pinned_revision != revision_of(arn):
+            return False
+        changes = current.changes(now)
+        return True
 
     try:
         return schedules.move(current, arn)
     except TaskProfilerError as error:
         look_for(error, is_moved, f"the {current.title} was moved")
-    return ""
+    return WITHOUT_START if "StartDate" in changes else ""
 
 
 def _name_it(planned: PlannedFamily, target: ScheduledTarget) -> str:

@@ -15,7 +15,7 @@ from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.job_reverts import uncover, with_uncovered
-from profiler.aws_account.overtaken_revisions import keep_overtaken, registered
+from profiler.aws_account.overtaken_revisions import keep_overtaken, put_back, registered
 from profiler.aws_account.owned_families import left_to_owner, left_to_service
 from profiler.aws_account.pinned_targets import PinnedTargets
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check_obstacle
@@ -86,6 +86,33 @@ class RolloutRequest(Struct, frozen=True, kw_only=True):
         return self.register or self.sizes_file is not None
 
 
+class _Sized(Struct, frozen=True, kw_only=True):
+    """A family that got a size: the targets with which it was planned, its revision, and the
+    targets that were moved to it.
+    """
+
+    planned: PlannedFamily
+    targets: tuple[ScheduledTarget, ...]
+    arn: str
+    moved: list[ScheduledTarget]
+
+    def has_changed(self, targets: Iterable[ScheduledTarget]) -> bool:
+        """Whether somebody has changed what starts the family, but for the revision. Raises
+        TaskProfilerError.
+        """
+        then = {target.key: target for target in self.targets}
+        return any(
+            target.key not in then
+            or then[target.key].pinned_to(target.definition_arn).changes(target)
+            for target in targets
+        )
+
+    def before_moves(self, target: ScheduledTarget) -> ScheduledTarget:
+        """The target, pinned to the revision that it had before it was moved."""
+        then = [moved.definition_arn for moved in self.moved if moved.key == target.key]
+        return replace(target, definition_arn=then[0]) if then else target
+
+
 class Rollout(Struct, kw_only=True, dict=True):
     """Plans and changes the families of one account and Region."""
 
@@ -111,6 +138,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     on_problem: Callable[[str], object]
     counts: Counter[str] = field(default_factory=Counter)  # steps, and ``unmatched`` globs
     done: list[PlannedFamily] = []  # whose revisions were registered
+    _sized: list["_Sized"] = []
     _groups: set[str] = set()
     # The targets that the printed plan was made from, by their keys; empty before the first step.
     _shown: dict[tuple[str, ...], ScheduledTarget] = {}
@@ -408,7 +436,10 @@ class Rollout(Struct, kw_only=True, dict=True):
         except TaskProfilerError as error:
             self._fail(planned.family, error)
             return planned
-        moved = []
+        moved: list[ScheduledTarget] = []
+        if planned.is_new_revision and self.part == "size":
+            own = self._targets_of(planned.family)
+            self._sized.append(_Sized(planned=planned, targets=own, arn=arn, moved=moved))
         for target in self._moves(planned):
             try:
                 outcome, sentence = self._pins.move(
@@ -425,6 +456,76 @@ class Rollout(Struct, kw_only=True, dict=True):
         return replace(
             planned, dead=tuple(dead for dead in planned.dead if dead.target not in moved)
         )
+
+    def _targets_of(self, family: str) -> tuple[ScheduledTarget, ...]:
+        return tuple(target for target in self.targets if target.family == family)
+
+    def put_back_unfit(self) -> None:
+        """Read once more what starts the families that got a size, and put those back whose size
+        it does not allow any more: a schedule may be made, and a rule edited, after the last
+        reading before a registration.
+        """
+        if not self._sized:
+            return
+        try:
+            targets = self._schedules.targets(of_jobs=self.is_of_jobs)
+        except TaskProfilerError as error:
+            self.on_problem(
+                f"{error} It is unknown whether somebody has changed meanwhile what starts the "
+                "families: look at their schedules and rules."
+            )
+            self.counts["failed"] += 1
+            return
+        for sized in self._sized:
+            family = sized.planned.family
+            own = [target for target in targets if target.family == family]
+            try:
+                if sized.has_changed(own):
+                    self.targets = tuple(map(sized.before_moves, own))
+                    self._plan_sized_again(sized)
+            except TaskProfilerError as error:
+                self._fail(family, error)
+        self.targets = targets
+
+    def _plan_sized_again(self, sized: _Sized) -> None:
+        """Put a family back if its plan is another one now. Raises TaskProfilerError."""
+        again = self._changed(sized.planned.family, sized.planned.document)
+        notes = " ".join(again.notes)
+        if again.action == "failed":
+            new = revision_of(sized.arn)
+            raise TaskProfilerError(
+                f"It is unknown whether {new} still fits what starts it. {notes}"
+            )
+        if again.changed.definition != sized.planned.changed.definition:
+            self._put_back(sized, notes)
+
+    def _put_back(self, sized: _Sized, why: str) -> None:
+        """Raises TaskProfilerError."""
+        planned = sized.planned
+        new = revision_of(sized.arn)
+        try:
+            restored = put_back(self._definitions, planned, sized.arn)
+        except TaskProfilerError as error:
+            raise TaskProfilerError(
+                f"{new} does not fit any more what starts it. {why} {error}"
+            ) from error
+        if restored is None:
+            return
+        self.done.remove(planned)
+        self.counts["registered"] -= 1
+        reason = (
+            f"{new} does not fit any more what starts it, so {planned.revision} was registered "
+            f"again as {revision_of(restored)}: call it again. {why}"
+        )
+        self._fail(planned.family, TaskProfilerError(reason))
+        for target in sized.moved:
+            try:
+                current = self._schedules.read(target)
+                if current is not None and current.pinned_revision == new:
+                    without = self._schedules.move(current, restored)
+                    self.on_step(f"moved {current.title} to {revision_of(restored)}{without}")
+            except TaskProfilerError as error:
+                self._fail(planned.family, error)
 
     def _moves(self, planned: PlannedFamily) -> tuple[ScheduledTarget, ...]:
         if planned.action == "failed" or not self.request.update_schedules:

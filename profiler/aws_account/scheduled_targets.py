@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors, noted_errors
 from profiler.aws_account.registered_definitions import LastBody, revision_of
@@ -50,6 +51,8 @@ _RUN_TASK = "arn:aws:scheduler:::aws-sdk:ecs:runTask"
 _SUBMIT_JOB = "arn:aws:scheduler:::aws-sdk:batch:submitJob"
 _JOB_PARAMETERS = "BatchParameters"
 _JOB_DEFINITION = "JobDefinition"
+_PAGES_PER_CALL = 4  # of the lists of schedules and rules, for each family of an act
+WITHOUT_START = ", without its start date, which has passed"
 
 
 class ScheduledTarget(Struct, frozen=True, kw_only=True):
@@ -108,6 +111,15 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         target = mapping(fields.pop("Target"))
         return {**fields, **target}
 
+    def pinned_to(self, definition_arn: str) -> "ScheduledTarget":
+        """The target as a move to another revision leaves it. Raises TaskProfilerError."""
+        content = self.content
+        if self.kind == "rule":
+            content = _moved(self, content, definition_arn)
+        else:
+            content = {**content, "Target": _moved(self, content["Target"], definition_arn)}
+        return replace(self, content=content, definition_arn=definition_arn)
+
     def is_pin_of(self, revision_arn: str) -> bool:
         """Whether it is pinned to a revision of the family of this ARN, in the same account and
         Region.
@@ -141,6 +153,11 @@ class Schedules:
         self._known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
         # What a whole listing has returned: rules by event bus and name, schedules as above.
         self._returned: set[tuple[str, str] | tuple[str, str, datetime]] = set()
+        # The pages of lists that were read, those of the last listing, and the calls that ``newer``
+        # has not made since.
+        self._pages_read = 0
+        self._listing_calls = 0
+        self._calls_saved = 0
 
     def targets(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
         """All targets that start ECS tasks; ``of_jobs``: those that submit jobs of AWS Batch.
@@ -152,12 +169,18 @@ class Schedules:
     def newer(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
         """The targets of schedules that were made or changed, and of rules that were made, since
         all were read: one call for each page of their lists, and for each of them.
+
+        Of long lists, only each n-th call reads them, so that a call takes four pages on average.
         """
+        self._calls_saved += _PAGES_PER_CALL
+        if self._calls_saved < self._listing_calls:
+            return ()
         return self._listed(of_jobs=of_jobs, is_newer=True)
 
     def _listed(self, *, of_jobs: bool, is_newer: bool) -> tuple[ScheduledTarget, ...]:
         targets: list[ScheduledTarget] = []
         read: set[tuple[str, str] | tuple[str, str, datetime]] = set()
+        before = self._pages_read
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
             for bus in self._buses():
                 for rule in self.rules(EventBusName=bus):
@@ -177,6 +200,8 @@ class Schedules:
                     )
                 targets += known_values((self._known[key],))
         self._returned |= read
+        self._listing_calls = self._pages_read - before
+        self._calls_saved = 0
         return tuple(target for target in targets if target.is_of_job is of_jobs)
 
     def rules(self, **selection: str) -> Iterator[Mapping[str, Any]]:
@@ -284,12 +309,11 @@ class Schedules:
             if target.kind == "schedule":
                 content = {
                     field: value
-                    for field, value in target.content.items()
+                    for field, value in target.pinned_to(moved).content.items()
                     if field not in _READ_ONLY
                 }
-                content["Target"] = _moved(target, content["Target"], moved)
                 return self._update(target, content)
-            content = _moved(target, target.content, moved)
+            content = dict(target.pinned_to(moved).content)
             response = self._events.put_targets(
                 Rule=target.name, EventBusName=target.group, Targets=[content]
             )
@@ -316,10 +340,10 @@ class Schedules:
             )
         del content["StartDate"]
         self._scheduler.update_schedule(**content)
-        return ", without its start date, which has passed"
+        return WITHOUT_START
 
     def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
-        """The target as it is now; None if it no longer exists."""
+        """The target as it is now; None if it no longer exists. Raises TaskProfilerError."""
         with aws_errors(f"The {target.title} could not be read", _READ[target.kind]):
             if target.kind == "schedule":
                 return self.target_of_schedule(target.name, target.group)
@@ -397,8 +421,8 @@ class Schedules:
         self._known = known
         yield from known_values(known.values())
 
-    @staticmethod
     def _pages(
+        self,
         call: Any,  # noqa: ANN401  a method of boto3
         field: str,
         body: LastBody | None = None,
@@ -410,6 +434,7 @@ class Schedules:
         token: dict[str, str] = {}
         while True:
             page = call(**arguments, **token)
+            self._pages_read += body is None  # else it is of one rule alone
             yield from (
                 page[field] if body is None else without_nulls(json.loads(body.content))[field]
             )
@@ -429,7 +454,7 @@ def _started(target: Mapping[str, Any]) -> dict[str, Any]:
     return {"cluster_arn": target["Arn"], "definition_arn": target[_PARAMETERS][_ARN]}
 
 
-def _moved(target: ScheduledTarget, started: Mapping[str, Any], moved: str) -> dict[str, Any]:
+def _moved(target: ScheduledTarget, started: Mapping[str, Any], moved: str) -> Mapping[str, Any]:
     """A target's settings with another revision: nothing else of an input changes, such as the
     parameters of a job.
     """

@@ -33,7 +33,10 @@ def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[Plan
                 yield rollout.register(family_plan)
                 stop.check()
 
-        return with_progress("Registering", steps(), len(planned))
+        try:
+            return with_progress("Registering", steps(), len(planned))
+        finally:
+            rollout.put_back_unfit()
 
 
 def attach_policies(rollout: Rollout, policies: Iterable[RolePolicy]) -> None:

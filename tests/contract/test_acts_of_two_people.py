@@ -5,13 +5,14 @@ the beginning of the act, which lists the schedules and rules once more, or betw
 and the moves.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.aws_proxy import AwsProxy
-from tests.resize_account import ACCOUNT, BATCH, Account, logs_to
+from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, Account, logs_to
 from tools.moto_server import FakeAws, fake_aws
 
 ACT = ("--register", "--update-schedules")
@@ -207,6 +208,113 @@ def test_what_is_made_for_a_later_family_during_the_act_counts(
     assert "overrides sizes" in said[2], done.stdout
     sizes = {name: account.described(name)[0]["memory"] for name in ("hourly", "nightly")}
     assert sizes == {"hourly": "512", "nightly": "2048"}
+
+
+OVERRIDE = '{"containerOverrides": [{"name": "batch", "memory": 1800}]}'
+FITTING = '{"containerOverrides": [{"name": "batch", "memory": 256}]}'
+
+
+def two_oversized(people: TwoPeople) -> None:
+    """Two families, of which the second one's schedule is pinned, and a rule that starts the first
+    one.
+    """
+    people.account.oversized("hourly", "nightly")
+    people.account.schedule("night", "nightly:1")
+    people.account.rule("often", "hourly")
+
+
+@pytest.mark.parametrize("changed", ["rule", "schedule", "both"])
+def test_a_size_that_no_longer_fits_is_put_back(people: TwoPeople, changed: str) -> None:
+    """Somebody edits a rule while another family is in work, or makes a schedule while the size is
+    registered.
+    """
+    account = people.account
+    two_oversized(people)
+
+    def edit_rule() -> None:
+        if changed != "schedule":
+            start_by_rule(people, "often", "nightly", OVERRIDE)
+
+    def change(operation: str, _body: bytes) -> None:
+        if operation != "RegisterTaskDefinition":
+            return
+        nth = people.operations.count(operation)
+        if nth == 1:
+            edit_rule()
+        elif nth == 2 and changed != "rule":
+            account.schedule("newer", "nightly", OVERRIDE)
+
+    people.operations.clear()
+    people.proxy.before = change
+    done = account.resize(*ACT, "--json")
+    assert done.returncode == 1
+    *_, total = map(json.loads, done.stdout.splitlines())
+    assert total["changes"] == 1  # hourly's
+    said = (
+        "nightly: nightly:2 does not fit any more what starts it, so nightly:1 was registered again "
+        "as nightly:3: call it again. "
+    )
+    assert said in done.stderr
+    assert "overrides sizes" in done.stderr.partition(said)[2]
+    assert "moved schedule night to nightly:3\n" in done.stderr
+    sizes = {name: account.described(name)[0]["memory"] for name in ("hourly", "nightly")}
+    assert sizes == {"hourly": "512", "nightly": "2048"}
+    assert account.described("nightly")[1] == {"task-profiler:restored-over": "2"}
+    assert account.started_by_schedule("night") == "nightly:3"
+
+    again = account.resize(*ACT)
+    assert again.returncode == 0, again.stderr
+    assert account.newest("hourly", "nightly") == [2, 3]
+
+
+def start_by_rule(people: TwoPeople, name: str, definition: str, source: str) -> None:
+    """Let an existing rule start another family, with an input."""
+    events = people.account.aws.client("events")
+    (target,) = events.list_targets_by_rule(Rule=name)["Targets"]
+    parameters = {**target["EcsParameters"], "TaskDefinitionArn": f"{DEFINITIONS}/{definition}"}
+    events.put_targets(
+        Rule=name, Targets=[{**target, "EcsParameters": parameters, "Input": source}]
+    )
+
+
+def test_a_change_that_the_size_fits_puts_nothing_back(people: TwoPeople) -> None:
+    account = people.account
+    two_oversized(people)
+    people.when_the_revision_is_registered(
+        lambda: start_by_rule(people, "often", "nightly", FITTING)
+    )
+    done = account.resize(*ACT)
+    assert done.returncode == 0, done.stderr
+    assert account.newest("hourly", "nightly") == [2, 2]
+    assert account.started_by_schedule("night") == "nightly:2"
+
+
+def test_a_last_reading_that_fails_is_said(people: TwoPeople) -> None:
+    account = people.account
+    account.oversized("nightly")
+    people.when_the_revision_is_registered(lambda: people.proxy.refused.add("ListEventBuses"))
+    done = account.resize(*ACT)
+    assert done.returncode == 1
+    assert "It is unknown whether somebody has changed meanwhile what starts the" in done.stderr
+    assert account.newest("nightly") == [2]
+
+
+def test_the_lists_are_read_a_few_times_however_many_families_there_are(
+    people: TwoPeople,
+) -> None:
+    """Each listing has two pages of event buses and rules, and 20 of schedules."""
+    account = people.account
+    names = [f"job-{number:02}" for number in range(12)]
+    account.oversized(*names)
+    for number in range(40):
+        account.schedule(f"other-{number}", "elsewhere")
+    people.proxy._page_size = 2
+    people.operations.clear()
+    done = account.resize("--register", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert account.newest(*names) == [2] * 12
+    # For the plan, at the beginning and the end of the act, and once between.
+    assert people.operations.count("GET /schedules") == 4 * 20
 
 
 def test_a_rule_of_a_reading_that_failed_is_read_again(people: TwoPeople) -> None:

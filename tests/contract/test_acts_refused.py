@@ -15,7 +15,7 @@ from moto.moto_api._internal.models import moto_api_backend
 from profiler.cli.wiring import aws_options
 from tests.aws_proxy import Answer, AwsProxy, Request
 from tests.resize_account import BATCH, KILLED, NEW, Account, logs_to
-from tools.moto_server import FakeAws, fake_aws
+from tools.moto_server import FakeAws, begin_schedule_long_ago, fake_aws
 
 Act = tuple[str, ...]
 
@@ -177,6 +177,28 @@ def test_a_write_whose_answer_is_lost_is_looked_for(
             repeated = retries if operation == "RegisterTaskDefinition" else 0
             newest = f"nightly:{int(number) + repeated}"
             assert found.changed["schedule"] == found.changed["rule"] == newest
+
+
+def begun(account: Account) -> Act:
+    words = oversized(account)
+    begin_schedule_long_ago("night")
+    return (*words, "--json")
+
+
+def test_a_lost_answer_hides_no_start_date_that_was_dropped(
+    proxy: RefusingProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AWS refuses the date that has passed, and the answer to the call without it is lost."""
+    monkeypatch.setattr(aws_options, "_MAX_RETRIES", 0)
+    said = "moved schedule night to nightly:2, without its start date, which has passed\n"
+    whole = Outcome(proxy, begun, tmp_path / "whole", 0)
+    assert said in whole.said
+    calls = enumerate(whole.operations, 1)
+    _, second = (nth for nth, operation in calls if operation == "PUT /schedules/night")
+    found = Outcome(proxy, begun, tmp_path / "lost", second, is_lost=True)
+    assert found.code == 0, found.said
+    assert found.changed == whole.changed
+    assert said in found.said
 
 
 def attached(account: Account) -> Act:
