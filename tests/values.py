@@ -46,12 +46,13 @@ _CAUSED_BY_OTHERS = (
     "is a lower bound: ",
     "The average memory use may have been ",
     "huge pages were taken during the run",
+    "The profiler did not run for ",
 )
 
 
 def without_caused_by_others(warnings: Iterable[str]) -> list[str]:
     """The warnings but those that other programs cause: threads or processes ended before their
-    last reading, as they do on a busy machine, and the machine's kernel memory, shared memory or
-    huge pages grew, perhaps by the command.
+    last reading or the profiler got no CPU, as on a busy machine, and the machine's kernel memory,
+    shared memory or huge pages grew, perhaps by the command.
     """
     return [text for text in warnings if not any(part in text for part in _CAUSED_BY_OTHERS)]

@@ -25,6 +25,7 @@ _TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
 _RUSAGE_BLOCK_BYTES = 512
 _EXIT_BY_SIGNAL = 128
 _MIN_STOP_NS = NS_PER_SECOND // 10  # shorter: the kernel has discarded the signal
+_MIN_DELAY_NS = NS_PER_SECOND  # shorter: the machine was busy
 
 
 class ReapedUsage(Struct, frozen=True, kw_only=True):
@@ -45,7 +46,9 @@ class CommandExit(Struct, frozen=True, kw_only=True):
 
     ``was_only_process``: the kernel has counted no other process of the command.
     ``ignored_sigchld``: the kernel discarded its children's CPU time. ``got_stop_signal``: this
-    process was asked to stop.
+    process was asked to stop. ``delays_ns``: how long this process did not run although it was to
+    read or the command had ended; ``end_delay_ns`` is the last part of it, in which the command
+    ended.
     """
 
     exit_code: int
@@ -54,6 +57,8 @@ class CommandExit(Struct, frozen=True, kw_only=True):
     ignored_sigchld: bool
     reaped: ReapedUsage
     got_stop_signal: bool = False
+    delays_ns: int = 0
+    end_delay_ns: int = 0
 
 
 def become_subreaper() -> None:
@@ -97,6 +102,8 @@ class Supervisor:
         self._had_terminal = _has_terminal()
         self._forwarded: set[int] = set()
         self._orphans = 0
+        self._delays_ns = 0
+        self._end_delay_ns = 0
         self.reaped = ReapedUsage()
         self.stops: list[tuple[int, int]] = []
 
@@ -105,8 +112,7 @@ class Supervisor:
         has ended.
         """
         while True:
-            left_ns = max(deadline_ns - self._clock.monotonic_ns(), 0)
-            info = signal.sigtimedwait(HANDLED_SIGNALS, left_ns / NS_PER_SECOND)
+            info = self._wait_for_signal(deadline_ns)
             # After a stop of this process, Python may return a signal that was never sent, with a
             # random number.
             if info is None or info.si_signo not in HANDLED_SIGNALS:
@@ -122,6 +128,16 @@ class Supervisor:
                     self._send(signal.SIGCONT)
             else:
                 self._forward(info)
+
+    def _wait_for_signal(self, deadline_ns: int) -> signal.struct_siginfo | None:
+        """The next signal, None at the deadline. Counts what it came later, as after a SIGSTOP."""
+        began_ns = self._clock.monotonic_ns()
+        left_ns = max(deadline_ns - began_ns, 0)
+        info = signal.sigtimedwait(HANDLED_SIGNALS, left_ns / NS_PER_SECOND)
+        delay_ns = self._clock.monotonic_ns() - began_ns - left_ns
+        self._end_delay_ns = delay_ns if delay_ns >= _MIN_DELAY_NS else 0
+        self._delays_ns += self._end_delay_ns
+        return info
 
     def finish(self) -> CommandExit:
         """Reap the ended command and all orphans that have ended."""
@@ -147,6 +163,8 @@ class Supervisor:
             ignored_sigchld=ignored_sigchld,
             reaped=self.reaped,
             got_stop_signal=any(map(asks_to_stop, self._forwarded)),
+            delays_ns=self._delays_ns,
+            end_delay_ns=self._end_delay_ns,
         )
 
     def _reap_others(self) -> bool:

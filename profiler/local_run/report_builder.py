@@ -17,7 +17,7 @@ from profiler.core.background_call import NoCall
 from profiler.core.clock import ClockJumpDetector
 from profiler.core.optional_math import excess, known_values
 from profiler.core.text import first_names
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
 from profiler.local_run.command_reader import CommandReader
 from profiler.local_run.command_supervisor import CommandExit
@@ -49,7 +49,7 @@ from profiler.record.record_model import (
     Report,
     with_warnings,
 )
-from profiler.record.units import as_number, mebibytes
+from profiler.record.units import as_number, format_duration, mebibytes
 
 if TYPE_CHECKING:
     from profiler.aggregation.time_series import RunSeries
@@ -230,7 +230,7 @@ class ReportBuilder(Struct, eq=False):
             warnings += ("The command's processes could not be read in /proc.",)
         if self._are_children_lost(ignored_sigchld=ending.ignored_sigchld):
             warnings += (_CHILDREN_ARE_LOST,)
-        return warnings
+        return warnings + delay_warnings(ending)
 
     def _has_evidence(self, record: Record) -> bool:
         """Whether there is evidence for advice: a tick, a lack of memory, a task's size, a GPU."""
@@ -288,6 +288,18 @@ class ReportBuilder(Struct, eq=False):
         if written_bytes is not None:
             series.limit_written(written_bytes)
         return series
+
+
+def delay_warnings(ending: CommandExit) -> tuple[str, ...]:
+    """A sentence if this process did not run for a while: only it knows when the command ended."""
+    if not ending.delays_ns:
+        return ()
+    delays = format_duration(ending.delays_ns / NS_PER_MS)
+    effect = "the command may have been stopped, too, and the duration includes that"
+    if ending.end_delay_ns:
+        earlier = format_duration(ending.end_delay_ns / NS_PER_MS)
+        effect = f"the command may have ended up to {earlier} earlier than the report says"
+    return (f"The profiler did not run for {delays}, as if stopped or frozen: {effect}.",)
 
 
 def _details_evidence(details: Details, run: Record, cpu_ns: int) -> RunEvidence:

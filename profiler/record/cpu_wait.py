@@ -3,11 +3,13 @@
 All outputs say it in one sentence.
 """
 
+import math
 from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.measured import measured
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
@@ -18,6 +20,7 @@ MIN_CPU_WAIT_PERCENT: Final = 10
 _MIN_SECONDS: Final = 0.1
 # Less of a CPU delays nobody.
 _MIN_OTHERS_VCPU: Final = 0.1
+_LEAST_EXPLAINED: Final = 0.5
 _PERCENT: Final = 100
 
 
@@ -55,9 +58,11 @@ def _reason(record: Record) -> str:
     """Why its threads waited for a CPU: what they and other programs used, as far as known."""
     metrics = record.metrics
     reasons = []
-    if metrics.max_pids and metrics.vcpu_size and metrics.max_pids > metrics.vcpu_size:
-        threads = format_count(metrics.max_pids, "thread")
-        reasons.append(f"up to {threads} shared {format_vcpu(metrics.vcpu_size)}")
+    threads = metrics.max_pids or 0
+    vcpu_size = metrics.vcpu_size or threads
+    if threads > vcpu_size and _explains_wait(threads, metrics):
+        shared = format_count(threads, "thread")
+        reasons.append(f"up to {shared} shared {format_vcpu(vcpu_size)}")
     processor = record.processor
     others = processor.others_vcpu_used
     if others is not None and others >= _MIN_OTHERS_VCPU:
@@ -68,6 +73,15 @@ def _reason(record: Record) -> str:
     elif not reasons:
         reasons.append("its threads run in short bursts, or are held at a CPU limit")
     return ", and ".join(reasons)
+
+
+def _explains_wait(threads: int, metrics: Metrics) -> bool:
+    """Whether the CPU time of the threads can explain half of their wait: while one of them runs,
+    at most all the others wait for it.
+    """
+    cpu_seconds = first_known(metrics.cpu_seconds, math.inf)
+    explained_seconds = (threads - 1) * cpu_seconds
+    return explained_seconds >= _LEAST_EXPLAINED * (metrics.cpu_wait_seconds or 0)
 
 
 def is_long_cpu_wait(record: Record) -> bool:

@@ -4,9 +4,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from profiler.core.background_call import BackgroundCall, NoCall
+from profiler.core.background_call import BackgroundCall, NoCall, run_with_timeout
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import without_surrogates
@@ -24,6 +25,10 @@ _T = TypeVar("_T")
 MAX_RUNS = 10_000
 # The end of a run waits at most this long for a write in progress.
 _MAX_WRITE_SECONDS = 0.5
+# The exit code waits at most this long for the disk, and for other processes that lock the file.
+_MAX_ADD_SECONDS = 2 * LOCK_TIMEOUT_SECONDS
+# Each waits for the lock.
+_TRIES_BESIDE_OWN_WRITE = 2
 # The report waits at most this long for the last runs of its family.
 _MAX_SEARCH_SECONDS = 0.25
 _NO_STEPS = b"[]"
@@ -109,16 +114,33 @@ class HistoryRecorder:
         series: "RunSeries | None",
         stacks_line: bytes | None = None,
     ) -> tuple[str, ...]:
-        """Add the run. Returns a sentence about a failure, which affects only the entry."""
+        """Add the run, in a thread, because a file system may hang. Returns a sentence about a
+        failure, which affects only the entry.
+        """
+        sentences = run_with_timeout(
+            _MAX_ADD_SECONDS, lambda: self._add(line, report, series, stacks_line)
+        )
+        if sentences is not None:
+            return sentences
+        sentence = (
+            f"This run may be missing in the history: {history_path(self._environment)} did not "
+            f"take it within {_MAX_ADD_SECONDS} s. If its disk is slow or hangs, name a file on "
+            "another by TASK_PROFILER_HISTORY."
+        )
+        return (sentence,)
+
+    def _add(
+        self, line: bytes, report: Report, series: "RunSeries | None", stacks_line: bytes | None
+    ) -> tuple[str, ...]:
         self._write_call.result()
         try:
             store = self._open(LOCK_TIMEOUT_SECONDS - _MAX_SEARCH_SECONDS)
             points = _points(report, series)
             command = self._command()
-            has_others = store.add(
-                line, report, points, command, max_runs=MAX_RUNS, stacks_line=stacks_line
+            add = partial(
+                store.add, line, report, points, command, max_runs=MAX_RUNS, stacks_line=stacks_line
             )
-            if has_others:
+            if self._after_own_write(add):
                 store.add_abandoned_runs()
         except TaskProfilerError as error:
             return (f"This run is not in the history. {error}",)
@@ -129,6 +151,17 @@ class HistoryRecorder:
             )
             return (sentence,)
         return ()
+
+    def _after_own_write(self, add: Callable[[], bool]) -> bool:
+        """The result of ``add``. It is tried again if the write in progress, which a slow disk
+        delays, may be what locks the file.
+        """
+        for _ in range(_TRIES_BESIDE_OWN_WRITE):
+            if not self._write_call.is_running:
+                break
+            with suppress(TaskProfilerError):
+                return add()
+        return add()
 
 
 def _points(report: Report, series: "RunSeries | None") -> bytes:

@@ -21,6 +21,7 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.command_reader import CommandReader, GroupMemory
 from profiler.local_run.command_supervisor import ReapedUsage, Supervisor
 from profiler.local_run.prepared_run import StartedRun
+from profiler.local_run.report_builder import delay_warnings
 from profiler.local_run.sampler import RunSampler, SampleBuffer
 from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
 from profiler.readers import Unavailable
@@ -30,7 +31,7 @@ from profiler.readers.linux.kernel_memory import FreeMemory
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import Record
-from tests.fakes import START_NS, process, seconds
+from tests.fakes import START_NS, FakeClock, process, seconds
 from tests.values import present
 
 _MIB = 2**20
@@ -375,6 +376,44 @@ def test_a_command_whose_signal_another_thread_took_has_ended_at_the_deadline(
     supervisor = Supervisor(pid, SystemClock(), (), lambda: None)
     assert supervisor.wait_until_exit(0)
     assert supervisor.finish().exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("late_seconds", "expected"),
+    [
+        ((0.9, 0.9), ""),
+        (
+            (3, 0.1),
+            (
+                "The profiler did not run for 3.0 s, as if stopped or frozen: the command may have "
+                "been stopped, too, and the duration includes that."
+            ),
+        ),
+        (
+            (3, 4),
+            (
+                "The profiler did not run for 7.0 s, as if stopped or frozen: the command may have "
+                "ended up to 4.0 s earlier than the report says."
+            ),
+        ),
+    ],
+)
+def test_a_profiler_that_did_not_run_does_not_know_when_the_command_ended(
+    late_seconds: tuple[float, float], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    late = iter(late_seconds)
+    pid = os.posix_spawnp("true", ["true"], os.environ)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    def wait(_: object, left_seconds: float) -> None:
+        clock.advance(left_seconds + next(late))
+
+    monkeypatch.setattr(signal, "sigtimedwait", wait)
+    supervisor = Supervisor(pid, clock, (), lambda: None)
+    supervisor._wait_for_signal(seconds(1))
+    assert supervisor.wait_until_exit(seconds(2))
+    assert "".join(delay_warnings(supervisor.finish())) == expected
 
 
 # A child that deletes what its parent wrote, too.

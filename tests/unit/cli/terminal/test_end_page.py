@@ -437,6 +437,10 @@ def advice(metrics: dict[str, Any] | None = None, **record: Any) -> str:
         ),
         (WAITED, f"{WAIT}: up to 9 threads shared 2 vCPU."),
         (
+            WAITED | {"cpu_seconds": 0.37},  # 8 threads that waited for it had waited 3 s
+            f"{WAIT}: it shares its CPU with others, or its threads run in short bursts.",
+        ),
+        (
             WAITED | {"max_pids": 2},
             f"{WAIT}: it shares its CPU with others, or its threads run in short bursts.",
         ),

@@ -3,10 +3,12 @@
 import os
 import sqlite3
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -403,6 +405,40 @@ def test_a_search_gets_the_file_and_its_runs(tmp_path: Path) -> None:
     assert recorder.add(encode(earlier), earlier, None) == ()
     found = recorder.search(lambda store: (store.path, [*store.last_successes("nightly-etl", "9")]))
     assert found() == (str(path), [earlier])
+
+
+def test_a_disk_that_hangs_does_not_hold_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returns = threading.Event()
+    monkeypatch.setattr(HistoryStore, "add", lambda *_, **__: returns.wait())
+    monkeypatch.setattr("profiler.runs.history.recorder._MAX_ADD_SECONDS", 0.1)
+    recorder = RecordedHistory(tmp_path / "history.sqlite3").recorder
+    try:
+        (sentence,) = recorder.add(encode(report("a")), report("a"), None)
+    finally:
+        returns.set()
+    assert sentence.startswith("This run may be missing in the history: ")
+
+
+def test_a_run_whose_own_write_still_locks_the_file_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [TaskProfilerError("locked")]
+
+    def add(*_: object, **__: object) -> bool:
+        if errors:
+            raise errors.pop()
+        return False
+
+    monkeypatch.setattr(HistoryStore, "add", add)
+    recorder = RecordedHistory(tmp_path / "history.sqlite3").recorder
+    assert recorder.add(encode(report("a")), report("a"), None) == (
+        "This run is not in the history. locked",
+    )
+    errors.append(TaskProfilerError("locked"))
+    recorder._write_call = Mock(is_running=True)
+    assert recorder.add(encode(report("a")), report("a"), None) == ()
 
 
 def test_a_run_is_kept_also_where_the_current_folder_was_removed(
