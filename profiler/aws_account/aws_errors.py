@@ -12,6 +12,7 @@ from profiler.core.aws_clients import (
     EXPIRED,
     SERVER_FAULT,
     AwsClient,
+    denial_remedy,
     error_status,
     is_certain,
     is_throttled,
@@ -31,6 +32,10 @@ _LOG_CLASS = re.compile(r"log[ -](?:group[ -])?class", re.IGNORECASE)
 # ECS's ClientException for two registrations of one family at once, and EventBridge's
 # ConcurrentModificationException.
 _AT_ONCE = re.compile(r"^Concurrent|too many concurrent attempts", re.IGNORECASE)
+# A signature holds for some minutes.
+_WRONG_CLOCK = re.compile(
+    r"Signature expired|Signature not yet current|^Request(?:TimeTooSkewed|InTheFuture)"
+)
 # IAM's sentence contains the refused action, such as the permission to pass a role.
 _REFUSED_ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
 UNKNOWN_REGION = "the Region is unknown: use --region, or set AWS_REGION."
@@ -128,7 +133,10 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
     answer = f"{code}: {message}" if message else code
     sentence = f"AWS returned {code} ({message}): check the name, --region and --profile."
     if code in ACCESS_DENIED:
-        sentence = f"AWS refused ({answer}): allow {_needed_action(message, permission)}."
+        remedy = denial_remedy(message, _needed_action(message, permission))
+        sentence = f"AWS refused ({answer}): {remedy}."
+    elif _WRONG_CLOCK.search(answer):
+        sentence = f"AWS refused ({answer}): the clock of this machine is wrong, so set it."
     elif code in _EXPIRED:
         sentence = (
             f"AWS refused ({code}): the credentials have expired, so sign in again (aws sso login)."

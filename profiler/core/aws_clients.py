@@ -3,6 +3,7 @@
 boto3 is imported with the first session or client: it takes a quarter second and 22 MiB.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -27,6 +28,14 @@ _THROTTLED = frozenset(
         "BandwidthLimitExceeded",
     }
 )
+# What AWS's message says of the policy that refuses: an explicit deny, which no other policy can
+# outweigh, and a policy that only limits what others allow.
+_EXPLICIT_DENY = re.compile(r"explicit deny in (an?|the) ([\w -]*?(?:policy|boundary))\b")
+_NOT_IN_LIMIT = re.compile(
+    r"because no ((?:service control|resource control|session|VPC endpoint) policy|"
+    r"permissions boundary) allows"
+)
+_OF_ORGANIZATION = ("service control policy", "resource control policy")
 _TOO_MANY_REQUESTS = 429
 _IS_LOST = "IsAnswerLost"  # of ours, beside botocore's own RetryAttempts
 SERVER_FAULT = 500  # the first HTTP status of a fault of AWS's own
@@ -91,6 +100,23 @@ def is_throttled(code: str, status: int = 0) -> bool:
     word in common.
     """
     return "throttl" in code.lower() or code in _THROTTLED or status == _TOO_MANY_REQUESTS
+
+
+def denial_remedy(message: str, permission: str) -> str:
+    """What to do about a refused access, by AWS's message: ``permission`` names the actions."""
+    denial = _EXPLICIT_DENY.search(message)
+    limit = _NOT_IN_LIMIT.search(message)
+    if denial is not None:
+        policy = denial[2]
+        remedy = f"no other policy can allow that, so change the {policy}"
+    elif limit is not None:
+        policy = limit[1]
+        remedy = f"allow {permission} in the {policy}, too"
+    else:
+        return f"allow {permission}"
+    if policy in _OF_ORGANIZATION:
+        remedy += " (the administrators of the organization can)"
+    return remedy
 
 
 def error_code(error: Exception) -> str:

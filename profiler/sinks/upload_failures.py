@@ -14,6 +14,7 @@ from profiler.core.aws_clients import (
     ACCESS_DENIED,
     EXPIRED,
     SERVER_FAULT,
+    denial_remedy,
     error_code,
     error_status,
     is_throttled,
@@ -70,10 +71,8 @@ def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
     if code in EXPIRED or is_throttled(code, status) or status >= SERVER_FAULT:
         return TransientFailure(cause_of(error), has_expired=code in EXPIRED)
     if code in ACCESS_DENIED:
-        reason = (
-            f"The task role may not write to log group {target.group}: allow logs:PutLogEvents on "
-            f"it ({code})."
-        )
+        remedy = denial_remedy(_message(error), "logs:PutLogEvents on it")
+        reason = f"The task role may not write to log group {target.group}: {remedy} ({code})."
     elif code == "ResourceNotFoundException":
         reason = (
             f"Log stream {target.stream} of log group {target.group} does not exist: "

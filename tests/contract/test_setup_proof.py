@@ -21,8 +21,15 @@ from profiler.cli.setup import proof_output
 from profiler.record.record_model import Report
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.log_subscriptions import put_lines
-from tests.proof_account import ACCOUNT, FUNCTION_GROUP, PlayedTask, ProofAccount, proof_account
-from tools.local_answers import answer_over_sockets
+from tests.proof_account import (
+    ACCOUNT,
+    ARN,
+    FUNCTION_GROUP,
+    PlayedTask,
+    ProofAccount,
+    proof_account,
+)
+from tools.local_answers import answer_here, answer_over_sockets
 
 GROUP = "/ecs/task-profiler-proof-"
 CHANGING = (
@@ -186,6 +193,108 @@ def test_without_a_stack_the_cluster_must_be_there(account: ProofAccount) -> Non
     done = account.prove("--cluster", "jbos", "--yes")
     assert done.returncode == 1
     assert "There is no ECS cluster jbos" in " ".join(done.stderr.split())
+
+
+def described_as(**cluster: Any) -> dict[str, Any]:
+    """ECS's answer about the cluster."""
+    known = {"clusterArn": f"{ARN}:cluster/jobs", "clusterName": "jobs", "status": "ACTIVE"}
+    return {"clusters": [known | cluster], "failures": []}
+
+
+@pytest.mark.parametrize("status", ["INACTIVE", "PROVISIONING", "DEPROVISIONING", "FAILED"])
+def test_a_cluster_that_takes_no_task_is_refused_before_anything_is_made(
+    account: ProofAccount, status: str
+) -> None:
+    account.proxy.answers["DescribeClusters"] = described_as(status=status)
+    done = account.prove("--subnets", "subnet-1", "--yes")
+    assert done.returncode == 1
+    said = f"The ECS cluster jobs is {status}, so no task can start there: run the command again"
+    if status == "INACTIVE":
+        said = "There is no ECS cluster jobs: check the name"
+    assert said in done.stderr
+    assert "CreateLogGroup" not in account.proxy.operations
+
+
+def test_a_cluster_that_is_deleted_meanwhile_leaves_nothing_behind(account: ProofAccount) -> None:
+    gone = (
+        400,
+        {"Content-Type": "application/x-amz-json-1.1"},
+        b'{"__type": "ClusterNotFoundException", "message": "The referenced cluster was inactive."}',
+    )
+    answer = account.proxy.answer
+
+    def answer_gone(request: Any, body: bytes) -> Any:
+        answered = answer(request, body)
+        return gone if account.proxy.operations[-1] in ("RunTask", "ListTasks") else answered
+
+    account.change = lambda _task: False
+    with patch.object(account.proxy, "answer", answer_gone):
+        answer_here(account.proxy.url, answer_gone)
+        done = account.prove("--yes", "--json")
+    assert done.returncode == 1
+    assert "were not stopped" not in done.stderr
+    (result,) = map(json.loads, done.stdout.splitlines())
+    assert "The referenced cluster was inactive" in json.dumps(result["rows"])
+    check_nothing_is_left(account)
+
+
+@pytest.mark.parametrize(
+    ("provider", "launch_type", "used"),
+    [
+        ("FARGATE_SPOT", "FARGATE", "FARGATE_SPOT"),
+        ("instances", "FARGATE", None),
+        ("instances", "EC2", "instances"),
+    ],
+)
+def test_the_clusters_default_providers_take_a_target_that_names_none(
+    account: ProofAccount, provider: str, launch_type: str, used: str | None
+) -> None:
+    strategy = [{"capacityProvider": provider, "weight": 1, "base": 0}]
+    account.proxy.answers["DescribeClusters"] = described_as(
+        defaultCapacityProviderStrategy=strategy
+    )
+    scheduler = account.aws.client("scheduler")
+    target = scheduler.get_schedule(Name="night")["Target"]
+    del target["EcsParameters"]["LaunchType"]
+    family = "plain"
+    account.aws.client("ecs").register_task_definition(
+        family=family,
+        requiresCompatibilities=[launch_type],
+        networkMode="awsvpc",
+        cpu="256",
+        memory="512",
+        containerDefinitions=[{"name": "etl", "image": "etl:1"}],
+    )
+    target["EcsParameters"]["TaskDefinitionArn"] = f"{ARN}:task-definition/{family}"
+    scheduler.update_schedule(
+        Name="night",
+        ScheduleExpression="cron(0 3 * * ? *)",
+        FlexibleTimeWindow={"Mode": "OFF"},
+        Target=target,
+    )
+    plan = json.loads(account.prove("--json").stdout)
+    assert plan["capacityProviders"] == ([used] if used else [])
+    assert plan["launchType"] == (None if used else launch_type)
+
+
+def test_a_rule_without_subnets_is_no_example_if_a_schedule_has_some(
+    account: ProofAccount,
+) -> None:
+    """Rules are read first."""
+    events = account.aws.client("events")
+    events.put_rule(Name="broken", ScheduleExpression="rate(1 day)")
+    parameters = {"TaskDefinitionArn": f"{ARN}:task-definition/nightly"}
+    role = f"arn:aws:iam::{ACCOUNT}:role/rules"
+    target = {
+        "Id": "1",
+        "Arn": f"{ARN}:cluster/jobs",
+        "RoleArn": role,
+        "EcsParameters": parameters,
+    }
+    events.put_targets(Rule="broken", Targets=[target])
+    plan = json.loads(account.prove("--json").stdout)
+    assert plan["as"] == "The schedule night"
+    assert plan["subnets"] == ["subnet-1"]
 
 
 def test_a_service_shows_where_its_tasks_run(account: ProofAccount) -> None:

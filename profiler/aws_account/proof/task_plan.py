@@ -5,7 +5,7 @@ The plan only reads. A schedule or service of the cluster shows how tasks run th
 that the user names.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -45,6 +45,8 @@ from profiler.task_definitions.monitor_changes import AddMonitorOptions
 from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, default_image
 
 BATCH = "batch"
+_ACTIVE = "ACTIVE"
+_DELETED = "INACTIVE"  # ECS describes a deleted cluster for some time
 _BATCH_MB = 256
 _AWSVPC = "awsvpcConfiguration"
 _AWSVPC_MODE = "awsvpc"
@@ -53,7 +55,7 @@ _INSTANCE_MB = 512
 _SHARE = 128
 # The actions of the plan, in addition to those of the proof.
 PLAN_RIGHTS = (
-    "ecs:DescribeClusters",  # without a stack
+    "ecs:DescribeClusters",
     "ecs:DescribeServices",
     "ecs:DescribeTaskDefinition",
     "ecs:ListServices",
@@ -87,6 +89,12 @@ class TaskPlace(Struct, frozen=True, kw_only=True):
     source: str
     definition: str | None
     run: Mapping[str, Any] = {}
+
+    @property
+    def shows_network(self) -> bool:
+        """Whether it has subnets, or is on instances, which may need none."""
+        network = mapping(mapping(self.run.get("networkConfiguration")).get(_AWSVPC))
+        return bool(network.get("subnets")) or self.run.get("launchType") == EC2
 
 
 class TasksPlan(ProofPlan, frozen=True, kw_only=True):
@@ -147,14 +155,14 @@ def make_tasks_plan(
     named_cluster = options.cluster or ""
     stack = forwarder_of(open_client, options.stack)
     ecs = open_client("ecs")
-    # A stack's ARN names the account, as a cluster's does.
-    account_arn = stack.stack_id or _cluster_arn(ecs, named_cluster)
+    cluster = _cluster(ecs, named_cluster)
+    account_arn = str(cluster["clusterArn"])
     region = arn_region(account_arn) or ""
     definitions = TaskDefinitions(ecs)
     _check_family(ecs, definitions)
     place = _with_network(_place(options, named_cluster, open_client), options)
     like = _like(place, definitions)
-    place = _with_launch_type(place, like)
+    place = _with_launch_type(place, like, cluster.get("defaultCapacityProviderStrategy", ()))
     image = options.image or default_image(account_arn)
     plain = _definition(
         like, place, options, group=f"{GROUP_PREFIX}{new_id}", image=image, region=region
@@ -210,16 +218,22 @@ def _like(place: TaskPlace, definitions: TaskDefinitions) -> Mapping[str, object
     return read_document(described, place.definition).definition
 
 
-def _cluster_arn(ecs: AwsClient, cluster: str) -> str:
-    """The ARN of the cluster. Raises TaskProfilerError if there is none."""
-    with aws_errors(f"The cluster {cluster_name(cluster)} cannot be read", "ecs:DescribeClusters"):
-        described = ecs.describe_clusters(clusters=[cluster])["clusters"]
-    if not described:
+def _cluster(ecs: AwsClient, name: str) -> Mapping[str, Any]:
+    """The cluster as ECS describes it. Raises TaskProfilerError if no task can run there."""
+    with aws_errors(f"The cluster {cluster_name(name)} cannot be read", "ecs:DescribeClusters"):
+        described = ecs.describe_clusters(clusters=[name])["clusters"]
+    status = described[0].get("status", _ACTIVE) if described else _DELETED
+    if status == _DELETED:
         raise TaskProfilerError(
-            f"There is no ECS cluster {cluster_name(cluster)}: check the name, --region and "
-            "--profile."
+            f"There is no ECS cluster {cluster_name(name)}: check the name, --region and --profile."
         )
-    return str(described[0]["clusterArn"])
+    if status != _ACTIVE:
+        raise TaskProfilerError(
+            f"The ECS cluster {cluster_name(name)} is {status}, so no task can start there: run "
+            "the command again when it is ACTIVE."
+        )
+    cluster: Mapping[str, Any] = described[0]
+    return cluster
 
 
 def _check_subnets(place: TaskPlace, plain: Mapping[str, object]) -> None:
@@ -253,14 +267,19 @@ def _check_family(ecs: AwsClient, definitions: TaskDefinitions) -> None:
 def _place(options: ProofOptions, named_cluster: str, open_client: OpenClient) -> TaskPlace:
     """The first schedule or service of the cluster, of the family of ``--like`` if it is given."""
     cluster = cluster_name(named_cluster)
+    places = []
     for target in Schedules(open_client).targets():
         is_like = options.like in (None, target.family)
         if cluster_name(target.cluster_arn) == cluster and is_like:
-            return TaskPlace(
+            place = TaskPlace(
                 source=f"The {target.title}",
                 definition=target.definition_arn,
                 run=_run_of_target(target.content),
             )
+            places.append(place)
+    if places:
+        # A target without subnets may be one that starts nothing.
+        return next((place for place in places if place.shows_network), places[0])
     ecs = open_client("ecs")
     with aws_errors(
         f"The services of the cluster {cluster} could not be read",
@@ -310,12 +329,19 @@ def _with_network(place: TaskPlace, options: ProofOptions) -> TaskPlace:
     return replace(place, run=run)
 
 
-def _with_launch_type(place: TaskPlace, like: Mapping[str, object]) -> TaskPlace:
-    """The place with what a family alone says: the first of its launch types."""
+def _with_launch_type(
+    place: TaskPlace, like: Mapping[str, object], default_strategy: Sequence[Mapping[str, Any]]
+) -> TaskPlace:
+    """The place with what a family alone says: the first of its launch types, by the cluster's
+    default capacity providers if they have it.
+    """
     if "launchType" in place.run or "capacityProviderStrategy" in place.run:
         return place
     required = like.get("requiresCompatibilities")
     launch_type = required[0] if isinstance(required, list) and required else EC2
+    by_default = replace(place, run={**place.run, "capacityProviderStrategy": [*default_strategy]})
+    if default_strategy and _launch_type(by_default) == launch_type:
+        return by_default
     return replace(place, run={**place.run, "launchType": launch_type})
 
 

@@ -151,7 +151,11 @@ class TaskRunner(Struct, kw_only=True):
         cluster = self.plan.cluster
         with aws_errors("The proof's tasks were not stopped", "ecs:ListTasks and ecs:StopTask"):
             name = self.plan.name
-            running = [*read_items(ecs, "list_tasks", "taskArns", cluster=cluster, startedBy=name)]
+            pages = read_items(ecs, "list_tasks", "taskArns", cluster=cluster, startedBy=name)
+            try:
+                running = [*pages]
+            except ecs.exceptions.ClusterNotFoundException:
+                return  # somebody has deleted it, which needs that no task runs
             for arn in running:
                 ecs.stop_task(cluster=cluster, task=arn, reason="task-profiler setup proof")
             listed = [*{*running, *known_values(task.arn for task in tasks)}]

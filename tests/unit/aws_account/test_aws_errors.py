@@ -84,6 +84,18 @@ def refused(code: str, message: str) -> ClientError:
             "action): allow iam:GetRole.",
         ),
         (
+            refused(
+                "InvalidSignatureException", "Signature expired: 20261128T0015Z is now earlier"
+            ),
+            None,
+            "earlier): the clock of this machine is wrong, so set it.",
+        ),
+        (
+            refused("InvalidSignatureException", "The request signature does not match."),
+            None,
+            "check the credentials, or choose others with --profile.",
+        ),
+        (
             refused("403", "Forbidden"),
             "s3:ListBucket",
             "AWS refused (403: Forbidden): allow s3:ListBucket.",
@@ -140,3 +152,51 @@ def test_an_error_is_a_sentence_with_the_permission_and_the_sentence_of_aws(
         raise raised
     assert said in str(error.value)
     assert "hunter2" not in str(error.value)
+
+
+NOT_ALLOWED = (
+    "User: arn:aws-us-gov:sts::111122223333:assumed-role/ci/run is not authorized to perform: "
+    "logs:PutLogEvents on resource: arn:aws-us-gov:logs:us-gov-west-1:111122223333:log-group:/ecs/a "
+)
+ORGANIZATION = " (the administrators of the organization can)"
+
+
+@pytest.mark.parametrize(
+    ("end", "remedy"),
+    [
+        ("because no identity-based policy allows the {} action", "allow {}{}"),
+        (
+            "with an explicit deny in a service control policy: arn:aws:organizations::1:policy/o/p",
+            f"no other policy can allow that, so change the service control policy{ORGANIZATION}",
+        ),
+        (
+            "with an explicit deny in an identity-based policy",
+            "no other policy can allow that, so change the identity-based policy",
+        ),
+        (
+            "with an explicit deny in a permissions boundary",
+            "no other policy can allow that, so change the permissions boundary",
+        ),
+        (
+            "because no permissions boundary allows the {} action",
+            "allow {}{} in the permissions boundary, too",
+        ),
+        (
+            "because no service control policy allows the {} action",
+            f"allow {{}}{{}} in the service control policy, too{ORGANIZATION}",
+        ),
+        (
+            "because no VPC endpoint policy allows the {} action",
+            "allow {}{} in the VPC endpoint policy, too",
+        ),
+    ],
+)
+def test_the_policy_that_refuses_is_named(end: str, remedy: str) -> None:
+    """For a command, and for the monitor that cannot write its report."""
+    action = "logs:PutLogEvents"
+    denied = refused("AccessDeniedException", NOT_ALLOWED + end.format(action))
+    with pytest.raises(TaskProfilerError) as error, aws_errors("It cannot be read", action):
+        raise denied
+    assert str(error.value).endswith(f"): {remedy.format(action, '')}.")
+    failure = failure_of(denied, LogTarget(group="/ecs/a", stream="s"))
+    assert f"/ecs/a: {remedy.format(action, ' on it')} (" in str(failure)
