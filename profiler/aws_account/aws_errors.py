@@ -32,6 +32,10 @@ _LOG_CLASS = re.compile(r"log[ -](?:group[ -])?class", re.IGNORECASE)
 # ECS's ClientException for two registrations of one family at once, and EventBridge's
 # ConcurrentModificationException.
 _AT_ONCE = re.compile(r"^Concurrent|too many concurrent attempts", re.IGNORECASE)
+_QUOTA = re.compile(
+    r"LimitExceeded|QuotaExceeded|reached the (?:limit|maximum)|exceeded the (?:limit|quota)",
+    re.IGNORECASE,
+)
 # A signature holds for some minutes.
 _WRONG_CLOCK = re.compile(
     r"Signature expired|Signature not yet current|^Request(?:TimeTooSkewed|InTheFuture)"
@@ -135,16 +139,14 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
     if code in ACCESS_DENIED:
         remedy = denial_remedy(message, _needed_action(message, permission))
         sentence = f"AWS refused ({answer}): {remedy}."
-    elif _WRONG_CLOCK.search(answer):
-        sentence = f"AWS refused ({answer}): the clock of this machine is wrong, so set it."
-    elif code in _EXPIRED:
-        sentence = (
-            f"AWS refused ({code}): the credentials have expired, so sign in again (aws sso login)."
-        )
-    elif code in _UNKNOWN_KEY:
-        sentence = f"AWS refused ({code}): check the credentials, or choose others with --profile."
+    elif code in _EXPIRED | _UNKNOWN_KEY or _WRONG_CLOCK.search(answer):
+        sentence = f"AWS refused {_refused_sign_in(code, answer)}"
     elif is_throttled(code) or _AT_ONCE.search(answer) or status >= SERVER_FAULT:
         sentence = _passing_refusal(code, message, answer)
+    elif _QUOTA.search(answer):
+        sentence = (
+            f"AWS refused ({answer}): wait until there is less, or ask AWS for a larger quota."
+        )
     elif _KEY_ERROR.search(code):
         sentence = (
             f"AWS KMS refused ({answer}): check the key's state, and allow kms:Decrypt and "
@@ -157,6 +159,15 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
     elif code == "ValidationError":
         sentence = f"{message}."  # CloudFormation's own sentence
     return sentence
+
+
+def _refused_sign_in(code: str, answer: str) -> str:
+    """Why AWS takes no call of this sign-in, and what to do."""
+    if _WRONG_CLOCK.search(answer):
+        return f"({answer}): the clock of this machine is wrong, so set it."
+    if code in _EXPIRED:
+        return f"({code}): the credentials have expired, so sign in again (aws sso login)."
+    return f"({code}): check the credentials, or choose others with --profile."
 
 
 def _passing_refusal(code: str, message: str, answer: str) -> str:

@@ -18,7 +18,7 @@ from profiler.aws_account.size_before import EarlierRevisions, OldSize
 from profiler.core.ecs_terms import arn_account, arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known, known_values
-from profiler.core.text import as_sentence
+from profiler.core.text import as_sentence, first_names
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
 from profiler.sizing.choose_size import margin_of
@@ -94,6 +94,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             decision, circumstances = self._decision(case)
         except TaskProfilerError as error:  # nothing is registered without these rights
             return _not_planned(case, str(error))
+        elsewhere = self._elsewhere(family, document.arn)
+        if elsewhere and decision.action in ("none", "keep"):
+            decision = replace(decision, action="none", reason=elsewhere)
         changed = ChangedDefinition(definition=document.definition)
         if decision.action in ("resize", "revert"):
             try:
@@ -125,6 +128,22 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             resize=decision,
         )
 
+    def _elsewhere(self, family: str, arn: str | None) -> str:
+        """The sentence on runs that are all of another account or Region than the definition;
+        nothing without such runs, or with others.
+        """
+        keys = [key for key in self.runs if key.name == family]
+        if not arn or not keys or any(_is_of(key, arn) for key in keys):
+            return ""
+        places = set()
+        for key in keys:
+            account = known("account {}".format, key.account_id)
+            places.add(" in ".join(known_values((account, key.region))))
+        return (
+            f"its runs are of {first_names(sorted(places))}, not of account {arn_account(arn)} in "
+            f"{arn_region(arn)}: check --profile and --region"
+        )
+
     def _margin(self, window: FamilyWindow, size: TaskSize) -> MemoryMargin:
         evidence = evidence_at(window, size)
         if evidence is not None:
@@ -133,12 +152,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         return memory_margin(None, PeakPrecision(), asked_percent=asked_percent)
 
     def _window(self, family: str, arn: str | None) -> FamilyWindow:
-        account = arn_account(arn)
-        region = arn_region(arn)
         windows = []
         for key, window in self.runs.items():
-            is_here = key.account_id in (None, account) and key.region in (None, region)
-            if key.name == family and (not arn or is_here):
+            if key.name == family and (not arn or _is_of(key, arn)):
                 windows.append(window)
         if not arn and len(windows) > 1:
             raise TaskProfilerError(
@@ -219,6 +235,12 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             refusal = target.overrides.refusal(changed.definition)
             if refusal:
                 raise TaskProfilerError(f"the {target.title} starts it, and {refusal}")
+
+
+def _is_of(key: FamilyKey, arn: str) -> bool:
+    """Whether runs may be of the account and the Region of a definition."""
+    is_of_account = key.account_id in (None, arn_account(arn))
+    return is_of_account and key.region in (None, arn_region(arn))
 
 
 class _Case(Struct, frozen=True, kw_only=True):

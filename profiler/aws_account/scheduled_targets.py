@@ -112,7 +112,11 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         return {**fields, **target}
 
     def pinned_to(self, definition_arn: str) -> "ScheduledTarget":
-        """The target as a move to another revision leaves it. Raises TaskProfilerError."""
+        """The target as a move to another revision leaves it: one with RunTask's request is never
+        moved. Raises TaskProfilerError.
+        """
+        if definition_arn == self.definition_arn or self.request is not None:
+            return self
         content = self.content
         if self.kind == "rule":
             content = _moved(self, content, definition_arn)

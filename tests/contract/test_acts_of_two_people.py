@@ -220,6 +220,7 @@ def two_oversized(people: TwoPeople) -> None:
     """
     people.account.oversized("hourly", "nightly")
     people.account.schedule("night", "nightly:1")
+    people.account.universal_schedule("asks", {"Cluster": "jobs", "TaskDefinition": "nightly"})
     people.account.rule("often", "hourly")
 
 

@@ -24,6 +24,7 @@ from tests.fake_dashboards import PlayedDashboards
 from tests.fake_slack import Answer, FakeSlack
 from tests.resize_account import ACCOUNT, BATCH, Account, logs_to
 from tests.task_events import EVENT
+from tools.local_answers import answer_here
 from tools.moto_server import fake_aws
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
@@ -115,6 +116,47 @@ def test_monitors_are_added_until_the_signal_and_the_sum_is_said(
     again = account.command(*act)
     assert again.returncode == 0, again.stderr
     assert again.stderr.endswith("task-profiler: 3 families: 1 registered, 2 unchanged.\n")
+    assert account.newest(*FAMILIES) == [2, 2, 2]
+
+
+@pytest.mark.parametrize("operation", ["RegisterTaskDefinition", "PUT /schedules/nightly"])
+def test_credentials_that_expire_in_the_middle_are_said_with_what_was_done(
+    interrupted: Interrupted, operation: str
+) -> None:
+    """Such as those of an assumed role, after an hour."""
+    account = interrupted.account
+    account.oversized(*FAMILIES)
+    for name in FAMILIES:
+        account.schedule(name, f"{name}:1")
+    act = ("--register", "--update-schedules")
+    answer = interrupted.proxy.answer
+    calls: list[str] = []
+
+    def expire(request: Any, body: bytes) -> Any:
+        target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
+        calls.append(target or f"{request.command} {request.path}")
+        nth = 2 if operation == "RegisterTaskDefinition" else 1
+        if calls.count(operation) < nth:
+            return answer(request, body)
+        said = {"__type": "ExpiredTokenException", "message": "The security token is expired"}
+        return 400, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(said).encode()
+
+    answer_here(interrupted.proxy.url, expire)
+    done = account.resize(*act)
+    assert done.returncode == 1
+    assert "moved schedule hourly to hourly:2\n" in done.stdout
+    assert "nightly: " in done.stderr
+    assert "the credentials have expired, so sign in again (aws sso login)." in done.stderr
+    assert "It is unknown whether somebody has changed meanwhile what starts the" in done.stderr
+    registered = 1 if operation == "RegisterTaskDefinition" else 2
+    assert account.newest("nightly", "weekly") == [registered, 1]
+
+    answer_here(interrupted.proxy.url, answer)
+    again = account.resize(*FAMILIES, *act)
+    assert again.returncode == 0, again.stderr
+    assert [account.started_by_schedule(name) for name in FAMILIES] == [
+        f"{name}:{number}" for name, number in zip(FAMILIES, account.newest(*FAMILIES), strict=True)
+    ]
     assert account.newest(*FAMILIES) == [2, 2, 2]
 
 

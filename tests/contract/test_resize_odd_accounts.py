@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -21,16 +22,20 @@ from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.record.record_model import Metrics
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
+from tests.family_windows import lately
 from tests.resize_account import (
+    ACCOUNT,
     BATCH,
     DEFINITIONS,
     KILLED,
     LOG_GROUP,
     MONITOR,
     NEW,
+    OLD,
     STOPPED_GROUP,
     Account,
 )
+from tests.runs import lines, report
 from tools.moto_server import OwnedResource, begin_schedule_long_ago, fake_aws
 
 SCHEDULE = "AWS::Scheduler::Schedule"
@@ -526,6 +531,32 @@ def test_a_person_at_a_terminal_is_asked(account: Account, monkeypatch: pytest.M
     assert account.resize("--register").returncode != 0
     assert questions == ["Register 7 families?"]
     assert account.newest("control") == [1]
+
+
+@pytest.mark.parametrize(
+    "place", [{"account_id": "210987654321"}, {"region": "us-gov-west-1"}, {"region": "us-east-1"}]
+)
+def test_runs_of_another_account_or_region_judge_nothing_and_are_named(
+    account: Account, place: dict[str, str]
+) -> None:
+    """Such as a file of one account with the credentials of another one."""
+    account.family("nightly")
+    given: dict[str, Any] = {"account_id": ACCOUNT, "region": "us-east-1"} | place
+    made = [
+        report(number, family="nightly", revision="1", task_id=str(number), size=OLD, **given)
+        for number in range(25)
+    ]
+    account.file.write_bytes(lines(lately(made, time.time_ns())))
+    rows, _ = account.rows("--register", "nightly")
+    if given == {"account_id": ACCOUNT, "region": "us-east-1"}:  # an honest control
+        assert account.newest("nightly") == [2]
+        return
+    assert account.newest("nightly") == [1]
+    assert rows["nightly"]["action"] == "none"
+    assert rows["nightly"]["reason"] == (
+        f"its runs are of account {given['account_id']} in {given['region']}, not of account "
+        f"{ACCOUNT} in us-east-1: check --profile and --region"
+    )
 
 
 def test_an_interrupted_call_prints_the_total_of_what_it_registered(

@@ -277,6 +277,33 @@ def test_the_clusters_default_providers_take_a_target_that_names_none(
     assert plan["launchType"] == (None if used else launch_type)
 
 
+def test_a_schedule_that_calls_run_task_itself_shows_where_tasks_run(
+    account: ProofAccount,
+) -> None:
+    scheduler = account.aws.client("scheduler")
+    scheduler.delete_schedule(Name="night")
+    network = {"AwsvpcConfiguration": {"Subnets": ["subnet-7"], "SecurityGroups": ["sg-7"]}}
+    request = {
+        "Cluster": "jobs",
+        "TaskDefinition": "nightly",
+        "LaunchType": "FARGATE",
+        "NetworkConfiguration": network,
+    }
+    scheduler.create_schedule(
+        Name="asks",
+        ScheduleExpression="cron(0 3 * * ? *)",
+        FlexibleTimeWindow={"Mode": "OFF"},
+        Target={
+            "Arn": "arn:aws:scheduler:::aws-sdk:ecs:runTask",
+            "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/schedules",
+            "Input": json.dumps(request),
+        },
+    )
+    plan = json.loads(account.prove("--json").stdout)
+    assert (plan["as"], plan["subnets"]) == ("The schedule asks", ["subnet-7"])
+    assert (plan["launchType"], plan["securityGroups"]) == ("FARGATE", ["sg-7"])
+
+
 def test_a_rule_without_subnets_is_no_example_if_a_schedule_has_some(
     account: ProofAccount,
 ) -> None:

@@ -3,6 +3,7 @@
 A row that differs ends with the remedy of ``doctor``, which looks at the same family and stack.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -398,9 +399,24 @@ _SEND = (
     "This project assumes otherwise: please send the table, which task-profiler setup proof "
     "--markdown prints."
 )
+_DID_NOT_RUN = "it did not run ({})"
 SUBSCRIPTION = "subscription"
 _OF_FUNCTIONS = ("ECS's event", "notification")
 _NO_IMAGE = "Run task-profiler setup image, or name another image with --image."
+_REFUSED = (
+    "Correct what AWS names, or choose others: --like, --subnets, --security-groups, --task-role, "
+    "--execution-role."
+)
+_NO_NETWORK = (
+    "The subnets lead neither to Amazon ECR nor to its endpoint: name others with --subnets, or "
+    "give them a NAT gateway, VPC endpoints, or the tasks a public address."
+)
+# Of an image or a sign-in that was not reached.
+_UNREACHED = re.compile(
+    r"i/o timeout|dial tcp|connection issue|deadline exceeded|handshake timeout|no route to host|"
+    r"awaiting headers",
+    re.IGNORECASE,
+)
 
 
 def rows(
@@ -443,7 +459,9 @@ def _task_row(plan: ProofPlan, task: ProofTask, reason: str) -> Row:
     elif task.failure and not _is_about_capacity(reason):
         cause = "refused"
     remedy = {"image": _NO_IMAGE, "resources": plan.capacity_remedy}.get(cause)
-    seen = f"it did not run ({cause})"
+    if cause in ("image", "secrets") and _UNREACHED.search(reason):
+        remedy = _NO_NETWORK
+    seen = _DID_NOT_RUN.format(cause)
     return replace(row, state="differs", seen=seen, detail=reason, remedy=remedy)
 
 
@@ -540,4 +558,6 @@ def with_remedies(judged: Sequence[Row], findings: Sequence[Finding]) -> Iterato
             for finding in findings:
                 if finding.level == "problem" and finding.topic == topic:
                     sentences.append(f"{finding.text} {finding.advice or ''}".rstrip())
-        yield replace(row, remedy=" ".join(dict.fromkeys(sentences)) or _SEND)
+        is_refused = row.check == "task" and row.seen == _DID_NOT_RUN.format("refused")
+        without = _REFUSED if is_refused else _SEND
+        yield replace(row, remedy=" ".join(dict.fromkeys(sentences)) or without)

@@ -32,7 +32,7 @@ from profiler.aws_account.proof.plan import (
 from profiler.aws_account.proof.proof_options import ProofOptions
 from profiler.aws_account.registered_definitions import TaskDefinitions, read_items, read_services
 from profiler.aws_account.report_paths import ReportPaths, task_role
-from profiler.aws_account.scheduled_targets import Schedules
+from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import EC2, FARGATE, arn_region, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
@@ -274,7 +274,7 @@ def _place(options: ProofOptions, named_cluster: str, open_client: OpenClient) -
             place = TaskPlace(
                 source=f"The {target.title}",
                 definition=target.definition_arn,
-                run=_run_of_target(target.content),
+                run=_run_of_target(target),
             )
             places.append(place)
     if places:
@@ -312,9 +312,12 @@ def _copied(service: Mapping[str, Any]) -> dict[str, Any]:
     return run
 
 
-def _run_of_target(content: Mapping[str, Any]) -> dict[str, Any]:
+def _run_of_target(target: ScheduledTarget) -> dict[str, Any]:
     """The arguments of RunTask in a target: its members begin with capitals, RunTask's do not."""
-    return _copied(uncapitalized(content.get("Target", content)["EcsParameters"]))
+    started = target.request
+    if started is None:
+        started = target.content.get("Target", target.content)["EcsParameters"]
+    return _copied(uncapitalized(started))
 
 
 def _with_network(place: TaskPlace, options: ProofOptions) -> TaskPlace:

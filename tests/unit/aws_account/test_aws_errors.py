@@ -96,6 +96,11 @@ def refused(code: str, message: str) -> ClientError:
             "check the credentials, or choose others with --profile.",
         ),
         (
+            refused("LimitExceededException", "You've reached the limit on the number of vCPUs"),
+            "ecs:RunTask",
+            "vCPUs): wait until there is less, or ask AWS for a larger quota.",
+        ),
+        (
             refused("403", "Forbidden"),
             "s3:ListBucket",
             "AWS refused (403: Forbidden): allow s3:ListBucket.",

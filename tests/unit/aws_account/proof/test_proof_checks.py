@@ -371,6 +371,24 @@ def test_with_a_search_cluster_the_document_must_be_confirmed(
     assert row.state == state
 
 
+NO_ROUTE_TO_SIGN_IN = (
+    "ResourceInitializationError: unable to pull secrets or registry auth: The task cannot pull "
+    "registry auth from Amazon ECR: There is a connection issue between the task and Amazon ECR."
+)
+NO_ROUTE_TO_IMAGE = (
+    "CannotPullContainerError: pull image manifest has been retried 5 time(s): failed to do "
+    'request: Head "https://registry/v2/": dial tcp 10.0.0.1:443: i/o timeout'
+)
+NO_RIGHT = (
+    "ResourceInitializationError: unable to pull secrets or registry auth: AccessDeniedException: "
+    "not authorized to perform: ecr:GetAuthorizationToken"
+)
+
+
+def stopped(reason: str) -> StoppedTask:
+    return StoppedTask(arn=ARN, stopped_reason=reason)
+
+
 NOT_RUN = (
     ({"arn": None, "failure": "RESOURCE:CPU"}, "resources", "Give the cluster capacity"),
     ({"state": "PROVISIONING"}, "resources", "Give the cluster capacity"),
@@ -379,7 +397,10 @@ NOT_RUN = (
         "image",
         "Run task-profiler setup image",
     ),
-    ({"arn": None, "failure": "AWS refused (AccessDenied)"}, "refused", "please send"),
+    ({"arn": None, "failure": "AWS refused (AccessDenied)"}, "refused", "Correct what AWS names"),
+    ({"end": stopped(NO_ROUTE_TO_SIGN_IN)}, "secrets", "The subnets lead neither to"),
+    ({"end": stopped(NO_ROUTE_TO_IMAGE)}, "image", "The subnets lead neither to"),
+    ({"end": stopped(NO_RIGHT)}, "secrets", "please send"),
 )
 
 
