@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.busy_time import Stretch
+from profiler.aggregation.busy_time import BusyTime, Stretch
 from profiler.aggregation.idle_gpus import IdlePlaces
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.time_breakdown import TimeAccount, wait_warnings
@@ -78,6 +78,19 @@ class TestCouldAnythingRun:
             does = None if number < 16 else SLEEP
             run.look(Did(1, does, run=0.5), unread=0.5)
         assert run.parts["on_cpu"] == pytest.approx(80, abs=0.1)
+
+    @pytest.mark.parametrize(
+        ("is_able", "able_peeks", "busy"), [(0, 0, 0.3), (0, 2, 0.5), (1, 2, 0.6)]
+    )
+    def test_peeks_between_two_looks_count_as_these_do(
+        self, is_able: int, able_peeks: int, busy: float
+    ) -> None:
+        time = BusyTime()
+        stretch = Stretch(0, seconds(1), 2, run_ns=seconds(0.6), longest_ns=seconds(0.3))
+        stretch.able_ns = is_able * seconds(1)
+        stretch.peeks, stretch.able_peeks = 3, able_peeks
+        time.add(stretch)
+        assert time.busy_ns == pytest.approx(seconds(busy))
 
     def test_where_too_many_can_run_for_a_look_the_share_of_the_looks_decides(self) -> None:
         run = LookedRun(cpus=2)
