@@ -367,6 +367,28 @@ class TestWhoseWaitHeldTheRunBack:
             run.look(Did(1, None, 0.2)).look(is_behind=True).look(Did(1, NETWORK, 0.2))
         assert "sleep" not in run.parts
 
+    @pytest.mark.parametrize(
+        ("has_timeout", "is_late", "kind"),
+        [(True, False, "sleep"), (True, True, "sleep"), (False, False, "network")],
+    )
+    def test_who_is_woken_by_a_loop_that_has_waited_several_times(
+        self, *, has_timeout: bool, is_late: bool, kind: str
+    ) -> None:
+        """A runtime of Rust beside a listener: one thread waits for the others' timers and
+        connections, and wakes the first thread for the work, which may wait for a CPU.
+        """
+        loop = Did(2, replace(LISTENS, has_timeout=has_timeout), run=0.0001)
+        run = LookedRun().look(Did(1, LOCK, run=0.5), loop)
+        for _ in range(4):
+            run.look(length=0.5).look(loop, length=0.5)
+            work = Did(1, LOCK, run=0.3)
+            if is_late:
+                run.look(loop, length=0.5).look(work, length=0.4)
+            else:
+                run.look(loop, work, length=0.9)
+        run.look(loop, Did(1, None, run=0.1), length=0.1)
+        assert set(run.parts) == {"on_cpu", kind}
+
     @pytest.mark.parametrize("is_asked", [True, False], ids=["could run", "not asked"])
     def test_a_pool_of_which_only_the_free_workers_were_read_says_nothing(
         self, *, is_asked: bool
